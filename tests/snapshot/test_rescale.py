@@ -21,15 +21,17 @@ from penstock.errors import CorruptSnapshot, LocationError
 from penstock.graph.keygroups import owned_range
 from penstock.graph.model import Edge, EdgeKind, JobGraph
 from penstock.ids import ChannelId
-from penstock.operators.base import OperatorState
+from penstock.operators.base import OperatorState, Plain
 from penstock.protocol.commits import pending_commits
 from penstock.protocol.elements import Side
 from penstock.snapshot.catalog import plan_restore
-from penstock.snapshot.model import FORMAT_VERSION, SlotManifest, SnapshotMetadata, SubtaskManifest
+from penstock.snapshot.model import FORMAT_VERSION, PlanManifest, SlotManifest, SnapshotMetadata, SubtaskManifest
 from penstock.snapshot.narrowing import load_own
 from penstock.snapshot.rescale import rescale
 from penstock.snapshot.restore import load_restore
 from penstock.snapshot.store import MemoryStore
+from penstock.snapshot.verbs.measures import inflight_entries
+from penstock.snapshot.verbs.own_rows import with_own_rows
 from penstock.state.capture import WholeTable
 from penstock.state.hashing import key_groups
 
@@ -143,6 +145,15 @@ def delivered(store: MemoryStore, job: JobGraph, plan: list[list[SubtaskManifest
     ]
 
 
+def counted(store: MemoryStore, metadata: SnapshotMetadata) -> list[int]:
+    """Rows in flight by consumer, as commands on snapshots count them."""
+    edge: dict[str, Plain] = {"id": 0, "producer": 0, "consumer": 1, "kind": "hash", "keys": ["key"], "schema": []}
+    counts = [0] * metadata.parallelism
+    for entry in inflight_entries(with_own_rows(store, metadata, PlanManifest({}, {"exchange-0": edge}))):
+        counts[entry.consumer] += entry.rows
+    return counts
+
+
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (3, 7), (7, 3), (12, 7), (20, 21)])
 def test_rows_in_flight_go_to_the_owners_of_their_keys_once_and_in_order(before: int, after: int) -> None:
     store, old, new = MemoryStore(), graph(before), graph(after)
@@ -151,6 +162,7 @@ def test_rows_in_flight_go_to_the_owners_of_their_keys_once_and_in_order(before:
     assert len(all_rows) == 6 * before * before
     by_subtask = delivered(store, new, plan_restore(found, new))
     assert sorted(row for rows_of in by_subtask for row in rows_of) == all_rows
+    assert counted(store, rescale(found, new)) == [len(rows_of) for rows_of in by_subtask]
     for index, rows_of in enumerate(by_subtask):
         assert {owner(new, key) for _, key, _ in rows_of} <= {index}
         for producer in range(before):

@@ -15,6 +15,7 @@ from penstock.snapshot.plan import key_columns, younger_columns
 from penstock.snapshot.store import Store
 from penstock.snapshot.table_entries import of_groups, pieces, table_entries
 from penstock.snapshot.verbs.opened import OpenedLocation, plan_of_snapshot
+from penstock.snapshot.verbs.own_rows import with_own_rows
 from penstock.snapshot.verbs.plain_values import plain
 from penstock.snapshot.verbs.plan_names import PlanNames
 from penstock.snapshot.verbs.positions import EdgeChange, SourceChange, edge_changes, source_changes
@@ -136,7 +137,13 @@ def compare_snapshots(
         other.parallelism,
         tables,
         source_changes(one, other, new_plan),
-        edge_changes((one, old_plan), (other, new_plan)),
+        opened.unless_deleted(
+            [before.checkpoint, after.checkpoint],
+            lambda: edge_changes(
+                (with_own_rows(opened.store, one, old_plan), old_plan),
+                (with_own_rows(opened.store, other, new_plan), new_plan),
+            ),
+        ),
     )
 
 

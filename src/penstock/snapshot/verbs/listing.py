@@ -15,10 +15,12 @@ from penstock.errors import CorruptSnapshot, LocationError
 from penstock.ids import CheckpointId
 from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.log_entries import SnapshotRecord
+from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.together import together
 from penstock.snapshot.verbs.location_cache import NOTHING, Known, LocationCache
 from penstock.snapshot.verbs.measures import Measures, measured
-from penstock.snapshot.verbs.opened import OpenedLocation, file_sizes
+from penstock.snapshot.verbs.opened import OpenedLocation, file_sizes, plan_of_snapshot
+from penstock.snapshot.verbs.own_rows import with_own_rows
 
 CACHED_FROM = 500
 """Snapshots from which on what was read is kept: fewer are read in less than half a second."""
@@ -109,7 +111,7 @@ def _figures(
 
     def figures_of(record: SnapshotRecord) -> Measures | str:
         try:
-            return known.measures.get(record.metadata.checksum) or measured(catalog.read(record))
+            return known.measures.get(record.metadata.checksum) or _measured(opened, catalog.read(record))
         except (CorruptSnapshot, ValueError) as error:
             return str(error)
         except OSError as error:
@@ -121,6 +123,10 @@ def _figures(
         else:
             figures[record.checkpoint] = found
     return figures, problems
+
+
+def _measured(opened: OpenedLocation, metadata: SnapshotMetadata) -> Measures:
+    return measured(with_own_rows(opened.store, metadata, plan_of_snapshot(metadata, opened.identity)))
 
 
 def _sizes_of_exclusive(

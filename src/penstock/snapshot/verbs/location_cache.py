@@ -24,7 +24,7 @@ from penstock.snapshot.log_entries import NOTHING_LOGGED, LogView
 from penstock.snapshot.store import Store
 from penstock.snapshot.verbs.measures import Measures
 
-VERSION = b"penstock location 1\n"
+VERSION = b"penstock location 2\n"
 """Changes with what ``Known`` and all that is in it mean."""
 _DIGEST_BYTES = 16
 REMEMBERED = 32

@@ -1,4 +1,4 @@
-"""How much a snapshot holds, told from its metadata alone."""
+"""How much a snapshot holds, derived from its metadata alone."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ class Measures(msgspec.Struct, frozen=True):
         unaligned_subtasks: how many were captured unaligned, of ``subtasks``.
         state_rows: of all tables, as their operators counted them.
         state_bytes: stored, of all sections that hold state, each once.
-        inflight_rows: that wait to be processed; more than that, if it was restored at another parallelism before they
-            were (rows of one entry then belong to several subtasks, and each has all of them counted).
+        inflight_rows: rows that wait to be processed, if the metadata has them counted (``own_rows``).
         inflight_bytes: stored, as ``state_bytes``.
         section_bytes: of all sections that it refers to, each once.
         files: the data files that these lie in.

@@ -16,6 +16,7 @@ from penstock.snapshot.verbs.bottleneck import InputLoad, find_bottleneck
 from penstock.snapshot.verbs.listing import ListedSnapshot, list_snapshots
 from penstock.snapshot.verbs.measures import inflight_entries, stored_bytes, subtasks_of
 from penstock.snapshot.verbs.opened import OpenedLocation, plan_of_snapshot
+from penstock.snapshot.verbs.own_rows import with_own_rows
 from penstock.snapshot.verbs.plan_names import PlanNames
 from penstock.snapshot.verbs.positions import ShownEdge, ShownSource, edges_of, sources_of
 from penstock.snapshot.verbs.table_rows import ColumnsDiffer, has_deltas, live_rows_by_group
@@ -117,6 +118,7 @@ def show_snapshot(
     """
     metadata = opened.metadata(record)
     plan = plan_of_snapshot(metadata, opened.identity)
+    metadata = opened.unless_deleted([record.checkpoint], lambda: with_own_rows(opened.store, metadata, plan))
     operators = opened.unless_deleted(
         [record.checkpoint], lambda: _operators(metadata, plan, opened.store if count_rows else None)
     )
