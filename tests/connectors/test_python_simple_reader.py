@@ -121,7 +121,7 @@ def test_a_frontier_is_passed_after_the_rows_of_a_read_that_began_after_it(file:
     file.write_text("33")
     reader = opened(user_sources.Simple)
     reader.begin_frontier()
-    assert not reader.frontier_passed(), "nothing was read yet"
+    assert reader.frontier_passed() is False, "nothing was read yet"
     seen: list[int] = []
     for end in (33, 66, 99):
         file.write_text(str(end))

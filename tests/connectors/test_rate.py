@@ -102,5 +102,6 @@ def test_a_frontier_is_the_rows_due_at_the_next_poll() -> None:
     assert reader.frontier_passed()
     assert reader.poll(10, start_ms + 2_000) is not None
     reader.begin_frontier()
+    assert not reader.frontier_passed(), "the new frontier is not known yet"
     assert reader.poll(10, start_ms + 2_000) is not None
     assert not reader.frontier_passed()

@@ -148,6 +148,19 @@ def test_an_idle_reader_rises_to_the_level_of_busy_ones() -> None:
     assert group.look_ends() == [Rise(ONE, 1, 100)]
 
 
+def test_an_idle_reader_is_still_without_a_second_report() -> None:
+    group = Group()
+    group.busy(2)
+    group.reports(0, 100)
+    assert group.asks(1, 10) == []
+    group.look_begins()
+    assert group.look_ends() == [Rise(ONE, 1, 100)], "no report was needed"
+    group.reports(0, 200)
+    group.reports(1, 100)
+    group.look_begins()
+    assert group.look_ends() == [Rise(ONE, 1, 200)], "it has reported this watermark once"
+
+
 def test_each_source_of_a_group_has_its_own_discovery() -> None:
     group = Group(sources=2, readers=1)
     group.busy(1, vertex=OTHER)
