@@ -11,6 +11,7 @@ import pytest
 from tiny import ROWS, Numbers, tiny_graph
 
 from penstock.connectors.base import Split
+from penstock.graph.model import Edge, EdgeKind, JobGraph
 from penstock.operators.base import Plain
 from penstock.operators.watermark import WatermarkSpec
 from penstock.protocol.coordinator_types import SnapshotRequested
@@ -287,6 +288,49 @@ def test_the_watermark_shown_is_the_one_that_windows_wait_for(
     progress = figures.committed(1)
     assert progress is not None
     assert progress.watermark_us == right
+
+
+@pytest.mark.parametrize(
+    ("kinds", "channels", "right"),
+    [
+        ((EdgeKind.FORWARD,), {"0:0": 5}, 5),  # subtask i has one channel, from subtask i
+        ((EdgeKind.HASH, EdgeKind.HASH), {"0:0": 7, "0:1": 7, "1:0": 3, "1:1": 3}, 7),  # edge 1 has no event time
+    ],
+)
+def test_the_watermark_shown_is_of_the_channels_with_event_time(
+    tmp_path: Path, kinds: tuple[EdgeKind, ...], channels: dict[str, int], right: int
+) -> None:
+    graph = tiny_graph(tmp_path, 2, Numbers(1000))
+    edges = tuple(Edge(number, 0, 1, kind, ROWS, (0,), timed=number == 0) for number, kind in enumerate(kinds))
+    assert shown(replace(graph, edges=edges), channels) == right
+
+
+@pytest.mark.parametrize(("reached", "right"), [((7, 5), 5), ((7, None), None)])
+def test_without_such_channels_it_is_the_least_of_the_readers(
+    tmp_path: Path, reached: tuple[int | None, ...], right: int | None
+) -> None:
+    graph = tiny_graph(tmp_path, 2, Numbers(1000))
+    watermark = WatermarkSpec(operator_id="watermark-0", name="w", output_schema=ROWS, column=0, delay_us=0)
+    vertices = (replace(graph.vertices[0], operators=(watermark,)), graph.vertices[1])
+    edges = (replace(graph.edges[0], timed=False),)
+    assert shown(replace(graph, vertices=vertices, edges=edges), {}, reached) == right
+
+
+def shown(graph: JobGraph, channels: dict[str, int], reached: tuple[int | None, ...] = ()) -> int | None:
+    """The watermark of an epoch whose subtasks of vertex 1 had processed these watermarks, by channel.
+
+    Args:
+        reached: watermarks of the readers, in order.
+    """
+    figures = Figures(graph, "q", "run", None)
+    for index, us in enumerate(reached):
+        figures.metrics(SlotMetrics(index, [SubtaskMetrics(0, index, 1, 1, 0.0, 0.0, 0.0, 0, 0, 0, us, {})]))
+    slots = [SlotManifest(index, [SubtaskManifest(1, index, channel_watermarks=channels)]) for index in range(2)]
+    figures.triggered(1, "auto")
+    figures.complete(msgspec.structs.replace(snapshot(1, 5), slots=slots, parallelism=2))
+    progress = figures.committed(1)
+    assert progress is not None
+    return progress.watermark_us
 
 
 @pytest.mark.parametrize(("reached", "least"), [((7, 5), 5), ((7, None), None)])
