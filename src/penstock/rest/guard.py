@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from penstock.config import natural
 from penstock.rest.pages import is_page
 from penstock.rest.problems import problem
 from penstock.rest.settings import ServerSettings, is_loopback
@@ -74,8 +75,8 @@ class Guard:
             return 401, "the token is missing or wrong: send it as Authorization: Bearer <token>", challenge
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
             return 414, f"the path has more than {MAX_TARGET_BYTES} bytes", {}
-        announced = headers.get("content-length", "0")
-        if not announced.isdigit() or int(announced) > MAX_BODY_BYTES:
+        announced = natural(headers.get("content-length", "0"))
+        if announced is None or announced > MAX_BODY_BYTES:
             return 413, f"the body has more than {MAX_BODY_BYTES} bytes, which no request needs", _LAST
         return None
 
