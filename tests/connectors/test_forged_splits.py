@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
+import msgspec
 import pyarrow as pa
 import pytest
 from kits import discover_all, stored_state
+from msgspec.inspect import type_info
 
-from penstock.connectors.base import Split
+import penstock.connectors
+from penstock.connectors import split_forms
+from penstock.connectors.base import SourceReader, Split
 from penstock.connectors.file_listing import Listing, parse_listing_options
 from penstock.connectors.file_source import FileSource
+from penstock.connectors.kafka_source import KafkaSource
 from penstock.connectors.listed_paths import ListedPaths
 from penstock.connectors.option_texts import OptionTexts
+from penstock.connectors.rate import RateSource
+from penstock.connectors.rate_micro_batch import RateMicroBatchOptions, RateMicroBatchSource
+from penstock.connectors.socket_source import SocketSource
+from penstock.connectors.split_forms import SplitForm
 from penstock.connectors.staged_ranges import StagedRanges
 from penstock.errors import CorruptSnapshot, DataError
 
@@ -149,3 +161,121 @@ def test_files_in_the_log_of_sparks_sink_are_admitted(tmp_path: Path) -> None:
     (log / "0").write_text('v1\n{"path": "file:///elsewhere/part-0", "action": "add"}\n')
     assert listed(f"{tmp_path}/in").admits("/elsewhere/part-0")
     assert not listed(f"{tmp_path}/in").admits("/elsewhere/part-1")
+
+
+FORMS: dict[str, tuple[SplitForm, dict[str, Any], dict[str, Any], dict[str, tuple[Any, ...]]]] = {
+    "kafka": (
+        split_forms.KAFKA,
+        {"topic": "t", "partition": 0, "start": 5, "planned_end": 7},
+        {"offset": 6},
+        {
+            "topic": ("", "a b", "../x", "a/b", "..", "x" * 250, "a\n", "\x1b[2J", 7, None),
+            "partition": (-1, 1 << 31, "0", 1.5, None, True),
+            "start": (-1, 1 << 63, "0", None),
+            "planned_end": (-1, 1 << 63, "0"),
+            "more": (1,),
+            "offset": (-1, 1 << 63, "6"),
+            "other": (1,),
+        },
+    ),
+    "rate": (
+        split_forms.RATE,
+        {"partition": 0, "partitions": 2, "start_ms": 1},
+        {"next": 3},
+        {"partition": (-1, "0"), "partitions": (0, -1, "2"), "start_ms": (1 << 63, "1"), "next": (-1, "3")},
+    ),
+    "rate-micro-batch": (
+        split_forms.RATE_MICRO_BATCH,
+        {"batch": 1, "partition": 0, "partitions": 2},
+        {"rows": 3},
+        {"batch": (-1, "1"), "partition": (-1, "0"), "partitions": (0, "2"), "rows": (-1, "3")},
+    ),
+    "socket": (
+        split_forms.SOCKET,
+        {"texts": ["a"], "micros": [1]},
+        {"rows": 0},
+        {"texts": ("a", [1], None), "micros": (1, ["1"], [1 << 63]), "rows": (-1, "0")},
+    ),
+}
+
+
+def readers() -> dict[str, SourceReader]:
+    kafka = KafkaSource({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
+    batches = RateMicroBatchSource(RateMicroBatchOptions(rows_per_batch=1))
+    sources = (kafka, RateSource(), batches, SocketSource("127.0.0.1", 1))
+    return {name: source.create_reader() for name, source in zip(FORMS, sources, strict=True)}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_field_of_a_split_is_checked(name: str) -> None:
+    form, spec, position, wrong = FORMS[name]
+    assert set(spec) | set(position) <= set(wrong), "each has wrong values here"
+    assert set(spec) == set(form.spec.__struct_fields__)
+    assert set(position) == set(form.position.__struct_fields__)
+    readers()[name].add_split(Split("good", spec, position))
+    for field, values in wrong.items():
+        for value in values:
+            within = position if field in ("offset", "other", "next", "rows") else spec
+            forged = {**within, field: value}
+            split = Split("forged", forged if within is spec else spec, forged if within is position else position)
+            with pytest.raises(DataError, match=rf"none of the {name} source.* damaged or forged"):
+                readers()[name].add_split(split)
+
+
+def test_every_text_and_number_of_a_split_has_bounds() -> None:
+    for form in (value for value in vars(split_forms).values() if isinstance(value, SplitForm)):
+        assert form in [known for known, *_ in FORMS.values()]
+        for kind in (form.spec, form.position):
+            for name, declared in get_type_hints(kind, include_extras=True).items():
+                assert declared not in (str, int), f"{kind.__name__}.{name} takes any {declared.__name__}"
+
+
+def test_every_message_that_connectors_read_back_has_a_grammar() -> None:
+    """A new class, or a new field, is here until each of its texts has a grammar or a reason."""
+    for module in pkgutil.iter_modules(penstock.connectors.__path__, "penstock.connectors."):
+        importlib.import_module(module.name)
+    for kind in every(msgspec.Struct):
+        if kind.__module__.startswith("penstock.connectors."):
+            free = {field.name for field in type_info(kind).fields if takes_any_text(field.type)}
+            assert free == set(REASONS.get(kind.__name__, {})), f"{kind.__module__}.{kind.__name__}"
+
+
+REASONS = {
+    "Split": {
+        "split_id": "compared, and nothing else",
+        "spec": "of a source: SplitForm, or _FileSpec",
+        "position": "of a source: SplitForm, or _FilePosition",
+    },
+    "_FileSpec": {
+        "path": "only what the source's own path and options list is read",
+        "root": "tells the columns of a path, and opens nothing",
+        "partition": "values of columns",
+    },
+    "_PlainMessage": {"fields": "values of a user's own class"},
+    "Committed": {"location": "shown in a message, and looked for as a hint"},
+    "FenceEntry": {"query_id": "compared, and nothing else"},
+}
+"""By class and field: why any text may be there."""
+
+
+def every(kind: type) -> Iterator[type]:
+    for inner in kind.__subclasses__():
+        yield inner
+        yield from every(inner)
+
+
+def takes_any_text(kind: Any) -> bool:
+    match kind:
+        case msgspec.inspect.StrType():
+            return kind.pattern is None and kind.max_length is None
+        case msgspec.inspect.AnyType():
+            return True
+        case msgspec.inspect.ListType() | msgspec.inspect.VarTupleType() | msgspec.inspect.SetType():
+            return takes_any_text(kind.item_type)
+        case msgspec.inspect.TupleType():
+            return any(map(takes_any_text, kind.item_types))
+        case msgspec.inspect.DictType():
+            return takes_any_text(kind.key_type) or takes_any_text(kind.value_type)
+        case msgspec.inspect.UnionType():
+            return any(map(takes_any_text, kind.types))
+    return False

@@ -22,6 +22,7 @@ from penstock.connectors.kafka_cluster import Partition, refusal
 from penstock.connectors.kafka_options import KafkaOptions
 from penstock.connectors.kafka_rows import Message, to_batch
 from penstock.connectors.pump import Pump
+from penstock.connectors.split_forms import KAFKA
 from penstock.errors import ConfigError, DataError
 from penstock.logs import get_logger
 from penstock.operators.base import Plain
@@ -133,6 +134,7 @@ class KafkaReader(SourceReader):
         self._left = self._share
 
     def add_split(self, split: Split) -> None:
+        KAFKA.check(split)
         topic, number = str(split.spec["topic"]), _number(split.spec["partition"])
         offset = _number(split.position.get("offset", split.spec["start"]))
         lane = _Partition(split=split, position=offset, fetched=offset)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.connectors.base import Discovery, Source, SourceReader, Split
+from penstock.connectors.split_forms import RATE
 from penstock.errors import ConfigError
 from penstock.operators.base import Plain
 
@@ -99,6 +100,7 @@ class RateReader(SourceReader):
         self._frontier_begins = False
 
     def add_split(self, split: Split) -> None:
+        RATE.check(split)
         self._splits.append(split)
         self._caught_up = False
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.config import LARGEST
 from penstock.connectors.base import Discovery, Source, SourceReader, Split
 from penstock.connectors.rate import SCHEMA
+from penstock.connectors.split_forms import RATE_MICRO_BATCH
 from penstock.connectors.split_rows import SplitRowsReader
 from penstock.errors import ConfigError, DataError
 from penstock.operators.base import Plain
@@ -89,7 +90,7 @@ class RateMicroBatchSource(Source):
 
 class RateMicroBatchReader(SplitRowsReader):
     def __init__(self, options: RateMicroBatchOptions) -> None:
-        super().__init__()
+        super().__init__(RATE_MICRO_BATCH)
         self._options = options
 
     def rows(self, split: Split, first: int, max_rows: int) -> pa.RecordBatch:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from penstock.config import shown
 from penstock.connectors.base import Discovery, Source, SourceReader, Split
+from penstock.connectors.split_forms import SOCKET
 from penstock.connectors.split_rows import SplitRowsReader
 from penstock.errors import ConfigError, DataError
 from penstock.logs import get_logger
@@ -173,7 +174,7 @@ class SocketReader(SplitRowsReader):
     """A row is a line."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        super().__init__()
+        super().__init__(SOCKET)
         self._schema = schema
 
     def rows(self, split: Split, first: int, max_rows: int) -> pa.RecordBatch:

@@ -9,12 +9,18 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from penstock.connectors.base import SourceReader, Split
+from penstock.connectors.split_forms import SplitForm
 
 
 class SplitRowsReader(SourceReader):
-    """Reads one split after the other. A position is the number of rows that were read of the split."""
+    """Reads one split after the other. A position is the number of rows that were read of the split.
 
-    def __init__(self) -> None:
+    Args:
+        form: of its splits.
+    """
+
+    def __init__(self, form: SplitForm) -> None:
+        self._form = form
         self._splits: deque[Split] = deque()
 
     @abstractmethod
@@ -22,6 +28,7 @@ class SplitRowsReader(SourceReader):
         """At most ``max_rows`` rows of the split from its ``first`` on; none behind its last."""
 
     def add_split(self, split: Split) -> None:
+        self._form.check(split)
         self._splits.append(split)
 
     def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:

@@ -1,0 +1,85 @@
+"""What splits of a source hold, checked where a reader takes one over: a snapshot, and so they, may be forged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+
+from penstock.connectors.base import Split
+from penstock.errors import DataError
+from penstock.grammar import KafkaOffset, KafkaPartition, KafkaTopic
+from penstock.snapshot.model import Count, Microseconds
+
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+
+
+class KafkaSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``planned_end``: a batch of its own ends there."""
+
+    topic: KafkaTopic
+    partition: KafkaPartition
+    start: KafkaOffset
+    planned_end: KafkaOffset | None = None
+
+
+class KafkaPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    offset: KafkaOffset | None = None
+
+
+class RateSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    partition: Count
+    partitions: Positive
+    start_ms: Microseconds  # 64 bits, whatever the unit
+
+
+class RatePosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    next: Count | None = None
+
+
+class BatchSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of ``rate-micro-batch``."""
+
+    batch: Count
+    partition: Count
+    partitions: Positive
+
+
+class RowsPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rows that were read of the split."""
+
+    rows: Count = 0
+
+
+class LinesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of ``socket``: lines, and when each came. A line is data, so any text is one."""
+
+    texts: list[Annotated[str, msgspec.Meta(max_length=1 << 30)]]
+    micros: list[Microseconds]
+
+
+@dataclass(frozen=True)
+class SplitForm:
+    """What a source's splits hold."""
+
+    where: str
+    spec: type[msgspec.Struct]
+    position: type[msgspec.Struct]
+
+    def check(self, split: Split) -> None:
+        """Raises DataError for a split that this source has not made."""
+        try:
+            msgspec.convert(split.spec, self.spec)
+            msgspec.convert(split.position, self.position)
+        except msgspec.ValidationError as error:
+            raise DataError(
+                f"the snapshot has a split that is none of the {self.where} source: {error!s:.200}; it is damaged or "
+                "forged"
+            ) from error
+
+
+KAFKA = SplitForm("kafka", KafkaSpec, KafkaPosition)
+RATE = SplitForm("rate", RateSpec, RatePosition)
+RATE_MICRO_BATCH = SplitForm("rate-micro-batch", BatchSpec, RowsPosition)
+SOCKET = SplitForm("socket", LinesSpec, RowsPosition)
