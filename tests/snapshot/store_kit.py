@@ -10,7 +10,10 @@ import threading
 from collections.abc import Callable, Mapping
 
 import pytest
+from snapshot_kit import tokens
 
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log_entries import GenerationOpened
 from penstock.snapshot.store import MemoryStore, Store
 
 CONTENDER = """
@@ -36,6 +39,17 @@ class StoreContract:
     def test_a_range_ends_where_the_file_does(self, store: Store, offset: int, length: int) -> None:
         store.create_if_absent("log/1.json", b"first")
         assert store.read_range("log/1.json", offset, length) == b"first"[offset : offset + length]
+
+    def test_a_log_whose_files_are_removed_is_not_continued(self, store: Store) -> None:
+        log = SnapshotLog(store, tokens("t"))
+        log.refresh()
+        log.append(GenerationOpened(1, 0, 1, 65, 0))
+        assert log.gone() == ""
+        store.delete_all(store.list("log"))
+        assert f"the checkpoint location {store.root} is gone" in log.gone()
+        with pytest.raises(FileNotFoundError, match=r"is gone while the query runs: log/0{19}1\.json is missing"):
+            log.append(GenerationOpened(2, 0, 66, 130, 0))
+        assert store.list("log") == []
 
     def test_what_is_absent_is_said_to_be(self, store: Store) -> None:
         assert store.size("data/x") is None
