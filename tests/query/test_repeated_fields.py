@@ -108,6 +108,14 @@ def test_groups_and_states_go_by_all_fields(spark: SparkSession, inbox: Inbox, s
         inbox.add([(1, 10, 0.5)])
 
 
+def test_a_static_side_has_such_structs(spark: SparkSession, inbox: Inbox, start: Start) -> None:
+    inbox.add([(1, 10, 0.5), (2, 20, 0.5)])
+    static = spark.range(2, 4).selectExpr("id AS key", "named_struct('w', id, 'w', -id) AS s")
+    query = start(inbox.stream(spark).join(static, "key").select("s"), format="memory", queryName="joined")
+    query.processAllAvailable()
+    assert [tuple(row.s) for row in spark.table("joined").collect()] == [(2, -2)]
+
+
 @pytest.mark.parametrize("to", ["parquet", "json", "table", "foreachBatch"])
 def test_what_spark_refuses_is_refused_by_name(
     spark: SparkSession, inbox: Inbox, out: Path, tmp_path: Path, to: str

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.functions import lit
+from pyspark.sql.functions import col, lit
 
 from penstock.errors import DataError
 from penstock.frontend import refusals
@@ -32,6 +32,7 @@ from penstock.operators.static_rows import StaticRows
 from penstock.operators.static_sides import static_sides
 from penstock.spark.job import reason
 from penstock.spark.jvm import frame_of
+from penstock.spark.staged_frames import with_distinct_fields
 from penstock.state.key_index import is_indexable
 
 if TYPE_CHECKING:
@@ -133,7 +134,9 @@ def _read(spark: SparkSession, static: JavaTree) -> pa.Table:
             return frame.select(lit(True)).toArrow()
         names = [f"c{position}" for position in range(len(attributes))]  # of theirs two may be the same
         schema = pa.schema(list(zip(names, arrow_schema(attributes).types, strict=True)))
-        return frame.toDF(*names).toArrow().cast(schema)
+        rows = frame.toDF(*names)
+        distinct = with_distinct_fields(rows.schema)  # PySpark refuses others
+        return rows.select([col(f.name).cast(f.dataType) for f in distinct]).toArrow().cast(schema)
     except Exception as problem:
         raise DataError(f"Spark cannot read {label(static)}: {reason(problem)}") from problem
 
