@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,8 +15,12 @@ from running import run
 from tiny import Numbers, assert_exact, committed, tiny_graph
 
 from penstock.connectors.base import Discovery
-from penstock.errors import LocationError, NotSupported, QueryFailed
+from penstock.errors import Fenced, LocationError, NotSupported, QueryFailed
 from penstock.operators.base import Plain
+from penstock.runtime.execution import QueryExecution
+from penstock.snapshot.effects import DriverEffects
+from penstock.snapshot.stores import store_at
+from penstock.snapshot.verbs.rolling_back import Output, roll_back
 
 
 @dataclass(frozen=True)
@@ -109,3 +115,63 @@ def test_a_source_that_cannot_be_frozen_is_refused_and_goes_on(tmp_path: Path, l
     query.execution.stop()
     with pytest.raises(QueryFailed, match="not running"):
         query.execution.drain(10)
+
+
+def _stopped(query: QueryExecution) -> None:
+    query.stop()
+
+
+def _stopped_with_snapshot(query: QueryExecution) -> None:
+    with pytest.raises(QueryFailed, match="failed behind its last snapshot"):
+        query.stop_with_snapshot()
+
+
+def _suspended(query: QueryExecution) -> None:
+    with pytest.raises(QueryFailed, match="failed behind its last snapshot"):
+        query.suspend()
+    assert not query.suspended
+
+
+def _drained(query: QueryExecution) -> None:
+    with pytest.raises(QueryFailed, match="ended before it was drained"):
+        query.drain(60)
+
+
+def _ended_by_itself(query: QueryExecution) -> None:
+    assert query.await_termination(60)
+    with pytest.raises(QueryFailed):
+        query.process_all_available(10)
+
+
+def _rolled_back(location: Path) -> None:
+    store = store_at(str(location))
+    roll_back(store, "chk-1", output=Output.RETRACT, force=True, ask=lambda *arguments: None)
+
+
+@pytest.mark.parametrize("end", [_stopped, _stopped_with_snapshot, _suspended, _drained, _ended_by_itself])
+@pytest.mark.parametrize(("lose", "error"), [(_rolled_back, Fenced), (shutil.rmtree, LocationError)])
+def test_a_query_that_loses_its_location_at_its_end_has_failed(
+    tmp_path: Path,
+    launcher: ProcessLauncher,
+    there: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    end: Callable[[QueryExecution], None],
+    lose: Callable[[Path], None],
+    error: type[Exception],
+) -> None:
+    """After its last commit and before its last log entry: its rows may be taken back, so it is no success."""
+    there.write_text("2000")
+    graph = tiny_graph(tmp_path / "out", 1, arriving(there))
+    query = run(graph, tmp_path / "chk", launcher, until_available=end is _ended_by_itself)
+    if end is not _ended_by_itself:
+        query.execution.process_all_available(60)
+    close = DriverEffects.close
+
+    def lost_before(effects: DriverEffects, committed_epoch: int, next_checkpoint: int) -> None:
+        lose(tmp_path / "chk")
+        close(effects, committed_epoch, next_checkpoint)
+
+    monkeypatch.setattr(DriverEffects, "close", lost_before)
+    end(query.execution)
+    assert isinstance(query.execution.error, error)
+    assert query.ends == [query.execution.error]

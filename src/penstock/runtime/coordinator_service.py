@@ -551,7 +551,7 @@ class CoordinatorService:
             self._lanes_work = False
             while (event := self._next_event(0)) is not None:
                 self._take_late(event)
-            log_the_end(self._effects, self._core.coordinator)
+            error = log_the_end(self._effects, self._core.coordinator, error)
         except Exception as problem:  # noqa: BLE001 - the query ends anyway; the first error is kept
             error = error or failures.wrapped("the query could not be ended orderly", problem)
         finally:
@@ -560,6 +560,7 @@ class CoordinatorService:
             self._finish(error)
 
     def _finish(self, error: PenstockError | None) -> None:
+        self.all_committed, self.drained = self.all_committed and error is None, self.drained and error is None
         self.error, self.suspended = error, error is None and self.to_be_suspended and not self.all_committed
         self._figures.ended(failed=error is not None, suspended=self.suspended)
         orderly = f"the query {'is suspended' if self.suspended else 'has ended'}"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from penstock.connectors.base import SinkCommitter, Source
-from penstock.errors import Fenced, LocationError
+from penstock.errors import Fenced, LocationError, PenstockError
 from penstock.logs import get_logger
 from penstock.protocol.coordinator import Coordinator
 from penstock.runtime.attempt import Attempt
@@ -48,9 +48,19 @@ def close_connectors(connectors: Iterable[Source | SinkCommitter]) -> None:
             log.exception("%s could not be closed", type(connector).__name__)
 
 
-def log_the_end(effects: DriverEffects, coordinator: Coordinator) -> None:
-    """What was committed, and which ids were not used. If it fails the next driver commits again, harmlessly."""
+def log_the_end(effects: DriverEffects, coordinator: Coordinator, error: PenstockError | None) -> PenstockError | None:
+    """Log what was committed and which ids were not used. If a store fails, the next driver commits again, harmlessly.
+
+    Returns:
+        The error that the query ends with: ``error``, or that its location is another driver's or gone, where nothing
+        says any more that its output counts.
+    """
     try:
         effects.close(coordinator.committed_epoch, coordinator.next_checkpoint)
-    except (Fenced, LocationError, OSError) as problem:
+    except Fenced as lost:
+        return error or lost
+    except FileNotFoundError as gone:
+        return error or LocationError(str(gone))
+    except (LocationError, OSError) as problem:
         log.warning("the end of the query could not be logged: %s", problem)
+    return error
