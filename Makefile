@@ -9,7 +9,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 # Bytecode is kept: hundreds of processes are started here, and each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup java javac chromium environment demo test costs compiled lint pending fuzz fuzz-format fuzz-plans fuzz-files oracle simulate torture bench bench-quick flink clean lock
+.PHONY: help setup java javac chromium environment demo test costs compiled lint pending copies fuzz fuzz-format fuzz-plans fuzz-files oracle simulate torture bench bench-quick flink clean lock
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -73,6 +73,9 @@ compiled: $(VENV)/.ready
 
 pending: setup ## Every sink, edit and way to leave an epoch waiting for its commit: make test runs a part of these
 	@PENSTOCK_PENDING=all $(BIN)/python -m pytest tests/query/test_pending_epochs.py -n $(WORKERS) --dist load
+
+copies: setup ## Copies of a location in two applications: each sink, and a driver paused in front of every step
+	@PENSTOCK_COPIES=all $(BIN)/python -m pytest tests/query/test_copied_locations_applications.py
 
 fuzz: setup ## All tests in another order, with new and more examples of every property
 	@PENSTOCK_EFFORT=1 $(BIN)/python -m pytest --randomly-seed=default --hypothesis-seed=$$RANDOM

@@ -26,6 +26,8 @@ FenceToken = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 """Token of a driver that opened a fence. Its work directory has this name."""
 LogToken = Annotated[str, msgspec.Meta(max_length=100)]
 """Token of an entry of a location's log. It is only compared."""
+PositionName = Annotated[str, msgspec.Meta(pattern=r"\A\d{1,16}-[0-9A-Za-z]{0,8}\Z")]
+"""Name of an entry of a location's log: its number and the beginning of its token."""
 QueryId = Annotated[str, msgspec.Meta(pattern=rf"\A{_QUERY}\Z")]
 OriginId = Annotated[str, msgspec.Meta(pattern=rf"\A(?:{_QUERY})?\Z")]
 """A query's id, or the empty string."""

@@ -7,14 +7,13 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pytest
-import user_sources
 from file_sinks import KINDS, batch, sink, visible
 from kits import QUERY_ID
 from test_table_sink import Writer, keys, sink_at
@@ -26,11 +25,7 @@ from penstock.connectors.file_sink import FileSink, FileSizes
 from penstock.connectors.file_sink_committer import FORMAT_VERSION, FileSinkCommitter
 from penstock.connectors.file_sink_retraction import retract_files
 from penstock.connectors.private_home import HOME
-from penstock.connectors.python_sink import PythonSink
-from penstock.connectors.signed import KEY_FILE_VARIABLE
 from penstock.errors import Fenced, SinkError, SinkFenced
-
-PYTHON_SCHEMA = pa.schema([("n", pa.int64())])
 
 
 @dataclass
@@ -40,6 +35,7 @@ class Location:
     path: str
     log: list[str] = field(default_factory=lambda: [secrets.token_hex(16)])
     owned: bool = True
+    left_at: int = 0
 
     def copied(self, path: str) -> Location:
         return Location(path, list(self.log))
@@ -53,7 +49,7 @@ class Location:
     def newest(self) -> LogPosition:
         return LogPosition(len(self.log), self.log[-1])
 
-    def opener(self, adopts: bool = False) -> FenceOpener:
+    def opener(self, over: Collection[str] = (), has_snapshot: bool = True) -> FenceOpener:
         def check_owned() -> None:
             if not self.owned:
                 raise Fenced("another driver")
@@ -65,7 +61,9 @@ class Location:
             lambda position: self.log[position.seq - 1 : position.seq] == [position.token],
             check_owned,
             lambda: secrets.token_hex(16),
-            adopts,
+            over,
+            has_snapshot,
+            self.left_at,
         )
 
 
@@ -80,8 +78,8 @@ class Driver:
         self.committer: SinkCommitter = made.create_committer()
         self.committer.open(QUERY_ID)
 
-    def fence(self, adopts: bool = False) -> Driver:
-        opener = self.location.opener(adopts)
+    def fence(self, over: Collection[str] = ()) -> Driver:
+        opener = self.location.opener(over)
         self.committer.check_fence(opener)
         self.token = self.committer.fence(opener)
         return self
@@ -243,10 +241,12 @@ def test_a_rollback_adopts_and_takes_back_what_another_copy_wrote(tmp_path: Path
     copy = origin.copied("/b")
     two = Driver(made, copy).fence()
     two.committer.commit(two.stage(7, batch(70)))
-    assert not one.committer.check_fence(origin.opener(adopts=True))
+    over = [copy.newest.name]
+    assert not one.committer.check_fence(origin.opener(over))
     origin.logs()
-    one.fence(adopts=True)
+    one.fence(over)
     assert one.committer.newest_epoch() == 7
+    assert one.committer.next_batch() == 8
     with pytest.raises(SinkFenced):
         two.committer.retract(0, 100)
     assert seen(made) == [1, 70], "a fenced driver removes nothing"
@@ -255,6 +255,109 @@ def test_a_rollback_adopts_and_takes_back_what_another_copy_wrote(tmp_path: Path
     assert Driver(made, origin).fence().token, "it is this location's output from now on"
     with pytest.raises(SinkError, match="newer output"):
         Driver(made, copy).fence()
+
+
+def test_a_rollback_goes_over_what_was_told_and_over_nothing_newer(tmp_path: Path) -> None:
+    made, origin = sink(tmp_path), Location("/a")
+    one = Driver(made, origin).fence()
+    one.committer.commit(one.stage(1, batch(1)))
+    copy = origin.copied("/b")
+    two = Driver(made, copy).fence()
+    two.committer.commit(two.stage(2, batch(20)))
+    told = copy.newest.name
+    with pytest.raises(SinkError, match=f"--over {told}. and --output keep"):
+        one.fence()
+    two.committer.commit(two.stage(3, batch(30)))
+    with pytest.raises(SinkError, match=f"--over {copy.newest.name}. and"):
+        one.fence([told])
+    origin.logs()
+    one.fence([told, copy.newest.name])
+    with pytest.raises(SinkError, match=f"written by the location at '/a'.*--over {origin.newest.name}"):
+        two.fence([told])
+
+
+def test_what_is_recorded_never_goes_back(tmp_path: Path) -> None:
+    """Two epochs were committed, and the log does not say so: the older one is committed again first."""
+    made, origin = sink(tmp_path), Location("/a")
+    one = Driver(made, origin).fence()
+    permits = [one.stage(1, batch(1))]
+    copy = origin.copied("/b")
+    permits.append(one.stage(2, batch(2)))
+    for permit in permits:
+        one.committer.commit(permit)
+    again = Driver(made, origin).fence()
+    again.committer.commit(permits[0])
+    with pytest.raises(SinkError, match="newer output"):
+        Driver(made, copy).fence()
+    again.committer.commit(permits[1])
+    assert seen(made) == [1, 2]
+
+
+def test_a_rollback_without_a_foreign_output_leaves_what_another_copy_staged(tmp_path: Path) -> None:
+    made, origin = sink(tmp_path), Location("/a")
+    one = Driver(made, origin).fence()
+    one.committer.commit(one.stage(1, batch(1)))
+    copy = origin.copied("/b")
+    two = Driver(made, copy).fence()
+    pending = two.stage(2, batch(2))
+    rolled_back = Driver(made, origin, generation=5).fence(over=["7-12345678"])
+    rolled_back.committer.abandon(4)
+    Driver(made, copy).fence().committer.commit(pending)
+    assert seen(made) == [1, 2]
+
+
+def test_an_output_that_is_held_is_kept_from_copies_before_anything_is_written(tmp_path: Path) -> None:
+    """Input was cleaned away, or another output of the query was committed to."""
+    made, origin = sink(tmp_path), Location("/a")
+    one = Driver(made, origin).fence()
+    copy = origin.copied("/b")
+    one.committer.hold(origin.logs())
+    with pytest.raises(SinkError, match="newer output"):
+        Driver(made, copy).fence()
+    two = Driver(made, origin.copied("/c")).fence()
+    with pytest.raises(SinkFenced):
+        one.committer.hold(origin.logs())
+    two.committer.commit(two.stage(1, batch(1)))
+    assert seen(made) == [1]
+
+
+@pytest.mark.parametrize("opens_again", [False, True])
+def test_a_location_that_leaves_a_snapshot_keeps_copies_out_that_have_it(tmp_path: Path, opens_again: bool) -> None:
+    """The copy has an epoch that awaits its commit; the origin was rolled back to before it, and writes nothing."""
+    made, origin = sink(tmp_path), Location("/a")
+    one = Driver(made, origin).fence()
+    one.committer.commit(one.stage(1, batch(1)))
+    pending = one.stage(2, batch(2))
+    copy = Driver(made, origin.copied("/b"))
+    origin.logs()
+    origin.left_at = origin.newest.seq
+    (one if opens_again else Driver(made, origin)).fence()
+    with pytest.raises(SinkError, match=r"newer output of query .* by the location at '/a'"):
+        copy.fence()
+    assert pending.position is not None
+    assert seen(made) == [1]
+
+
+def test_a_location_without_a_snapshot_cannot_be_rolled_back(tmp_path: Path) -> None:
+    """The way out that it is told works: the output is given to a query at a location of its own."""
+    made, origin = sink(tmp_path), Location("/a")
+    one = Driver(made, origin).fence()
+    before = origin.copied("/b")
+    one.committer.commit(one.stage(1, batch(1)))
+    with pytest.raises(SinkError, match="delete this one, which has no snapshot, and begin anew at an empty") as told:
+        Driver(made, before).committer.check_fence(before.opener(has_snapshot=False))
+    assert "rollback" not in str(told.value)
+    new = made.create_committer()
+    with pytest.raises(SinkError, match=r"or delete .*/owner.json if that query is gone for good"):
+        new.open("another-query")
+    (tmp_path / HOME / "owner.json").unlink()
+    new.open("another-query")
+    opener = replace(Location("/new").opener(), query_id="another-query")
+    assert new.check_fence(opener)
+    assert new.fence(opener)
+    assert new.next_batch() == 0
+    with pytest.raises(SinkFenced):
+        one.committer.check_held()
 
 
 def test_an_output_of_a_later_release_is_refused(tmp_path: Path) -> None:
@@ -317,91 +420,14 @@ def test_a_fenced_driver_adds_nothing_to_a_table(tmp_path: Path, moment: str, mo
     with pytest.raises(SinkError, match="table t has newer output"):
         one.fence()
     origin.logs()
-    one.fence(adopts=True)
+    one.fence(over=[copy.newest.name])
     assert one.committer.newest_epoch() == 2
+    assert one.committer.next_batch() == 3
     with pytest.raises(SinkFenced):
         two.committer.retract(0, 9)
     assert keys(writer.location) == [1, 20], "a fenced driver removes nothing"
     one.committer.retract(1, 1 << 53)
     assert keys(writer.location) == [1]
-
-
-# -- users' sinks --------------------------------------------------------------------------------------------------
-
-
-class Transactional(user_sources.Folder):
-    """Keeps the fence in memory, as a database would."""
-
-    stored: ClassVar[dict[str, bytes]] = {}
-
-    def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
-        return FencedFolder(Path(self.options["folder"]), self.options)
-
-
-class FencedFolder(user_sources.FolderWriter):
-    fence: bytes | None = None
-    during_commit: Callable[[], None] | None = None
-
-    def readFence(self, queryId: str) -> bytes | None:  # noqa: N802, N803
-        return Transactional.stored.get(queryId)
-
-    def replaceFence(self, queryId: str, expected: bytes | None, value: bytes) -> bool:  # noqa: N802, N803
-        if Transactional.stored.get(queryId) != expected:
-            return False
-        Transactional.stored[queryId] = value
-        return True
-
-    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
-        if self.during_commit is not None:
-            self.during_commit()
-        if self.fence not in Transactional.stored.values():
-            raise ValueError("the fence has changed")
-        super().commit(messages, batchId)
-
-
-def test_a_users_sink_with_a_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(KEY_FILE_VARIABLE, str(tmp_path / "hmac.key"))
-    Transactional.stored = {}
-    (tmp_path / "folder").mkdir()
-    rows = lambda *values: pa.record_batch([pa.array(values, pa.int64())], schema=PYTHON_SCHEMA)  # noqa: E731
-    made = PythonSink(
-        "db", Transactional, {"folder": str(tmp_path / "folder")}, PYTHON_SCHEMA, '{"type":"struct","fields":[]}'
-    )
-    monkeypatch.setattr(user_sources.FolderWriter, "lines", lambda self, rows: [json.dumps({"n": 1}) for _ in rows])
-    monkeypatch.setattr("penstock.connectors.python_sink.to_rows", lambda batch, schema: iter(batch.to_pylist()))
-    origin = Location("/a")
-    one = Driver(made, origin).fence()
-    one.committer.commit(one.stage(1, rows(1)))
-    late = one.stage(2, rows(2))
-    copy = origin.copied("/b")
-    two = Driver(made, copy)
-
-    def between() -> None:
-        FencedFolder.during_commit = None
-        two.fence()
-
-    monkeypatch.setattr(FencedFolder, "during_commit", lambda self: between())
-    with pytest.raises(SinkFenced):
-        one.committer.commit(late)
-    two.committer.commit(late)
-    two.committer.commit(two.stage(3, rows(3)))
-    with pytest.raises(SinkError, match="sink db has newer output"):
-        one.fence()
-    origin.logs()
-    assert one.fence(adopts=True).token
-    with pytest.raises(SinkError, match="sink db has newer output"):
-        two.fence()
-    assert len(list((tmp_path / "folder").glob("*.json"))) == 3
-
-
-def test_half_a_fence_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(KEY_FILE_VARIABLE, str(tmp_path / "hmac.key"))
-    monkeypatch.setattr(user_sources.FolderWriter, "readFence", lambda self, query_id: None, raising=False)
-    made = PythonSink(
-        "half", user_sources.Folder, {"folder": str(tmp_path)}, PYTHON_SCHEMA, '{"type":"struct","fields":[]}'
-    )
-    with pytest.raises(SinkError, match="a fence needs both"):
-        Driver(made, Location("/a"))
 
 
 # -- what earlier releases wrote -----------------------------------------------------------------------------------

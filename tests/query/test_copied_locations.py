@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -86,15 +87,19 @@ def test_a_location_that_was_put_back_is_refused_until_it_is_rolled_back(
     run(3)
     shutil.rmtree(tmp_path / CHECKPOINT)
     shutil.copytree(tmp_path / "backup", tmp_path / CHECKPOINT)
-    with pytest.raises(SinkError, match=r"newer output of query .*rollback LOCATION SNAPSHOT --output keep"):
+    with pytest.raises(SinkError, match=r"newer output of query .*rollback LOCATION SNAPSHOT --over ") as told:
         run(4)
+    over = re.findall(r"--over (\S+?)`", str(told.value))
     store = store_at(str(tmp_path / CHECKPOINT))
     newest = SnapshotLog(store).refresh().lineage[-1].checkpoint
-    assert roll_back(store, f"chk-{newest}", output=output).changed
+    assert not roll_back(store, f"chk-{newest}", output=Output.KEEP).changed
+    with pytest.raises(SinkError, match="newer output"):
+        run(4)
+    assert roll_back(store, f"chk-{newest}", output=output, over=over).changed
     run(5)
     run(6)
     again = [] if output is Output.RETRACT else [2, 3]
-    assert keys(out) == sorted([1, 2, 3, 4, 5, 6, *again])
+    assert keys(out) == sorted([1, 2, 3, 4, 4, 5, 6, *again])
 
 
 def test_a_location_that_was_put_back_while_its_query_runs(
@@ -207,3 +212,32 @@ def test_a_copy_that_was_claimed_goes_on_and_its_origin_does_not(out: Path, run:
     with pytest.raises(SinkError, match=r"newer output .*written by the location at '.*/copy'"):
         run(4)
     assert keys(out) == [1, 2, 3]
+
+
+def test_a_copy_that_is_claimed_does_not_stop_its_origin(
+    spark: SparkSession, inbox: Inbox, start: Start, out: Path, run: Any, tmp_path: Path
+) -> None:
+    run(1)
+    shutil.copytree(tmp_path / CHECKPOINT, tmp_path / "copy")
+    query = start(inbox.stream(spark))
+    with pytest.raises(LocationError, match=r"runs at .*/checkpoint in this application: stop it before its copy"):
+        run(2, "copy", startFrom=str(tmp_path / "copy"), startMode="claim")
+    query.processAllAvailable()
+    assert query.isActive
+    assert keys(out) == [1, 2]
+
+
+def test_a_start_that_passes_over_a_snapshot_whose_rows_are_there_is_refused(
+    out: Path, run: Any, tmp_path: Path
+) -> None:
+    """As in a copy that was made while the query ran, which may lack files that its log names."""
+    run(1)
+    run(2)
+    store = store_at(str(tmp_path / CHECKPOINT))
+    *_, older, newest = SnapshotLog(store).refresh().lineage
+    (tmp_path / CHECKPOINT / newest.metadata.path).write_bytes(b"damaged")
+    with pytest.raises(SinkError, match="newer output"):
+        run(3, **{"snapshots.allowOlder": True})
+    roll_back(store, f"chk-{older.checkpoint}", output=Output.RETRACT)
+    run(4)
+    assert keys(out) == [1, 2, 3, 4]

@@ -120,12 +120,16 @@ def rollback(
             help="What becomes of what was written since: retract (taken back at the next start), keep (comes twice).",
         ),
     ] = "",
+    over: Annotated[
+        list[str] | None,
+        typer.Option("--over", help="Take an output over from another copy: the position that a refused start told."),
+    ] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Have a query that does not run go on from an older snapshot at its next start."""
     with reported() as console, located(location) as store:
-        done = rb.roll_back(store, snapshot, output=_output(output), force=force)
+        done = rb.roll_back(store, snapshot, output=_output(output), over=over or (), force=force)
         name = snapshot_id(done.snapshot)
         if as_json:
             left = _ids(done.left)

@@ -8,6 +8,7 @@ and commit messages are stored in snapshots and therefore plain JSON data (or by
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -232,6 +233,11 @@ class LogPosition(msgspec.Struct, frozen=True):
     seq: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
     token: LogToken
 
+    @property
+    def name(self) -> str:
+        """What messages and commands call it, as ``grammar.PositionName``."""
+        return f"{self.seq}-{re.sub('[^0-9A-Za-z]', '', self.token)[:8]}"
+
 
 @dataclass(frozen=True)
 class FenceOpener:
@@ -241,10 +247,13 @@ class FenceOpener:
         query_id: the id of its query.
         position: its newest entry in its location's log.
         location: the path of that location, for messages.
-        contains: returns True if the location's log has an entry.
+        contains: returns True if the location's log has an entry and the driver continues from it or from a later one.
         check_owned: raises Fenced if the driver no longer owns that log.
         token: returns a new random string of 32 hex digits.
-        adopts: the user has chosen this location, even if another copy has written to the output.
+        over: names of positions of other locations: the user has chosen this location although they wrote the output.
+        has_snapshot: True if there is a snapshot to which this location can be rolled back.
+        left_at: number of the entry with which the location last dropped a snapshot from its lineage. A copy may have
+            that snapshot and commit an epoch that it covers, so this driver must record at once that it does not.
     """
 
     query_id: str
@@ -253,7 +262,9 @@ class FenceOpener:
     contains: Callable[[LogPosition], bool]
     check_owned: Callable[[], None]
     token: Callable[[], str]
-    adopts: bool = False
+    over: Collection[str] = ()
+    has_snapshot: bool = True
+    left_at: int = 0
 
 
 @dataclass(frozen=True)
@@ -347,7 +358,7 @@ class SinkCommitter(ABC):
         Called after ``open``, before the driver writes to its location's log.
 
         Returns:
-            True if it does. False only for an opener that adopts the output.
+            True if it does. False only for an opener with this position in ``over``.
 
         Raises:
             SinkError: the location is older than the output, or has diverged from it.
@@ -357,7 +368,7 @@ class SinkCommitter(ABC):
     def written_from(self) -> str:
         """Return the path of the location that committed to the output last; empty if it is not stored.
 
-        It is a hint for messages. Called after ``check_fence``.
+        It is a hint for messages. Called after ``open``.
         """
         return ""
 
@@ -376,16 +387,34 @@ class SinkCommitter(ABC):
         return ""
 
     def check_held(self) -> None:  # noqa: B027
-        """Raise SinkFenced if another driver has taken over the output.
+        """Raise SinkFenced if another driver has taken over the output. Called on any thread."""
 
-        Called on any thread, before an action that cannot be undone: a commit to another output, or a clean-up of
-        input.
+    def hold(self, position: LogPosition, next_batch: int = 0) -> None:  # noqa: B027
+        """Record at the output that it belongs to this location up to a position.
+
+        No location that does not contain the position can take over the output from then on. Called on any thread,
+        before an action that cannot be undone: a commit to any output of the query, or a clean-up of input.
+
+        Args:
+            position: an entry of this location's log.
+            next_batch: lower batch ids may have been handed over.
+
+        Raises:
+            SinkFenced: another driver has taken over the output.
+            CommitFailed: the output cannot be written to now.
         """
 
     def newest_epoch(self) -> int:
         """Return the highest epoch of this query that is recorded at the output; 0 if there is none.
 
         Called after ``fence``: new epochs of a restored location must not have numbers that are used at the output.
+        """
+        return 0
+
+    def next_batch(self) -> int:
+        """Return a batch id above all that were handed over, as far as the output has it recorded.
+
+        Called after ``fence``, for the same reason.
         """
         return 0
 

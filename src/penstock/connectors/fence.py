@@ -19,7 +19,8 @@ import msgspec
 from penstock.connectors.base import FenceOpener, LogPosition
 from penstock.connectors.local_files import create_exclusively, fsync_directory, replace_durably
 from penstock.errors import SinkError, SinkFenced
-from penstock.grammar import FenceToken
+from penstock.grammar import FenceToken, OriginId
+from penstock.snapshot.model import Count
 
 ATTEMPTS = 16
 """Attempts of a driver to open a fence that other drivers open at the same time."""
@@ -29,6 +30,7 @@ FIRST_AFTER = 3
 """Listings after which a second driver takes ``FIRST``: the first driver was killed before it took it."""
 LOOKED_BACK = 1 << 10
 """Newest entries among which the last driver with a work directory is searched."""
+LOST = "another driver of this query has taken the output over"
 _NUMBER = re.compile(r"[0-9]{20}\.json")
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 _Decoded = TypeVar("_Decoded")
@@ -53,10 +55,46 @@ class Committed(msgspec.Struct, frozen=True):
     Attributes:
         position: in the log of the location that wrote it; None before the first commit.
         location: the path of that location, for messages only.
+        query_id: whose location it is; empty if that was not recorded.
+        next_batch: lower batch ids may have been handed over.
     """
 
     position: LogPosition | None = None
     location: str = ""
+    query_id: OriginId = ""
+    next_batch: Count = 0
+
+    def seen_by(self, opener: FenceOpener) -> Committed:
+        """What counts for an opener. Of another query nothing does: the user has given the output to this one."""
+        return self if self.query_id in ("", opener.query_id) else Committed()
+
+    def moved(self, opener: FenceOpener, position: LogPosition, next_batch: int) -> Committed:
+        """After the opener's location, which contains what was recorded, has come to a position. It never goes back:
+        the output has what was recorded, whatever is committed again after a restart or by a copy."""
+        location = opener.location
+        if self.position is not None and self.position.seq >= position.seq:
+            position, location = self.position, self.location
+        return Committed(position, location, opener.query_id, max(self.next_batch, next_batch))
+
+    def opened(self, opener: FenceOpener, output: str) -> Committed:
+        """After a driver has taken the output over. Of a location that goes on over what was recorded, or without a
+        snapshot that others may have, nothing is contained in a copy from then on.
+
+        Raises:
+            SinkError: see ``Fence.check``.
+        """
+        recorded = 0 if self.position is None else self.position.seq
+        if self.admits(opener, output) and recorded >= opener.left_at:
+            return self
+        return msgspec.structs.replace(self, position=None).moved(opener, opener.position, 0)
+
+    def admits(self, opener: FenceOpener, output: str) -> bool:
+        """As ``Fence.check``."""
+        if self.position is None or opener.contains(self.position):
+            return True
+        if self.position.name not in opener.over:
+            raise refused(output, opener, self.position, self.location)
+        return False
 
 
 class FenceStore(ABC):
@@ -110,12 +148,14 @@ class Fence:
         self._patience_s = patience_s
         self._number = 0
         self._token = ""
+        self._opener: FenceOpener | None = None
+        self._committed = Committed()
 
     def check(self, opener: FenceOpener) -> bool:
         """Look whether the location knows of all output. Changes nothing.
 
         Returns:
-            Whether it does; False only for an opener that adopts the output.
+            Whether it does; False only for an opener that goes on over it.
 
         Raises:
             SinkError: it does not, and is refused; the ways out are said.
@@ -127,7 +167,7 @@ class Fence:
                 "deleted? Bring it back and start the query again"
             )
         held = self._latest(number) if number else None
-        return held is None or self._admits(opener, held)
+        return held is None or self._recorded(held).seen_by(opener).admits(opener, self._output)
 
     def held(self) -> str:
         """Return the token of the work directory that any driver uses; empty if there is none."""
@@ -137,8 +177,7 @@ class Fence:
     def written_from(self) -> str:
         """Return the path of the location that committed last; empty if none has."""
         held = self.held()
-        committed = self._recorded(held) if held else None
-        return "" if committed is None else committed.location
+        return self._recorded(held).location if held else ""
 
     def open(self, opener: FenceOpener) -> str:
         """Take over the output from all other drivers, unless this driver has it.
@@ -154,6 +193,7 @@ class Fence:
             admitted = self.check(opener)
             number = self._store.newest() + 1
             if admitted and self._token and number == self._number + 1 and not self.is_lost():
+                self._go_on(opener)
                 return self._token
             if number == 1:
                 self._store.make_first()
@@ -165,24 +205,49 @@ class Fence:
             opener.check_owned()
             with suppress(SinkFenced):
                 self._take(number, token)
-                self._number, self._token = number, token
-                if not self._admits(opener, token):
-                    self.record(opener.position, opener.location)  # the user has decided
+                self._begin(number, token, opener)
                 return token
         raise SinkError(f"{self._output}: other drivers take this output over without pause; stop them first")
 
-    def record(self, position: LogPosition, location: str) -> None:
-        """Say that what follows is output of a location up to a position. It comes before anything that is named by an
-        epoch enters the work directory. Raises SinkFenced if this driver has lost the output."""
-        committed = Committed(position, location)
-        if self._recorded(self._token) == committed:
-            return
+    def _begin(self, number: int, token: str, opener: FenceOpener) -> None:
+        """Read again what is recorded, which no other driver can change any more."""
+        committed = self._recorded(token).seen_by(opener)
+        committed.admits(opener, self._output)
+        self._number, self._token, self._opener, self._committed = number, token, opener, committed
+        self._go_on(opener)
+
+    def _go_on(self, opener: FenceOpener) -> None:
+        opened = self._committed.opened(opener, self._output)
+        if opened != self._committed:
+            self._record(opened)
+
+    def record(self, position: LogPosition, next_batch: int = 0) -> None:
+        """As ``SinkCommitter.hold``. It comes before anything that is named by an epoch enters the work directory."""
+        if self._opener is None or not self._token:
+            raise self.lost()
+        committed = self._committed.moved(self._opener, position, next_batch)
+        if self._recorded(self._token) != committed:
+            self._record(committed)
+
+    def _record(self, committed: Committed) -> None:
         try:
             self._store.record(self._token, msgspec.json.encode(committed))
         except FileNotFoundError:
             if self.is_lost():
                 raise self.lost() from None
             raise
+        self._committed = committed
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether no copy of this location can have the output again: a position is recorded that this driver made."""
+        recorded, opener = self._committed.position, self._opener
+        return recorded is not None and opener is not None and recorded.seq > opener.position.seq
+
+    @property
+    def next_batch(self) -> int:
+        """Lower batch ids may have been handed over."""
+        return self._committed.next_batch
 
     def is_lost(self) -> bool:
         """Return True if another driver has opened the fence and renamed the work directory."""
@@ -193,7 +258,7 @@ class Fence:
 
     def lost(self) -> SinkFenced:
         """Return the error of a driver that has lost the output."""
-        return SinkFenced(f"{self._output}: another driver of this query has taken the output over")
+        return SinkFenced(f"{self._output}: {LOST}")
 
     def _take(self, number: int, token: str) -> None:
         """Rename the work directory to this driver's token.
@@ -236,18 +301,9 @@ class Fence:
         if self._store.newest() != number:
             raise self.lost()
 
-    def _admits(self, opener: FenceOpener, folder: str) -> bool:
-        """As ``check``, of a work directory."""
-        committed = self._recorded(folder)
-        if committed is None or committed.position is None or opener.contains(committed.position):
-            return True
-        if not opener.adopts:
-            raise refused(self._output, opener, committed)
-        return False
-
-    def _recorded(self, folder: str) -> Committed | None:
+    def _recorded(self, folder: str) -> Committed:
         data = self._store.recorded(folder)
-        return None if data is None else self._decoded(data, Committed)
+        return Committed() if data is None else self._decoded(data, Committed)
 
     def _entry(self, number: int) -> FenceEntry:
         try:
@@ -262,17 +318,21 @@ class Fence:
             raise SinkError(f"{self._output}: the fence log is damaged: {error!s:.200}") from error
 
 
-def refused(output: str, opener: FenceOpener, committed: Committed) -> SinkError:
-    """The error of a location that does not know of all output."""
-    other = committed.location if committed.location != opener.location else ""
-    by = f" by the location at {other!r:.300}" if other else ""
+def refused(output: str, opener: FenceOpener, position: LogPosition, location: str) -> SinkError:
+    """The error of a location that does not know of all output: that which was written up to a position."""
+    by = f" by the location at {location!r:.300}" if location not in ("", opener.location) else ""
+    way_out = (
+        "say what becomes of the newer output with `penstock snapshot rollback LOCATION SNAPSHOT --over "
+        f"{position.name}` and --output keep (its rows come a second time) or --output retract (files and tables take "
+        "it back)"
+        if opener.has_snapshot
+        else "delete this one, which has no snapshot, and begin anew at an empty checkpointLocation"
+    )
     return SinkError(
         f"{output} has newer output of query {opener.query_id} than checkpointLocation {opener.location} "
         f"knows of, written{by} after one was copied from the other: this location is older than its output, or "
-        "has diverged from it, and rows would come twice or be lost. Go on with the location that wrote it; or say "
-        "what becomes of the newer output with `penstock snapshot rollback LOCATION SNAPSHOT --output keep` (its "
-        "rows come a second time) or `retract` (files and tables take it back); or start a query of its own "
-        "with startMode=fork and another output"
+        "has diverged from it, and rows would come twice or be lost. Go on with the location that wrote it; or "
+        f"{way_out}; or start a query of its own with startMode=fork and another output"
     )
 
 

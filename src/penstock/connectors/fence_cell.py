@@ -6,12 +6,13 @@ and ``commit`` must promise. Where files need a log and a directory, a sink with
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from penstock.connectors.base import FenceOpener, LogPosition
-from penstock.connectors.fence import ATTEMPTS, Committed, refused
+from penstock.connectors.fence import ATTEMPTS, LOST, Committed
 from penstock.errors import SinkError, SinkFenced
 from penstock.grammar import FenceToken
 from penstock.operators.user_code import user_errors
@@ -39,21 +40,21 @@ class FenceCell:
     """The fence of one user's sink, as one driver sees it.
 
     Args:
-        writer: the user's.
+        writer: makes the user's, or returns the one there is.
         query_id: whose value it is.
         output: what it belongs to, for messages.
     """
 
-    def __init__(self, writer: FencedWriter, query_id: str, output: str) -> None:
+    def __init__(self, writer: Callable[[], FencedWriter], query_id: str, output: str) -> None:
         self._writer = writer
         self._query_id = query_id
         self._output = output
-        self._location = ""
+        self._opener: FenceOpener | None = None
         self._value: FenceValue | None = None
 
     def check(self, opener: FenceOpener) -> bool:
         """See ``Fence.check``."""
-        return self._admits(opener, self._read())
+        return self._committed(self._read(), opener).admits(opener, self._output)
 
     def written_from(self) -> str:
         """See ``Fence.written_from``."""
@@ -64,22 +65,20 @@ class FenceCell:
         """See ``Fence.open``."""
         for _ in range(ATTEMPTS):
             held = self._read()
-            admitted = self._admits(opener, held)
-            if admitted and held is not None and held == self._value:
+            committed = self._committed(held, opener)
+            opened = committed.opened(opener, self._output)
+            if opened == committed and held is not None and held == self._value:
                 return held.token
-            committed = Committed() if held is None else held.committed
-            if not admitted:
-                committed = Committed(opener.position, opener.location)  # the user has decided
-            value = FenceValue(opener.token(), committed)
+            value = FenceValue(opener.token(), opened)
             if not self._replace(held, value):
                 continue
             opener.check_owned()
-            self._value, self._location = value, opener.location
+            self._value, self._opener = value, opener
             return value.token
         raise SinkError(f"{self._output}: other drivers take this output over without pause; stop them first")
 
-    def record(self, position: LogPosition) -> bytes:
-        """Say that what follows is output of a location up to a position.
+    def record(self, position: LogPosition, next_batch: int = 0) -> bytes:
+        """As ``SinkCommitter.hold``.
 
         Returns:
             The value that must still be stored when the rows become visible.
@@ -87,13 +86,19 @@ class FenceCell:
         Raises:
             SinkFenced: another driver has the output.
         """
-        held = self._value
+        held, opener = self._value, self._opener
         assert held is not None, "open comes first"
-        value = FenceValue(held.token, Committed(position, self._location))
+        assert opener is not None, "open comes first"
+        value = FenceValue(held.token, held.committed.moved(opener, position, next_batch))
         if value != held and not self._replace(held, value) and self._read() != value:
             raise self.lost()
         self._value = value
         return msgspec.json.encode(value)
+
+    @property
+    def next_batch(self) -> int:
+        """Lower batch ids may have been handed over."""
+        return 0 if self._value is None else self._value.committed.next_batch
 
     def is_lost(self) -> bool:
         """Return True if another driver has opened the fence."""
@@ -101,18 +106,15 @@ class FenceCell:
 
     def lost(self) -> SinkFenced:
         """Return the error of a driver that has lost the output."""
-        return SinkFenced(f"{self._output}: another driver of this query has taken the output over")
+        return SinkFenced(f"{self._output}: {LOST}")
 
-    def _admits(self, opener: FenceOpener, held: FenceValue | None) -> bool:
-        if held is None or held.committed.position is None or opener.contains(held.committed.position):
-            return True
-        if not opener.adopts:
-            raise refused(self._output, opener, held.committed)
-        return False
+    @staticmethod
+    def _committed(held: FenceValue | None, opener: FenceOpener) -> Committed:
+        return Committed() if held is None else held.committed.seen_by(opener)
 
     def _read(self) -> FenceValue | None:
         with user_errors(self._output):
-            data = self._writer.readFence(self._query_id)
+            data = self._writer().readFence(self._query_id)
         if data is None:
             return None
         try:
@@ -125,4 +127,4 @@ class FenceCell:
     def _replace(self, held: FenceValue | None, value: FenceValue) -> bool:
         expected = None if held is None else msgspec.json.encode(held)
         with user_errors(self._output):
-            return bool(self._writer.replaceFence(self._query_id, expected, msgspec.json.encode(value)))
+            return bool(self._writer().replaceFence(self._query_id, expected, msgspec.json.encode(value)))

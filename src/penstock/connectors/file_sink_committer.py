@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from penstock.connectors.base import EpochCommit, FenceOpener, SinkCommitter
+from penstock.connectors.base import EpochCommit, FenceOpener, LogPosition, SinkCommitter
 from penstock.connectors.fence import Fence, LocalFence
 from penstock.connectors.file_bundles import Bundles, State
 from penstock.connectors.file_rolls import Rolls
@@ -94,9 +94,7 @@ class FileSinkCommitter(SinkCommitter):
             directory, bundles, file_format.fingerprint, roll_interval_s, target_bytes, clock, work
         )
         self._fence = self._new_fence()
-        self._opener: FenceOpener | None = None
         self._is_fenced = False
-        self._decided = False  # whether no other copy of the location can have the output again
         self._abandoned: tuple[int, Collection[str]] | None = None
         self._work_in("")
         self._lock = threading.Lock()
@@ -176,7 +174,6 @@ class FileSinkCommitter(SinkCommitter):
         with self._lock, self._readable():
             self._stop_timer()
             self._work_in(token)
-            self._opener, self._decided = opener, opener.adopts
             self._bring_unfenced()
             (self._work / "staged").mkdir(exist_ok=True)
             owner = _owner(self._root)
@@ -205,6 +202,21 @@ class FileSinkCommitter(SinkCommitter):
             yield
         except OSError as error:
             raise SinkError(f"cannot take over {self._root}: {error}; give a writable directory") from error
+
+    def hold(self, position: LogPosition, next_batch: int = 0) -> None:
+        with self._lock, self._unless_lost():
+            self._hold(position, next_batch)
+
+    def _hold(self, position: LogPosition, next_batch: int) -> None:
+        """Before anything of an epoch gets a name that says its number."""
+        if self._token:
+            try:
+                self._fence.record(position, next_batch)
+            except OSError as error:
+                raise CommitFailed(f"cannot write to {self._root}: {error}") from error
+
+    def next_batch(self) -> int:
+        return self._fence.next_batch
 
     def newest_epoch(self) -> int:
         with self._readable():
@@ -256,15 +268,11 @@ class FileSinkCommitter(SinkCommitter):
             self._set_timer(MIN_TIMER_S)
 
     def _record(self, permit: EpochCommit) -> None:
-        """Before anything of the epoch gets a name that says its number."""
-        if self._token and permit.position is not None:
-            assert self._opener is not None
-            self._fence.record(permit.position, self._opener.location)
-            # No copy of this location contains a position that this driver has made: none can have the output again.
-            self._decided = self._decided or permit.position.seq > self._opener.position.seq
-            if self._abandoned and self._decided:
-                self._remove_staged(*self._abandoned)
-                self._abandoned = None
+        if permit.position is not None:
+            self._hold(permit.position, permit.batch + 1)
+        if self._abandoned and self._fence.is_decided:
+            self._remove_staged(*self._abandoned)
+            self._abandoned = None
 
     @contextmanager
     def _unless_lost(self) -> Iterator[None]:
@@ -285,7 +293,7 @@ class FileSinkCommitter(SinkCommitter):
         with self._lock, self._unless_lost():
             try:
                 self._take_up()
-                if self._token and not self._decided:
+                if self._token and not self._fence.is_decided:
                     # Another copy of the location may have staged these files, and may take over the output again.
                     self._abandoned = generation, needed
                 else:

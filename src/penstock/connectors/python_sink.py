@@ -17,6 +17,7 @@ the schema with which the rows were written.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
@@ -35,6 +36,7 @@ from penstock.connectors.base import (
     COLUMNS_NOT_STORED,
     EpochCommit,
     FenceOpener,
+    LogPosition,
     Sink,
     SinkCommitter,
     SinkContext,
@@ -46,8 +48,11 @@ from penstock.connectors.row_columns import columns_of_epoch, parsed_columns
 from penstock.connectors.signed import load_key
 from penstock.connectors.spark_rows import to_rows
 from penstock.errors import CommitFailed, CommitInterrupted, DataError, FunctionError, SinkError
+from penstock.logs import get_logger
 from penstock.operators.user_code import to_session_zone, user_errors
 from penstock.operators.user_iterator import UserIterator
+
+log = get_logger(__name__)
 
 
 class PythonSink(Sink):
@@ -177,6 +182,8 @@ class _PythonSinkCommitter(SinkCommitter):
         self._writers: dict[str, DataSourceStreamWriter] = {}
         """By the columns of their rows."""
         self._fence: FenceCell | None = None
+        self._lock = threading.Lock()
+        """A commit must find what was recorded for it."""
 
     def open(self, query_id: str) -> None:
         writer = self._writer(self._sink.columns)
@@ -184,7 +191,7 @@ class _PythonSinkCommitter(SinkCommitter):
         if any(methods) and not all(methods):
             raise SinkError(f"sink {self._sink.name}: the writer has readFence or replaceFence; a fence needs both")
         if isinstance(writer, FencedWriter):
-            self._fence = FenceCell(writer, query_id, f"sink {self._sink.name}")
+            self._fence = FenceCell(self._fenced_writer, query_id, f"sink {self._sink.name}")
 
     def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
         messages = self._decoded(permit)
@@ -201,6 +208,30 @@ class _PythonSinkCommitter(SinkCommitter):
     def fence(self, opener: FenceOpener) -> str:
         return "" if self._fence is None else self._fence.open(opener)
 
+    def hold(self, position: LogPosition, next_batch: int = 0) -> None:
+        with self._lock:
+            self._record(position, next_batch)
+
+    def _record(self, position: LogPosition, next_batch: int) -> bytes | None:
+        if self._fence is None:
+            return None
+        try:
+            return self._fence.record(position, next_batch)
+        except FunctionError as error:
+            self._writers.clear()
+            raise CommitFailed(str(error)) from error
+
+    def next_batch(self) -> int:
+        return 0 if self._fence is None else self._fence.next_batch
+
+    def check_held(self) -> None:
+        try:
+            if self._fence is not None and self._fence.is_lost():
+                raise self._fence.lost()
+        except FunctionError as error:
+            self._writers.clear()
+            log.warning("%s; it is asked again before the next commit", error)
+
     def commit(self, permit: EpochCommit) -> None:
         if not permit.messages:
             return
@@ -210,14 +241,17 @@ class _PythonSinkCommitter(SinkCommitter):
             writer = self._writer(columns)
         except (SinkError, FunctionError) as error:
             raise CommitFailed(f"sink {self._sink.name}, epoch {permit.epoch}: {error}") from error
-        if self._fence is not None and permit.position is not None:
-            writer.fence = self._fence.record(permit.position)
+        with self._lock:
+            self._commit(writer, [message for message, _ in messages], permit)
+
+    def _commit(self, writer: DataSourceStreamWriter, messages: list[WriterCommitMessage], permit: EpochCommit) -> None:
+        if permit.position is not None and (value := self._record(permit.position, permit.batch + 1)) is not None:
+            writer.fence = value
         try:
-            writer.commit([message for message, _ in messages], permit.batch)
+            writer.commit(messages, permit.batch)
         except Exception as error:
             self._writers.clear()  # what it holds may be broken; the next driver would have a fresh one, too
-            if self._fence is not None and self._fence.is_lost():
-                raise self._fence.lost() from error
+            self.check_held()
             raise CommitInterrupted(
                 f"sink {self._sink.name}: commit of batch {permit.batch} raised {type(error).__name__}: {error}; it "
                 "is called again with the same batchId and messages"
@@ -228,6 +262,9 @@ class _PythonSinkCommitter(SinkCommitter):
             decode_message(data, self._sink.key, permit.query_id, permit.epoch)
             for _, data in sorted(permit.messages.items())
         ]
+
+    def _fenced_writer(self) -> FencedWriter:
+        return cast("FencedWriter", self._writer(self._sink.columns))
 
     def _writer(self, columns: str) -> DataSourceStreamWriter:
         if columns not in self._writers:

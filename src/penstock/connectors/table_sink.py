@@ -32,7 +32,7 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow as pa
 
-from penstock.connectors.base import EpochCommit, FenceOpener, SinkCommitter
+from penstock.connectors.base import EpochCommit, FenceOpener, LogPosition, SinkCommitter
 from penstock.connectors.fence import Fence, LocalFence
 from penstock.connectors.local_files import fsync_directory, fsync_file, replace_durably
 from penstock.connectors.private_home import HOME, make_home, move_home
@@ -117,7 +117,6 @@ class _TableCommitter(StagedRowsCommitter):
         self._key = ""
         self._fence: Fence | None = None
         self._work: Path | None = None
-        self._opener: FenceOpener | None = None
         self._lock = threading.Lock()
 
     def open(self, query_id: str) -> None:
@@ -154,7 +153,7 @@ class _TableCommitter(StagedRowsCommitter):
         if work == self._work:
             return token
         with self._lock, self._writable():
-            self._work, self._opener = work, opener
+            self._work = work
             for left in self._private.glob(f"{self._key}-e*.writing"):
                 shutil.rmtree(left)
             self._bring_unfenced(work)
@@ -173,6 +172,20 @@ class _TableCommitter(StagedRowsCommitter):
     def check_held(self) -> None:
         if self._fence is not None and self._fence.is_lost():
             raise self._fence.lost()
+
+    def hold(self, position: LogPosition, next_batch: int = 0) -> None:
+        with self._lock:
+            self._hold(position, next_batch)
+
+    def _hold(self, position: LogPosition, next_batch: int) -> None:
+        if self._fence is not None and self._work is not None:
+            try:
+                self._fence.record(position, next_batch)
+            except OSError as error:
+                raise CommitFailed(f"table {self._name}: cannot write to {self._location}: {error}") from error
+
+    def next_batch(self) -> int:
+        return 0 if self._fence is None else self._fence.next_batch
 
     def newest_epoch(self) -> int:
         ready = [] if self._work is None else self._work.glob("e*.ready")
@@ -266,8 +279,8 @@ class _TableCommitter(StagedRowsCommitter):
             for path in visible:
                 fsync_file(writing / path)
             replace_durably(writing / _LIST, json.dumps([path.as_posix() for path in visible]).encode())
-            if self._fence is not None and self._opener is not None and permit.position is not None:
-                self._fence.record(permit.position, self._opener.location)
+            if permit.position is not None:
+                self._hold(permit.position, permit.batch + 1)
             os.rename(writing, ready)
         except BaseException:
             shutil.rmtree(writing, ignore_errors=True)

@@ -27,7 +27,7 @@ from penstock.query.streaming_query import StreamingQuery
 from penstock.query.streams import TERMINATIONS
 from penstock.query.triggers import Trigger
 from penstock.runtime.transport import check_free
-from penstock.snapshot.copies import refuse_copy
+from penstock.snapshot.copies import copy_refused, origin_runs, refuse_copy
 from penstock.snapshot.fork import check_beforehand
 from penstock.snapshot.location import last_parallelism, read_identity
 from penstock.snapshot.store_access import StoreAccess, is_access_option, parse_access
@@ -99,8 +99,8 @@ def _start(
             refuse_own_place(start_from.origin, location)
             check_beforehand(start_from.origin, location, access)
         query_id = _stored_query_id(location, access)
-        if start_from.claimed is None:
-            refuse_copy(store_at(location, access), ACTIVE_QUERIES.location_of(query_id), query_id, access)
+        error = copy_refused if start_from.claimed is None else origin_runs
+        refuse_copy(store_at(location, access), ACTIVE_QUERIES.location_of(query_id), query_id, access, error)
         place = _take_place(spark, request.name, location, query_id, undo)
         launcher = SparkLauncher(spark)
         check_free(launcher.control_address().bind, options.driver_ports)

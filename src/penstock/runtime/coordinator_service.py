@@ -563,8 +563,7 @@ class CoordinatorService:
         self.all_committed, self.drained = self.all_committed and error is None, self.drained and error is None
         self.error, self.suspended = error, error is None and self.to_be_suspended and not self.all_committed
         self._figures.ended(failed=error is not None, suspended=self.suspended)
-        orderly = f"the query {'is suspended' if self.suspended else 'has ended'}"
-        reason = orderly if error is None else f"the query failed: {error}"
+        reason = "the query " + ("is suspended" if self.suspended else f"failed: {error}" if error else "has ended")
         self._tickets.query_ended(reason)
         self._effects.refuse_takes(reason)  # of a last look, whose findings came too late
         if self.all_committed:

@@ -6,14 +6,14 @@ source on one. Nothing here decides anything about checkpoints; a failure become
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import count
 
 import msgspec
 
-from penstock.connectors.base import Committing, EpochCommit, FenceOpener, SinkCommitter, Source
+from penstock.connectors.base import Committing, EpochCommit, FenceOpener, LogPosition, SinkCommitter, Source
 from penstock.errors import (
     CheckpointFailed,
     CommitUnknown,
@@ -111,6 +111,8 @@ class DriverEffects:
         self._generation: GenerationId = 0
         self._adopted: GenerationId = 0
         self._ids_from: CheckpointId = 1
+        self._batches_from = 0
+        self._passed_over: CheckpointId | None = None
         self._fences: dict[str, str] = {}
         self._written: dict[CheckpointId, tuple[SnapshotMetadata, MetadataRef]] = {}
         self._settled_epoch = 0
@@ -161,8 +163,7 @@ class DriverEffects:
             case w.FreezeSource():
                 self._sources[work.vertex].freeze()
             case w.TellSource():
-                self._check_held()
-                self._sources[work.vertex].committed(work.state)
+                self._tell_source(work)
         return None
 
     def close(self, committed_epoch: int, next_checkpoint: CheckpointId) -> None:
@@ -199,8 +200,9 @@ class DriverEffects:
                 restored = relocate(restored, self._graph, entry.committed_epoch, allow_dropped=self._allow_dropped)
             if not self._generation:
                 self._open_committers(view, chosen.metadata, restored, entry.committed_epoch)
+            self._passed_over = chosen.metadata.checkpoint if chosen.metadata is not None and chosen.skipped else None
             foreign = not self._check_fences()
-            if (view.adopts or view.retract is not None) and self._adopted != view.owner:
+            if (view.over or view.retract is not None) and self._adopted != view.owner:
                 with suppress(Fenced):  # another driver appended first: read the log again
                     self._adopt(view, foreign)
                 continue
@@ -245,19 +247,17 @@ class DriverEffects:
         restored = view.lineage[-1].checkpoint if view.lineage else 0
         first, committed_epoch = view.next_checkpoint, view.committed_epoch
         if foreign and restored > committed_epoch:
-            raise LocationError(
-                f"{snapshot_id(restored)} has output that may not be committed yet, and another copy of this location "
-                "has written to the same place since: roll back to an older snapshot, "
-                f"{snapshot_id(committed_epoch)} or before, with `penstock snapshot rollback`"
-            )
+            raise _pending_and_foreign(view)
         entry = GenerationOpened(
-            view.next_generation, restored, first, first, committed_epoch, retract=view.retract, adopts=view.adopts
+            view.next_generation, restored, first, first, committed_epoch, retract=retract, over=list(view.over)
         )
         self._log.append(entry)
-        self._open_fences()
+        # Where no check has found epochs of another copy, none may be there now: pending ones may go on then.
+        self._open_fences(view.over if foreign else ())
         if retract is not None:
             take_back(retract, self._graph, self._committers)
         self._ids_from = 1 + max((committer.newest_epoch() for committer in self._committers.values()), default=0)
+        self._batches_from = max((committer.next_batch() for committer in self._committers.values()), default=0)
         self._adopted = entry.generation
 
     def _check_fences(self) -> bool:
@@ -265,21 +265,37 @@ class DriverEffects:
 
         Called before the log is written to.
         """
-        opener = self._opener()
+        opener = self._opener(self._log.view.over)
+        # Read before the check: the message must not name a location that writes after the check.
+        origins = [committer.written_from() for committer in self._committers.values()]
         known = [committer.check_fence(opener) for committer in self._committers.values()]
-        for committer in self._committers.values():
-            self._refuse_copy_of(committer.written_from())
+        for origin in origins:  # from before the check: none of them has written since what was checked
+            self._refuse_copy_of(origin)
         return all(known)
 
-    def _opener(self) -> FenceOpener:
+    def _opener(self, over: Collection[str] = ()) -> FenceOpener:
         """Return the description of this driver for outputs."""
-        log = self._log
+        log, view = self._log, self._log.view
         return FenceOpener(
-            self._query_id, log.position, self._store.root, log.contains, log.check_owned, self._token, log.view.adopts
+            self._query_id,
+            log.position,
+            self._store.root,
+            self._goes_on_from,
+            log.check_owned,
+            self._token,
+            over,
+            bool(view.lineage),
+            view.left_at,
         )
 
-    def _open_fences(self) -> None:
-        opener = self._opener()
+    def _goes_on_from(self, position: LogPosition) -> bool:
+        """A location that was copied while its query ran may have an entry, and not the files of its snapshot."""
+        if not self._log.contains(position):
+            return False
+        return self._passed_over is None or self._log.snapshot_at(position) <= self._passed_over
+
+    def _open_fences(self, over: Collection[str] = ()) -> None:
+        opener = self._opener(over)
         self._fences = {operator_id: one.fence(opener) for operator_id, one in self._committers.items()}
 
     def _begun(self) -> LogView:
@@ -310,6 +326,7 @@ class DriverEffects:
             first_checkpoint=first,
             reserved_until=first + ID_BLOCK,
             committed_epoch=max(view.committed_epoch, work.committed_epoch),
+            next_batch=self._batches_from,
         )
 
     def _opened(
@@ -467,8 +484,8 @@ class DriverEffects:
         permit = EpochCommit(
             self._query_id, command.epoch, command.messages, command.batch, position=position, writer_id=writer_id
         )
-        self._check_held()
         try:
+            self._hold(position, command.batch + 1)
             with self._committing(permit):
                 self._committers[command.operator_id].commit(permit)
         except SinkFenced:
@@ -482,6 +499,18 @@ class DriverEffects:
     def _check_held(self) -> None:
         for committer in self._committers.values():
             committer.check_held()
+
+    def _hold(self, position: LogPosition, next_batch: int = 0) -> None:
+        """A copy that one fenced output keeps out is kept out of all outputs, and finds its input."""
+        for committer in self._committers.values():
+            committer.hold(position, next_batch)
+
+    def _tell_source(self, work: w.TellSource) -> None:
+        source = self._sources[work.vertex]
+        self._check_held()
+        if source.takes_away():
+            self._hold(self._log.position_of(self._log.view.lineage[-1].checkpoint))
+        source.committed(work.state)
 
     def _writer_id(self, operator_id: str, batch: int) -> str:
         """Return the id by which an external sink distinguishes writers.
@@ -500,6 +529,19 @@ class DriverEffects:
             self._settled_epoch = epoch
             for committer in self._committers.values():
                 committer.settled(epoch)
+
+
+def _pending_and_foreign(view: LogView) -> LocationError:
+    whole = [record.checkpoint for record in view.lineage if record.checkpoint <= view.committed_epoch]
+    way_out = (
+        f"roll back to {snapshot_id(whole[-1])} or before with `penstock snapshot rollback`"
+        if whole
+        else "there is no older one here: fork it (startMode=fork) to an output of its own"
+    )
+    return LocationError(
+        f"{snapshot_id(view.lineage[-1].checkpoint)} has output that may not be committed yet, and another copy of "
+        f"this location has written to the same place since: {way_out}"
+    )
 
 
 def _batch_ids(metadata: SnapshotMetadata, counted: Counted) -> Mapping[int, int]:

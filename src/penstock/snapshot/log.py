@@ -168,6 +168,11 @@ class SnapshotLog:
         """
         return self._store.exists(entry_path(position.seq)) and self._read(position.seq).token == position.token
 
+    def snapshot_at(self, position: LogPosition) -> CheckpointId:
+        """The checkpoint of the snapshot of which an entry of this log says that it is complete; 0 for any other."""
+        entry = self._read(position.seq).entry
+        return entry.checkpoint if isinstance(entry, SnapshotComplete) else 0
+
     def _passed(self, body: _Body) -> None:
         self._newest = LogPosition(body.seq, body.token)
         if isinstance(body.entry, SnapshotComplete):
@@ -200,7 +205,8 @@ class SnapshotLog:
                 dict(view.counted.batches),
                 view.counted.epoch,
                 view.planned,
-                view.adopts,
+                list(view.over),
+                view.left_at,
             )
         )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from penstock.grammar import QueryId
+from penstock.grammar import PositionName, QueryId
 from penstock.ids import CheckpointId, GenerationId
 from penstock.snapshot.model import Count, Ordinal
 
@@ -57,8 +57,9 @@ class PlannedBatch(msgspec.Struct, frozen=True):
 class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
     """``generation`` owns the log from here on. ``restored``: the checkpoint it starts from, 0 for none; complete
     snapshots above it leave the lineage. Its checkpoints have ids in ``[first_checkpoint, reserved_until)``.
-    ``retract``: what has to be done before a query runs; a Generation of a query has none. ``adopts``: the next driver
-    takes over outputs even if they have rows that this location does not know of (``docs/fencing.md``)."""
+    ``retract``: what has to be done before a query runs; a Generation of a query has none. ``over``: names of positions
+    in logs of copies; the next driver takes over outputs that have one of them recorded (``docs/fencing.md``).
+    ``next_batch``: no lower batch id may be given to a new epoch."""
 
     generation: Count
     restored: Count
@@ -67,7 +68,8 @@ class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
     committed_epoch: Count
     batches: dict[str, Count] = {}
     retract: Retraction | None = None
-    adopts: bool = False
+    over: list[PositionName] = []
+    next_batch: Count = 0
 
 
 class SnapshotComplete(msgspec.Struct, frozen=True, tag="snapshot-complete"):
@@ -186,7 +188,8 @@ class Summary(msgspec.Struct, frozen=True, tag="summary (format version 2)"):
     counted: dict[str, Count] = {}
     counted_epoch: Count = 0
     planned: PlannedBatch | None = None
-    adopts: bool = False
+    over: list[PositionName] = []
+    left_at: Count = 0
 
 
 Entry = (
@@ -233,7 +236,9 @@ class LogView:
             has not said so.
         retract: output that has to be taken back before a query runs here.
         moved: the token of the location where the query is now; empty if it is here.
-        adopts: see ``GenerationOpened``.
+        over: see ``GenerationOpened``.
+        left_at: the number of the last entry with which the query went on from another snapshot than its newest; 0 if
+            there is none.
     """
 
     next_seq: int = 1
@@ -251,7 +256,8 @@ class LogView:
     ended: bool = False
     retract: Retraction | None = None
     moved: str = ""
-    adopts: bool = False
+    over: tuple[str, ...] = ()
+    left_at: int = 0
 
     @property
     def lineage(self) -> tuple[SnapshotRecord, ...]:
@@ -304,8 +310,10 @@ def fold(view: LogView, entry: Entry) -> LogView:
                 record if record.checkpoint <= entry.restored else msgspec.structs.replace(record, in_lineage=False)
                 for record in view.snapshots
             ),
+            next_batch=max(view.next_batch, entry.next_batch),
             retract=entry.retract,
-            adopts=entry.adopts,
+            over=tuple(entry.over),
+            left_at=view.next_seq if any(r.checkpoint > entry.restored for r in view.lineage) else view.left_at,
         )
     if entry.generation != view.owner:
         raise ValueError(f"an entry of Generation {entry.generation} while {view.owner} owns the log")
@@ -351,7 +359,8 @@ def _summarised(view: LogView, after: LogView, entry: Summary | SummaryOfVersion
         counted=Counted(entry.counted_epoch, entry.counted),
         of_version_1=False,
         planned=entry.planned,
-        adopts=entry.adopts,
+        over=tuple(entry.over),
+        left_at=entry.left_at,
     )
 
 

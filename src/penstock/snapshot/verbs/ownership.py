@@ -182,7 +182,7 @@ def _opening(view: LogView) -> GenerationOpened:
         view.next_checkpoint,
         view.committed_epoch,
         retract=view.retract,
-        adopts=view.adopts,
+        over=list(view.over),
     )
 
 

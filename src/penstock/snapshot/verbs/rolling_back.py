@@ -7,12 +7,15 @@ has to be taken back, and the next start does that before anything runs (``retra
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.errors import CorruptSnapshot, LocationError
+import msgspec
+
+from penstock.errors import ConfigError, CorruptSnapshot, LocationError
+from penstock.grammar import PositionName
 from penstock.ids import CheckpointId
 from penstock.snapshot.catalog import Catalog, snapshot_id
 from penstock.snapshot.location import read_identity, refuse_archive
@@ -45,25 +48,48 @@ class RolledBack:
 
 
 def roll_back(
-    store: Store, name: str, *, output: Output | None = None, force: bool = False, ask: Ask = rq.ask
+    store: Store,
+    name: str,
+    *,
+    output: Output | None = None,
+    over: Collection[str] = (),
+    force: bool = False,
+    ask: Ask = rq.ask,
 ) -> RolledBack:
     """Have the query go on from an older snapshot.
 
     Args:
         name: of the snapshot, by id or label.
-        output: needed if something may have been written after the snapshot. If it is given, the next start takes
-            over outputs even if another copy of this location has written to them (``docs/fencing.md``).
+        output: needed if something may have been written after the snapshot.
+        over: names of positions that other copies of this location have recorded at outputs. The next start takes over
+            these outputs (``docs/fencing.md``). Needs ``output``.
         force: if no driver answers, fence it.
 
     Raises:
+        ConfigError: ``over`` has what is no name of a position, or ``output`` is not said.
         LocationError: a query runs; there is no such snapshot, or the query does not descend from it; ``output`` is
             not said.
         CorruptSnapshot: the snapshot is not whole.
     """
-    return unless_fenced(lambda: _rolled_back(store, name, output, force, ask))
+    return unless_fenced(lambda: _rolled_back(store, name, output, _positions(over, output), force, ask))
 
 
-def _rolled_back(store: Store, name: str, output: Output | None, force: bool, ask: Ask) -> RolledBack:
+def _positions(over: Collection[str], output: Output | None) -> frozenset[str]:
+    try:
+        msgspec.convert(list(over), list[PositionName])
+    except msgspec.ValidationError:
+        raise ConfigError(
+            f"--over {', '.join(over)!r:.200}: give the name of a position, like 23-1f3a9c0d, as the start that was "
+            "refused has told it"
+        ) from None
+    if over and output is None:
+        raise ConfigError("--over says whose output this location takes over: say, too, what becomes of it: --output")
+    return frozenset(over)
+
+
+def _rolled_back(
+    store: Store, name: str, output: Output | None, over: frozenset[str], force: bool, ask: Ask
+) -> RolledBack:
     identity = read_identity(store)
     refuse_archive(identity)
     view = stopped(store, force=force, ask=ask)
@@ -77,13 +103,13 @@ def _rolled_back(store: Store, name: str, output: Output | None, force: bool, as
             "Say --output retract to have it taken back at the next start, before anything runs (file sinks can), or "
             "--output keep to have those rows twice"
         )
-    adopts = output is not None
+    over = over.union(view.over)
     retraction = _retraction(store, view, record, identity) if output is Output.RETRACT else None
-    changed = bool(left) or retraction != view.retract or adopts != view.adopts
+    changed = bool(left) or retraction != view.retract or over != set(view.over)
     result = RolledBack(record.checkpoint, left, retraction is not None, changed)
     if result.changed:
         Catalog(store).check(Catalog(store).read(record), checksums=True)
-        with taken_over(store, view, lambda now: opening(now, record, retraction, adopts)):
+        with taken_over(store, view, lambda now: opening(now, record, retraction, over)):
             """That is all."""
     return result
 
@@ -117,7 +143,7 @@ def _plans(store: Store, records: Iterable[SnapshotRecord], identity: PlanManife
 
 
 def opening(
-    view: LogView, record: SnapshotRecord, retraction: Retraction | None, adopts: bool = False
+    view: LogView, record: SnapshotRecord, retraction: Retraction | None, over: Collection[str] = ()
 ) -> GenerationOpened:
     """Return the entry after which the query continues from ``record``."""
     first = view.next_checkpoint
@@ -128,5 +154,5 @@ def opening(
         first,
         view.committed_epoch,
         retract=retraction,
-        adopts=adopts,
+        over=sorted(over),
     )
