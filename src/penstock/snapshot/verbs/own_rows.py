@@ -1,7 +1,7 @@
 """In-flight rows counted once, for snapshots that were taken after a rescale.
 
-A narrowed entry refers to all rows of its section that its consumer has not passed. Entries of other consumers refer to the
-same rows. Only the keys of the rows say which consumer owns them.
+A narrowed entry refers to all rows of its section that its consumer has not passed. Entries of other consumers refer to
+the same rows. Only the keys of the rows say which consumer owns them.
 """
 
 from __future__ import annotations
