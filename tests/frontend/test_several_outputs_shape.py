@@ -82,6 +82,13 @@ def test_an_output_that_is_the_common_part_ends_in_its_vertex(raw: DataFrame) ->
     assert "sink-2" in shape(graph), "another one with the same rows gets a vertex of its own"
 
 
+def test_a_watermark_behind_the_fork_is_generated_before_the_repartitioning_in_front_of_it(raw: DataFrame) -> None:
+    shared = raw.repartition(F.upper("extra"))
+    graph = graph_of(shared.select("key", "value"), totals(shared))
+    assert shape(graph)[:2] == ["source-0 watermark-0 project-0", "project-1 project-2"]
+    assert [edge.kind for edge in graph.edges[:2]] == [EdgeKind.HASH, EdgeKind.FORWARD]
+
+
 def test_a_watermark_behind_the_fork_is_generated_in_front_of_it(raw: DataFrame) -> None:
     parsed = raw.withColumn("at", F.col("at") + F.expr("interval 1 hour"))
     graph = graph_of(raw, totals(parsed))

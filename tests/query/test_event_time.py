@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
+    SimpleDataSourceStreamReader,
+)
 from query_running import SCHEMA, Inbox, Start, eventually, rows_of
+
+import penstock
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "connectors"))
+from mock_kafka import mock_kafka
+
+register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -60,6 +78,98 @@ def test_windows_are_emitted_although_a_reader_has_no_event_time(
     per_second = 50 if stream in (filtered, without_times) else 100
     assert counts[1:] == [per_second] * (len(counts) - 1), "no row was late"
     assert sum(s.numRowsDroppedByWatermark for p in query.recentProgress for s in p.stateOperators) == 0
+
+
+class SilentReader(DataSourceStreamReader):
+    """Has never anything new."""
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - PySpark's name
+        return {"n": 0}
+
+    def latestOffset(self) -> dict[str, int]:  # noqa: N802
+        return {"n": 0}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        return iter(())
+
+
+class SilentSimpleReader(SimpleDataSourceStreamReader):
+    """Reads again and again, and finds nothing."""
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return {"n": 0}
+
+    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[Any, ...]], dict[str, int]]:
+        return iter(()), start
+
+    def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[Any, ...]]:  # noqa: N802
+        return iter(())
+
+
+class Silent(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "silent"
+
+    def schema(self) -> str:
+        return "at timestamp, value bigint"
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+        return SilentReader()
+
+
+class SilentSimple(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "silent_simple"
+
+    def schema(self) -> str:
+        return "at timestamp, value bigint"
+
+    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:  # noqa: N802
+        return SilentSimpleReader()
+
+
+def silent_kafka(spark: SparkSession, closing_: ExitStack) -> DataFrame:
+    kafka = closing_.enter_context(mock_kafka())
+    kafka.create("t", 3)
+    options = {"kafka.bootstrap.servers": kafka.servers, "subscribe": "t"}
+    rows = penstock.readStream(spark).format("kafka").options(**options).load()
+    return rows.select(F.col("timestamp").alias("at"), F.col("offset").alias("value"))
+
+
+def silent_python(spark: SparkSession, closing_: ExitStack) -> DataFrame:
+    spark.dataSource.register(Silent)
+    return spark.readStream.format("silent").load()
+
+
+def silent_simple_python(spark: SparkSession, closing_: ExitStack) -> DataFrame:
+    spark.dataSource.register(SilentSimple)
+    return spark.readStream.format("silent_simple").load()
+
+
+def silent_socket(spark: SparkSession, closing_: ExitStack) -> DataFrame:
+    server = closing_.enter_context(closing(socket.create_server(("127.0.0.1", 0))))
+    options = {"host": "127.0.0.1", "port": server.getsockname()[1], "includeTimestamp": "true"}
+    lines = spark.readStream.format("socket").options(**options).load()
+    return lines.select(F.col("timestamp").alias("at"), F.col("value").cast("bigint").alias("value"))
+
+
+@pytest.mark.parametrize("silent", [silent_kafka, silent_python, silent_simple_python, silent_socket])
+def test_a_silent_source_below_a_common_watermark_does_not_stop_the_others(
+    spark: SparkSession, out: Path, start: Start, silent: Callable[[SparkSession, ExitStack], DataFrame]
+) -> None:
+    with ExitStack() as closing_:
+        both = rate(spark).union(silent(spark, closing_)).withWatermark("at", "200 milliseconds")
+        counted = both.groupBy(F.window("at", "1 second")).count()
+        query = start(counted.select(F.col("window.start").cast("long").alias("start"), "count"), parallelism=2)
+        eventually(lambda: len(rows_of(out)) >= 3, "windows", 60)
+        query.stop()
+    counts = [count for _, count in sorted(rows_of(out))]
+    assert counts[1:] == [100] * (len(counts) - 1), "no row was late"
 
 
 @pytest.mark.parametrize(("policy", "right"), [("min", []), ("max", [(0, 1)])])

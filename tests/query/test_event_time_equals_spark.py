@@ -72,7 +72,7 @@ def only(*files: Rows) -> list[Step]:
 FAR_ROW_BETWEEN = only([(1, 1, 1.0)], [(1, FAR, 1_000.0)], [(1, 2, 2.0)], [(1, 3, 40.0)])
 NULL_TIMES = only([(1, 1, 1.0)], [(1, 2, None), (2, 3, None)], [(1, 4, 12.0), (1, 5, None)], [(1, 6, 60.0)])
 SILENT_SIDE: list[Step] = [([(1, 1, 1.0)], ()), ([(1, 2, 60.0)], ()), ([(1, 3, 3.0)], ()), ([(1, 4, 90.0)], ())]
-SLOW = [(7, number, 30.0 + number % 9) for number in range(400)]
+SLOW = [(7, number, 30.0 + number % 9) for number in range(900)]
 
 CASES = {
     # A row that a filter in front of withWatermark drops does not count: it may be wrong, and far ahead.
@@ -117,7 +117,7 @@ CASES = {
     # Spark keeps all rows of a micro-batch, however slow one reader is.
     "slow reader": Case(
         lambda one, two: windows(timed(slowly(one).union(slowly(two)))),
-        [([(1, 1, 1.0)], [(1, 2, 2.0)]), (SLOW, [(1, 3, 44.0)]), ([(1, 4, 90.0)], ())],
+        [([(1, 1, 1.0)], [(1, 2, 2.0)]), (SLOW, [(1, 3, 49.0)]), ([(1, 4, 90.0)], ())],
         out=3,
         late=0,
     ),
