@@ -279,3 +279,29 @@ def takes_any_text(kind: Any) -> bool:
         case msgspec.inspect.UnionType():
             return any(map(takes_any_text, kind.types))
     return False
+
+
+@pytest.mark.parametrize("mode", ["delete", "archive"])
+@pytest.mark.parametrize("pattern", ["in", "in/*", "in/x=*"])
+def test_nothing_is_cleaned_through_a_directory_that_was_replaced_by_a_link(
+    tmp_path: Path, mode: str, pattern: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, precious = tmp_path / "in" / "x=1", tmp_path / "precious" / "a"
+    for path in (folder / "a", precious):
+        path.parent.mkdir(parents=True)
+        path.write_text("same")
+    os.utime(precious, ns=(0, (folder / "a").stat().st_mtime_ns))
+    options = {"cleanSource": mode, "recursiveFileLookup": "true"}
+    if mode == "archive":
+        options["sourceArchiveDir"] = str(tmp_path / "x" / "y" / "archive")
+    source = text(tmp_path / pattern, **options)
+    state = source.discover(None, 1).state
+    folder.rename(tmp_path / "aside")
+    folder.symlink_to(precious.parent)
+    source.committed(state)
+    assert precious.read_text() == "same"
+    assert "behind a link" in caplog.text
+    folder.unlink()
+    (tmp_path / "aside").rename(folder)
+    text(tmp_path / pattern, **options).committed(stored_state(state))
+    assert not (folder / "a").exists(), "it is cleaned where it was found"

@@ -12,7 +12,9 @@ from penstock.connectors.file_listing import FoundFile
 from penstock.connectors.hadoop_globs import glob_regex
 from penstock.connectors.local_files import fsync_directory, local_path
 from penstock.connectors.option_texts import OptionTexts
+from penstock.errors import CorruptSnapshot
 from penstock.logs import get_logger
+from penstock.snapshot.local_files import folder_of
 from penstock.snapshot.model import Count, Microseconds
 
 log = get_logger(__name__)
@@ -35,14 +37,17 @@ class SourceCleaner:
 
     The files that wait for it are part of the discovery state: after a crash the next driver cleans them. A file is
     touched only if size and modification time are those that were read, so a newer one of the same name stays, and
-    only if the source's own path lists it: a stored state may be forged.
+    only if the source's own path lists it: a stored state may be forged. No link below ``root`` is followed: it may
+    have replaced the directory that was listed.
 
     Args:
+        root: the directory that the source's path names, up to its first wildcard.
         admits: returns True if the source's path and options list a path.
         archive: the directory that takes the files, under their whole path; None: they are deleted.
     """
 
-    def __init__(self, admits: Callable[[str], bool], archive: str | None) -> None:
+    def __init__(self, root: str, admits: Callable[[str], bool], archive: str | None) -> None:
+        self._root = root
         self._admits = admits
         self._archive = archive
         self._cleaned: set[tuple[str, int]] = set()
@@ -64,27 +69,32 @@ class SourceCleaner:
                 continue
             try:
                 self._clean(path, size, modified_ns)
+            except CorruptSnapshot:
+                log.warning("input file %s is read but lies behind a link below %s; it is left", path, self._root)
             except OSError as error:
                 log.warning("input file %s is read but could not be cleaned away: %s", path, error)
             self._cleaned.add((path, modified_ns))
 
     def _clean(self, path: str, size: int, modified_ns: int) -> None:
         try:
-            status = os.stat(path)
+            with folder_of(self._root, os.path.relpath(path, self._root), change=True) as (folder, name):
+                status = os.stat(name, dir_fd=folder)
+                if (status.st_size, status.st_mtime_ns) != (size, modified_ns):
+                    log.warning("input file %s changed after it was read; it is left where it is", path)
+                elif self._archive is None:
+                    os.unlink(name, dir_fd=folder)
+                else:
+                    self._to_archive(path, folder, name)
         except FileNotFoundError:
             return
-        if (status.st_size, status.st_mtime_ns) != (size, modified_ns):
-            log.warning("input file %s changed after it was read; it is left where it is", path)
-            return
-        if self._archive is None:
-            os.unlink(path)
-            return
-        target = Path(self._archive + path)
+
+    def _to_archive(self, path: str, folder: int, name: str) -> None:
+        target = Path(f"{self._archive}{path}")
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():
             log.warning("input file %s is not archived: %s exists already", path, target)
             return
-        os.rename(path, target)
+        os.rename(name, target, src_dir_fd=folder)
         fsync_directory(target.parent)
 
 
@@ -103,7 +113,7 @@ def parse_cleaner(options: OptionTexts, path: str, admits: Callable[[str], bool]
     if mode == "off":
         return None
     if mode == "delete":
-        return SourceCleaner(admits, None)
+        return SourceCleaner(_root_of(path), admits, None)
     if mode != "archive":
         raise options.bad("cleanSource", mode, "choose archive, delete or off")
     if archive is None:
@@ -115,10 +125,14 @@ def parse_cleaner(options: OptionTexts, path: str, admits: Callable[[str], bool]
         raise options.bad(
             "sourceArchiveDir", archive, f"what is archived could be read from {path} again; choose a path beside it"
         )
-    source_root = Path(re.split(r"[*?\[{]", path)[0])
-    if _device(Path(directory)) != _device(source_root):
+    if _device(Path(directory)) != _device(Path(_root_of(path))):
         raise options.bad("sourceArchiveDir", archive, f"it is on another file system than {path}")
-    return SourceCleaner(admits, directory)
+    return SourceCleaner(_root_of(path), admits, directory)
+
+
+def _root_of(path: str) -> str:
+    fixed = re.split(r"[*?\[{]", path)[0]
+    return fixed if os.path.isdir(fixed) else os.path.dirname(fixed)
 
 
 def archive_matches_source(directory: str, pattern: str) -> bool:
