@@ -204,6 +204,9 @@ def files() -> Iterator[tuple[pa.Table, dict[str, object]]]:
         for compression in ("none", "snappy", "gzip", "zstd", "lz4", "brotli"):
             for one in (table, nested):
                 yield one, {"data_page_version": version, "compression": compression}
+        texts = pa.table({"list": [["a long text that goes on", f"and {n}"] * 20 for n in range(20_000)]})
+        encoding = {"list.list.element": "DELTA_BYTE_ARRAY"}
+        yield texts, {"data_page_version": version, "use_dictionary": False, "column_encoding": encoding}
         yield table, {"data_page_version": version, "use_dictionary": False, "row_group_size": 7_000}
         yield table, {"data_page_version": version, "data_page_size": 1_000, "write_page_index": True}
         yield table, {"data_page_version": version, "dictionary_pagesize_limit": 10_000, "write_page_checksum": True}

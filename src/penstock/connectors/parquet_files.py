@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -158,9 +159,11 @@ def _gregorian(path: str, batch: pa.RecordBatch, present: pa.Schema, calendar: F
 
 
 def leaves_of(metadata: pq.FileMetaData, names: list[str]) -> list[int]:
-    """The numbers of the columns without fields that these (dotted) columns have."""
+    """Return the numbers of the leaf columns at and below these (dotted) columns."""
+    wanted = set(names)
     paths = (metadata.schema.column(number).path for number in range(metadata.num_columns))
-    return [n for n, path in enumerate(paths) if any(f"{path}.".startswith(f"{name}.") for name in names)]
+    prefixes = (accumulate(path.split("."), "{}.{}".format) for path in paths)
+    return [number for number, found in enumerate(prefixes) if not wanted.isdisjoint(found)]
 
 
 def batch_rows(metadata: pq.FileMetaData, groups: list[int], leaves: list[int]) -> int:

@@ -228,8 +228,9 @@ def _weights(
         widest = dictionary + _OFFSET_BYTES
         if dictionary * rows > LARGEST_BATCH:
             widest = min(dictionary, _widest_value(path, metadata, group, chunk.path_in_schema)) + _OFFSET_BYTES
-    weights = [_weight(page, width, widest) for page in pages if page.kind in _DATA_PAGES]
-    if described.max_repetition_level:
+    is_nested = described.max_repetition_level > 0
+    weights = [_weight(page, width, widest, is_nested) for page in pages if page.kind in _DATA_PAGES]
+    if is_nested:
         return [_nested(path, chunk, weights, metadata.row_group(group).num_rows, most)]
     return weights
 
@@ -243,12 +244,14 @@ def _width(described: pq.ColumnSchema) -> int | None:
     return _WIDTHS.get(described.physical_type)
 
 
-def _weight(page: _Page, width: int | None, widest: int) -> _Weight:
+def _weight(page: _Page, width: int | None, widest: int, is_nested: bool) -> _Weight:
     if width is not None:
         return _Weight(page.values, width, 0)
     if page.encoding in _DICTIONARY_ENCODINGS:
         return _Weight(page.values, widest, 0)
-    if page.encoding == _DELTA_BYTE_ARRAY:  # a value may be as long as the page, and so may the one after it
+    # A value may be as long as the page, and so may the next one. Of a nested column all of them may be one row's,
+    # which would be too many in an ordinary file.
+    if page.encoding == _DELTA_BYTE_ARRAY and not is_nested:
         return _Weight(page.values, page.bytes, 0)
     return _Weight(page.values, _OFFSET_BYTES, page.bytes)
 
