@@ -21,11 +21,12 @@ A file is written and made durable where no reader looks, and becomes visible by
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.config import duration_ms, size_bytes
+from penstock.config import duration_ms, shown, size_bytes
 from penstock.connectors.base import Sink, SinkCommitter, SinkWriter
 from penstock.connectors.file_sink_committer import FileSinkCommitter, owner_of
 from penstock.connectors.file_sink_format import FileFormat
@@ -35,6 +36,7 @@ from penstock.connectors.local_files import local_path
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.private_home import home_of
 from penstock.connectors.sink_partitions import Partitioning
+from penstock.errors import ConfigError
 
 TARGET_BYTES = 128 << 20
 """The default of ``targetFileSize``: as much as Spark reads in one task."""
@@ -61,6 +63,14 @@ def file_sizes(options: OptionTexts) -> FileSizes:
     return FileSizes(duration_ms("rollInterval", options.text("rollInterval", "0")), target)
 
 
+def _check_length(path: str) -> None:
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise ConfigError(f"output path {shown(path)}: {error.strerror}; give a shorter one") from error
+
+
 class FileSink(Sink):
     """Every committed row in the directory exactly once.
 
@@ -69,6 +79,9 @@ class FileSink(Sink):
         file_format: of the files; its schema is the rows' without partition columns.
         partitions: by which columns the rows go to subdirectories.
         sizes: see there.
+
+    Raises:
+        ConfigError: no file system takes the path.
     """
 
     def __init__(
@@ -79,6 +92,7 @@ class FileSink(Sink):
         sizes: FileSizes | None = None,
     ) -> None:
         self.path = local_path(path)
+        _check_length(self.path)
         self.file_format = file_format
         self.partitions = partitions
         self.sizes = sizes or FileSizes()
