@@ -7,6 +7,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from penstock.connectors.arrow_message import RowsMessage
 from penstock.connectors.base import EpochCommit
@@ -15,6 +16,7 @@ from penstock.query.memory_view import MERGED, MemoryView
 from penstock.spark.arrow_frames import LOCAL_BYTES, ArrowFrames
 
 SCHEMA = pa.schema([("n", pa.int64())])
+COLUMNS = StructType().add("n", "long")
 
 
 def commit(sink: MemorySink, epoch: int, numbers: list[int]) -> None:
@@ -31,7 +33,7 @@ def shown(spark: SparkSession, name: str) -> list[int]:
 @pytest.mark.spark
 def test_epochs_are_added_in_order_and_parts_stay_few(spark: SparkSession) -> None:
     sink = MemorySink("parts", SCHEMA)
-    view = MemoryView(spark, sink)
+    view = MemoryView(spark, sink, COLUMNS)
     view.refresh()
     assert (shown(spark, "parts"), view.parts) == ([], 0)
     for epoch in range(1, 25):
@@ -46,7 +48,7 @@ def test_epochs_are_added_in_order_and_parts_stay_few(spark: SparkSession) -> No
 @pytest.mark.spark
 def test_a_commit_hands_over_its_own_rows_only(spark: SparkSession) -> None:
     sink = MemorySink("own_rows", SCHEMA)
-    view = MemoryView(spark, sink)
+    view = MemoryView(spark, sink, COLUMNS)
     commit(sink, 1, list(range(1000)))
     view.refresh()
     commit(sink, 2, [1000])
@@ -60,7 +62,7 @@ def test_a_commit_hands_over_its_own_rows_only(spark: SparkSession) -> None:
 @pytest.mark.spark
 def test_a_whole_result_replaces_the_view(spark: SparkSession) -> None:
     sink = MemorySink("replaced", SCHEMA, replaces=True)
-    view = MemoryView(spark, sink)
+    view = MemoryView(spark, sink, COLUMNS)
     for epoch, numbers in enumerate(([1, 2], [3], []), 1):
         commit(sink, epoch, numbers)
         view.refresh()
@@ -71,7 +73,7 @@ def test_a_whole_result_replaces_the_view(spark: SparkSession) -> None:
 @pytest.mark.spark
 def test_many_rows_are_converted_when_they_are_read(spark: SparkSession) -> None:
     sink = MemorySink("many", SCHEMA)
-    view = MemoryView(spark, sink)
+    view = MemoryView(spark, sink, COLUMNS)
     before = spark.conf.get("spark.sql.execution.arrow.localRelationThreshold")
     commit(sink, 1, list(range(LOCAL_BYTES // 4)))
     commit(sink, 2, [-1])
@@ -90,7 +92,7 @@ def test_the_session_of_the_program_stays_the_active_one(spark: SparkSession) ->
     own = spark.newSession()
     own.createDataFrame([(1,)], "n int")  # this makes it the active one
     sink = MemorySink("active", SCHEMA)
-    view = MemoryView(spark, sink)
+    view = MemoryView(spark, sink, COLUMNS)
     commit(sink, 1, list(range(LOCAL_BYTES)))
     view.refresh()
     assert SparkSession.getActiveSession() is own

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from penstock.connectors.arrow_message import RowsMessage, decode_rows
 from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkWriter
+from penstock.connectors.nested_arrays import cast_table
 from penstock.errors import SinkError
 from penstock.snapshot.widening import widens
 
@@ -82,7 +83,7 @@ class MemorySink(Sink):
             widens(f" {rows.schema.field(p).type}", f" {f.type}") for p, f in zip(places, self.schema, strict=True)
         ):
             raise self._other_columns(rows.schema)
-        return rows.select(places).cast(self.schema)
+        return cast_table(rows.select(places), self.schema)
 
     def _other_columns(self, stored: pa.Schema) -> SinkError:
         both = ({f.name: str(f.type) for f in schema} for schema in (stored, self.schema))

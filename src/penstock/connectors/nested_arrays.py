@@ -41,6 +41,54 @@ def map_leaves(array: pa.Array, kind: pa.DataType, convert: Convert) -> pa.Array
     return convert(array, kind)
 
 
+def nullable_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type whose fields, elements and values may all be null, as in files that Spark writes."""
+    types = pa.types
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(nullable_type(field.type)).with_nullable(True) for field in kind])
+    if types.is_map(kind):
+        item = kind.item_field
+        key = kind.key_field.with_type(nullable_type(kind.key_type))
+        return pa.map_(key, item.with_type(nullable_type(item.type)).with_nullable(True))
+    if types.is_list(kind):
+        element = kind.value_field
+        return pa.list_(element.with_type(nullable_type(element.type)).with_nullable(True))
+    return kind
+
+
+def nullable_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns with ``nullable_type``."""
+    return pa.schema([pa.field(field.name, nullable_type(field.type)) for field in schema])
+
+
+def nullable_table(table: pa.Table) -> pa.Table:
+    """Return the table by its ``nullable_schema``, without a copy.
+
+    Spark's plans know a field that is never null in a struct that may be null. Where the struct is null, Arrow has a
+    null in the field, too, and neither converts nor writes such a column.
+    """
+    schema = nullable_schema(table.schema)
+    pairs = zip(table.columns, schema, strict=True)
+    columns = [
+        column
+        if column.type == field.type
+        else pa.chunked_array([c.view(field.type) for c in column.chunks], field.type)
+        for column, field in pairs
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the table with the columns of a schema, by position.
+
+    A column of the wanted type stays as it is. Arrow's own cast would fail where a field that cannot be null is null
+    because its struct is null.
+    """
+    pairs = zip(table.columns, schema, strict=True)
+    columns = [column if column.type == field.type else column.cast(field.type) for column, field in pairs]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def nullable_offsets(array: pa.Array) -> pa.Array:
     """Return the offsets into the children, with null for a list or map that is null."""
     offsets = array.offsets.cast(pa.int32())

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.connectors.file_sink_format import FileFormat, FileWriter, refuse_types
+from penstock.connectors.nested_arrays import nullable_schema, nullable_table
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.row_groups import RowGroup
 
@@ -71,11 +72,15 @@ class _ParquetFileWriter(FileWriter):
         self._file = None if isinstance(path, Path) else path
         # As Spark writes: microseconds, decimals of up to 18 digits as integers.
         self._writer = pq.ParquetWriter(
-            path, schema, compression=codec, coerce_timestamps="us", store_decimal_as_integer=True
+            path,
+            nullable_schema(schema),
+            compression=codec,
+            coerce_timestamps="us",
+            store_decimal_as_integer=True,
         )
 
     def write(self, table: pa.Table) -> None:
-        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+        self._writer.write_table(nullable_table(table), row_group_size=max(1, table.num_rows))
 
     def close(self) -> None:
         self._writer.close()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.functions import col, lit
 
+from penstock.connectors.nested_arrays import cast_table
 from penstock.errors import DataError
 from penstock.frontend import refusals
 from penstock.frontend.catalyst import (
@@ -136,7 +137,7 @@ def _read(spark: SparkSession, static: JavaTree) -> pa.Table:
         schema = pa.schema(list(zip(names, arrow_schema(attributes).types, strict=True)))
         rows = frame.toDF(*names)
         distinct = with_distinct_fields(rows.schema)  # PySpark refuses others
-        return rows.select([col(f.name).cast(f.dataType) for f in distinct]).toArrow().cast(schema)
+        return cast_table(rows.select([col(f.name).cast(f.dataType) for f in distinct]).toArrow(), schema)
     except Exception as problem:
         raise DataError(f"Spark cannot read {label(static)}: {reason(problem)}") from problem
 

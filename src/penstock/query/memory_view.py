@@ -12,6 +12,7 @@ from pyspark.sql.functions import col
 from pyspark.sql.types import StructType
 
 from penstock.connectors.memory import MemorySink
+from penstock.connectors.nested_arrays import nullable_table
 from penstock.frontend.types import repeated_fields
 from penstock.spark.arrow_frames import ArrowFrames
 
@@ -74,7 +75,7 @@ class MemoryView:
         return _Part(level, first, first + len(epochs), self._frame(epochs))
 
     def _frame(self, epochs: tuple[pa.Table, ...]) -> DataFrame:
-        return self._frames.frame(pa.concat_tables([self._sink.schema.empty_table(), *epochs]))
+        return self._frames.frame(nullable_table(pa.concat_tables([self._sink.schema.empty_table(), *epochs])))
 
 
 def _with_fields_of(schema: StructType, rows: DataFrame) -> DataFrame:
@@ -83,5 +84,5 @@ def _with_fields_of(schema: StructType, rows: DataFrame) -> DataFrame:
         return rows
     numbered = rows.toDF(*(str(place) for place in range(len(schema))))
     return numbered.select(
-        [col(str(place)).cast(field.dataType).alias(field.name) for place, field in enumerate(schema)]
+        [col(str(place)).cast(field.dataType._as_nullable()).alias(field.name) for place, field in enumerate(schema)]
     )

@@ -83,7 +83,7 @@ def refuse_unknown(sink: str, options: Mapping[str, str], known: tuple[str, ...]
 
 
 def refuse_repeated_fields(sink: str, schema: StructType, case_sensitive: bool) -> None:
-    """Raise NotSupported for a struct with several fields of one name, which Spark's writers refuse, too."""
+    """Raise NotSupported for a struct with several fields of one name, which Spark could not read from files."""
     for column in schema:
         for path, name in repeated_fields(column.name, column.dataType.jsonValue(), case_sensitive):
             raise NotSupported(
