@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from query_running import Inbox, Start, rows_of
+from query_running import SCHEMA, Inbox, Start, eventually, rows_of
 from test_start_from import by_batch, flow, totals
 from typer.testing import CliRunner, Result
 
@@ -91,6 +92,43 @@ def test_a_sink_that_cannot_take_back_refuses_the_start_until_output_is_kept(
     assert batches == []
     done("rollback", location, "good", "--output", "keep")
     start(totals(inbox.stream(spark)), path=str(tmp_path / "elsewhere"), parallelism=2).stop()
+
+
+@pytest.mark.parametrize("how", ["retract", "keep", "allowOlder"])
+def test_input_that_was_removed_has_to_be_put_back(
+    how: str, spark: SparkSession, inbox: Inbox, out: Path, tmp_path: Path, start: Start
+) -> None:
+    location, archive = tmp_path / "checkpoint", tmp_path / "archive" / "of" / "input"
+
+    def run(label: str = "") -> None:
+        files = spark.readStream.schema(SCHEMA).options(cleanSource="archive", sourceArchiveDir=str(archive))
+        query = start(files.parquet(str(inbox.directory)).select("key"), **{"snapshots.allowOlder": "true"})
+        query.processAllAvailable()
+        query.snapshot(label=label)
+        if label:
+            eventually(lambda: not list(inbox.directory.glob("*.parquet")), "archived input")
+        query.stop()
+
+    for key in (1, 2):
+        inbox.add([(key, 0, 0.0)])
+        run(label=f"of {key}")
+    listed = json.loads(penstock("list", location, "--json").stdout)["snapshots"]
+    first = next(str(one["id"]) for one in listed if one["label"] == "of 1")
+    if how == "allowOlder":
+        for metadata in (location / "snapshots").glob("chk-*/metadata.json"):
+            if metadata.parent.name != first:
+                metadata.write_bytes(b"{}")
+        with pytest.raises(LocationError, match=rf"source-0 .*since {first} would be missing.*--input-restored"):
+            run()
+    output = "keep" if how == "allowOlder" else how
+    refused = penstock("rollback", location, first, "--output", output)
+    assert refused.exit_code == 1
+    assert "cleanSource" in refused.stderr
+    for file in archive.rglob("*.parquet"):
+        os.rename(file, inbox.directory / file.name)
+    done("rollback", location, first, "--output", output, "--input-restored")
+    run()
+    assert rows_of(out) == ([(1,), (2,)] if how == "retract" else [(1,), (2,), (2,)])
 
 
 def test_a_fork_shares_the_sink_of_its_origin_only_if_it_is_allowed_to(

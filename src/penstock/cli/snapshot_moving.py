@@ -124,12 +124,17 @@ def rollback(
         list[str] | None,
         typer.Option("--over", help="Take an output over from another copy: the position that a refused start told."),
     ] = None,
+    input_restored: Annotated[
+        bool, typer.Option("--input-restored", help="All files that cleanSource has removed since are back.")
+    ] = False,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Have a query that does not run go on from an older snapshot at its next start."""
     with reported() as console, located(location) as store:
-        done = rb.roll_back(store, snapshot, output=_output(output), over=over or (), force=force)
+        done = rb.roll_back(
+            store, snapshot, output=_output(output), over=over or (), input_restored=input_restored, force=force
+        )
         name = snapshot_id(done.snapshot)
         if as_json:
             left = _ids(done.left)

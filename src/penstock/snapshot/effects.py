@@ -30,7 +30,7 @@ from penstock.protocol.commits import epochs_with_output
 from penstock.protocol.coordinator import ID_BLOCK
 from penstock.snapshot import work as w
 from penstock.snapshot.blobs import BlobStore
-from penstock.snapshot.catalog import Catalog, plan_restore, snapshot_id
+from penstock.snapshot.catalog import Catalog, Chosen, plan_restore, snapshot_id
 from penstock.snapshot.collect import collect
 from penstock.snapshot.location import refuse_moved
 from penstock.snapshot.log import SnapshotLog
@@ -45,6 +45,7 @@ from penstock.snapshot.log_entries import (
 )
 from penstock.snapshot.model import LARGEST, SnapshotMetadata, SubtaskManifest
 from penstock.snapshot.pending_epochs import check_pending_epochs, pending_epochs
+from penstock.snapshot.plan import taken_away
 from penstock.snapshot.relocate import relocate
 from penstock.snapshot.retraction import check_retraction, take_back
 from penstock.snapshot.store import Store
@@ -192,6 +193,7 @@ class DriverEffects:
                 if self._log.refresh() == view:
                     raise
                 continue
+            _refuse_missing_input(chosen)
             entry = self._opening_entry(work, view, chosen.metadata)
             if not self._generation:
                 _refuse_drained(chosen.metadata, entry.committed_epoch)
@@ -550,6 +552,18 @@ def _batch_ids(metadata: SnapshotMetadata, counted: Counted) -> Mapping[int, int
         return metadata.batches
     epochs = [epoch for epoch in epochs_with_output(metadata.slots) if epoch > counted.epoch]
     return dict(zip(epochs, count(max(counted.batches.values(), default=0)), strict=False))
+
+
+def _refuse_missing_input(chosen: Chosen) -> None:
+    """An older snapshot reads input again that a source may have removed."""
+    metadata = chosen.metadata
+    source = "" if metadata is None or metadata.plan is None else taken_away(metadata.plan)
+    if chosen.skipped and source and metadata is not None:
+        raise LocationError(
+            f"{'; '.join(chosen.skipped)}. {source} removes its input once the query has read it (cleanSource), so "
+            f"rows that the query has read since {metadata.id} would be missing. Put those files back, then go on with "
+            f"`penstock snapshot rollback LOCATION {metadata.id} --output keep --input-restored`"
+        )
 
 
 def _refuse_drained(metadata: SnapshotMetadata | None, committed_epoch: CheckpointId) -> None:

@@ -26,7 +26,7 @@ from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import Forked, LogView, SnapshotRecord
 from penstock.snapshot.model import QueryIdentity, SnapshotMetadata, next_batch_after
 from penstock.snapshot.names import described, find_record, is_called, known_snapshots
-from penstock.snapshot.plan import target_of, targets_of
+from penstock.snapshot.plan import taken_away, target_of, targets_of
 from penstock.snapshot.relocate import relocate
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
 from penstock.snapshot.store import Store
@@ -315,13 +315,12 @@ def check_forkable(what: str, metadata: SnapshotMetadata) -> None:
             f"{what}: {metadata.id} was taken when the query was drained: its event time has ended, so "
             "every row that a fork would read would be late; choose an older snapshot"
         )
-    for operator_id, operator in ({} if metadata.plan is None else metadata.plan.operators).items():
-        if operator.get("takes_away"):
-            raise LocationError(
-                f"{what}: {operator_id} ({operator['name']}) takes its input away once the query there has "
-                "read it (cleanSource), so that a fork would miss rows; start that query without it, take a snapshot, "
-                "and fork this"
-            )
+    source = "" if metadata.plan is None else taken_away(metadata.plan)
+    if source:
+        raise LocationError(
+            f"{what}: {source} takes its input away once the query there has read it (cleanSource), so that a fork "
+            "would miss rows; start that query without it, take a snapshot, and fork this"
+        )
 
 
 def _check_fits(origin: Origin, metadata: SnapshotMetadata, graph: JobGraph, allow_dropped: bool) -> None:

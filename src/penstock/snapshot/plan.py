@@ -93,6 +93,12 @@ def targets_of(plan: PlanManifest) -> dict[str, list[str]]:
     }
 
 
+def taken_away(plan: PlanManifest) -> str:
+    """Return the source, as messages name it, that removes its input once the query has read it; empty if none does."""
+    sources = [f"{name} ({entry['name']})" for name, entry in plan.operators.items() if entry.get("takes_away")]
+    return next(iter(sources), "")
+
+
 def _schema_text(schema: pa.Schema) -> list[Plain]:
     """A schema as it is stored and compared: ``name type`` per column."""
     return [f"{field.name} {field.type}" for field in schema]

@@ -22,7 +22,7 @@ from penstock.snapshot.location import read_identity, refuse_archive
 from penstock.snapshot.log_entries import GenerationOpened, LogView, Retraction, SnapshotRecord
 from penstock.snapshot.model import PlanManifest
 from penstock.snapshot.names import find_record
-from penstock.snapshot.plan import targets_of
+from penstock.snapshot.plan import taken_away, targets_of
 from penstock.snapshot.store import Store
 from penstock.snapshot.verbs import requests as rq
 from penstock.snapshot.verbs.ownership import Ask, stopped, taken_over, unless_fenced
@@ -53,6 +53,7 @@ def roll_back(
     *,
     output: Output | None = None,
     over: Collection[str] = (),
+    input_restored: bool = False,
     force: bool = False,
     ask: Ask = rq.ask,
 ) -> RolledBack:
@@ -63,15 +64,18 @@ def roll_back(
         output: needed if something may have been written after the snapshot.
         over: names of positions that other copies of this location have recorded at outputs. The next start takes over
             these outputs (``docs/fencing.md``). Needs ``output``.
+        input_restored: the user has put back all input that a source has removed (``cleanSource``).
         force: if no driver answers, fence it.
 
     Raises:
         ConfigError: ``over`` has what is no name of a position, or ``output`` is not said.
         LocationError: a query runs; there is no such snapshot, or the query does not descend from it; ``output`` is
-            not said.
+            not said; a source has removed input that would be read again.
         CorruptSnapshot: the snapshot is not whole.
     """
-    return unless_fenced(lambda: _rolled_back(store, name, output, _positions(over, output), force, ask))
+    return unless_fenced(
+        lambda: _rolled_back(store, name, output, _positions(over, output), input_restored, force, ask)
+    )
 
 
 def _positions(over: Collection[str], output: Output | None) -> frozenset[str]:
@@ -88,7 +92,13 @@ def _positions(over: Collection[str], output: Output | None) -> frozenset[str]:
 
 
 def _rolled_back(
-    store: Store, name: str, output: Output | None, over: frozenset[str], force: bool, ask: Ask
+    store: Store,
+    name: str,
+    output: Output | None,
+    over: frozenset[str],
+    input_restored: bool,
+    force: bool,
+    ask: Ask,
 ) -> RolledBack:
     identity = read_identity(store)
     refuse_archive(identity)
@@ -104,7 +114,10 @@ def _rolled_back(
             "--output keep to have those rows twice"
         )
     over = over.union(view.over)
-    retraction = _retraction(store, view, record, identity) if output is Output.RETRACT else None
+    plans = _plans(store, [r for r in view.lineage if r.checkpoint >= record.checkpoint], identity)
+    if (behind or over) and not input_restored:
+        _check_input(store, record, plans)
+    retraction = _retraction(view, record, plans) if output is Output.RETRACT else None
     changed = bool(left) or retraction != view.retract or over != set(view.over)
     result = RolledBack(record.checkpoint, left, retraction is not None, changed)
     if result.changed:
@@ -122,9 +135,17 @@ def _check_lineage(record: SnapshotRecord) -> None:
         )
 
 
-def _retraction(store: Store, view: LogView, record: SnapshotRecord, identity: PlanManifest) -> Retraction:
+def _check_input(store: Store, record: SnapshotRecord, plans: Iterable[PlanManifest]) -> None:
+    for source in filter(None, map(taken_away, plans)):
+        raise LocationError(
+            f"{store.root}: {source} removes its input once the query has read it (cleanSource), so rows that the "
+            f"query has read since {snapshot_id(record.checkpoint)} would be missing. Put those files back, then use "
+            "`penstock snapshot rollback` with --input-restored"
+        )
+
+
+def _retraction(view: LogView, record: SnapshotRecord, plans: Iterable[PlanManifest]) -> Retraction:
     """Of everything that any Generation up to now can have written behind the snapshot."""
-    plans = _plans(store, [r for r in view.lineage if r.checkpoint >= record.checkpoint], identity)
     sinks: dict[str, set[str]] = {}
     for found in [*map(targets_of, plans), {} if view.retract is None else view.retract.sinks]:
         for operator_id, targets in found.items():
