@@ -14,6 +14,7 @@ from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpe
 from penstock.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.operators.base import Operator, OperatorState
 from penstock.protocol.elements import Alignment, Barrier, Captured, Element, EndOfPartition
+from penstock.protocol.splits import Requested
 from penstock.runtime.host import (
     Arrived,
     Granted,
@@ -208,16 +209,8 @@ class HandDriven:
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         self.declined_.append((subtask, checkpoint))
 
-    def request_split(
-        self,
-        subtask: SubtaskId,
-        holding: int,
-        watermark_us: int | None,
-        received: int,
-        frozen: bool,
-        announced_us: int | None,
-    ) -> None:
-        self.requests.append((subtask, holding, watermark_us))
+    def request_split(self, vertex: int, request: Requested) -> None:
+        self.requests.append((SubtaskId(vertex, request.index), request.holding, request.watermark_us))
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
         self.looks.append((subtask, number))

@@ -14,6 +14,7 @@ from penstock.connectors.python_reader import PythonSourceReader
 from penstock.connectors.rate import RateReader
 from penstock.errors import ProtocolViolation
 from penstock.ids import SubtaskId
+from penstock.protocol.splits import Requested
 from penstock.runtime.feed import BEHIND, SourceFeed
 
 Request = tuple[int, int]
@@ -54,8 +55,8 @@ class Requests:
     def __init__(self) -> None:
         self.made: list[Request] = []
 
-    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, received: int, *_: Any) -> None:
-        self.made.append((holding, received))
+    def request_split(self, vertex: int, request: Requested) -> None:
+        self.made.append((request.holding, request.received))
 
 
 def feed_of(reader: SourceReader) -> tuple[SourceFeed, Requests]:

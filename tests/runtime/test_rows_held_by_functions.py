@@ -13,6 +13,7 @@ from penstock.connectors.base import SourceReader, Split
 from penstock.ids import SubtaskId
 from penstock.operators.map_function import MapInArrowSpec
 from penstock.operators.watermark import WatermarkSpec
+from penstock.protocol.splits import Requested
 from penstock.runtime.chain import Chain, Stage
 from penstock.runtime.feed import HELD_MS, SourceFeed
 from penstock.testing.holding import ahead, first_last, swapped
@@ -110,8 +111,8 @@ class Requests:
         self.made: list[tuple[int, int | None]] = []
         self.looks: list[int] = []
 
-    def request_split(self, subtask: SubtaskId, holding: int, watermark_us: int | None, received: int, *_: Any) -> None:
-        self.made.append((holding, watermark_us))
+    def request_split(self, vertex: int, request: Requested) -> None:
+        self.made.append((request.holding, request.watermark_us))
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
         self.looks.append(number)

@@ -68,10 +68,13 @@ class Discovered:
 class Requested:
     """Reader ``index`` asks for a split; a repeated request replaces the older one.
 
-    ``watermark_us``: the largest that the reader has seen. ``received``: number of splits that it has received in this
-    Generation; None if the link does not report it. It distinguishes a request from before an assignment from one made
-    after it. ``frozen``: the request was made after ``FreezeReaders``. ``announced_us``: the watermark that the reader
-    has sent.
+    Attributes:
+        holding: number of splits that are unread or whose rows are still held by functions; 0: the reader is idle.
+        watermark_us: the largest watermark that the reader has seen.
+        received: number of splits that the reader has received in this Generation; None if the link does not report it.
+            It distinguishes a request from before an assignment from one made after it.
+        frozen: the request was made after ``FreezeReaders``.
+        announced_us: the watermark that the reader has sent.
     """
 
     index: int

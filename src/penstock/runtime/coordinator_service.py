@@ -321,8 +321,7 @@ class CoordinatorService:
                 self._feed(ct.Ack(generation, checkpoint, manifest))
             case ms.CheckpointDecline(_, checkpoint, reason):
                 self._feed(ct.Decline(generation, checkpoint, slot, reason))
-            case ms.SplitRequest(vertex, index, holding, watermark_us, received, frozen, announced_us):
-                request = sp.Requested(index, holding, watermark_us, received, frozen, announced_us)
+            case ms.SplitRequest(vertex, request):
                 self._feed(w.SplitRequested(generation, vertex, request))
             case ms.Looked(vertex, index, number):
                 self._demands.looked(vertex, index, number)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from penstock.connectors.base import SourceReader, Split
 from penstock.errors import ProtocolViolation
 from penstock.ids import CheckpointId, SubtaskId
+from penstock.protocol.splits import Requested
 from penstock.runtime.host import SubtaskHost
 
 HELD_MS = 1_000.0
@@ -211,8 +212,8 @@ class SourceFeed:
             self._asked = True
             self._requests += 1
             holding = 0 if idle else max(1, len(self._unfinished))
-            request = holding, reached_us, self._received, self._frozen, announced_us
-            self._host.request_split(self._subtask, *request)
+            request = Requested(self._subtask.index, holding, reached_us, self._received, self._frozen, announced_us)
+            self._host.request_split(self._subtask.vertex, request)
         if idle and self._look is not None:
             self._host.looked(self._subtask, self._look)
             self._look = None

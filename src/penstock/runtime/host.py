@@ -14,6 +14,7 @@ from penstock.connectors.base import Split
 from penstock.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.operators.base import OperatorState
 from penstock.protocol.elements import Alignment, Captured, Element
+from penstock.protocol.splits import Requested
 from penstock.snapshot.handover import SubtaskCapture as SubtaskCapture
 from penstock.snapshot.handover import SubtaskRestore as SubtaskRestore
 from penstock.snapshot.model import InflightEntry
@@ -161,25 +162,8 @@ class SubtaskHost(Protocol):
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         """This subtask cannot take the checkpoint."""
 
-    def request_split(
-        self,
-        subtask: SubtaskId,
-        holding: int,
-        watermark_us: int | None,
-        received: int,
-        frozen: bool,
-        announced_us: int | None,
-    ) -> None:
-        """Ask for one more split.
-
-        Args:
-            subtask: the subtask of the reader.
-            holding: number of splits that are unread or whose rows are still held by functions; 0: the reader is idle.
-            watermark_us: the largest watermark that the reader has seen.
-            received: number of splits that the reader has received in this Generation.
-            frozen: the request is made after ``SourceFrozen``.
-            announced_us: the watermark that the reader has sent.
-        """
+    def request_split(self, vertex: int, request: Requested) -> None:
+        """Ask for one more split of the source of this vertex."""
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
         """In answer to ``LookedFor``: idle after a look that began behind it."""

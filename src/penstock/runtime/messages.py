@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from penstock.connectors.base import Split
+from penstock.protocol.splits import Requested
 from penstock.snapshot.model import SlotManifest, SubtaskManifest
 from penstock.snapshot.store_access import StoreAccess
 
@@ -44,12 +45,7 @@ class CheckpointDecline(msgspec.Struct, frozen=True, tag=True):
 
 class SplitRequest(msgspec.Struct, frozen=True, tag=True):
     vertex: int
-    index: int
-    holding: int
-    watermark_us: int | None
-    received: int
-    frozen: bool
-    announced_us: int | None
+    request: Requested
 
 
 class Looked(msgspec.Struct, frozen=True, tag=True):

@@ -10,6 +10,7 @@ from penstock.graph.model import JobGraph
 from penstock.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.operators.base import OperatorState
 from penstock.protocol.elements import Alignment, Barrier, Captured, Element
+from penstock.protocol.splits import Requested
 from penstock.runtime.codec import DataDecoder, DataEncoder, ReceivedElement, ReceivedGrant
 from penstock.runtime.control import send
 from penstock.runtime.host import (
@@ -120,17 +121,8 @@ class SlotHost:
         assert self.uploader is not None
         self.uploader.declined(checkpoint, f"{subtask}: {reason}")
 
-    def request_split(
-        self,
-        subtask: SubtaskId,
-        holding: int,
-        watermark_us: int | None,
-        received: int,
-        frozen: bool,
-        announced_us: int | None,
-    ) -> None:
-        asked = SplitRequest(subtask.vertex, subtask.index, holding, watermark_us, received, frozen, announced_us)
-        send(self._control, asked)
+    def request_split(self, vertex: int, request: Requested) -> None:
+        send(self._control, SplitRequest(vertex, request))
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
         send(self._control, Looked(subtask.vertex, subtask.index, number))

@@ -271,17 +271,8 @@ class SimulatedSlot:
         self.runners[subtask.vertex].promptness.over(checkpoint)
         self.uploads.declined(checkpoint, reason)
 
-    def request_split(
-        self,
-        subtask: SubtaskId,
-        holding: int,
-        watermark_us: int | None,
-        received: int,
-        frozen: bool,
-        announced_us: int | None,
-    ) -> None:
-        request = sp.Requested(subtask.index, holding, watermark_us, received, frozen, announced_us)
-        self.tell(w.SplitRequested(self.generation, subtask.vertex, request))
+    def request_split(self, vertex: int, request: sp.Requested) -> None:
+        self.tell(w.SplitRequested(self.generation, vertex, request))
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
         raise AssertionError("nobody asks for looks here")
