@@ -19,11 +19,11 @@ MAX_STATIC_BYTES = 1 << 30
 them to Spark."""
 
 SHOWN_CHARACTERS = 200
-"""Of a wrong value, in a message."""
+"""Longest part of a wrong value in a message."""
 LARGEST = 2**63 - 1
-"""Of a whole number, as Spark reads them: a Java long."""
+"""Largest whole number: Spark reads them as a Java long."""
 LONGEST_MS = 100 * 365 * 86_400_000
-"""Of a duration: 100 years. Waits that are much longer do not fit the operating system's clock."""
+"""Longest duration: 100 years. Much longer waits do not fit the operating system's clock."""
 
 _WHOLE = re.compile(r"\s*+([0-9]{1,19})\s*+\Z")
 _DURATION = re.compile(r"\s*+([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*+(ms|s|m|min|h)?\s*+\Z")
@@ -34,12 +34,12 @@ _SIZE_BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "b": 1}
 
 
 def shown(text: str) -> str:
-    """A value in quotes, for messages: cut where it is long."""
+    """Return a value in quotes for a message; a long value is cut."""
     return repr(text) if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]!r}... ({len(text)} characters)"
 
 
 def natural(text: str) -> int | None:
-    """The whole number from 0 to ``LARGEST`` that a text is; None if it is none."""
+    """Return the whole number from 0 to ``LARGEST`` in a text; None if the text is not such a number."""
     match = _WHOLE.match(text)
     return int(match[1]) if match and int(match[1]) <= LARGEST else None
 

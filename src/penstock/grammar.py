@@ -52,7 +52,7 @@ TablePath = Annotated[
 PythonName = Annotated[str, msgspec.Meta(pattern=r"\A[\w-]{1,200}(?:\.[\w-]{1,200}){0,50}\Z")]
 """Name of a module, or of a module and a class in it."""
 TOPIC = r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}"
-"""A topic of Kafka, by Kafka's own rule."""
+"""Name of a topic, by Kafka's own rule."""
 MAX_PARTITION = 2**31 - 1
 KafkaTopic = Annotated[str, msgspec.Meta(pattern=rf"\A{TOPIC}\Z")]
 KafkaPartition = Annotated[int, msgspec.Meta(ge=0, le=MAX_PARTITION)]

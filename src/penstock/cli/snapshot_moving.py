@@ -122,7 +122,9 @@ def rollback(
     ] = "",
     over: Annotated[
         list[str] | None,
-        typer.Option("--over", help="Take an output over from another copy: the position that a refused start told."),
+        typer.Option(
+            "--over", help="Take over an output from another copy: the position in the error of a refused start."
+        ),
     ] = None,
     input_restored: Annotated[
         bool, typer.Option("--input-restored", help="All files that cleanSource has removed since are back.")

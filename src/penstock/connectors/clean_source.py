@@ -70,7 +70,7 @@ class SourceCleaner:
             try:
                 self._clean(path, size, modified_ns)
             except CorruptSnapshot:
-                log.warning("input file %s is read but lies behind a link below %s; it is left", path, self._root)
+                log.warning("input file %s is read but not cleaned: a link below %s leads to it", path, self._root)
             except OSError as error:
                 log.warning("input file %s is read but could not be cleaned away: %s", path, error)
             self._cleaned.add((path, modified_ns))

@@ -126,7 +126,7 @@ class Listing:
                 raise DataError(f"directory {error.filename or root} cannot be listed: {error.strerror}") from error
 
     def from_spark_sink(self) -> bool:
-        """Whether Spark's file sink wrote to the path."""
+        """True if Spark's file sink wrote to the path."""
         return spark_sink_log(self.path) is not None
 
     def _roots(self) -> list[str]:
@@ -186,7 +186,7 @@ def hidden(name: str) -> bool:
 
 
 def spark_sink_log(path: str) -> Path | None:
-    """The log of Spark's file sink at a path; None if it has none, or has wildcards: then Spark does not look."""
+    """Return the log of Spark's file sink at a path; None if there is none, or for wildcards, as in Spark."""
     log = Path(path, SPARK_METADATA)
     return log if not is_glob(path) and log.is_dir() else None
 

@@ -57,9 +57,9 @@ MIN_TIMER_S = 0.1
 RETRY_S = 5.0
 """After a roll that failed while no commit came."""
 FORMAT_VERSION = 3
-"""Of what a query keeps in the directory: with 1 it had no fence, with 1 and 2 another home."""
+"""Format of a query's private files. Format 1 has no fence; formats 1 and 2 have another private directory."""
 _UNFENCED = ("staged", "bundles", "kept", "kept-epochs")
-"""What lies beside the work directory where a release without a fence has written it. With format 2 they are files."""
+"""Directories that releases without a fence have outside of the work directory. In format 2 they are plain files."""
 _STAGED_NAME = re.compile(r"^g(\d+)-")
 
 
@@ -138,7 +138,7 @@ class FileSinkCommitter(SinkCommitter):
         return Fence(LocalFence(self._private), f"output directory {self._root}")
 
     def _live_in(self, home: str) -> None:
-        """Use this home from now on; see ``private_home``."""
+        """Use this private directory from now on; see ``private_home``."""
         if home != self._home:
             self._home = home
             self._fence = self._new_fence()
@@ -182,7 +182,7 @@ class FileSinkCommitter(SinkCommitter):
         return token
 
     def _bring_unfenced(self) -> None:
-        """What a release without a fence has left goes to the work directory."""
+        """Move files of a release without a fence to the work directory."""
         for name in _UNFENCED:
             left = self._private / name
             if left.is_dir():
@@ -208,7 +208,7 @@ class FileSinkCommitter(SinkCommitter):
             self._hold(position, next_batch)
 
     def _hold(self, position: LogPosition, next_batch: int) -> None:
-        """Before anything of an epoch gets a name that says its number."""
+        """Record the position before any file gets a name with the number of an epoch."""
         if self._token:
             try:
                 self._fence.record(position, next_batch)
@@ -463,7 +463,7 @@ class FileSinkCommitter(SinkCommitter):
 
 
 class _Owner(msgspec.Struct, frozen=True):
-    """``query_id``: in format 2 a text that releases of format 1 show when they refuse the directory."""
+    """``query_id``: in format 2 a text that releases of format 1 print when they refuse the directory."""
 
     query_id: OwnerText
     format_version: Count = 1

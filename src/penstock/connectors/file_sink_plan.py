@@ -20,7 +20,7 @@ from penstock.grammar import FINAL_NAME, FinalPath, Fingerprint, StagedPath
 from penstock.snapshot.model import Count
 
 PRIVATE_DIRECTORY = "_penstock"
-"""Messages name staged files as if they lay below it, as they did in earlier releases: see ``private_home``."""
+"""Messages have paths of staged files below this directory, as in earlier releases: see ``private_home``."""
 SMALL_BYTES = 4 << 20
 """Staged files below this are merged with others of their epoch and directory ..."""
 MERGED_BYTES = 16 << 20
@@ -147,7 +147,7 @@ def final_name(query_id: str, subtask: int, epoch: int, count: int, suffix: str)
 
 
 def private_directory(query_id: str, shared: bool) -> str:
-    """How messages name the directory in which a query keeps what readers do not see."""
+    """Return the name of a query's private directory in messages."""
     return f"{PRIVATE_DIRECTORY}/{FORKS}/{query_id}" if shared else PRIVATE_DIRECTORY
 
 

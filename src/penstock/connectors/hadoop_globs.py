@@ -15,7 +15,7 @@ def is_glob(path: str) -> bool:
 
 
 def matching_paths(pattern: str) -> list[str]:
-    """What exists now, sorted. A wildcard matches a leading dot, too."""
+    """Return the existing paths, sorted. A wildcard also matches a leading dot."""
     return sorted({match for plain in plain_globs(pattern) for match in glob.glob(plain, include_hidden=True)})
 
 

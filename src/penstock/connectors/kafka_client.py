@@ -165,7 +165,7 @@ def client_config(texts: Mapping[str, str]) -> ClientConfig:
         raise ConfigError(f"option kafka.{BOOTSTRAP} of the {WHERE} must be given, for example host1:9092,host2:9092")
     if wrong := next((one for one in given[BOOTSTRAP].split(",") if not _is_server(one.strip())), None):
         raise ConfigError(
-            f"option kafka.{BOOTSTRAP} of the {WHERE}: {shown(wrong)} is no host with a port; write for example "
+            f"option kafka.{BOOTSTRAP} of the {WHERE}: {shown(wrong)} is not a host with a port; write for example "
             "host1:9092,host2:9092"
         )
     if not given.get("group.id", "x").strip():

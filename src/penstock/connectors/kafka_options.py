@@ -218,7 +218,7 @@ def _start(options: OptionTexts) -> Start:
 
 
 def _per_partition(options: OptionTexts, name: str, least: int) -> Offsets:
-    """``least``: of the numbers that partitions are given."""
+    """Parse numbers by partition. ``least``: the smallest allowed number."""
     example = _EXAMPLE if least < 0 else _TIMES_EXAMPLE
     found = _json(options, name, example)
     for partitions in found.values():
@@ -248,7 +248,7 @@ def _json(options: OptionTexts, name: str, example: str) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of two equal names one would be ignored without a word."""
+    """Refuse equal names in an object: the parser would silently ignore one of them."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name comes twice")
@@ -256,11 +256,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_topics(options: OptionTexts, name: str, topics: Iterable[str]) -> None:
-    """Refuse names that no topic can have: the cluster would be asked for them until it is given up."""
+    """Refuse impossible names of topics: otherwise the cluster would be asked for them until a time-out."""
     for topic in topics:
         if not re.fullmatch(TOPIC, topic):
             raise options.bad(
-                name, options.text(name), f"{shown(topic)} is no name of a topic: 1 to 249 of letters, digits, . _ -"
+                name, options.text(name), f"{shown(topic)} is not a name of a topic: 1 to 249 of letters, digits, . _ -"
             )
 
 

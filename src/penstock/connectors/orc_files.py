@@ -45,7 +45,7 @@ def _unreadable(path: str, kind: pa.DataType, inner: bool) -> Iterator[str]:
 class OrcFormat:
     """Reads the columns of ``schema`` by name; a missing column is null.
 
-    ``page_bytes``: of a block and of the footer, once they are uncompressed; see ``orc_footers``.
+    ``page_bytes``: limit of a block and of the footer after decompression; see ``orc_footers``.
     """
 
     schema: pa.Schema
@@ -68,7 +68,7 @@ class OrcFormat:
 
 
 def _batches(path: str, file: orc.ORCFile, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a file. Arrow's scanner reads a stripe little by little: read whole, a few KiB may be some GiB."""
+    """Yield the rows of a file. Arrow's scanner reads a stripe in parts: a stripe of a few KiB may become some GiB."""
     if not names:
         rows = rows_without_columns(file.nrows)
         yield from (rows.slice(start, BATCH_ROWS) for start in range(0, rows.num_rows, BATCH_ROWS))

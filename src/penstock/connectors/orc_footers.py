@@ -1,6 +1,6 @@
-"""Bounds of what opening an ORC file may take: its footer is looked at before Arrow parses it.
+"""Check of an ORC file's footer before Arrow parses it, to limit memory and recursion.
 
-Arrow walks through a file's columns by recursion, and a footer of some KiB can hold columns that are a million deep.
+Arrow visits a file's columns by recursion, and a footer of some KiB can have columns that are nested a million deep.
 The layout is that of https://orc.apache.org/specification/ORCv1, in Protocol Buffers' wire format.
 """
 
@@ -23,11 +23,11 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def check_footer(path: str, most_bytes: int) -> None:
-    """Look at a file's footer.
+    """Check a file's footer. Arrow reports a file that is not an ORC file.
 
     Raises:
-        DataError: it is larger than ``most_bytes`` once it is uncompressed, as is one of the blocks of the file; or its
-            columns are deeper or more than are read. What is no ORC file at all is left to Arrow.
+        DataError: the footer or a block of the file is larger than ``most_bytes`` after decompression, or the file has
+            too many columns or too deep ones.
     """
     with open(path, "rb", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
@@ -70,7 +70,7 @@ def _check_columns(path: str, footer: bytes) -> None:
 
 
 def _uncompressed(path: str, data: bytes, compression: int, most_bytes: int) -> bytes:
-    """Of the footer, whose blocks have a header of three bytes each."""
+    """Decompress the footer. Each of its blocks has a header of three bytes."""
     if compression == _NONE:
         return data
     found, at = bytearray(), 0
@@ -85,7 +85,7 @@ def _uncompressed(path: str, data: bytes, compression: int, most_bytes: int) -> 
 
 
 def _block(data: bytes, compression: int, most: int) -> bytes:
-    """At most so many bytes of what a block becomes."""
+    """Decompress a block, up to ``most`` bytes."""
     if compression == _ZLIB:
         return zlib.decompressobj(-15).decompress(data, most)
     if compression == _SNAPPY:
@@ -140,7 +140,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _numbers(message: bytes, wanted: int) -> Iterator[int]:
-    """Of a repeated field, packed or not."""
+    """Yield the numbers of a repeated field, packed or not."""
     for number, value in _fields(message):
         if number == wanted and isinstance(value, int):
             yield value

@@ -26,7 +26,7 @@ BATCH_BYTES = 4 << 20
 """From here on a batch is not small."""
 _PAGE_BYTES = "128m"
 MOST_PAGE_BYTES = (1 << 31) - 1
-"""What a page can say of itself."""
+"""Largest size that the header of a page can have."""
 READ_BYTES = 1 << 16
 """Of each column at once: pages are decoded while they are in the processor's cache, and no row group lies in memory
 whole. By default Arrow reads one ahead, on threads of its own."""
@@ -167,7 +167,7 @@ def leaves_of(metadata: pq.FileMetaData, names: list[str]) -> list[int]:
 
 
 def batch_rows(metadata: pq.FileMetaData, groups: list[int], leaves: list[int]) -> int:
-    """How many rows of these groups and columns make a batch."""
+    """Return the number of rows per batch for these row groups and columns."""
     size = rows = 0
     for group in map(metadata.row_group, groups):
         rows += group.num_rows

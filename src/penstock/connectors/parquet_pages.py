@@ -1,9 +1,9 @@
-"""Bounds of what decoding a Parquet file may take: a small file can claim to be a very large one.
+"""Limits for decoding a Parquet file: a small file can claim to be a very large one.
 
-Arrow trusts a file's own numbers. So the footer and the headers of the pages are looked at before Arrow decodes them:
-page by page, since what the footer says of a column's size is not checked by anything. Both are structures of Thrift's
-compact protocol (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md), laid out as
-https://github.com/apache/parquet-format says.
+Arrow trusts a file's own numbers. So this module checks the footer and the header of each page before Arrow decodes
+them: nothing checks the sizes of columns in the footer. Both are structures of Thrift's compact protocol
+(https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md) with the layout of
+https://github.com/apache/parquet-format.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import pyarrow.parquet as pq
 from penstock.errors import DataError
 
 MAX_DEPTH = 200
-"""Of groups in groups: Arrow walks through a schema by recursion."""
+"""Deepest nesting of groups: Arrow visits a schema by recursion."""
 MAX_COLUMNS = 100_000
-"""Elements of a schema. Arrow keeps some hundred bytes of each, and as many of each column in each row group."""
+"""Most elements of a schema. Arrow needs some hundred bytes for each, and again for each column of a row group."""
 LARGEST_BATCH = 128 << 20
-"""Bytes of a batch once it is decoded; a single row may be larger."""
+"""Target size of a decoded batch in bytes; a single row may be larger."""
 NESTED_PAGES = 64
-"""So many pages of the largest size are as much as a nested column of a row group may become: any row may have all."""
+"""Limit for a nested column of a row group, in pages of the largest size: one row may have all of its values."""
 
 _MAGIC = b"PAR1"
 _FIRST_READ, _LONGEST_HEADER = 1 << 12, 16 << 20
@@ -42,11 +42,11 @@ _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7,
 _INTEGERS = (4, 5, 6)
 
 Fields = dict[int, Any]
-"""A structure: field id -> number or structure; everything else is passed over, and None."""
+"""Structure: field id -> number or structure. Values of other types are skipped and None."""
 
 
 class _Compact:
-    """Reads structures. Raises IndexError where the bytes end, ValueError for what is none."""
+    """Reader of structures. It raises IndexError at the end of the bytes and ValueError for malformed ones."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data = data
@@ -69,7 +69,7 @@ class _Compact:
         return (value >> 1) ^ -(value & 1)
 
     def fields(self, depth: int = 0) -> Iterator[tuple[int, int]]:
-        """Id and type of each field of a structure; the caller reads or skips its value."""
+        """Yield id and type of each field of a structure; the caller reads or skips the value."""
         if depth > MAX_DEPTH:
             raise ValueError("structures without an end")
         last = 0
@@ -91,7 +91,7 @@ class _Compact:
         return None
 
     def elements(self) -> tuple[int, int]:
-        """Count and type of a list's elements, which follow."""
+        """Read the count and type of a list's elements, which follow."""
         head = self._data[self.at]
         self.at += 1
         return (self.number() if head >> 4 == 15 else head >> 4), head & 0x0F
@@ -128,11 +128,10 @@ class _Compact:
 
 
 def check_footer(path: str, most_bytes: int) -> None:
-    """Look at a file's footer before it is parsed.
+    """Check a file's footer before Arrow parses it. Arrow reports a file that is not a Parquet file.
 
     Raises:
-        DataError: it is larger than ``most_bytes``, or its schema is deeper or wider than is read. What is no Parquet
-            file at all is left to Arrow.
+        DataError: the footer is larger than ``most_bytes``, or its schema is too deep or too wide.
     """
     with open(path, "rb", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
@@ -159,7 +158,7 @@ def _check_schema(path: str, footer: _Compact) -> None:
         count, of = footer.elements()
         if count > MAX_COLUMNS:
             raise DataError(f"{path} has {count} columns and groups of columns; at most {MAX_COLUMNS} are read")
-        left: list[int] = []  # children that are still to come, of each group around
+        left: list[int] = []  # number of remaining children, for each enclosing group
         for _ in range(count):
             while left and not left[-1]:
                 left.pop()
@@ -173,7 +172,7 @@ def _check_schema(path: str, footer: _Compact) -> None:
 
 @dataclass(frozen=True)
 class _Page:
-    """``values``: of a page of data, rows without a value included."""
+    """Header of a page. ``values``: number of values of a data page, nulls included."""
 
     kind: int
     bytes: int
@@ -183,7 +182,7 @@ class _Page:
 
 @dataclass(frozen=True)
 class _Weight:
-    """What a page may become: ``values`` times ``each`` bytes, or ``bytes`` at once for any number of values."""
+    """Decoded size of a page: ``values`` times ``each`` bytes, or ``bytes`` for any number of values."""
 
     values: int
     each: int
@@ -194,17 +193,17 @@ class _Weight:
 
 
 def most_rows(path: str, metadata: pq.FileMetaData, groups: list[int], columns: list[int], rows: int, most: int) -> int:
-    """Look at all pages of some columns in some row groups.
+    """Check all pages of some columns in some row groups.
 
     Args:
-        rows: of a batch, wanted.
-        most: bytes of a page.
+        rows: wanted number of rows per batch.
+        most: largest page in bytes.
 
     Returns:
-        So many rows as a batch may have, at least one.
+        The number of rows that a batch may have, at least one.
 
     Raises:
-        DataError: a page is larger than ``most`` once it is uncompressed, or a row may be too large.
+        DataError: a page is larger than ``most`` after decompression, or a row may be too large.
     """
     with open(path, "rb", buffering=0) as file:
         for group in groups:
@@ -236,7 +235,7 @@ def _weights(
 
 
 def _width(described: pq.ColumnSchema) -> int | None:
-    """Bytes of each value; None of texts and the like, which have any length."""
+    """Return the bytes of each value; None for types of variable length such as texts."""
     if described.physical_type == "FIXED_LEN_BYTE_ARRAY":
         return int(described.length)
     if described.logical_type.type == "DECIMAL":
@@ -249,15 +248,15 @@ def _weight(page: _Page, width: int | None, widest: int, is_nested: bool) -> _We
         return _Weight(page.values, width, 0)
     if page.encoding in _DICTIONARY_ENCODINGS:
         return _Weight(page.values, widest, 0)
-    # A value may be as long as the page, and so may the next one. Of a nested column all of them may be one row's,
-    # which would be too many in an ordinary file.
+    # One value may be as long as the page, and the next one as well. All values of a nested column may belong to one row;
+    # that would refuse ordinary files.
     if page.encoding == _DELTA_BYTE_ARRAY and not is_nested:
         return _Weight(page.values, page.bytes, 0)
     return _Weight(page.values, _OFFSET_BYTES, page.bytes)
 
 
 def _nested(path: str, chunk: pq.ColumnChunkMetaData, weights: list[_Weight], rows: int, most: int) -> _Weight:
-    """Nobody knows how many values a row has before they are decoded: on average, as many as others."""
+    """Estimate a nested column: the number of values per row is known after decoding only, so the average is used."""
     size = sum(weight.of(weight.values) for weight in weights)
     if size > NESTED_PAGES * most:
         raise DataError(
@@ -268,12 +267,12 @@ def _nested(path: str, chunk: pq.ColumnChunkMetaData, weights: list[_Weight], ro
 
 
 def _heaviest(pages: list[_Weight], rows: int) -> int:
-    """The most bytes that ``rows`` consecutive rows may become: of all pages that these may lie in together."""
+    """Return the largest decoded size of ``rows`` consecutive rows: the sum of the pages that they may be in."""
     heaviest = begin = covered = size = 0
     for page in pages:
         covered += page.values
         size += page.of(rows)
-        # The first page and this one may have one of the rows each; all of the pages between them are covered.
+        # The first and the last of these pages may have a single row each; the rows cover all pages between them.
         while pages[begin] is not page and covered - pages[begin].values - page.values > rows - 2:
             covered -= pages[begin].values
             size -= pages[begin].of(rows)
@@ -283,7 +282,7 @@ def _heaviest(pages: list[_Weight], rows: int) -> int:
 
 
 def _pages(path: str, file: int, chunk: pq.ColumnChunkMetaData, most: int) -> Iterator[_Page]:
-    """The pages of a column in a row group, in the order in which Arrow reads them."""
+    """Yield the pages of a column in a row group, in the order in which Arrow reads them."""
     start = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
         start = chunk.dictionary_page_offset
@@ -316,7 +315,7 @@ def _page(header: Fields) -> _Page | None:
 
 
 def _header(column: str, file: int, start: int) -> tuple[Fields, int]:
-    """A page's header, and its length."""
+    """Return a page's header and the length of the header."""
     length = _FIRST_READ
     while True:
         data = os.pread(file, length, start)
@@ -332,8 +331,10 @@ def _header(column: str, file: int, start: int) -> tuple[Fields, int]:
 
 
 def _widest_value(path: str, metadata: pq.FileMetaData, group: int, column: str) -> int:
-    """Bytes of the longest value in a dictionary, which Arrow reads whole for the first row; the largest number if that
-    row says nothing."""
+    """Return the bytes of the longest value in a dictionary, which Arrow reads completely for the first row.
+
+    Return the largest number if the first row does not use the dictionary.
+    """
     file = pq.ParquetFile(path, metadata=metadata, read_dictionary=[column], pre_buffer=False, buffer_size=1 << 16)
     with file:
         batches = file.iter_batches(batch_size=1, row_groups=[group], columns=[column], use_threads=False)

@@ -230,7 +230,7 @@ class _PythonSinkCommitter(SinkCommitter):
                 raise self._fence.lost()
         except FunctionError as error:
             self._writers.clear()
-            log.warning("%s; it is asked again before the next commit", error)
+            log.warning("%s; the fence is read again before the next commit", error)
 
     def commit(self, permit: EpochCommit) -> None:
         if not permit.messages:

@@ -21,7 +21,7 @@ from penstock.operators.base import Plain
 
 Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
 MOST_ROWS_PER_SECOND = 1_000_000_000
-"""In 100 years these are as many rows as a bigint can count."""
+"""Limit: in 100 years a bigint can count as many rows."""
 SCHEMA = pa.schema([("timestamp", pa.timestamp("us", tz="UTC")), ("value", pa.int64())])
 
 

@@ -47,7 +47,7 @@ class RateMicroBatchOptions:
             )
 
     def beyond(self, batch: int) -> str:
-        """Which of the columns cannot hold what this batch has; empty if both can."""
+        """Return which column cannot hold the values of this batch; empty if both can."""
         if (self.start_timestamp_ms + batch * self.advance_ms) * 1000 > LARGEST:
             return "timestamps that a timestamp cannot hold"
         return "values that a bigint cannot hold" if (batch + 1) * self.rows_per_batch > LARGEST else ""

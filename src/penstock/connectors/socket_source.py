@@ -43,14 +43,14 @@ class SocketSource(Source):
         include_timestamp: whether rows have a second column, the time at which the line came.
 
     Raises:
-        ConfigError: no host and no port can be called so.
+        ConfigError: the name of the host or the number of the port is not valid.
     """
 
     def __init__(self, host: str, port: int, include_timestamp: bool = False) -> None:
         if not 1 <= port <= 65535:
             raise ConfigError(f"option port={port} of the socket source: choose from 1 to 65535")
         if not _is_host(host):
-            raise ConfigError(f"option host={shown(host)} of the socket source is no name of a host")
+            raise ConfigError(f"option host={shown(host)} of the socket source is not a name of a host")
         self.schema = _STAMPED if include_timestamp else pa.schema([_STAMPED.field(0)])
         self._host = host
         self._port = port
@@ -104,7 +104,7 @@ class SocketSource(Source):
 
 
 def _is_host(text: str) -> bool:
-    """Return whether the system's resolver may be asked for it."""
+    """Return True if the name can be passed to the system's resolver."""
     try:
         name = text.encode("idna")
     except UnicodeError:

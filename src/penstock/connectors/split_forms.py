@@ -1,4 +1,4 @@
-"""What splits of a source hold, checked where a reader takes one over: a snapshot, and so they, may be forged."""
+"""Grammars of the splits of sources. A reader checks a split when it gets it, because a snapshot may be forged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
 class KafkaSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``planned_end``: a batch of its own ends there."""
+    """Split of Kafka. ``planned_end``: end of a batch of its own."""
 
     topic: KafkaTopic
     partition: KafkaPartition
@@ -31,7 +31,7 @@ class KafkaPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RateSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partition: Count
     partitions: Positive
-    start_ms: Microseconds  # 64 bits, whatever the unit
+    start_ms: Microseconds  # only its range of 64 bits matters
 
 
 class RatePosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,7 +39,7 @@ class RatePosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BatchSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of ``rate-micro-batch``."""
+    """Split of ``rate-micro-batch``."""
 
     batch: Count
     partition: Count
@@ -47,13 +47,13 @@ class BatchSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RowsPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rows that were read of the split."""
+    """Number of rows that were read of the split."""
 
     rows: Count = 0
 
 
 class LinesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of ``socket``: lines, and when each came. A line is data, so any text is one."""
+    """Split of ``socket``: lines and their times of arrival. A line is data, so every text is valid."""
 
     texts: list[Annotated[str, msgspec.Meta(max_length=1 << 30)]]
     micros: list[Microseconds]
@@ -61,14 +61,14 @@ class LinesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class SplitForm:
-    """What a source's splits hold."""
+    """Form of a source's splits."""
 
     where: str
     spec: type[msgspec.Struct]
     position: type[msgspec.Struct]
 
     def check(self, split: Split) -> None:
-        """Raises DataError for a split that this source has not made."""
+        """Raise DataError for a split that this source cannot have created."""
         try:
             msgspec.convert(split.spec, self.spec)
             msgspec.convert(split.position, self.position)

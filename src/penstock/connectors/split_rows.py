@@ -16,7 +16,7 @@ class SplitRowsReader(SourceReader):
     """Reads one split after the other. A position is the number of rows that were read of the split.
 
     Args:
-        form: of its splits.
+        form: the form of its splits.
     """
 
     def __init__(self, form: SplitForm) -> None:

@@ -160,7 +160,7 @@ class _TableCommitter(StagedRowsCommitter):
         return token
 
     def _bring_unfenced(self, work: Path) -> None:
-        """What a release without a fence has left goes to the work directory."""
+        """Move files of a release without a fence to the work directory."""
         marker = self._private / f"{self._key}.json"
         if marker.is_file():
             os.rename(marker, work / MARKER)

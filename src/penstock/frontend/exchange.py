@@ -20,15 +20,15 @@ _WATERMARK = "EventTimeWatermark"
 _BY_COLUMNS = "RepartitionByExpression"
 _EXCHANGES = ("Repartition", _BY_COLUMNS)
 _COLUMNS_STAY = frozenset({"Project", "Filter", "ArrowEvalPython", "BatchEvalPython"})
-"""Nodes that make of each row what they do wherever it is, and of which columns that they drop can be kept."""
+"""Nodes that process each row independently of its place, and whose dropped columns can be kept."""
 _ROW_BY_ROW = _COLUMNS_STAY | {"Expand", "Generate", "MapInArrow", "MapInPandas", "Join", "Union"}
 
 
 def watermark_first(steps: Sequence[Step]) -> list[Step]:
-    """The same steps, with a watermark and what it needs in front of the repartitioning below it.
+    """Return the same steps with a watermark, and what it needs, moved in front of the repartitioning below it.
 
-    Rows are the same whichever subtask they are in, and Spark's watermark is that of all rows together. So only where
-    rows are processed changes. Steps that cannot change places are left as they are.
+    Rows do not depend on their subtask, and Spark's watermark is that of all rows together. So only the place changes
+    at which rows are processed. Steps that cannot be moved stay.
     """
     at = next((number for number, step in enumerate(steps) if kind(step.node) == _WATERMARK), 0)
     exchanges = [number for number, step in enumerate(steps[:at]) if kind(step.node) in _EXCHANGES]
@@ -46,7 +46,7 @@ def watermark_first(steps: Sequence[Step]) -> list[Step]:
 
 
 def _keep_columns(scope: Scope, node: JavaTree) -> None:
-    """From here on projections add columns and drop none, until ``_drop_columns``: the exchange needs its keys."""
+    """Keep all columns in later projections until ``_drop_columns``: the exchange needs its keys."""
     scope.kept = len(scope.builder.schema)
 
 

@@ -130,7 +130,7 @@ def refuse(tree: JavaTree, why: str = "") -> NoReturn:
 
 
 def refuse_repeated(tree: JavaTree, records: JavaTree) -> None:
-    """Refuse an expression that reads or writes records by the names of their fields, if some are equal.
+    """Refuse an expression that reads or writes records by field name if some names are equal.
 
     Args:
         records: the expression whose type the records have.

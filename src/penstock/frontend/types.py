@@ -82,7 +82,7 @@ def distinct_names(names: list[str]) -> list[str]:
 
 
 def repeated_fields(path: str, data_type: Json, case_sensitive: bool = True) -> Iterator[tuple[str, str]]:
-    """Structs in a Catalyst type that have several fields of one name: the path of each, and the name."""
+    """Yield path and name for each struct in a Catalyst type that has several fields of one name."""
     if isinstance(data_type, str):
         return
     if data_type["type"] == "struct":

@@ -23,7 +23,7 @@ from penstock.snapshot.model import SlotManifest
 
 @dataclass(frozen=True)
 class PendingCommit:
-    """One epoch of one sink that is to be committed. ``messages`` by subtask index, ascending; ``batch``: the epoch's
+    """One epoch of one sink that awaits its commit. ``messages`` by subtask index, ascending; ``batch``: the epoch's
     batch id."""
 
     epoch: int

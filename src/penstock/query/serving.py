@@ -15,7 +15,7 @@ from penstock.errors import ConfigError
 PREFIX = "rest."
 """Of the options that say it, behind ``spark.penstock.``."""
 PORT_RETRIES_CONF = "spark.port.maxRetries"
-"""Spark's own setting, for its UI."""
+"""Setting that Spark has for its UI."""
 
 
 def _text(name: str, text: str) -> str:
@@ -23,7 +23,7 @@ def _text(name: str, text: str) -> str:
 
 
 def _port(name: str, text: str) -> int | range:
-    """``4040``, which is a port to begin with, ``4040-4050`` or 0."""
+    """Parse ``4040``, which is the first port to try, ``4040-4050`` or 0."""
     given = ports(name, text.strip())
     return given if "-" in text else given[0]
 
@@ -47,11 +47,11 @@ class Reservation(Protocol):
         """Start to serve."""
 
     def release(self) -> None:
-        """Give the port back, unless it was begun."""
+        """Give the port back, unless the service has started."""
 
 
 class Service:
-    """``reserve``: takes what ``parse_service`` gives, perhaps ``retries``; None until the layer above lends it."""
+    """``reserve``: takes the result of ``parse_service`` and ``retries``. None until the REST layer sets it."""
 
     reserve: Callable[..., Reservation] | None = None
 
@@ -85,14 +85,14 @@ def parse_service(texts: Mapping[str, str]) -> dict[str, Any] | None:
 
 @contextmanager
 def reserved(arguments: Mapping[str, Any] | None, retries: str | None) -> Iterator[Callable[[], object]]:
-    """Have a port for the service, if one is asked for, while a query is about to start.
+    """Reserve a port for the service while a query starts, if the options request a service.
 
     Yields:
-        A function that begins to serve. Where the same is served already, it does nothing. The service goes on until
-        the program ends or stops it: it is the driver's, not the query's. If it was not called, nothing is left.
+        A function that starts the service. It does nothing if the same service runs already. The service belongs to the
+        driver, not to the query: it runs until the program ends or stops it. Without a call the port is given back.
 
     Args:
-        retries: the session's setting ``PORT_RETRIES_CONF``: how many ports are tried behind one that is taken.
+        retries: the session's setting ``PORT_RETRIES_CONF``: number of next ports to try if the port is in use.
 
     Raises:
         ConfigError, ResourceError: as ``penstock.serve``.

@@ -144,7 +144,7 @@ class _Running:
         self.server: RestServer | None = None
 
     def fitting(self, settings: ServerSettings) -> RestServer | None:
-        """The server if it runs. Raises ConfigError if it has other settings."""
+        """Return the server if it runs. Raise ConfigError if it has other settings."""
         if self.server is None or not self.server.running:
             return None
         if settings in (self.server._settings, ServerSettings()):
@@ -156,7 +156,7 @@ _RUNNING = _Running()
 
 
 class Reservation:
-    """The server that a query asks for, which starts when the query does. Until then it holds the port.
+    """Server that a query requests. It holds the port and starts with the query.
 
     Raises:
         ConfigError, ResourceError: as ``serve``.
@@ -168,7 +168,7 @@ class Reservation:
             self._server = _RUNNING.fitting(settings) or RestServer(settings)
 
     def begin(self) -> RestServer:
-        """Start it, unless the same was started meanwhile."""
+        """Start the server, unless an equal one was started meanwhile."""
         with _RUNNING.lock:
             running = _RUNNING.fitting(self._settings)
             if running is not None:
@@ -200,8 +200,8 @@ def serve(
 
     Args:
         host: an address of this machine. Any but loopback needs a ``token``.
-        port: 0 for any free one. A range such as ``range(4040, 4050)``: the first free one of it. If another number is
-            taken, the 16 behind it are tried, with a warning. The server's ``url`` says which it is.
+        port: 0 for any free one. A range such as ``range(4040, 4050)``: the first free one of it. If another port
+            is in use, the next 16 are tried, with a warning. The server's ``url`` has the port.
         token: every request must carry it: ``Authorization: Bearer <token>``. None: the service makes a token, prints
             it once to stderr as part of an address for a browser, and writes it to a file that only this user can read,
             for ``penstock query``. Empty, on loopback only: no token is required, so every account on this machine can
@@ -236,7 +236,7 @@ def reserve(
     export_root: str | PathLike[str] | None = None,
     retries: int = PORT_RETRIES,
 ) -> Reservation:
-    """As ``serve``, but starts nothing yet. ``retries``: how many ports are tried behind one that is taken."""
+    """Reserve a server, see ``serve``, without starting it. ``retries``: number of next ports to try."""
     paths = [None if path is None else fspath(path) for path in (certificate, key, export_root)]
     return Reservation(ServerSettings(host, port, token, paths[0], paths[1], paths[2], retries))
 

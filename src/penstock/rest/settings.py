@@ -12,14 +12,14 @@ MIN_TOKEN = 16
 """Characters: shorter ones can be tried out."""
 LAST_PORT = 65535
 PORT_RETRIES = 16
-"""How many ports are tried behind one that is taken, as Spark does for its UI (``spark.port.maxRetries``)."""
+"""Number of next ports to try if a port is in use. Spark's UI has the same default (``spark.port.maxRetries``)."""
 LOOPBACK_NAMES = ("localhost",)
 
 
 @dataclass(frozen=True)
 class ServerSettings:
     """``host``: an IP address or ``localhost``. ``port``: 0 for any free one; a range: the first free one of it; any
-    other number: that port or, if it is taken, one of the ``retries`` behind it. ``token``: required of every request;
+    other number: that port or, if it is in use, one of the next ``retries``. ``token``: required of every request;
     None: the service makes one; empty: none is required. ``certificate``, ``key``: files; with both the service uses
     TLS. ``export_root``: below which snapshots may be exported and forked, None: nowhere.
 
@@ -63,7 +63,7 @@ class ServerSettings:
 
     @property
     def ports(self) -> range:
-        """One of these is listened on, the first that is free."""
+        """Ports to try in this order. The server listens on the first free one."""
         if isinstance(self.port, range):
             return self.port
         more = min(self.retries, LAST_PORT - self.port) if self.port else 0

@@ -167,7 +167,7 @@ class Figures:
             self._restarts.append(RestartView(generation, 0, cause, self._wall_ms()))
 
     def outage(self, what: str, reason: str) -> Outage:
-        """Something failed that is tried again."""
+        """Record a failure of something that is retried."""
         with self._changing():
             known = self._outages.get(what) or Outage(what, self._wall_ms(), 0, "")
             self._outages[what] = now = replace(known, failures=known.failures + 1, reason=reason)
@@ -371,7 +371,7 @@ class Figures:
         )
 
     def _begin_work(self) -> None:
-        """Rows may have come since the newest checkpoint was triggered."""
+        """Record that rows may have arrived since the newest checkpoint was triggered."""
         self._idle = False
         self._triggered_at_work = max(self._triggered_s, default=0)
 

@@ -1,6 +1,6 @@
-"""Things outside of the query that fail while it runs: commits of sinks, checkpoints, the checkpoint location itself.
+"""Outages while a query runs: failing commits of sinks, checkpoints, and the checkpoint location itself.
 
-Each is tried again, and what fails now is told: by ``status``, the metrics and one line in the log.
+Each failed operation is retried. Status, metrics and one line of the log report current failures.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Outages:
     """Owned by the coordinator thread.
 
     Args:
-        figures: keep what fails now.
-        retries: how long a location that is gone is looked for.
+        figures: store the current outages.
+        retries: retry schedule for a location that was removed.
     """
 
     def __init__(self, figures: Figures, retries: Retries) -> None:
@@ -33,10 +33,10 @@ class Outages:
         self._location_in_doubt = False
 
     def executed(self, work: w.Work, answer: w.DriverEvent | None, now_ms: float) -> None:
-        """A work has ended.
+        """Record the result of a work item.
 
         Raises:
-            LocationError: the checkpoint location is gone for good.
+            LocationError: the checkpoint location was removed, and the retries are used up.
         """
         if isinstance(work, w.CheckLocation) and isinstance(answer, w.LocationChecked):
             self._looked(answer.gone, now_ms)
@@ -47,22 +47,22 @@ class Outages:
             self._figures.outage_over(sink(answer.operator_id))
 
     def generation_failed(self, reason: str) -> None:
-        """The log has it already."""
+        """Record a failed Generation. It is in the log already."""
         self._figures.outage(GENERATIONS, reason)
 
     def checkpoint_failed(self, checkpoint: int, reason: str) -> None:
-        """Nothing is committed until one completes, and nothing else would tell."""
+        """Record a failed checkpoint: nothing is committed until one completes."""
         self._begun(CHECKPOINTS, f"checkpoint {checkpoint} failed: {reason}; the query goes on", checkpoint)
         self._location_in_doubt = True
 
     def checkpoint_completed(self, restarts: int) -> None:
-        """``restarts``: since the last progress; a Generation that always fails may complete a checkpoint first."""
+        """``restarts``: since the last progress. A Generation that always fails may complete a checkpoint before."""
         self._figures.outage_over(CHECKPOINTS)
         if not restarts:
             self._figures.outage_over(GENERATIONS)
 
     def location_due(self, now_ms: float) -> bool:
-        """Return whether to look for the location now; the caller does it then."""
+        """Return True if a check of the location is due; the caller then makes it."""
         if not (self._location_in_doubt and self._retries.due(now_ms)):
             return False
         self._location_in_doubt = False
@@ -88,5 +88,5 @@ class Outages:
 
 
 def sink(operator_id: str) -> str:
-    """The name of a sink's outage."""
+    """Return the name of a sink's outage."""
     return f"sink {operator_id}"

@@ -52,8 +52,8 @@ def log_the_end(effects: DriverEffects, coordinator: Coordinator, error: Penstoc
     """Log what was committed and which ids were not used. If a store fails, the next driver commits again, harmlessly.
 
     Returns:
-        The error that the query ends with: ``error``, or that its location is another driver's or gone, where nothing
-        says any more that its output counts.
+        The error with which the query ends: ``error``, or an error if the location belongs to another driver or was
+        removed, because then no log covers the output.
     """
     try:
         effects.close(coordinator.committed_epoch, coordinator.next_checkpoint)

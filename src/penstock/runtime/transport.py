@@ -427,7 +427,7 @@ def _listen(host: str, ports: range) -> socket.socket:
 
 
 def check_free(host: str, ports: range) -> None:
-    """Raise ResourceError if nothing can listen on any of the ports now."""
+    """Raise ResourceError if no port can be used for listening now."""
     _listen(host, ports).close()
 
 

@@ -213,13 +213,13 @@ class StateProgress:
 
 @dataclass(frozen=True)
 class Outage:
-    """Something that fails now and is tried again.
+    """A current failure of something that is retried.
 
     Attributes:
         what: ``generations``, ``checkpoints``, ``the checkpoint location``, or for example ``sink sink-0``.
         since_ms: wall clock of the first failure.
-        failures: in a row.
-        reason: of the last one.
+        failures: number of failures in a row.
+        reason: reason of the last one.
     """
 
     what: str
@@ -229,7 +229,7 @@ class Outage:
 
     @property
     def summary(self) -> str:
-        """The reason in one line. Of an error of the JVM it is the innermost cause that says what happened."""
+        """The reason in one line. For an error of the JVM it includes the innermost cause."""
         first, *rest = self.reason.splitlines() or [""]
         causes = [line.removeprefix("Caused by: ") for line in rest if line.startswith("Caused by: ")]
         return f"{first} {causes[-1]}" if causes else first

@@ -23,15 +23,15 @@ known of its speed, and again when it ran empty; a fast one lives on floating cr
 an exchange of rows of 16 bytes costs 5 % more processor time than with 1 MiB, and at half of this 25 %."""
 
 OUTPUT_SHARE = 4
-"""A subtask's output queues take at most this part of a gate's budget, and the rows of one step more."""
+"""Largest share of a gate's budget in a subtask's output queues, plus the rows of one step."""
 
 
 LEAST_GATE_MEMORY = 32 << 10
-"""``checkpoint.maxInflightBytes`` makes no gate smaller: below that an exchange moves rows one by one."""
+"""Smallest gate with ``checkpoint.maxInflightBytes``: with less, an exchange would move rows one by one."""
 
 
 def gate_memory(graph: JobGraph, options: Options) -> int:
-    """The budget of each input gate in bytes.
+    """Return the budget of each input gate in bytes.
 
     With ``checkpoint.maxInflightBytes`` the gates and output queues of a slot together have about that many bytes. So a
     checkpoint that overtakes everything in them stays within the limit.

@@ -104,7 +104,7 @@ class BlobStore:
         self._known = {ref.identity.rpartition("/")[2]: ref for ref in refs}
 
     def forget(self) -> None:
-        """Files of older snapshots are damaged: write every blob again."""
+        """Write every blob again, because files of older snapshots are damaged."""
         self._known.clear()
 
     def restored(self, metadata: SnapshotMetadata) -> SnapshotMetadata:

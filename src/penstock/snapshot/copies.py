@@ -32,8 +32,8 @@ def refuse_copy(
         store: the location of this start.
         origin: path at which the query's location was; empty if it is not known.
         query_id: the query id stored at the location of this start.
-        access: of an object store.
-        error: makes the error from the two locations and the query id; by default ``copy_refused``.
+        access: access to an object store.
+        error: creates the error from the two locations and the query id; by default ``copy_refused``.
 
     Raises:
         LocationError: the location is a copy. The message has the ways out.

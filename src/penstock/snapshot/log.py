@@ -169,7 +169,7 @@ class SnapshotLog:
         return self._store.exists(entry_path(position.seq)) and self._read(position.seq).token == position.token
 
     def snapshot_at(self, position: LogPosition) -> CheckpointId:
-        """The checkpoint of the snapshot of which an entry of this log says that it is complete; 0 for any other."""
+        """Return the checkpoint that an entry of this log completed; 0 for other entries."""
         entry = self._read(position.seq).entry
         return entry.checkpoint if isinstance(entry, SnapshotComplete) else 0
 

@@ -237,7 +237,7 @@ class LogView:
         retract: output that has to be taken back before a query runs here.
         moved: the token of the location where the query is now; empty if it is here.
         over: see ``GenerationOpened``.
-        left_at: the number of the last entry with which the query went on from another snapshot than its newest; 0 if
+        left_at: number of the last entry with which the query continued from an older snapshot than its newest; 0 if
             there is none.
     """
 

@@ -82,7 +82,7 @@ class _Rescale:
             before[edge.id] += entry.rows
 
     def _cut(self, entry: InflightEntry, before: int, total: int) -> Iterator[InflightEntry]:
-        """All ``total`` rows of an edge are cut into one run for each subtask. ``before``: rows in front of this
+        """Cut all ``total`` rows of an edge into one run per subtask. ``before``: number of rows in front of this
         entry."""
         start, end = before, before + entry.rows
         while start < end:

@@ -130,7 +130,7 @@ class RocksStore:
         try:
             db.close()
         except Exception as error:  # noqa: BLE001 - rocksdict has no type of its own
-            # It failed before, or cannot write what it still buffered: nobody reads that any more.
+            # It failed before, or cannot write its buffer, which is not needed any more.
             log.warning("state on local disk in %s: closing it failed: %s", self.path, error)
         finally:
             self._folder.close()
@@ -138,11 +138,11 @@ class RocksStore:
 
 @contextmanager
 def _on_disk(path: Path) -> Iterator[None]:
-    """RocksDB's errors do not always say where."""
+    """Add the path to RocksDB's errors, which do not always have it."""
     try:
         yield
     except Exception as error:
-        raise ResourceError(f"state on local disk in {path}: {error}; see to it that there is room") from error
+        raise ResourceError(f"state on local disk in {path}: {error}; free disk space there") from error
 
 
 class Family:
