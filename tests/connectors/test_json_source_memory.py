@@ -1,4 +1,4 @@
-"""What the JSON source takes in memory of documents that are nothing but structure: so many bytes per byte read."""
+"""Memory of the JSON source for documents without scalar values, in bytes per byte read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 SIZE = 1 << 19
 MOST = 40
-"""Bytes per byte: 32 of the result and the values that it is made of, and the line itself, decoded and not."""
+"""Limit in bytes per byte: 32 for the result and its values, and the line, encoded and decoded."""
 PROGRAM = """
 import json, os, resource, sys
 import pyarrow as pa
@@ -53,7 +53,7 @@ DOCUMENTS = {
     ],
 )
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_document_takes_so_many_bytes_per_byte(tmp_path: Path, name: str, kind: str, whole: bool) -> None:
+def test_the_memory_of_a_document_is_bounded(tmp_path: Path, name: str, kind: str, whole: bool) -> None:
     (tmp_path / "a.json").write_bytes(DOCUMENTS[name] + b"\n")
     (tmp_path / "warm.json").write_bytes(b'{"a":null}\n')
     options = json.dumps({"multiLine": str(whole).lower()})

@@ -1,5 +1,4 @@
-"""Small Parquet files that claim to be large: refused by name, or read in small batches. A process that reads one stays
-small."""
+"""Small Parquet files that claim to be large are refused by name or read in small batches, with little memory."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ print(json.dumps([said, rows, peak() - before]))
 
 
 def read(path: Path, schema: pa.Schema, option: str = "8m") -> tuple[str, int, int]:
-    """What is said, how many rows come in three batches, and what it takes."""
+    """Read three batches. Return the error, the number of rows and the memory."""
     arguments = [sys.executable, "-c", PROGRAM, str(path), schema.serialize().to_pybytes().hex(), option]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -74,7 +73,7 @@ def dictionary_page_bomb(path: Path) -> pa.Schema:
 
 
 def lying_page(path: Path) -> pa.Schema:
-    """A page that says that it becomes 128 MiB: Arrow would make room for that."""
+    """A page whose header claims 128 MiB: Arrow would allocate them."""
     table = pa.table({"value": ["x" * (1100 << 10)]})
     pq.write_table(table, path, compression="zstd", use_dictionary=False, write_statistics=False)
     data = bytearray(path.read_bytes())
@@ -163,7 +162,7 @@ def dictionary_bomb(path: Path) -> pa.Schema:
 
 
 def delta_bomb(path: Path) -> pa.Schema:
-    """Values that are each the one before."""
+    """Values that are equal to the one before."""
     table = pa.table({"value": ["x" * (512 << 10)] * 2000})
     encoding = {"value": "DELTA_BYTE_ARRAY"}
     pq.write_table(
@@ -184,9 +183,7 @@ def wide_rows(path: Path) -> pa.Schema:
 
 
 @pytest.mark.parametrize("make", [dictionary_bomb, delta_bomb, wide_rows])
-def test_what_becomes_large_row_by_row_is_read_in_small_batches(
-    tmp_path: Path, make: Callable[[Path], pa.Schema]
-) -> None:
+def test_columns_of_large_values_are_read_in_small_batches(tmp_path: Path, make: Callable[[Path], pa.Schema]) -> None:
     path = tmp_path / "bomb.parquet"
     schema = make(path)
     said, rows, taken = read(path, schema)

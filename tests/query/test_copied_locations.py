@@ -48,7 +48,7 @@ def run(spark: SparkSession, inbox: Inbox, start: Start, tmp_path: Path) -> Call
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if each start was in another container: it sees neither other queries nor the origin of a copy."""
+    """Each start runs like in another container: without other queries and without the origin of a copy."""
     monkeypatch.setattr(claimed_location, "refuse_copy", lambda store, origin, query_id, access: None)
     monkeypatch.setattr(
         start_module, "_take_place", lambda spark, name, location, query_id, undo: Place("", name, location)
@@ -230,7 +230,7 @@ def test_a_copy_that_is_claimed_does_not_stop_its_origin(
 def test_a_start_that_passes_over_a_snapshot_whose_rows_are_there_is_refused(
     out: Path, run: Any, tmp_path: Path
 ) -> None:
-    """As in a copy that was made while the query ran, which may lack files that its log names."""
+    """A copy that was made while the query ran may lack files that its log names."""
     run(1)
     run(2)
     store = store_at(str(tmp_path / CHECKPOINT))

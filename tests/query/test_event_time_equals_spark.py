@@ -1,7 +1,7 @@
-"""Event time equals Structured Streaming's after each step of input: the same rows are out, and as many were late.
+"""Event time equals that of Spark after each step of input: the same output rows, and the same number of late rows.
 
-The engines raise the watermark at other moments: Spark after each micro-batch, Penstock as rows pass. So a step holds
-rows that do not make each other late in any order, and both engines have processed it before the next one comes.
+The engines raise the watermark at different moments: Spark after each micro-batch, Penstock as rows pass. So the rows
+of a step do not make each other late in any order, and both engines process a step before the next one arrives.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from penstock.query.streaming_query import StreamingQuery
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FAR = 9_999
-"""The value of rows whose event time is far ahead."""
+"""Value of rows whose event time is far ahead."""
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 Rows = Sequence[tuple[int, int, float | None]]
-"""Rows of (key, value, seconds of event time) that come as one file."""
+"""Rows of one file: key, value, event time in seconds."""
 Step = tuple[Rows, Rows]
-"""What comes on the two streams; nothing if there are no rows."""
+"""Rows of the two streams in one step; no file if a stream has none."""
 
 
 def timed(df: DataFrame) -> DataFrame:
@@ -41,7 +41,7 @@ def windows(df: DataFrame) -> DataFrame:
 
 
 def joined(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Rows of the left side come out without a partner when event time says that none will come."""
+    """Left join: a row of the left side is emitted without a partner when event time excludes one."""
     renamed = right.select(F.col("key").alias("k"), F.col("value").alias("v"), F.col("at").alias("t"))
     near = F.expr("key = k AND t >= at - INTERVAL 2 SECONDS AND t <= at + INTERVAL 2 SECONDS")
     pairs = timed(left).join(renamed.withWatermark("t", "5 seconds"), near, "left_outer")
@@ -56,7 +56,7 @@ def slowly(df: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class Case:
-    """``plan`` of two streams. ``out``, ``late``: of Spark, so that a case shows what it is there for."""
+    """``plan`` of two streams. ``out``, ``late``: numbers of Spark, which document the case."""
 
     plan: Callable[[DataFrame, DataFrame], DataFrame]
     steps: Sequence[Step]
@@ -148,7 +148,7 @@ def _compare(
     case: Case,
     begin: Callable[[DataFrame, int], StreamingQuery | None],
 ) -> None:
-    """``begin`` a run before a step; None: the one that there is goes on."""
+    """``begin``: starts a run before a step; None: the current run continues."""
     inboxes = [Inbox(tmp_path / name) for name in ("one", "two")]
     df = case.plan(*(inbox.stream(spark) for inbox in inboxes))
     settings = {POLICY: case.policy, "spark.sql.shuffle.partitions": "1"}

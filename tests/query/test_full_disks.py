@@ -1,4 +1,4 @@
-"""A real file system that is full, or read-only, for a while: below output, checkpoint location, local state."""
+"""A file system that is full or read-only for a while, with the output, the checkpoint location or local state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.rest.metrics import families
 from penstock.state.rocksdb_store import RocksStore
 
 ROWS = 500
-"""Of a file of the input."""
+"""Size of an input file."""
 FILLER = "filler"
 
 
@@ -71,7 +71,7 @@ OUTAGES = {
 
 
 class Sinks:
-    """Each writes below ``folder``."""
+    """Sinks that write below ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -139,7 +139,7 @@ def test_a_disk_that_is_away_for_a_while_is_waited_for_and_seen(
         message = query.status["message"]
         assert f"{what}: " in message
         assert re.search(reason, message)
-        if (sink, below) != ("foreach_batch", "out"):  # where a function writes only the user knows
+        if (sink, below) != ("foreach_batch", "out"):  # only the user knows where a function writes
             assert str(disk) in message
         values = {family.name: family.samples[0].value for family in families([query.facts()]) if family.samples}
         assert values["penstock_query_outages"] >= 1

@@ -1,4 +1,4 @@
-"""Paths with wildcards: over the output of our sinks, and in our file sources. Spark's readers say what is right."""
+"""Paths with wildcards, over outputs of Penstock's sinks and in its file sources, compared with Spark's readers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from penstock.connectors.private_home import HOME
 pytestmark = pytest.mark.spark
 
 DEPTHS = range(9)
-"""Wildcards behind each other: as many as reach the deepest private file, and one more."""
+"""Number of nested wildcards: one more than the deepest private file needs."""
 
 
 def files_read(spark: SparkSession, path: str, **options: str) -> list[str]:
-    """What Spark reads as text, whatever is in it; or the error's name."""
+    """Return the files that Spark reads as text, or the name of the error."""
     try:
         return sorted(file.removeprefix("file://") for file in spark.read.options(**options).text(path).inputFiles())
     except PySparkException as error:
@@ -36,7 +36,7 @@ def all_files(directory: Path) -> set[str]:
 
 
 def only_rows_are_read(spark: SparkSession, directory: Path, bare: Path) -> None:
-    """Assert that Spark reads an output as it reads a copy that has the files of rows alone."""
+    """Assert that Spark reads an output like a copy that has the files with rows only."""
     shutil.copytree(directory, bare, ignore=lambda folder, names: [name for name in names if name[0] in "_."])
     for depth in DEPTHS:
         for options in ({}, {"basePath": ""}, {"recursiveFileLookup": "true"}):

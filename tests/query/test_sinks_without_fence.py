@@ -1,4 +1,4 @@
-"""What ``docs/fencing.md`` says of sinks without a fence, with its own example."""
+"""Sinks without a fence behave as in ``docs/fencing.md``, with the example of that page."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_location_that_was_put_back_repeats_identities_and_a_fork_does_not(
     run(3)
     assert rows(database) == [(query.id, 1), (query.id, 2), (query.id, 3)]
     put_back(tmp_path)
-    run(4)  # as one batch with 2 and 3, under the id that 2 had
+    run(4)  # one batch with rows 2 and 3 has the id that row 2 had
     assert rows(database) == [(query.id, 1), (query.id, 2), (query.id, 3)], "row 4 is lost, as the page says"
     put_back(tmp_path)
     forked = run(

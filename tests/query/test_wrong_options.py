@@ -21,11 +21,11 @@ from penstock.query.streaming_query import StreamingQuery
 from penstock.query.triggers import INTERVALS
 
 MOST_S = 10.0
-"""What a refusal may take: some 20 ms, but on a crowded machine the first Python worker takes seconds."""
+"""Time limit for a refusal, which takes about 20 ms. On a busy machine the first Python worker takes seconds."""
 REFUSALS = (ConfigError, NotSupported)
 
 HUGE, LONG, TWO = "9" * 25, "9" * 5000, "\u00b2"
-"""More than 64 bits; more than Python reads as a number; a digit that is no number."""
+"""More than 64 bits; more digits than Python parses; a digit that is not a decimal one."""
 NUMBERS = ("x", "0", "-1", "1.5", "", " ", "1e3", "NaN", TWO, HUGE, LONG)
 FLAGS = ("x", "", "yes", "1")
 SIZES = ("x", "0", "-1", "", "1x", TWO, LONG, HUGE, "1e3")
@@ -38,9 +38,9 @@ OFFSETS = (
     '{"t":{"0":1,"0":2}}', '{"t":{"0":' + LONG + "}}", NESTED,
 )  # fmt: skip
 ANY_TEXT = {
-    "nullValue", "emptyValue", "nanValue", "positiveInf", "negativeInf",  # what a value looks like
+    "nullValue", "emptyValue", "nanValue", "positiveInf", "negativeInf",  # example of a value
     "columnNameOfCorruptRecord",  # one that the schema lacks is not filled
-    "basePath",  # of a path without wildcards it says nothing
+    "basePath",  # it has no effect for a path without wildcards
 }  # fmt: skip
 WRONG: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("maxFilesPerTrigger", "maxBytesPerTrigger", "maxOffsetsPerTrigger"), NUMBERS),
@@ -74,9 +74,9 @@ WRONG: Mapping[str, tuple[str, ...]] = {
     "assign": ("", "x", "{}", '{"t":[]}', '{"t":["0"]}', '{"t":[-1]}', '{"t":0}', '{"t":[2147483648]}', '{"a b":[0]}',
                '{"t":[0],"t":[1]}', NESTED),
 }  # fmt: skip
-"""Values by option, whichever connector has it."""
+"""Wrong values by option, for all connectors."""
 ARCHIVING = {"sourceArchiveDir": {"cleanSource": "archive"}}
-"""What an option needs beside it."""
+"""Other options that an option needs."""
 
 
 def obeyed(make: Callable[[], object]) -> list[str]:
@@ -84,7 +84,7 @@ def obeyed(make: Callable[[], object]) -> list[str]:
 
 
 def wrong(names: list[str]) -> Iterator[tuple[str, str]]:
-    """Every name with each of its wrong values. An option that is new fails here until it has some."""
+    """Yield every name with each of its wrong values. A new option without wrong values fails here."""
     for name in names:
         if name not in ANY_TEXT:
             for value in WRONG[name]:
@@ -92,7 +92,7 @@ def wrong(names: list[str]) -> Iterator[tuple[str, str]]:
 
 
 class Refused:
-    """Collects what is not refused as it should be."""
+    """Collects wrong values that are not refused."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
@@ -106,8 +106,8 @@ class Refused:
         make: Callable[[], DataFrame],
         start: Callable[[DataFrame], StreamingQuery],
     ) -> None:
-        """``make`` may fail by itself: that is Spark's refusal, before there is a query. Ours names the option
-        or its value."""
+        """Start a query and check its error. ``make`` may fail: that is Spark's own refusal, before there is a query.
+        Penstock's error names the option or its value."""
         self.tried += 1
         what = f"{where}, {option}={value!r:.80}"
         began_s = time.monotonic()

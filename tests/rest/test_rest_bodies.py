@@ -1,4 +1,4 @@
-"""Bodies of requests that are large, endless, deep or that nobody can count: a problem document, and nothing held."""
+"""Large, endless, deep and malformed bodies of requests: a problem document, without much memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.rest.server import RestServer
 PATH = "/api/v1/queries/00000000-0000-0000-0000-000000000000"
 HEAD = f"PATCH {PATH} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
 SENT_AT_MOST = 16 << 20
-"""What the system's buffers on both sides may take before the sender learns of the end."""
+"""Bytes that the system's buffers on both sides may take before the sender is told of the end."""
 
 
 @pytest.fixture
@@ -25,8 +25,10 @@ def rest() -> Iterator[RestServer]:
 
 
 def answer(rest: RestServer, head: bytes, more: bytes) -> tuple[bytes, int]:
-    """The beginning of the answer to a request whose body goes on with ``more`` until somebody ends it, and how many
-    bytes of the body went out."""
+    """Send a request whose body repeats ``more`` until a side closes the connection.
+
+    Return the start of the answer and the number of bytes sent.
+    """
     host, port = Client(rest.url).place.split(":")
     sent = 0
     with socket.create_connection((host, int(port)), 20) as raw:
@@ -35,7 +37,7 @@ def answer(rest: RestServer, head: bytes, more: bytes) -> tuple[bytes, int]:
             while sent <= SENT_AT_MOST:
                 sent += raw.send(more)
         except OSError:
-            pass  # the other side has said all, and listens no more
+            pass  # the other side has closed the connection
         try:
             return raw.recv(4096), sent
         except ConnectionResetError:
