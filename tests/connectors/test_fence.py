@@ -217,7 +217,7 @@ def test_a_driver_that_has_the_output_keeps_it(tmp_path: Path) -> None:
 
 
 def test_an_output_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
-    """As when its file system was unmounted: rows would go to the directory below the mount point."""
+    """The file system was unmounted: rows would be written to the directory below the mount point."""
     made = sink(tmp_path / "out")
     one = Driver(made, Location("/a")).fence()
     one.committer.commit(one.stage(1, batch(1)))
@@ -370,7 +370,7 @@ def test_an_output_of_a_later_release_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_mirror_with_work_directories_that_are_gone_at_its_origin(tmp_path: Path) -> None:
-    """As ``rsync`` without ``--delete`` makes it."""
+    """The output is a copy by ``rsync`` without ``--delete``."""
     made, origin = sink(tmp_path / "out"), Location("/a")
     one = Driver(made, origin).fence()
     one.committer.commit(one.stage(1, batch(1)))

@@ -235,7 +235,7 @@ class LogPosition(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What messages and commands call it, as ``grammar.PositionName``."""
+        """Name of the entry in messages and commands, see ``grammar.PositionName``."""
         return f"{self.seq}-{re.sub('[^0-9A-Za-z]', '', self.token)[:8]}"
 
 
@@ -397,7 +397,7 @@ class SinkCommitter(ABC):
 
         Args:
             position: an entry of this location's log.
-            next_batch: lower batch ids may have been handed over.
+            next_batch: sinks may have got lower batch ids.
 
         Raises:
             SinkFenced: another driver has taken over the output.

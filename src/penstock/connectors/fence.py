@@ -65,7 +65,7 @@ class Committed(msgspec.Struct, frozen=True):
     next_batch: Count = 0
 
     def seen_by(self, opener: FenceOpener) -> Committed:
-        """What counts for an opener. Of another query nothing does: the user has given the output to this one."""
+        """Return the record for an opener; an empty one if another query wrote it: this one has the output now."""
         return self if self.query_id in ("", opener.query_id) else Committed()
 
     def moved(self, opener: FenceOpener, position: LogPosition, next_batch: int) -> Committed:
@@ -89,7 +89,7 @@ class Committed(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, position=None).moved(opener, opener.position, 0)
 
     def admits(self, opener: FenceOpener, output: str) -> bool:
-        """As ``Fence.check``."""
+        """Return True if the opener may have the output, see ``Fence.check``."""
         if self.position is None or opener.contains(self.position):
             return True
         if self.position.name not in opener.over:
@@ -222,7 +222,7 @@ class Fence:
             self._record(opened)
 
     def record(self, position: LogPosition, next_batch: int = 0) -> None:
-        """As ``SinkCommitter.hold``. It comes before anything that is named by an epoch enters the work directory."""
+        """Record a position, see ``SinkCommitter.hold``. No file of an epoch enters the work directory before."""
         if self._opener is None or not self._token:
             raise self.lost()
         committed = self._committed.moved(self._opener, position, next_batch)
@@ -240,13 +240,13 @@ class Fence:
 
     @property
     def is_decided(self) -> bool:
-        """Whether no copy of this location can have the output again: a position is recorded that this driver made."""
+        """True if no copy of this location can take over the output again: the recorded position is of this driver."""
         recorded, opener = self._committed.position, self._opener
         return recorded is not None and opener is not None and recorded.seq > opener.position.seq
 
     @property
     def next_batch(self) -> int:
-        """Lower batch ids may have been handed over."""
+        """Batch id after all that sinks may have got."""
         return self._committed.next_batch
 
     def is_lost(self) -> bool:

@@ -78,7 +78,7 @@ class FenceCell:
         raise SinkError(f"{self._output}: other drivers take this output over without pause; stop them first")
 
     def record(self, position: LogPosition, next_batch: int = 0) -> bytes:
-        """As ``SinkCommitter.hold``.
+        """Record a position, see ``SinkCommitter.hold``.
 
         Returns:
             The value that must still be stored when the rows become visible.
@@ -97,7 +97,7 @@ class FenceCell:
 
     @property
     def next_batch(self) -> int:
-        """Lower batch ids may have been handed over."""
+        """Batch id after all that sinks may have got."""
         return 0 if self._value is None else self._value.committed.next_batch
 
     def is_lost(self) -> bool:

@@ -83,7 +83,7 @@ class Place:
 
 @dataclass
 class Input:
-    """What the query reads; ``cleaned``: names of epochs whose rows are gone."""
+    """Input of the query. ``cleaned``: names of epochs whose rows were removed."""
 
     cleans: bool
     cleaned: list[str] = field(default_factory=list)
@@ -278,7 +278,7 @@ class Driver:
             sink.hold(position, next_batch)
 
     def _clean(self) -> None:
-        """What the newest snapshot covers is removed from the input."""
+        """Remove the input that the newest snapshot covers."""
         newest = self._log.view.lineage[-1]
         for sink in self._sinks:
             sink.check_held()

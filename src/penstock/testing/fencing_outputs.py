@@ -96,7 +96,7 @@ class Directory(FenceStore):
         self.work[token] |= files
 
     def read_work(self, token: str, name: str) -> bytes | None:
-        """What a file of the work directory says; None if it does not exist."""
+        """Return the content of a file in the work directory; None if it does not exist."""
         suspend()
         return self.work.get(token, {}).get(name)
 
@@ -157,7 +157,7 @@ class Database:
 
 @dataclass
 class Function:
-    """What ``foreachBatch`` writes to: not fenced, idempotent by batch id."""
+    """Target of ``foreachBatch``: not fenced, idempotent by batch id."""
 
     rows: dict[int, str] = field(default_factory=dict)
 
@@ -182,13 +182,13 @@ class SinkModel:
         return True
 
     def open(self, opener: FenceOpener) -> None:
-        """As ``SinkCommitter.fence``."""
+        """See ``SinkCommitter.fence``."""
 
     def check_held(self) -> None:
-        """As ``SinkCommitter.check_held``."""
+        """See ``SinkCommitter.check_held``."""
 
     def hold(self, position: LogPosition, next_batch: int = 0) -> None:
-        """As ``SinkCommitter.hold``."""
+        """See ``SinkCommitter.hold``."""
 
     def newest_epoch(self) -> int:
         return 0
@@ -197,18 +197,18 @@ class SinkModel:
         return 0
 
     def stage(self, name: str) -> None:
-        """A slot does this."""
+        """Stage rows like a slot."""
 
     def retract(self, above: int, below: int) -> None:
-        """As ``SinkCommitter.retract``."""
+        """See ``SinkCommitter.retract``."""
 
     def commit(self, epoch: Epoch, needed: set[str]) -> None:
-        """``needed``: the names of this history that are staged."""
+        """Commit an epoch. ``needed``: names of the staged epochs of this history."""
         raise NotImplementedError
 
 
 class FencedDirectory(SinkModel):
-    """What file sinks and tables have in common."""
+    """Model of file sinks and tables."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory

@@ -1,4 +1,4 @@
-"""How much a snapshot holds, derived from its metadata alone."""
+"""Sizes of a snapshot, derived from its metadata alone."""
 
 from __future__ import annotations
 
