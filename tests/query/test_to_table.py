@@ -83,7 +83,9 @@ def test_a_missing_table_is_made_partitioned_and_filled_once_over_a_kill_and_a_c
 
     monkeypatch.setattr(table_sink.os, "rename", rename)
     inbox.add(rows(20, 30))
-    with pytest.raises(StreamingQueryException, match=r"table penstock_out in \S+, epoch \d+: OSError: the disk went away"):
+    with pytest.raises(
+        StreamingQueryException, match=r"table penstock_out in \S+, epoch \d+: OSError: the disk went away"
+    ):
         query.awaitTermination(60)
     monkeypatch.undo()
     spark.catalog.refreshTable(table)

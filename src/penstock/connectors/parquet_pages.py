@@ -248,8 +248,8 @@ def _weight(page: _Page, width: int | None, widest: int, is_nested: bool) -> _We
         return _Weight(page.values, width, 0)
     if page.encoding in _DICTIONARY_ENCODINGS:
         return _Weight(page.values, widest, 0)
-    # One value may be as long as the page, and the next one as well. All values of a nested column may belong to one row;
-    # that would refuse ordinary files.
+    # One value may be as long as the page, and the next one as well. All values of a nested column may belong to one
+    # row, so this bound would refuse ordinary files.
     if page.encoding == _DELTA_BYTE_ARRAY and not is_nested:
         return _Weight(page.values, page.bytes, 0)
     return _Weight(page.values, _OFFSET_BYTES, page.bytes)
