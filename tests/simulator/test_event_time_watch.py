@@ -7,7 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.protocol.splits import Progressed, SplitAssigner
+from penstock.connectors.base import Discovery, Split
+from penstock.protocol.splits import Assign, Progressed, Rise, SplitAssigner
+from penstock.snapshot import work as w
 from penstock.testing.driver import SimulatedDriver
 from penstock.testing.event_time_watch import PATIENCE, EventTimeWatch
 from penstock.testing.failure import SimulationFailure
@@ -24,19 +26,24 @@ def reader(busy_until_ms: float) -> SimpleNamespace:
         outputs=SimpleNamespace(has_room=True),
         inbox=(),
     )
+    subtask._feed._next_rise_us, subtask._feed._reader = None, None
+    subtask._chain.generated_watermark = lambda: None
     return SimpleNamespace(subtask=subtask, actor=SimpleNamespace(busy_until_ms=busy_until_ms))
 
 
 def watched(busy_until_ms: float) -> tuple[EventTimeWatch, Any]:
     """Oracle for two readers of one source, with its clock. Reader 0 has a higher watermark than reader 1."""
     clock = SimpleNamespace(now_ms=0.0)
-    slots = [SimpleNamespace(runners={0: reader(until_ms)}, _from_driver=()) for until_ms in (0.0, busy_until_ms)]
+    slots = [
+        SimpleNamespace(index=index, alive=True, runners={0: reader(until_ms)}, _from_driver=())
+        for index, until_ms in enumerate((0.0, busy_until_ms))
+    ]
     content = SimpleNamespace(rows_at=lambda now_ms: 0)
     driver = SimpleNamespace(
         current=SimpleNamespace(slots=slots),
-        core=SimpleNamespace(assigners=[SplitAssigner("source", 0, 2)]),
+        core=SimpleNamespace(assigners=[SplitAssigner("source", 0, 2)], generation=1),
         sources={0: SimpleNamespace(content=content, endless=False)},
-        world=SimpleNamespace(chance=clock),
+        world=SimpleNamespace(chance=clock, settings=SimpleNamespace(clock="")),
     )
     watch = EventTimeWatch(cast("SimulatedDriver", driver))
     watch.reported(0, Progressed(0, 245_000))
@@ -75,3 +82,44 @@ def test_a_reader_whose_thread_works_on_rows_is_waited_for() -> None:
     clock.now_ms = 6_000.0
     with pytest.raises(SimulationFailure, match="stays at 122000"):
         report(watch)
+
+
+def test_a_reader_that_may_rise_and_has_read_what_was_there_has_risen() -> None:
+    watch, _ = watched(busy_until_ms=0.0)
+    watch.commanded(Rise(0, 1, 245_000))
+    watch.reported(0, Progressed(1, 122_000))  # it has heard so: what is there now is noted
+    with pytest.raises(SimulationFailure, match=r"v0\[1\] may rise to 245000 and stays at None"):
+        watch.reported(0, Progressed(1, 122_000))
+
+
+@pytest.mark.parametrize("holds", ["rows", "split", ""])
+def test_a_source_is_dry_only_if_no_reader_holds_rows(holds: str) -> None:
+    watch, _ = watched(busy_until_ms=0.0)
+    subtask = watch.driver.current.slots[1].runners[0].subtask  # type: ignore[union-attr]
+    subtask._chain.holds_rows = holds == "rows"
+    subtask._feed._unfinished = (Split("s", {}),) if holds == "split" else ()  # type: ignore[union-attr]
+    if not holds:
+        watch.dry(0)
+        return
+    with pytest.raises(SimulationFailure, match=r"v0 is dry, but v0\[1\] holds rows"):
+        watch.dry(0)
+
+
+@pytest.mark.parametrize(("found_by", "passes"), [("before", False), ("first", False), ("second", True)])
+def test_a_reader_that_may_rise_gets_no_split_that_was_there_before(found_by: str, passes: bool) -> None:
+    watch, _ = watched(busy_until_ms=0.0)
+
+    def look(split: str) -> None:
+        watch.look_begins(0)
+        watch.fed(w.SplitsFound(1, 0, Discovery([Split(split, {})], None)))
+
+    look("before")
+    watch.fed(w.ReaderProgressed(1, 0, Progressed(0, 300_000)))
+    look("first")
+    look("second")
+    watch.commanded(Rise(0, 1, 300_000))
+    if passes:
+        watch.commanded(Assign(0, 1, (Split(found_by, {}),)))
+        return
+    with pytest.raises(SimulationFailure, match=f"may rise to 300000, and gets {found_by}, which was there before"):
+        watch.commanded(Assign(0, 1, (Split(found_by, {}),)))

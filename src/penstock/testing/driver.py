@@ -44,6 +44,7 @@ class _Lane:
     def __init__(self, driver: SimulatedDriver, name: str) -> None:
         self.works: deque[w.Work] = deque()
         self.routine: Routine | None = None
+        self._ends_ms: float | None = None
         self.actor = Actor(f"{driver.name} {name}", self._act)
         self._driver = driver
 
@@ -54,19 +55,24 @@ class _Lane:
                 return False
             driver.world.chance.note(type(self.works[0]).__name__)
             self.routine = call_of(driver.effects.execute, self.works[0])
-        routine = self.routine
-        try:
-            done = driver.world.run_as(driver, routine)
-        except Crash:
-            driver.die()
+        routine, chance = self.routine, driver.world.chance
+        if self._ends_ms is None:
+            try:
+                done = driver.world.run_as(driver, routine)
+            except Crash:
+                driver.die()
+                return False
+            except Exception as problem:  # noqa: BLE001 - judged as the coordinator service does
+                self.routine = None
+                driver.work_raised(self.works.popleft(), problem)
+                return driver.alive and bool(self.works)
+            if not done:
+                return True
+            self._ends_ms = chance.now_ms + (driver.world.settings.look_ms if isinstance(self.works[0], w.Look) else 0)
+        if chance.now_ms < self._ends_ms:
+            driver.world.scheduler.wake(self.actor, self._ends_ms)
             return False
-        except Exception as problem:  # noqa: BLE001 - judged as the coordinator service does
-            self.routine = None
-            driver.work_raised(self.works.popleft(), problem)
-            return driver.alive and bool(self.works)
-        if not done:
-            return True
-        self.routine = None
+        self.routine, self._ends_ms = None, None
         work = self.works.popleft()
         if routine.result is not None:
             driver.feed(routine.result)
@@ -203,6 +209,7 @@ class SimulatedDriver:
 
     def feed(self, event: w.DriverEvent) -> None:
         if self.alive:
+            self._event_time.fed(event)
             self._carry_out(self.core.handle(event, self.world.chance.now_ms))
 
     # -- works ----------------------------------------------------------------------------------------------------
@@ -258,6 +265,8 @@ class SimulatedDriver:
                 if lane is None:
                     lane = self._lanes[output.lane] = _Lane(self, output.lane)
                 lane.works.append(output)
+                if isinstance(output, w.Look):
+                    self._event_time.look_begins(output.vertex)
                 if self._takes_input or not isinstance(output, w.Look | w.FreezeSource):
                     self.world.scheduler.ready(lane.actor)
             else:
@@ -315,10 +324,13 @@ class SimulatedDriver:
                 self.frozen_ms = self.world.chance.now_ms if self.frozen_ms is None else self.frozen_ms
                 self._broadcast(output)
             case ct.NotifyComplete() | sp.Dry() | sp.Ended():
+                if isinstance(output, sp.Dry):
+                    self._event_time.dry(output.vertex)
                 self._broadcast(output)
             case sp.Assign() | sp.Rise():
                 if self.current is not None:
                     self.splits.commanded(output)
+                    self._event_time.commanded(output)
                     self.current.slots[output.index].command(output)
 
     def _broadcast(self, message: FromDriver) -> None:

@@ -26,7 +26,7 @@ def build_job(
         Vertex(
             position,
             f"{node.kind}{position}",
-            SourceSpec(f"source{position}", "source", source_of(settings, position, clock_ms))
+            SourceSpec(f"source{position}", "source", source_of(settings, position, clock_ms), settings.clock)
             if node.kind == "source"
             else None,
             _operators(settings, position, node, workload),

@@ -48,6 +48,11 @@ def expected_output(
         if node.kind == "source":
             rows = node.splits * node.rows_per_split if read is None else read[vertex]
             made.append(_source(settings, vertex, node, rows, drained))
+            if settings.clock:
+                sources = [made[number] for number, one in enumerate(settings.nodes[: vertex + 1]) if not one.inlets]
+                reached_us = max(one.watermark_us for one in sources)
+                for one in sources:
+                    one.watermark_us = reached_us
         else:
             made.append(_node(settings, vertex, node, made))
     return {vertex: made[vertex] for vertex in leaves(settings.nodes)}

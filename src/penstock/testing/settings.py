@@ -11,6 +11,7 @@ from random import Random
 import msgspec
 
 from penstock.config import Options, TriggerOn
+from penstock.graph.model import ONE_CLOCK
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.elements import Alignment
 from penstock.testing.rows import ROW_BYTES
@@ -96,7 +97,9 @@ class Settings(msgspec.Struct, frozen=True):
         arrival_ms: how long it takes until everything is there to be found, more or less (0: it is from the beginning).
         parallelisms: each Generation has one of these; none: all have ``parallelism``.
         first_parallelism: of Generations that begin without a snapshot; None: the same as of all others.
+        look_ms: duration of a discovery after it has seen the splits.
         cold_parallelism: of the cold restore; None: any.
+        clock: ``SourceSpec.clock`` of all sources; empty: each has its own.
     """
 
     nodes: tuple[Node, ...]
@@ -133,9 +136,11 @@ class Settings(msgspec.Struct, frozen=True):
     drain: int | None = None
     endless: bool = False
     arrival_ms: int = 0
+    look_ms: int = 0
     parallelisms: tuple[int, ...] = ()
     first_parallelism: int | None = None
     cold_parallelism: int | None = None
+    clock: str = ""
 
     @property
     def rescales(self) -> bool:
@@ -167,15 +172,17 @@ class Settings(msgspec.Struct, frozen=True):
     def random(seed: int) -> Settings:
         """What the seed says."""
         random = Random(f"settings {seed}")
-        return _with_rollback(random, _with_commands(random, _with_rescales(random, _with_end(random, _draw(random)))))
+        drawn = _with_rollback(random, _with_commands(random, _with_rescales(random, _with_end(random, _draw(random)))))
+        return _with_partitions(Random(f"partitions {seed}"), _with_late_splits(Random(f"late splits {seed}"), drawn))
 
     @staticmethod
     def calm(seed: int) -> Settings:
         """Return the same topology without faults, with instant operators that hold no rows and windows that are never
         full. The interval leaves time to assign all splits before the first checkpoint."""
         drawn = Settings.random(seed)
+        plain = {"cost_ms": 0.0, "holds": "", "blind": 0, "partitions": 1}
         return Settings(
-            nodes=tuple(msgspec.structs.replace(node, cost_ms=0.0, holds="", blind=0) for node in drawn.nodes),
+            nodes=tuple(msgspec.structs.replace(node, **plain) for node in drawn.nodes),
             parallelism=drawn.parallelism,
             max_parallelism=drawn.max_parallelism,
             keys=drawn.keys,
@@ -289,6 +296,36 @@ def _with_commands(random: Random, settings: Settings) -> Settings:
     kinds = [random.choice(COMMANDS) for _ in range(count)]
     commands = tuple(UserCommand(kind, random.randrange(FAULT_STEPS)) for kind in kinds)
     return msgspec.structs.replace(settings, commands=commands)
+
+
+def _with_late_splits(random: Random, settings: Settings) -> Settings:
+    """Let the splits of some queries come late, and their discoveries take time. Other drawn settings do not depend on
+    it."""
+    if settings.cut_short or random.random() < 0.75:
+        return settings
+    return msgspec.structs.replace(settings, arrival_ms=random.choice((300, 1_000)), look_ms=random.choice((0, 20, 60)))
+
+
+def _with_partitions(random: Random, settings: Settings) -> Settings:
+    """Give some queries endless sources with several splits, at most one per subtask. Some read more slowly than rows
+    come, and several sources may have one clock. Other drawn settings do not depend on it."""
+    if settings.cut_short or settings.rescales or settings.parallelism == 1 or random.random() < 0.5:
+        return settings
+    partitions = min(random.choice((2, 2, 3, 4)), settings.parallelism)
+    arrival_ms = random.choice((0, 300, 1_500, 4_000))
+    most = max(node.splits * node.rows_per_split for node in settings.nodes)
+    cost_ms = random.choice((0.0, 0.5, 1.5 * arrival_ms * partitions / most))
+    sources = {"partitions": partitions, "blind": random.choice((0, 2, 2)), "cost_ms": cost_ms}
+    return msgspec.structs.replace(
+        settings,
+        nodes=tuple(
+            msgspec.structs.replace(node, **sources) if node.kind == "source" else node for node in settings.nodes
+        ),
+        endless=True,
+        arrival_ms=arrival_ms,
+        cold_parallelism=settings.parallelism,
+        clock=random.choice(("", "group", ONE_CLOCK)),
+    )
 
 
 def _with_rollback(random: Random, settings: Settings) -> Settings:

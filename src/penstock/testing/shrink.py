@@ -41,6 +41,7 @@ PLAIN = (
     "drain",
     "endless",
     "arrival_ms",
+    "look_ms",
     "max_concurrent",
     "alignment",
     "alignment_timeout_ms",
@@ -56,6 +57,7 @@ PLAIN = (
     "max_parallelism",
     "parallelisms",
     "first_parallelism",
+    "clock",
 )
 """Options in the order in which their defaults are tried."""
 
@@ -190,6 +192,8 @@ def plainer_nodes(settings: Settings) -> Iterator[tuple[str, Settings]]:
             yield "rows held nowhere", _change(settings, nodes=_with_node(settings, position, holds=""))
         if node.blind:
             yield "all splits show time", _change(settings, nodes=_with_node(settings, position, blind=0))
+        if node.partitions > 1:
+            yield "one split", _change(settings, nodes=_with_node(settings, position, partitions=1))
         if node.cost_ms:
             yield "a quick node", _change(settings, nodes=_with_node(settings, position, cost_ms=0.0))
         if node.kind not in ("source", "relay", "join"):
@@ -214,7 +218,9 @@ def fewer_rows(settings: Settings) -> Iterator[tuple[str, Settings]]:
 
 def less_parallel(settings: Settings) -> Iterator[tuple[str, Settings]]:
     for parallelism in range(1, settings.parallelism):
-        yield "less parallel", _change(settings, parallelism=parallelism)
+        nodes = [msgspec.structs.replace(n, partitions=min(n.partitions, parallelism)) for n in settings.nodes]
+        cold = None if settings.cold_parallelism is None else parallelism
+        yield "less parallel", _change(settings, parallelism=parallelism, nodes=tuple(nodes), cold_parallelism=cold)
 
 
 def plainer_options(settings: Settings) -> Iterator[tuple[str, Settings]]:

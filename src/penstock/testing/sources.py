@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import pyarrow as pa
 
 from penstock.connectors.base import Discovery, Source, SourceReader, Split
@@ -33,6 +34,7 @@ class Content:
 
     Attributes:
         arrival_ms: everything is there so long after the start; before, the first part of it.
+        partitions: number of endless splits; split p has the rows n with ``n % partitions == p``.
     """
 
     vertex: int
@@ -41,6 +43,7 @@ class Content:
     keys: int
     skew: float
     arrival_ms: int
+    partitions: int = 1
 
     def splits_at(self, now_ms: float) -> int:
         """How many splits there are."""
@@ -50,12 +53,15 @@ class Content:
         """How many rows there are, where they come one by one."""
         return self._part(self.splits * self.rows_per_split, now_ms)
 
+    def partition_at(self, number: int, now_ms: float) -> int:
+        """How many rows of a partition there are."""
+        return len(range(number, self.rows_at(now_ms), self.partitions))
+
     def _part(self, whole: int, now_ms: float) -> int:
         passed_ms = now_ms - START_MS
         return whole if passed_ms >= self.arrival_ms else int(whole * passed_ms / self.arrival_ms)
 
-    def batch(self, first: int, stop: int) -> pa.RecordBatch:
-        numbers = range(first, stop)
+    def batch(self, numbers: range) -> pa.RecordBatch:
         nothing = [0] * len(numbers)
         return batch_of(
             (
@@ -83,22 +89,21 @@ class _Reader(SourceReader):
         if not self._splits:
             return None
         split = self._splits[0]
-        number, at = split.spec["number"], position(split)
-        assert isinstance(number, int)
+        number, at = number_of(split), position(split)
         rows = self._content.rows_per_split
         stop = min(at + max_rows, rows)
         if stop == rows:
             self._splits.popleft()
         else:
             self._splits[0] = Split(split.split_id, split.spec, {"at": stop})
-        return self._content.batch(number * rows + at, number * rows + stop)
+        return self._content.batch(range(number * rows + at, number * rows + stop))
 
     def snapshot(self) -> Sequence[Split]:
         return tuple(self._splits)
 
 
 class _EndlessReader(SourceReader):
-    """Of a split in which there is always more after a while."""
+    """Of a split in which there is always more after a while. ``frontier_begins``: at the next poll."""
 
     def __init__(self, content: Content) -> None:
         self._content = content
@@ -107,7 +112,7 @@ class _EndlessReader(SourceReader):
         self._stop: int | None = None
         self._caught_up = False
         self._frontier: int | None = None
-        self._frontier_begins = False
+        self.frontier_begins = False
 
     def add_split(self, split: Split) -> None:
         self._split = split
@@ -115,18 +120,20 @@ class _EndlessReader(SourceReader):
     def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:
         if self._split is None:
             return None
-        there = self._content.rows_at(now_ms) if self._stop is None else self._stop
+        number = number_of(self._split)
+        there = self._content.partition_at(number, now_ms) if self._stop is None else self._stop
         if self._frozen:
             self._stop = there
-        if self._frontier_begins:
-            self._frontier, self._frontier_begins = there, False
+        if self.frontier_begins:
+            self._frontier, self.frontier_begins = there, False
         at = position(self._split)
         stop = min(at + max_rows, max(at, there))
         self._caught_up = at == stop
         if at == stop:
             return None
-        self._split = Split(self._split.split_id, self._split.spec, {"at": stop})
-        return self._content.batch(at, stop)
+        self._split = msgspec.structs.replace(self._split, position={"at": stop})
+        every = self._content.partitions
+        return self._content.batch(range(number + at * every, number + stop * every, every))
 
     def snapshot(self) -> Sequence[Split]:
         return () if self._split is None else (self._split,)
@@ -135,7 +142,7 @@ class _EndlessReader(SourceReader):
         return self._caught_up
 
     def begin_frontier(self) -> None:
-        self._frontier, self._frontier_begins = None, True
+        self._frontier, self.frontier_begins = None, True
 
     def frontier_passed(self) -> bool:
         return self._split is None or (self._frontier is not None and position(self._split) >= self._frontier)
@@ -145,6 +152,13 @@ class _EndlessReader(SourceReader):
 
     def wake_after_ms(self) -> int:
         return LOOK_AGAIN_MS
+
+
+def number_of(split: Split) -> int:
+    """Which split of its source it is."""
+    number = split.spec["number"]
+    assert isinstance(number, int)
+    return number
 
 
 def position(split: Split) -> int:
@@ -175,7 +189,9 @@ class SimulatedSource(Source):
     def discover(self, state: Plain, parallelism: int) -> Discovery:
         found = state if isinstance(state, int) else 0
         if self.endless:
-            splits = [] if found else [Split("split-0", {"number": 0})]
+            count = self.content.partitions
+            homes = [None] if count == 1 else range(count)
+            splits = [Split(f"split-{n}", {"number": n}, home=home) for n, home in enumerate(() if found else homes)]
             return Discovery(splits, 1, finished=self.frozen is not None)
         there = self.content.splits_at(self.clock_ms()) if self.frozen is None else self.frozen
         behind = min(found + 1 + found % AT_ONCE, max(there, found))
@@ -191,9 +207,13 @@ class SimulatedSource(Source):
 
 
 def source_of(settings: Settings, vertex: int, clock_ms: Callable[[], float]) -> SimulatedSource:
-    """The source of one vertex, as one driver has it. Of several, each takes its own time to fill."""
+    """The source of one vertex, as one driver has it. Of several, each takes its own time to fill; with one clock a row
+    comes when its event time has, in all of them."""
     node = settings.nodes[vertex]
-    several = sum(one.kind == "source" for one in settings.nodes) > 1
-    arrival_ms = settings.arrival_ms * (vertex % 3 if several else 1)
-    content = Content(vertex, node.splits, node.rows_per_split, settings.keys, settings.skew, arrival_ms)
+    rows = [one.splits * one.rows_per_split for one in settings.nodes if one.kind == "source"]
+    arrival_ms = settings.arrival_ms * (vertex % 3 if len(rows) > 1 else 1)
+    if settings.clock:
+        arrival_ms = settings.arrival_ms * node.splits * node.rows_per_split // max(rows)
+    shape = node.splits, node.rows_per_split, settings.keys, settings.skew
+    content = Content(vertex, *shape, arrival_ms, node.partitions)
     return SimulatedSource(content, settings.bounded, settings.endless, clock_ms)

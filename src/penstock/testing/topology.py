@@ -39,6 +39,7 @@ class Node(msgspec.Struct, frozen=True):
     ``blind``: with n > 0, the rows of each n-th split of a source have no event time for its watermark, like rows with
     null times or rows that a filter drops; the last split of all has event time. ``holds`` names user functions that
     hold rows back (``holding.HOLDS``), in front of the node's operator, or of the watermark of a source.
+    ``partitions``: number of splits of an endless source; ``blind`` then counts these, and no split is an exception.
     """
 
     kind: str
@@ -48,9 +49,12 @@ class Node(msgspec.Struct, frozen=True):
     rows_per_split: int = 0
     holds: str = ""
     blind: int = 0
+    partitions: int = 1
 
     def shows_time(self, number: int) -> bool:
         """Return True if the watermark of this source gets the event time of its row ``number``."""
+        if self.partitions > 1:
+            return not self.blind or number % self.partitions % self.blind != self.blind - 1
         split = number // self.rows_per_split
         return not self.blind or split % self.blind != self.blind - 1 or split == self.splits - 1
 
