@@ -163,7 +163,7 @@ def test_a_disk_that_stays_full_ends_the_query_with_an_error_that_names_the_file
     query.processAllAvailable()
     fill(disk)
     inbox.add([(2, 2, 0.0)])
-    told = rf"(?s)cannot write {disk}/out/_penstock/.*No space left.*2 restarts without progress"
+    told = rf"(?s)cannot write {disk}/out/.*No space left.*2 restarts without progress"
     with pytest.raises(StreamingQueryException, match=told) as raised:
         query.awaitTermination(30)
     assert isinstance(raised.value.__cause__, SinkError)
