@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import secrets
@@ -367,6 +368,27 @@ def test_an_output_of_a_later_release_is_refused(tmp_path: Path) -> None:
     owner.write_text(json.dumps({**told, "format_version": told["format_version"] + 1}))
     with pytest.raises(SinkError, match="of a later release"):
         Driver(made, Location("/a"))
+
+
+def test_an_output_on_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SMB and exFAT have none. A driver that dies at the wrong moment leaves an empty entry."""
+
+    def no_link(*arguments: Any, **named: Any) -> None:
+        raise OSError(errno.EPERM, "no hard links")
+
+    monkeypatch.setattr(os, "link", no_link)
+    made, origin = sink(tmp_path), Location("/a")
+    one = Driver(made, origin).fence()
+    one.committer.commit(one.stage(1, batch(1)))
+    (tmp_path / HOME / "fence" / f"{2:020d}.json").touch(exist_ok=False)
+    late = one.stage(2, batch(2))
+    two = Driver(made, origin.copied("/b")).fence()
+    with pytest.raises(SinkFenced):
+        one.committer.commit(late)
+    two.committer.commit(two.stage(2, batch(20)))
+    with pytest.raises(SinkError, match="newer output"):
+        one.fence()
+    assert seen(made) == [1, 20]
 
 
 def test_a_mirror_with_work_directories_that_are_gone_at_its_origin(tmp_path: Path) -> None:

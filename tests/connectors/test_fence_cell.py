@@ -14,7 +14,7 @@ from test_fence import Driver, Location
 
 from penstock.connectors.python_sink import PythonSink
 from penstock.connectors.signed import KEY_FILE_VARIABLE
-from penstock.errors import SinkError, SinkFenced
+from penstock.errors import CommitFailed, SinkError, SinkFenced
 
 PYTHON_SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -103,17 +103,15 @@ def test_a_sink_that_does_not_answer_is_asked_again(tmp_path: Path, monkeypatch:
     Transactional.stored = {}
     made = PythonSink("db", Transactional, {"folder": str(tmp_path)}, PYTHON_SCHEMA, '{"type":"struct","fields":[]}')
     one = Driver(made, Location("/a")).fence()
-    read = FencedFolder.readFence
 
-    def away(self: FencedFolder, *arguments: Any) -> Any:
+    def away(*arguments: Any) -> Any:
         raise ConnectionError("away")
 
-    monkeypatch.setattr(FencedFolder, "readFence", away)
-    monkeypatch.setattr(FencedFolder, "replaceFence", away)
-    one.committer.check_held()
-    with pytest.raises(CommitFailed, match="ConnectionError: away"):
-        one.committer.hold(one.location.logs(), 1)
-    monkeypatch.undo()
-    assert FencedFolder.readFence is read
+    with monkeypatch.context() as outage:
+        outage.setattr(FencedFolder, "readFence", away)
+        outage.setattr(FencedFolder, "replaceFence", away)
+        one.committer.check_held()
+        with pytest.raises(CommitFailed, match="ConnectionError: away"):
+            one.committer.hold(one.location.logs(), 1)
     one.committer.hold(one.location.newest, 1)
     assert one.committer.next_batch() == 1

@@ -210,8 +210,11 @@ class Fence:
         raise SinkError(f"{self._output}: other drivers take this output over without pause; stop them first")
 
     def _begin(self, number: int, token: str, opener: FenceOpener) -> None:
-        """Read again what is recorded, which no other driver can change any more."""
-        committed = self._recorded(token).seen_by(opener)
+        """Read again what is recorded, which no other driver can change unless it takes the directory."""
+        data = self._store.recorded(token)
+        if data is None:
+            raise self.lost()
+        committed = self._decoded(data, Committed).seen_by(opener)
         committed.admits(opener, self._output)
         self._number, self._token, self._opener, self._committed = number, token, opener, committed
         self._go_on(opener)
@@ -292,7 +295,7 @@ class Fence:
         """
         folders = self._store.folders()
         for older in range(number, max(0, number - LOOKED_BACK), -1):
-            token = self._entry(older).token
+            token = self._token_of(older)
             if token in folders and self._store.recorded(token) is not None:
                 return token
         return FIRST if FIRST in folders else None
@@ -305,11 +308,13 @@ class Fence:
         data = self._store.recorded(folder)
         return Committed() if data is None else self._decoded(data, Committed)
 
-    def _entry(self, number: int) -> FenceEntry:
+    def _token_of(self, number: int) -> str:
+        """Return the token of an entry; empty for an entry that is not written yet, whose driver has no directory."""
         try:
-            return self._decoded(self._store.read(number), FenceEntry)
+            data = self._store.read(number)
         except FileNotFoundError:
             raise SinkError(f"{self._output}: entry {number} of the fence log is missing") from None
+        return self._decoded(data, FenceEntry).token if data else ""
 
     def _decoded(self, data: bytes, kind: type[_Decoded]) -> _Decoded:
         try:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from pathlib import Path
 
 from penstock.config import shown
 from penstock.errors import ConfigError, NotYet
+
+_NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def local_path(text: str) -> str:
@@ -45,7 +48,11 @@ def fsync_file(path: Path) -> None:
 
 
 def create_exclusively(path: Path, content: bytes, mode: int = 0o644) -> bool:
-    """Write a file that no one else may create: whole and durable, or not at all. False if it exists already."""
+    """Create a durable file that no other process can create. Return False if it exists.
+
+    The file appears whole. On a file system without hard links (SMB, exFAT) it appears empty first, and remains empty
+    if this process dies then.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
@@ -56,8 +63,25 @@ def create_exclusively(path: Path, content: bytes, mode: int = 0o644) -> bool:
         os.link(temporary, path)
     except FileExistsError:
         return False
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        return _created_in_place(path, content, mode)
     finally:
         temporary.unlink(missing_ok=True)
+    fsync_directory(path.parent)
+    return True
+
+
+def _created_in_place(path: Path, content: bytes, mode: int) -> bool:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError:
+        return False
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
     fsync_directory(path.parent)
     return True
 

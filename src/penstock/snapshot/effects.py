@@ -258,6 +258,7 @@ class DriverEffects:
         self._open_fences(view.over if foreign else ())
         if retract is not None:
             take_back(retract, self._graph, self._committers)
+            self._check_held()
         self._ids_from = 1 + max((committer.newest_epoch() for committer in self._committers.values()), default=0)
         self._batches_from = max((committer.next_batch() for committer in self._committers.values()), default=0)
         self._adopted = entry.generation

@@ -215,6 +215,7 @@ class Driver:
         if retract is not None:
             for number, sink in enumerate(self._sinks):
                 sink.retract(retract.above, retract.below)
+                sink.check_held()
                 self._check_taken_back(number)
                 self._give(number)
         self._ids_from = 1 + max(sink.newest_epoch() for sink in self._sinks)

@@ -141,21 +141,6 @@ def _replaced_unseen(original: Any) -> Any:
     return unseen
 
 
-def _inserted_unseen(original: Any) -> Any:
-    def insert(self: Database, fence: bytes, batch: int, name: str) -> None:
-        original(self, self.value, batch, name)
-
-    return insert
-
-
-def _taken_away_from_anywhere(original: Any) -> Any:
-    def take_away(self: Directory, token: str, shown: tuple[int, str]) -> None:
-        self.work.setdefault(token, {})
-        original(self, token, shown)
-
-    return take_away
-
-
 def _own_epochs_only(original: Any) -> Any:
     """A rollback that was interrupted takes back what this location can have written."""
 
@@ -261,14 +246,8 @@ FENCING = {
     "retraction-of-own-epochs": mutant(
         "a retraction that goes on leaves what another copy wrote", (Driver, "_adopt", _own_epochs_only)
     ),
-    "retraction-by-a-fenced-driver": mutant(
-        "a driver that has lost the output takes rows back", (Directory, "take_away", _taken_away_from_anywhere)
-    ),
     "cell-replaced-unseen": mutant(
         "a fence is replaced whatever is stored", (Database, "replaceFence", _replaced_unseen)
-    ),
-    "commit-does-not-look": mutant(
-        "a sink's transaction does not compare the fence", (Database, "insert", _inserted_unseen)
     ),
     "cell-not-recorded": mutant(
         "a sink's fence does not say which log knows of its rows",
