@@ -15,6 +15,7 @@ from penstock.snapshot.effects import DriverEffects
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.store import MemoryStore
 from penstock.snapshot.verbs.rolling_back import Output, roll_back
+from penstock.snapshot.work import TellSource
 from penstock.testing.store import Crash
 
 TOLD = "23-1f3a9c0d"
@@ -145,3 +146,56 @@ def test_the_log_says_when_a_snapshot_was_left(scene: Scene) -> None:
     assert SnapshotLog(scene.there).refresh().left_at == here
     with pytest.raises(LocationError):
         roll_back(scene.there, "chk-4", output=Output.KEEP, ask=nobody)
+
+
+class Elsewhere(Revocable):
+    """Another output of the query."""
+
+    lost = False
+
+    def hold(self, position: LogPosition, next_batch: int = 0) -> None:
+        self.target.calls.append((f"held, ids below {next_batch}", position.seq))
+        if self.lost:
+            raise SinkFenced("lost")
+
+
+def test_every_output_is_held_before_a_commit_to_any(scene: Scene) -> None:
+    running = revocable_driver(scene.there, scene.target)
+    running.start()
+    other = Elsewhere(Target())
+    running.effects._committers["elsewhere"] = other
+    new = running.checkpoint()
+    complete = running.effects._log.position_of(new)
+    assert other.target.calls == [(f"held, ids below {running.effects.view.next_batch}", complete.seq)]
+    other.lost = True
+    with pytest.raises(SinkFenced):
+        running.checkpoint()
+    assert scene.target.calls[-1] == ("B", new), "nothing was committed"
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_every_output_is_held_before_input_is_cleaned_away(scene: Scene, lost: bool) -> None:
+    running = revocable_driver(scene.there, scene.target)
+    running.start()
+    new = running.checkpoint()
+    other = Elsewhere(Target())
+    other.lost = lost
+    running.effects._committers["elsewhere"] = other
+    told: list[object] = []
+
+    class Cleaning:
+        def takes_away(self) -> str:
+            return "cleanSource"
+
+        def committed(self, state: object) -> None:
+            told.append((state, len(other.target.calls)))
+
+    running.effects._sources[0] = Cleaning()  # type: ignore[assignment]
+    tell = TellSource(0, "state")
+    if lost:
+        with pytest.raises(SinkFenced):
+            running.effects.execute(tell)
+    else:
+        running.effects.execute(tell)
+    assert told == ([] if lost else [("state", 1)])
+    assert [seq for _, seq in other.target.calls] == [running.effects._log.position_of(new).seq]
