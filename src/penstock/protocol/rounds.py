@@ -113,7 +113,7 @@ class EventTimeRounds:
             return commands
         for vertex in sorted(current.untold):
             assigner = self._assigners[vertex]
-            if not assigner.finished:  # readers of a finished source reach the end of time
+            if not assigner.finished:  # the end of a source brings its readers to its own largest watermark
                 if vertex not in current.unassigned or current.unassigned[vertex]:
                     continue
                 for index, reader in enumerate(assigner.readers):

@@ -139,7 +139,10 @@ class EventTimeWatch:
             return
         for slot in generation.slots:
             runner = slot.runners.get(vertex)
-            if slot.alive and runner is not None and (runner.subtask._chain.holds_rows or _held(runner.subtask)):
+            if not slot.alive or runner is None:
+                continue
+            chain = runner.subtask._chain  # while it carries event time through, ``holds_rows`` says so as well
+            if (chain.holds_rows and not chain.advancing) or _held(runner.subtask):
                 raise SimulationFailure(f"v{vertex} is dry, but v{vertex}[{slot.index}] holds rows", "watermark")
 
     def _reached(self, vertex: int, us: int | None) -> None:
