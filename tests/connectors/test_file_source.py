@@ -83,6 +83,14 @@ def test_only_new_files_are_handed_out(tmp_path: Path) -> None:
     assert source.discover(first.state, 1) == second, "a lost call is made again"
 
 
+def test_the_base_path_counts_for_patterns_only(tmp_path: Path) -> None:
+    """Spark replaces it by the path where the path has no wildcards."""
+    write(tmp_path / "a=1" / "x.csv", "y\n")
+    for path, partition in (("a=*", {"a": "1"}), ("a=1", None)):
+        (split,) = discover_all(csv(tmp_path / path, basePath=str(tmp_path)))
+        assert split.spec.get("partition") == partition
+
+
 def test_maximum_age_bounds_the_state(tmp_path: Path) -> None:
     source = csv(tmp_path, maxFileAge="1h")
     write(tmp_path / "old.csv", "1,x\n", 1_000_000_000)
