@@ -172,10 +172,12 @@ def test_a_copy_is_refused_before_the_run_of_its_origin_is_touched(
     shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy")
     with pytest.raises(LocationError, match=r"copy looks like a copy of .*/checkpoint, which still exists.*startMode"):
         start(inbox.stream(spark), checkpointLocation=str(tmp_path / "copy"))
-    assert first.isActive
     claimed = {"startFrom": str(tmp_path / "copy"), "startMode": "claim", "checkpointLocation": None}
+    with pytest.raises(LocationError, match=r"runs at .*/checkpoint in this application: stop it"):
+        start(inbox.stream(spark), **claimed)
+    assert first.isActive
+    first.stop()
     second = start(inbox.stream(spark), **claimed)
-    assert not first.isActive
     inbox.add([(2, 2, 1.0)])
     second.processAllAvailable()
     second.stop()

@@ -315,6 +315,7 @@ def _with_partitions(random: Random, settings: Settings) -> Settings:
     arrival_ms = random.choice((0, 300, 1_500, 4_000))
     most = max(node.splits * node.rows_per_split for node in settings.nodes)
     cost_ms = random.choice((0.0, 0.5, 1.5 * arrival_ms * partitions / most))
+    cost_ms = min(cost_ms, settings.timeout_ms / 100)  # a step of two sources must fit into it
     sources = {"partitions": partitions, "blind": random.choice((0, 2, 2)), "cost_ms": cost_ms}
     return msgspec.structs.replace(
         settings,
