@@ -104,6 +104,25 @@ def no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FileSinkCommitter, "_set_timer", lambda self, least_s: None)
 
 
+def test_a_driver_that_loses_the_output_before_it_has_prepared_the_work_directory_is_fenced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, origin = sink(tmp_path), Location("/a")
+    one, two = Driver(made, origin), Driver(made, origin.copied("/b"))
+
+    def opened_and_lost(own: fence.Fence, opener: FenceOpener) -> str:
+        monkeypatch.undo()
+        token = own.open(opener)
+        two.fence()
+        return token
+
+    monkeypatch.setattr(fence.Fence, "open", opened_and_lost)
+    with pytest.raises(SinkFenced):
+        one.fence()
+    two.committer.commit(two.stage(1, batch(1)))
+    assert seen(made) == [1]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("kept_back", [False, True])
 def test_a_fenced_driver_publishes_nothing_and_is_refused_once_another_copy_has(

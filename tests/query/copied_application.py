@@ -66,7 +66,23 @@ class Database(DataSource):
         return DatabaseWriter(self.options["path"])
 
 
-TRANSACTION = threading.Lock()
+class Transactions:
+    """A lock of this process. The writer is pickled for the slots, which use none."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[Transactions], tuple[()]]:
+        return Transactions, ()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+TRANSACTION = Transactions()
 """No thread is within a transaction while another one stops the process in front of a step."""
 
 

@@ -201,6 +201,7 @@ class FileSinkCommitter(SinkCommitter):
         try:
             yield
         except OSError as error:
+            self.check_held()  # another driver may have renamed the work directory meanwhile
             raise SinkError(f"cannot take over {self._root}: {error}; give a writable directory") from error
 
     def hold(self, position: LogPosition, next_batch: int = 0) -> None:

@@ -214,7 +214,12 @@ class DriverEffects:
                 if self._generation:
                     raise
                 continue  # not an owner yet: whoever appended was quicker; look again
-            self._open_fences()
+            try:
+                self._open_fences()
+            except SinkFenced:
+                if self._generation:
+                    raise
+                continue  # at a start, another driver opens them at the same time: check what it has written
             return self._opened(entry, restored, chosen.skipped)
         raise LocationError("another driver is writing to this checkpoint location without pause; stop it first")
 
