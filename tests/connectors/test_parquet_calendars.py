@@ -1,4 +1,4 @@
-"""What the metadata of a Parquet file say of its calendar, and what that does to dates and times."""
+"""The calendar that the metadata of a Parquet file declare, and its effect on dates and times."""
 
 from __future__ import annotations
 

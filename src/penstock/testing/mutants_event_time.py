@@ -89,7 +89,7 @@ EVENT_TIME = {
         (EventTimeRounds, "_begin", _older_look_counts),
     ),
     "round-ends-with-a-find": mutant(
-        "a look that finds splits ends a round, whenever it began and whoever reads them",
+        "a discovery that finds splits ends a round, whenever it began and whichever reader gets them",
         (EventTimeRounds, "handled", _any_find_ends_it),
     ),
     "round-ahead-of-found-splits": mutant(

@@ -54,7 +54,7 @@ class Content:
         return self._part(self.splits * self.rows_per_split, now_ms)
 
     def partition_at(self, number: int, now_ms: float) -> int:
-        """How many rows of a partition there are."""
+        """Return the number of rows of a partition that exist."""
         return len(range(number, self.rows_at(now_ms), self.partitions))
 
     def _part(self, whole: int, now_ms: float) -> int:
@@ -103,7 +103,7 @@ class _Reader(SourceReader):
 
 
 class _EndlessReader(SourceReader):
-    """Of a split in which there is always more after a while. ``frontier_begins``: at the next poll."""
+    """Reader of an endless split, which has more rows after a while. A frontier begins at the next poll."""
 
     def __init__(self, content: Content) -> None:
         self._content = content
