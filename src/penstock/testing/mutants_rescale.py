@@ -97,12 +97,12 @@ RESCALE = {
         (narrowing, "_narrow", _counted_in_own_rows),
     ),
     "in-flight-rows-follow-their-subtask": mutant(
-        "rows in flight go to the subtask of the same number, whoever owns their keys now",
+        "rows in flight go to the subtask of the same number, even if another one owns their keys now",
         (_Rescale, "_narrowed", _to_one_heir),
     ),
     "split-dealt-twice": mutant("two readers go on with the same split", (rescale, "_dealt", _one_split_twice)),
     "splits-of-gone-readers-lost": mutant(
-        "nobody goes on with the splits of readers that are not there any more",
+        "the splits of readers that no longer exist have no reader",
         (rescale, "_dealt", _splits_of_the_last_reader_lost),
     ),
     "largest-watermark-restored": mutant(
