@@ -7,6 +7,8 @@ iterators keep the database itself open for as long as they live.
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +47,10 @@ _BACKGROUND_JOBS = 2
 _BLOCK_BYTES = 4 << 20
 """What ``blocks`` aims at."""
 
+_STALL = "Write stall"
+"""In the text of the error if a write would have to wait."""
+_PAUSE_S = 0.001
+
 _FIRST_BLOCK_ROWS = 256
 MAX_BLOCK_ROWS = 16384
 
@@ -81,6 +87,9 @@ class RocksStore:
         self._write_buffer_bytes = memory_bytes // 4
         self._write_options = WriteOptions()
         self._write_options.disable_wal = True  # type: ignore[method-assign, assignment]  # a property, really
+        self._at_once = WriteOptions()
+        self._at_once.disable_wal = True  # type: ignore[method-assign, assignment]
+        self._at_once.no_slowdown = True
         try:
             with _on_disk(self.path):
                 self._db: Rdict | None = Rdict(str(self.path), options)
@@ -93,7 +102,7 @@ class RocksStore:
         with _on_disk(self.path):
             rows = self._db.create_column_family(name, self._family_options())
         rows.set_write_options(self._write_options)
-        return Family(self._db, name, rows)
+        return Family(self, self._db, name, rows)
 
     def _family_options(self) -> Options:
         blocks = BlockBasedOptions()
@@ -120,7 +129,34 @@ class RocksStore:
         """
         assert self._db is not None
         with _on_disk(self.path):
+            self.await_room()
             self._db.write(batch, self._write_options)
+
+    def await_room(self) -> None:
+        """Wait while RocksDB has stopped writes, until it has flushed or compacted enough.
+
+        A write would wait as well, but holds the interpreter's lock meanwhile. And it would wait for ever: on a full
+        disk RocksDB tries its flushes again and again.
+
+        Raises:
+            OSError: a flush or compaction has failed, so nothing may let the writes go on.
+        """
+        assert self._db is not None
+        while not self._has_room(self._db):
+            if failures := self._db.property_int_value("rocksdb.background-errors"):
+                free = shutil.disk_usage(self.path).free
+                raise OSError(f"{failures} flushes or compactions failed; {free:,} bytes are free")
+            time.sleep(_PAUSE_S)
+
+    def _has_room(self, db: Rdict) -> bool:
+        """Ask by an empty batch: RocksDB consumes each batch, so one that it does not take is lost."""
+        try:
+            db.write(WriteBatch(raw_mode=True), self._at_once)
+        except Exception as error:
+            if _STALL in str(error):
+                return False
+            raise
+        return True
 
     def close(self) -> None:
         """The folder goes; what still reads a view reads on to its end. Idempotent."""
@@ -148,7 +184,8 @@ def _on_disk(path: Path) -> Iterator[None]:
 class Family:
     """One column family: byte strings by byte string, in the order of their bytes."""
 
-    def __init__(self, db: Rdict, name: str, rows: Rdict) -> None:
+    def __init__(self, store: RocksStore, db: Rdict, name: str, rows: Rdict) -> None:
+        self._store = store
         self._db = db
         self._name = name
         self._rows = rows
@@ -165,8 +202,14 @@ class Family:
         return batch
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
-        """Forget ``[start, stop)``, at once."""
-        self._rows.delete_range(start, stop)
+        """Forget ``[start, stop)``, at once.
+
+        Raises:
+            ResourceError: as ``RocksStore.write``.
+        """
+        with _on_disk(self._store.path):
+            self._store.await_room()
+            self._rows.delete_range(start, stop)
 
     def view(self) -> View:
         """The content now. Several families' views are of one moment if nothing is written in between."""
