@@ -98,7 +98,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
+        # In 1 GiB the sessions of long runs spend most of their time on full collections.
+        .config("spark.driver.memory", "2g")
         # Plans are garbage when they are young: it is looked for seldom.
         .config("spark.driver.extraJavaOptions", "-Duser.timezone=UTC -Xms1g -Xmn600m")
         .config("spark.sql.session.timeZone", "UTC")

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import queue
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -171,7 +172,7 @@ def scene_of(tmp_path: Path, applications: tuple[Application, Application]) -> I
         assert not one.ask("settle")["failed"]
         if how != "running":
             one.ask("stop")
-        subprocess.run([*COPIES[how], str(scene.origin), str(scene.copy)], check=True)
+        copied(scene, COPIES[how])
         one.ask("stop")
         return scene
 
@@ -179,6 +180,12 @@ def scene_of(tmp_path: Path, applications: tuple[Application, Application]) -> I
     for application in (one, two):
         application.resume()
         application.ask("stop")
+
+
+def copied(scene: Scene, command: list[str]) -> None:
+    """Again if a snapshot was deleted meanwhile."""
+    while subprocess.run([*command, str(scene.origin), str(scene.copy)], check=False).returncode:
+        shutil.rmtree(scene.copy)
 
 
 def settled(application: Application) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,18 @@ def test_a_port_is_one_to_begin_with_or_a_range(text: str, port: int | range) ->
     assert said == {"port": port}
 
 
+def neighbours() -> tuple[socket.socket, int]:
+    """A port that is taken, below those that systems hand out, so that nobody is given the free one behind it."""
+    for _ in range(100):
+        port = random.randrange(10_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port + 1)):
+            return socket.create_server(("127.0.0.1", port)), port
+    raise AssertionError("no two free ports in a row")
+
+
 def test_a_reservation_has_its_port_and_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    taken, port = neighbours()
+    with taken:
         with serving.reserved({"port": port}, None):
             assert "is taken; the REST service listens on port" in caplog.text
             with pytest.raises(ResourceError, match=f"on port {port + 1} of"):

@@ -60,8 +60,8 @@ def run_spark(df: DataFrame, sink: Sink, checkpoint: Path) -> None:
     sink.fails_after = None
 
 
-def run_penstock(df: DataFrame, sink: Any, location: Path, parallelism: int = 2) -> str:
-    writer = penstock.writeStream(df).foreachBatch(sink).trigger(availableNow=True)
+def run_penstock(df: DataFrame, sink: Any, location: Path, parallelism: int = 2, **options: str) -> str:
+    writer = penstock.writeStream(df).foreachBatch(sink).trigger(availableNow=True).options(**options)
     query = writer.option("checkpointLocation", str(location)).option("parallelism", parallelism).start()
     assert query.awaitTermination(90)
     return str(query.id)
@@ -108,7 +108,7 @@ def test_a_planned_batch_is_processed_first_with_its_rows_and_identity(
         raise RuntimeError("not this time")
 
     with pytest.raises(StreamingQueryException, match="not this time"):
-        run_penstock(df, fails, tmp_path / "moved", parallelism)
+        run_penstock(df, fails, tmp_path / "moved", parallelism, **{"sink.retryTimeout": "1s"})
     assert set(map(repr, sink.calls[3:])) == {repr((before, 2, [2]))}, "as often as it was tried"
     moved = run_penstock(df, sink, tmp_path / "moved", parallelism)
     own = [call for call in sink.calls if call[0] == moved]
