@@ -98,7 +98,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        # In 1 GiB the sessions of long runs spend most of their time on full collections.
+        # A long run keeps up to 450 MB, beside the young objects below.
         .config("spark.driver.memory", "2g")
         # Plans are garbage when they are young: it is looked for seldom.
         .config("spark.driver.extraJavaOptions", "-Duser.timezone=UTC -Xms1g -Xmn600m")
@@ -115,7 +115,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .getOrCreate()
     )
     yield session
+    left = session.conf.get("spark.sql.shuffle.partitions")
     session.stop()
+    assert left == "2", "a test changed it for all later ones, whose stateful queries then take ten times as long"
 
 
 @pytest.fixture

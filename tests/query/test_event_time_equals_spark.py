@@ -25,6 +25,7 @@ FAR = 9_999
 """Value of rows whose event time is far ahead."""
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
+SetConf = Callable[[str, str], None]
 Rows = Sequence[tuple[int, int, float | None]]
 """Rows of one file: key, value, event time in seconds."""
 Step = tuple[Rows, Rows]
@@ -127,22 +128,33 @@ CASES = {
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("name", CASES)
 def test_rows_and_late_rows_are_sparks_after_each_step(
-    spark: SparkSession, tmp_path: Path, out: Path, start: Start, name: str, parallelism: int
+    spark: SparkSession,
+    spark_conf: SetConf,
+    tmp_path: Path,
+    out: Path,
+    start: Start,
+    name: str,
+    parallelism: int,
 ) -> None:
-    _compare(
-        spark, tmp_path, out, CASES[name], lambda df, step: start(df, parallelism=parallelism) if not step else None
-    )
+    def begin(df: DataFrame, step: int) -> StreamingQuery | None:
+        return start(df, parallelism=parallelism) if not step else None
+
+    _compare(spark, spark_conf, tmp_path, out, CASES[name], begin)
 
 
 @pytest.mark.parametrize("name", ["null times", "union with a silent input", "fewer splits than subtasks"])
 def test_restores_at_another_parallelism_change_nothing(
-    spark: SparkSession, tmp_path: Path, out: Path, start: Start, name: str
+    spark: SparkSession, spark_conf: SetConf, tmp_path: Path, out: Path, start: Start, name: str
 ) -> None:
-    _compare(spark, tmp_path, out, CASES[name], lambda df, step: start(df, parallelism=(2, 3, 1, 2)[step]))
+    def begin(df: DataFrame, step: int) -> StreamingQuery:
+        return start(df, parallelism=(2, 3, 1, 2)[step])
+
+    _compare(spark, spark_conf, tmp_path, out, CASES[name], begin)
 
 
 def _compare(
     spark: SparkSession,
+    spark_conf: SetConf,
     tmp_path: Path,
     out: Path,
     case: Case,
@@ -151,27 +163,22 @@ def _compare(
     """``begin``: starts a run before a step; None: the current run continues."""
     inboxes = [Inbox(tmp_path / name) for name in ("one", "two")]
     df = case.plan(*(inbox.stream(spark) for inbox in inboxes))
-    settings = {POLICY: case.policy, "spark.sql.shuffle.partitions": "1"}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
+    spark_conf(POLICY, case.policy)
+    spark_conf("spark.sql.shuffle.partitions", "1")
     runs: list[StreamingQuery] = []
     expected: list[tuple[object, ...]] = []
-    try:
-        with structured_streaming(df, tmp_path / "sparks") as sparks:
-            for number, step in enumerate(case.steps):
-                for inbox, rows in zip(inboxes, step, strict=True):
-                    if rows:
-                        inbox.add(rows)
-                sparks.go_on()
-                for run in runs[-1:] if (fresh := begin(df, number)) else ():
-                    run.stop()
-                runs += [fresh] if fresh else []
-                runs[-1].processAllAvailable()
-                expected = sorted((tuple(row.values()) for row in sparks.table.to_pylist()), key=repr)
-                assert rows_of(out) == expected, f"step {number}"
-            assert (len(expected), sparks.late) == (case.out, case.late), "what the case is there for"
-    finally:
-        for name in settings:
-            spark.conf.unset(name)
+    with structured_streaming(df, tmp_path / "sparks") as sparks:
+        for number, step in enumerate(case.steps):
+            for inbox, rows in zip(inboxes, step, strict=True):
+                if rows:
+                    inbox.add(rows)
+            sparks.go_on()
+            for run in runs[-1:] if (fresh := begin(df, number)) else ():
+                run.stop()
+            runs += [fresh] if fresh else []
+            runs[-1].processAllAvailable()
+            expected = sorted((tuple(row.values()) for row in sparks.table.to_pylist()), key=repr)
+            assert rows_of(out) == expected, f"step {number}"
+        assert (len(expected), sparks.late) == (case.out, case.late), "what the case is there for"
     states = [state for run in runs for progress in run.recentProgress for state in progress.stateOperators]
     assert sum(state.numRowsDroppedByWatermark for state in states) == case.late
