@@ -360,7 +360,7 @@ class StreamingQuery:
             snapshot: an older one, by id or label, to go on from instead: a rollback. Newer ones are in no lineage
                 then.
             output: with it, what becomes of what the query has written since: ``retract`` takes it back before
-                anything runs (file sinks can), ``keep`` leaves it, and its rows come a second time.
+                anything runs (files and tables can), ``keep`` leaves it, and its rows come a second time.
 
         Raises:
             QueryFailed: the query has ended; or it runs, and a snapshot was named.
