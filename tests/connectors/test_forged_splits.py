@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import pkgutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import msgspec
 import pyarrow as pa
 import pytest
 from kits import discover_all, stored_state
-from msgspec.inspect import type_info
 
-import penstock.connectors
 from penstock.connectors import split_forms
 from penstock.connectors.base import SourceReader, Split
 from penstock.connectors.file_listing import Listing, parse_listing_options
@@ -228,57 +222,6 @@ def test_every_text_and_number_of_a_split_has_bounds() -> None:
         for kind in (form.spec, form.position):
             for name, declared in get_type_hints(kind, include_extras=True).items():
                 assert declared not in (str, int), f"{kind.__name__}.{name} takes any {declared.__name__}"
-
-
-def test_every_message_that_connectors_read_back_has_a_grammar() -> None:
-    """A new class, or a new field, is here until each of its texts has a grammar or a reason."""
-    for module in pkgutil.iter_modules(penstock.connectors.__path__, "penstock.connectors."):
-        importlib.import_module(module.name)
-    for kind in every(msgspec.Struct):
-        if kind.__module__.startswith("penstock.connectors."):
-            free = {field.name for field in type_info(kind).fields if takes_any_text(field.type)}
-            assert free == set(REASONS.get(kind.__name__, {})), f"{kind.__module__}.{kind.__name__}"
-
-
-REASONS = {
-    "Split": {
-        "split_id": "compared, and nothing else",
-        "spec": "of a source: SplitForm, or _FileSpec",
-        "position": "of a source: SplitForm, or _FilePosition",
-    },
-    "_FileSpec": {
-        "path": "only what the source's own path and options list is read",
-        "root": "tells the columns of a path, and opens nothing",
-        "partition": "values of columns",
-    },
-    "_PlainMessage": {"fields": "values of a user's own class"},
-    "Committed": {"location": "shown in a message, and looked for as a hint"},
-    "FenceEntry": {"query_id": "compared, and nothing else"},
-}
-"""By class and field: why any text may be there."""
-
-
-def every(kind: type) -> Iterator[type]:
-    for inner in kind.__subclasses__():
-        yield inner
-        yield from every(inner)
-
-
-def takes_any_text(kind: Any) -> bool:
-    match kind:
-        case msgspec.inspect.StrType():
-            return kind.pattern is None and kind.max_length is None
-        case msgspec.inspect.AnyType():
-            return True
-        case msgspec.inspect.ListType() | msgspec.inspect.VarTupleType() | msgspec.inspect.SetType():
-            return takes_any_text(kind.item_type)
-        case msgspec.inspect.TupleType():
-            return any(map(takes_any_text, kind.item_types))
-        case msgspec.inspect.DictType():
-            return takes_any_text(kind.key_type) or takes_any_text(kind.value_type)
-        case msgspec.inspect.UnionType():
-            return any(map(takes_any_text, kind.types))
-    return False
 
 
 @pytest.mark.parametrize("mode", ["delete", "archive"])

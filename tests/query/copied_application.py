@@ -46,7 +46,9 @@ class Steps:
         if event in STEPS:
             with self._lock:
                 self.made += 1
-                if self.made == self.stop_at:
+                stops = self.made == self.stop_at
+            if stops:
+                with TRANSACTION:
                     os.kill(os.getpid(), signal.SIGSTOP)
 
 
@@ -70,7 +72,7 @@ class Transactions:
     """A lock of this process. The writer is pickled for the slots, which use none."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[type[Transactions], tuple[()]]:
         return Transactions, ()
@@ -83,7 +85,7 @@ class Transactions:
 
 
 TRANSACTION = Transactions()
-"""No thread is within a transaction while another one stops the process in front of a step."""
+"""No thread is within a transaction while another one stops the process. A step may be within one."""
 
 
 class DatabaseWriter(DataSourceStreamWriter):

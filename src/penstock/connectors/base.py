@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.errors import NotSupported
-from penstock.grammar import LogToken
+from penstock.grammar import FreeText, LogToken
 from penstock.operators.base import Plain
 
 COLUMNS_NOT_STORED = (
@@ -40,10 +40,10 @@ class Split(msgspec.Struct, frozen=True):
             or the reader that asks first would read them all.
     """
 
-    split_id: str
-    spec: dict[str, Plain]
-    position: dict[str, Plain] = {}
-    home: int | None = None
+    split_id: FreeText
+    spec: dict[FreeText, Plain]
+    position: dict[FreeText, Plain] = {}
+    home: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] | None = None
 
 
 @dataclass(frozen=True)

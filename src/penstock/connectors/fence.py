@@ -19,7 +19,7 @@ import msgspec
 from penstock.connectors.base import FenceOpener, LogPosition
 from penstock.connectors.local_files import create_exclusively, fsync_directory, replace_durably
 from penstock.errors import SinkError, SinkFenced
-from penstock.grammar import FenceToken, OriginId
+from penstock.grammar import FenceToken, FreeText, OriginId, QueryId
 from penstock.snapshot.model import Count
 
 ATTEMPTS = 16
@@ -45,7 +45,7 @@ class FenceEntry(msgspec.Struct, frozen=True):
     """
 
     token: FenceToken
-    query_id: str
+    query_id: QueryId
     follows: LogPosition
 
 
@@ -60,7 +60,7 @@ class Committed(msgspec.Struct, frozen=True):
     """
 
     position: LogPosition | None = None
-    location: str = ""
+    location: FreeText = ""
     query_id: OriginId = ""
     next_batch: Count = 0
 

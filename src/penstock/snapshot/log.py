@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.connectors.base import LogPosition
 from penstock.errors import CorruptSnapshot, Fenced
+from penstock.grammar import LogToken
 from penstock.ids import CheckpointId
 from penstock.snapshot.envelope import open_envelope, seal_envelope
 from penstock.snapshot.log_entries import (
@@ -27,7 +28,7 @@ from penstock.snapshot.log_entries import (
     SummaryOfVersion1,
     fold,
 )
-from penstock.snapshot.model import LARGEST
+from penstock.snapshot.model import LARGEST, Ordinal
 from penstock.snapshot.store import Store
 from penstock.snapshot.together import together
 
@@ -40,13 +41,15 @@ UNSUMMARISED_AT_MOST = 1 << 17
 """Entries without a summary that a reader takes: owners write one long before, and more would take long to add up."""
 
 
-class _Body(msgspec.Struct, frozen=True):
-    seq: int
-    token: str
+class Body(msgspec.Struct, frozen=True):
+    """What a file of the log has."""
+
+    seq: Ordinal
+    token: LogToken
     entry: Entry
 
 
-def _is_summary(body: _Body) -> bool:
+def _is_summary(body: Body) -> bool:
     return isinstance(body.entry, Summary | SummaryOfVersion1)
 
 
@@ -108,7 +111,7 @@ class SnapshotLog:
         if gone := self.gone():
             raise FileNotFoundError(gone)  # an entry would begin a log without all earlier ones
         seq = self._view.next_seq
-        body = _Body(seq, self._token(), entry)
+        body = Body(seq, self._token(), entry)
         after = fold(self._view, entry)
         path = entry_path(seq)
         try:
@@ -173,7 +176,7 @@ class SnapshotLog:
         entry = self._read(position.seq).entry
         return entry.checkpoint if isinstance(entry, SnapshotComplete) else 0
 
-    def _passed(self, body: _Body) -> None:
+    def _passed(self, body: Body) -> None:
         self._newest = LogPosition(body.seq, body.token)
         if isinstance(body.entry, SnapshotComplete):
             self._positions = (*self._positions, (body.entry.checkpoint, self._newest))[-SUMMARY_EVERY:]
@@ -210,8 +213,8 @@ class SnapshotLog:
             )
         )
 
-    def _read_back_to_summary(self, newest: int) -> list[_Body]:
-        bodies: list[_Body] = []
+    def _read_back_to_summary(self, newest: int) -> list[Body]:
+        bodies: list[Body] = []
         left = range(newest, self._view.next_seq - 1, -1)
         while left:
             for body in together(self._store, self._read_if_whole, left[: self._store.at_once]):
@@ -225,17 +228,17 @@ class SnapshotLog:
             left = left[self._store.at_once :]
         return bodies[::-1]
 
-    def _read_if_whole(self, seq: int) -> _Body | CorruptSnapshot:
+    def _read_if_whole(self, seq: int) -> Body | CorruptSnapshot:
         """One behind a summary is of no account."""
         try:
             return self._read(seq)
         except CorruptSnapshot as error:
             return error
 
-    def _read(self, seq: int) -> _Body:
+    def _read(self, seq: int) -> Body:
         path = entry_path(seq)
         try:
-            body = msgspec.convert(open_envelope(self._store.read(path), path), _Body)
+            body = msgspec.convert(open_envelope(self._store.read(path), path), Body)
         except FileNotFoundError:
             raise CorruptSnapshot(f"{path} is missing, though later log entries exist") from None
         except msgspec.ValidationError as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from penstock.grammar import PositionName, QueryId
+from penstock.grammar import FreeText, MarkToken, OperatorName, PositionName, QueryId
 from penstock.ids import CheckpointId, GenerationId
 from penstock.snapshot.model import Count, Ordinal
 
@@ -22,7 +22,7 @@ class MetadataRef(msgspec.Struct, frozen=True):
 
     path: str
     length: Count
-    checksum: str
+    checksum: FreeText
 
 
 class Retraction(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Retraction(msgspec.Struct, frozen=True):
 
     above: Count
     below: Count
-    sinks: dict[str, list[str]]
+    sinks: dict[OperatorName, list[FreeText]]
 
 
 class PlannedBatch(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class PlannedBatch(msgspec.Struct, frozen=True):
         pending: no snapshot covers the batch yet.
     """
 
-    query_id: str
+    query_id: QueryId
     batch: Count
     pending: bool = True
 
@@ -66,7 +66,7 @@ class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
     first_checkpoint: Count
     reserved_until: Count
     committed_epoch: Count
-    batches: dict[str, Count] = {}
+    batches: dict[OperatorName, Count] = {}
     retract: Retraction | None = None
     over: list[PositionName] = []
     next_batch: Count = 0
@@ -82,9 +82,9 @@ class SnapshotComplete(msgspec.Struct, frozen=True, tag="snapshot-complete"):
     metadata: MetadataRef
     committed_epoch: Count
     reserved_until: Count
-    label: str = ""
-    batches: dict[str, Count] = {}
-    note: str = ""
+    label: FreeText = ""
+    batches: dict[OperatorName, Count] = {}
+    note: FreeText = ""
     next_batch: Count | None = None
 
 
@@ -100,8 +100,8 @@ class SnapshotLabelled(msgspec.Struct, frozen=True, tag="snapshot-labelled"):
 
     generation: Count
     checkpoint: Ordinal
-    label: str | None = None
-    note: str | None = None
+    label: FreeText | None = None
+    note: FreeText | None = None
 
 
 class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch-committed"):
@@ -111,7 +111,7 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch-committed"):
     generation: Count
     epoch: Count
     reserved_until: Count
-    batches: dict[str, Count] = {}
+    batches: dict[OperatorName, Count] = {}
     ended: bool = False
 
 
@@ -123,9 +123,9 @@ class SnapshotRecord(msgspec.Struct, frozen=True):
     generation: Count
     requested: bool
     metadata: MetadataRef
-    label: str = ""
+    label: FreeText = ""
     in_lineage: bool = True
-    note: str = ""
+    note: FreeText = ""
     kept_by_label: bool = False
 
 
@@ -139,7 +139,7 @@ class Forked(msgspec.Struct, frozen=True, tag="forked"):
     origin: QueryId
     snapshot: SnapshotRecord
     first_checkpoint: Count
-    sinks: list[str] = []
+    sinks: list[FreeText] = []
     next_batch: Count | None = None
     continues: bool = False
     planned: PlannedBatch | None = None
@@ -157,7 +157,7 @@ class Moved(msgspec.Struct, frozen=True, tag="moved"):
     """The last entry of all: the query is at another location, the one whose mark has this ``token``."""
 
     generation: Count
-    token: str
+    token: MarkToken
 
 
 class SummaryOfVersion1(msgspec.Struct, frozen=True, tag="summary"):
@@ -169,7 +169,7 @@ class SummaryOfVersion1(msgspec.Struct, frozen=True, tag="summary"):
     committed_epoch: Count
     reserved_until: Count
     snapshots: list[SnapshotRecord]
-    batches: dict[str, Count] = {}
+    batches: dict[OperatorName, Count] = {}
     retract: Retraction | None = None
 
 
@@ -185,7 +185,7 @@ class Summary(msgspec.Struct, frozen=True, tag="summary (format version 2)"):
     reserved_until: Count
     snapshots: list[SnapshotRecord]
     retract: Retraction | None = None
-    counted: dict[str, Count] = {}
+    counted: dict[OperatorName, Count] = {}
     counted_epoch: Count = 0
     planned: PlannedBatch | None = None
     over: list[PositionName] = []
@@ -364,7 +364,7 @@ def _summarised(view: LogView, after: LogView, entry: Summary | SummaryOfVersion
     )
 
 
-def called(record: SnapshotRecord, label: str | None, note: str | None) -> SnapshotRecord:
+def called(record: SnapshotRecord, label: FreeText | None, note: FreeText | None) -> SnapshotRecord:
     """The snapshot under another label, with another note; None: as it was. One that a user labels is one to be kept:
     it counts as requested. Without a label it is again what it was before it had one."""
     if note is not None:

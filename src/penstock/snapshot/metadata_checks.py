@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.connectors.base import Split
 from penstock.errors import CorruptSnapshot
+from penstock.grammar import FreeText
 from penstock.graph.keygroups import MAX_KEY_GROUPS
 from penstock.protocol.elements import Side
 from penstock.snapshot.model import (
@@ -36,25 +37,25 @@ MAX_SUBTASKS = 1 << 20
 class Evolves(msgspec.Struct):
     """How an operator's state evolves, as an entry has it."""
 
-    deleted: list[str] = []
-    essential: list[str] = []
-    passing: list[str] = []
-    fixed: dict[str, str] = {}
-    renamed: dict[str, dict[str, str]] = {}
+    deleted: list[FreeText] = []
+    essential: list[FreeText] = []
+    passing: list[FreeText] = []
+    fixed: dict[FreeText, FreeText] = {}
+    renamed: dict[FreeText, dict[FreeText, FreeText]] = {}
 
 
 class Operator(msgspec.Struct):
     """An entry of a plan, as it has to be."""
 
     role: Literal["source", "operator", "sink"]
-    name: str
-    schema: list[str]
-    states: dict[str, list[str]]
+    name: FreeText
+    schema: list[FreeText]
+    states: dict[FreeText, list[FreeText]]
     vertex: Index
-    keys: dict[str, Index] = {}
+    keys: dict[FreeText, Index] = {}
     evolves: Evolves | None = None
-    parameters: dict[str, str] = {}
-    arguments: list[str] = []
+    parameters: dict[FreeText, FreeText] = {}
+    arguments: list[FreeText] = []
 
 
 class Edge(msgspec.Struct):
@@ -64,9 +65,9 @@ class Edge(msgspec.Struct):
     producer: Index
     consumer: Index
     kind: Literal["hash", "rebalance", "broadcast", "forward"]
-    keys: list[str]
-    schema: list[str]
-    port: str = ""
+    keys: list[FreeText]
+    schema: list[FreeText]
+    port: FreeText = ""
 
 
 class Plan(NamedTuple):

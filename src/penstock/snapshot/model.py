@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.connectors.base import Split
 from penstock.errors import ConfigError
-from penstock.grammar import OperatorName, OriginId, QueryId
+from penstock.grammar import FreeText, OperatorName, OriginId, QueryId
 from penstock.graph.keygroups import MAX_KEY_GROUPS
 from penstock.operators.base import Plain
 
@@ -55,8 +55,8 @@ class SectionRef(msgspec.Struct, frozen=True):
     path: str
     offset: Count
     length: SectionLength
-    identity: str
-    checksum: str
+    identity: FreeText
+    checksum: FreeText
 
 
 class StateEntry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,13 +74,13 @@ class StateEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     operator_id: OperatorName
-    table: str
-    kind: str
+    table: FreeText
+    kind: FreeText
     rows: Count
     key_group_first: KeyGroup
     key_group_last: LastKeyGroup
     section: SectionRef
-    without: tuple[str, ...] = ()
+    without: tuple[FreeText, ...] = ()
 
 
 class InflightEntry(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ class InflightEntry(msgspec.Struct, frozen=True):
     edge: Index
     producer: Index
     consumer: Index
-    side: str
+    side: FreeText
     row_start: Count
     rows: Count
     key_group_first: KeyGroup
@@ -110,7 +110,7 @@ class InheritedMessage(msgspec.Struct, frozen=True):
     """A sink's commit message that subtask ``index`` staged, when there were more subtasks; somebody else keeps it now.
     An epoch is staged at one parallelism, so that it has one message per index."""
 
-    epoch: int
+    epoch: Ordinal
     index: Index
     message: bytes
 
@@ -120,9 +120,9 @@ class ScalarShare(msgspec.Struct, frozen=True):
     last]``."""
 
     index: Index
-    first: int
-    last: int
-    scalars: dict[str, dict[str, Plain]]
+    first: KeyGroup
+    last: LastKeyGroup
+    scalars: dict[OperatorName, dict[FreeText, Plain]]
 
 
 class SubtaskManifest(msgspec.Struct, frozen=True):
@@ -141,11 +141,11 @@ class SubtaskManifest(msgspec.Struct, frozen=True):
     vertex: Index
     index: Index
     states: list[StateEntry] = []
-    scalars: dict[str, dict[str, Plain]] = {}
+    scalars: dict[OperatorName, dict[FreeText, Plain]] = {}
     inflight: list[InflightEntry] = []
     splits: list[Split] = []
-    channel_watermarks: dict[str, Microseconds] = {}
-    pending_messages: dict[int, bytes] = {}
+    channel_watermarks: dict[FreeText, Microseconds] = {}
+    pending_messages: dict[Ordinal, bytes] = {}
     rows_in: Count = 0
     inherited_messages: list[InheritedMessage] = []
     shares: list[ScalarShare] = []
@@ -173,14 +173,14 @@ class CaptureMetrics(msgspec.Struct, frozen=True):
     alignment_ms: float = 0.0
     sync_ms: float = 0.0
     async_ms: float = 0.0
-    inflight_bytes: int = 0
-    inflight_persisted_bytes: int = 0
-    inflight_rows: int = 0
-    state_bytes: int = 0
-    state_total_bytes: int = 0
-    state_rows: dict[str, int] = {}
+    inflight_bytes: Count = 0
+    inflight_persisted_bytes: Count = 0
+    inflight_rows: Count = 0
+    state_bytes: Count = 0
+    state_total_bytes: Count = 0
+    state_rows: dict[OperatorName, Count] = {}
     unaligned: bool = False
-    inflight_processed_bytes: int = 0
+    inflight_processed_bytes: Count = 0
 
 
 class SlotManifest(msgspec.Struct, frozen=True):
@@ -215,8 +215,8 @@ class PlanManifest(msgspec.Struct, frozen=True):
             not the main one; the first three are the numbers of this plan's edge and vertices.
     """
 
-    operators: dict[OperatorName, dict[str, Plain]]
-    edges: dict[OperatorName, dict[str, Plain]]
+    operators: dict[OperatorName, dict[FreeText, Plain]]
+    edges: dict[OperatorName, dict[FreeText, Plain]]
 
 
 class SnapshotMetadata(msgspec.Struct, frozen=True):
@@ -226,22 +226,22 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
     ``batches``: the batch id of each epoch up to this snapshot that has output and was not known to be committed.
     ``next_batch``: the id after those of all epochs up to this snapshot; None in format version 1, which had no ids."""
 
-    format_version: int
-    id: str
+    format_version: Count
+    id: FreeText
     query_id: QueryId
     generation: Ordinal
     checkpoint: Ordinal
-    alignment: str
+    alignment: FreeText
     requested: bool
-    label: str
-    created_ms: int
-    parallelism: int
-    max_parallelism: int
+    label: FreeText
+    created_ms: Count
+    parallelism: Count
+    max_parallelism: Count
     slots: list[SlotManifest]
     sources: list[SourceManifest]
     plan: PlanManifest | None = None
     drained: bool = False
-    note: str = ""
+    note: FreeText = ""
     batches: dict[Ordinal, Count] = {}
     next_batch: Count | None = None
 
@@ -259,9 +259,9 @@ class QueryIdentity(PlanManifest, frozen=True):
     of the query that this one was forked from. ``archive``: no query runs here; this is where copies of snapshots are
     of the query ``query_id``, which runs elsewhere."""
 
-    format_version: int
+    format_version: Count
     query_id: QueryId
-    max_parallelism: int
-    parallelism: int
+    max_parallelism: Count
+    parallelism: Count
     origin: OriginId = ""
     archive: bool = False

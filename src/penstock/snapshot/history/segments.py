@@ -22,6 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.errors import CorruptSnapshot
+from penstock.grammar import FreeText
 from penstock.snapshot.envelope import digest, seal_envelope, sealed_body
 from penstock.snapshot.history.records import MAX_SUBTASKS_BYTES, CheckpointRecord
 from penstock.snapshot.model import CaptureMetrics, Count
@@ -48,7 +49,7 @@ class Place(msgspec.Struct, frozen=True):
     offset: Count
     length: Count
     size: Annotated[int, msgspec.Meta(ge=0, le=MAX_SUBTASKS_BYTES)]
-    checksum: str
+    checksum: FreeText
 
 
 class _Line(msgspec.Struct, frozen=True):

@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 
 from penstock.errors import CorruptSnapshot, LocationError
+from penstock.grammar import FreeText, OperatorName
 from penstock.snapshot.envelope import canonical_json, check_values, digest
-from penstock.snapshot.model import SnapshotMetadata
+from penstock.snapshot.model import Count, Index, SnapshotMetadata
 
 FORMAT = "penstock-portable-snapshot"
 FORMAT_VERSION = 1
@@ -33,33 +34,33 @@ class FileRef(msgspec.Struct, frozen=True):
     """A file of the directory; ``checksum`` is the xxh3-128 hex digest of its bytes."""
 
     path: str
-    length: int
-    checksum: str
+    length: Count
+    checksum: FreeText
 
 
 class Column(msgspec.Struct, frozen=True):
     """A column of a table: its name in the query, in the Parquet files, and its type for Arrow and for Spark."""
 
-    name: str
-    stored_as: str
-    type: str
-    spark: str
+    name: FreeText
+    stored_as: FreeText
+    type: FreeText
+    spark: FreeText
 
 
 class TablePart(msgspec.Struct, frozen=True):
     """What one subtask has of a table."""
 
-    subtask: int
-    rows: int
+    subtask: Index
+    rows: Count
     file: FileRef
 
 
 class Table(msgspec.Struct, frozen=True):
     """A keyed table. ``key_columns``: how many columns behind ``__key_group`` are the key; None if that is unknown."""
 
-    operator_id: str
-    table: str
-    key_columns: int | None
+    operator_id: OperatorName
+    table: FreeText
+    key_columns: Index | None
     columns: list[Column]
     parts: list[TablePart]
 
@@ -67,16 +68,16 @@ class Table(msgspec.Struct, frozen=True):
 class Stream(msgspec.Struct, frozen=True):
     """The rows in flight on one exchange to one of its consumers, in the order in which they are restored."""
 
-    exchange: str
-    consumer: int
-    rows: int
+    exchange: OperatorName
+    consumer: Index
+    rows: Count
     file: FileRef
 
 
 class Blobs(msgspec.Struct, frozen=True):
     """The blobs of one source's discovery state, by number."""
 
-    operator_id: str
+    operator_id: OperatorName
     files: list[FileRef]
 
 
@@ -89,8 +90,8 @@ class Manifest(msgspec.Struct, frozen=True):
         lane: files that splits name, under the same paths as at a checkpoint location.
     """
 
-    format: str
-    format_version: int
+    format: FreeText
+    format_version: Count
     metadata: SnapshotMetadata
     tables: list[Table]
     streams: list[Stream]

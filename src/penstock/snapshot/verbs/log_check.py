@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.errors import CorruptSnapshot
 from penstock.snapshot.envelope import open_envelope
-from penstock.snapshot.log import FOLDER, entry_path
+from penstock.snapshot.log import FOLDER, Body, entry_path
 from penstock.snapshot.log_entries import (
     Entry,
     Forked,
@@ -38,12 +38,6 @@ class CheckedLog:
     missing: int = 0
     view: LogView = field(default_factory=LogView)
     problems: dict[str, str] = field(default_factory=dict)
-
-
-class _Body(msgspec.Struct, frozen=True):
-    seq: int
-    token: str
-    entry: Entry
 
 
 def check_log(store: Store, progress: Callable[[], None] = lambda: None) -> CheckedLog:
@@ -121,7 +115,7 @@ def _entry(read: bytes | OSError, path: str, seq: int) -> Entry:
     if isinstance(read, OSError):
         raise CorruptSnapshot(f"cannot be read: {read}") from read
     try:
-        body = msgspec.convert(open_envelope(read, path), _Body)
+        body = msgspec.convert(open_envelope(read, path), Body)
     except msgspec.ValidationError as error:
         raise CorruptSnapshot(f"is not a log entry: {error}") from error
     if body.seq != seq:

@@ -21,6 +21,7 @@ from contextlib import suppress
 import msgspec
 
 from penstock.errors import Fenced, LocationError
+from penstock.grammar import MarkToken, QueryId
 from penstock.snapshot.bringing import Bringer
 from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
 from penstock.snapshot.catalog import PORTABLE_FOLDER, Catalog
@@ -41,8 +42,8 @@ Progress = Callable[[int, int], None]
 class Mark(msgspec.Struct, frozen=True):
     """``moving.json``: which query comes. ``token``: 32 random hex digits, of this target alone."""
 
-    query_id: str
-    token: str
+    query_id: QueryId
+    token: MarkToken
 
 
 def move_query(

@@ -17,9 +17,10 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from penstock.errors import LocationError
+from penstock.grammar import FreeText
 from penstock.snapshot.envelope import open_envelope, seal_envelope
 from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.model import MAX_LABEL, MAX_NOTE
+from penstock.snapshot.model import MAX_LABEL, MAX_NOTE, Count, Ordinal
 from penstock.snapshot.store import Store
 
 FOLDER = "requests"
@@ -60,7 +61,7 @@ class Take(msgspec.Struct, frozen=True, tag="take"):
 class Delete(msgspec.Struct, frozen=True, tag="delete"):
     """Delete these snapshots, by checkpoint. One that does not exist any more is no error: it is gone."""
 
-    checkpoints: Annotated[list[Annotated[int, msgspec.Meta(ge=1)]], msgspec.Meta(min_length=1, max_length=MAX_IDS)]
+    checkpoints: Annotated[list[Ordinal], msgspec.Meta(min_length=1, max_length=MAX_IDS)]
 
 
 class Collect(msgspec.Struct, frozen=True, tag="gc"):
@@ -72,7 +73,7 @@ class Collect(msgspec.Struct, frozen=True, tag="gc"):
 class Label(msgspec.Struct, frozen=True, tag="label"):
     """Give a snapshot another label or note; empty: take it away; None: it stays as it is."""
 
-    checkpoint: Annotated[int, msgspec.Meta(ge=1)]
+    checkpoint: Ordinal
     label: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)] | None = None
     note: Annotated[str, msgspec.Meta(max_length=MAX_NOTE)] | None = None
 
@@ -83,7 +84,7 @@ Verb = Take | Change
 
 
 class Request(msgspec.Struct, frozen=True):
-    format_version: int
+    format_version: Count
     verb: Verb
 
 
@@ -95,7 +96,7 @@ def version_of(verb: Verb) -> int:
 class Taken(msgspec.Struct, frozen=True):
     """``<token>.taken.json``."""
 
-    by: str
+    by: FreeText
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -107,10 +108,10 @@ class Answer(msgspec.Struct, frozen=True):
         bytes: what they occupied.
     """
 
-    refusal: str = ""
-    snapshot: str = ""
-    files: int = 0
-    bytes: int = 0
+    refusal: FreeText = ""
+    snapshot: FreeText = ""
+    files: Count = 0
+    bytes: Count = 0
 
 
 def path_of(token: str, kind: str) -> str:

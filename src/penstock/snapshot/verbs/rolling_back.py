@@ -110,8 +110,8 @@ def _rolled_back(
     if behind and output is None:
         raise LocationError(
             f"{store.root}: what the query has written since {snapshot_id(record.checkpoint)} will be produced again. "
-            "Say --output retract to have it taken back at the next start, before anything runs (files and tables can), "
-            "or --output keep to have those rows twice"
+            "Say --output retract to have it taken back at the next start, before anything runs (files and tables "
+            "can), or --output keep to have those rows twice"
         )
     over = over.union(view.over)
     plans = _plans(store, [r for r in view.lineage if r.checkpoint >= record.checkpoint], identity)
