@@ -75,7 +75,7 @@ pending: setup ## Every sink, edit and way to leave an epoch waiting for its com
 	@PENSTOCK_PENDING=all $(BIN)/python -m pytest tests/query/test_pending_epochs.py -n $(WORKERS) --dist load
 
 copies: setup ## Copies of a location in two applications: each sink, and a driver paused in front of every step
-	@PENSTOCK_COPIES=all $(BIN)/python -m pytest tests/query/test_copied_locations_applications.py
+	@PENSTOCK_COPIES=all $(BIN)/python -m pytest tests/query/test_copied_locations_applications.py -n $(WORKERS) --dist load
 
 fuzz: setup ## All tests in another order, with new and more examples of every property
 	@PENSTOCK_EFFORT=1 $(BIN)/python -m pytest --randomly-seed=default --hypothesis-seed=$$RANDOM

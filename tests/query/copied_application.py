@@ -7,7 +7,6 @@ the step that it was told, and goes on when it is continued.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sqlite3
 import sys
@@ -49,7 +48,7 @@ class Steps:
                 stops = self.made == self.stop_at
             if stops:
                 with TRANSACTION:
-                    os.kill(os.getpid(), signal.SIGSTOP)
+                    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # os.kill lets this thread go on
 
 
 @dataclass

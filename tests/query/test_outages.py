@@ -17,7 +17,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCom
 from query_running import Inbox, Start, eventually, rows_of
 
 import penstock
-from penstock.errors import ConfigError, LocationError
+from penstock.connectors.file_sink_committer import FileSinkCommitter
+from penstock.errors import ConfigError, LocationError, SinkFenced
 from penstock.query.streaming_query import StreamingQuery
 from penstock.rest.metrics import families
 from penstock.snapshot.catalog import Catalog
@@ -229,8 +230,22 @@ def test_a_wrong_option_that_only_shows_while_the_query_runs_ends_it_at_once(
     assert looks == [1]
 
 
-def test_a_recovery_waits_for_a_store_that_does_not_answer(
-    spark: SparkSession, inbox: Inbox, out: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "step", "problem"),
+    [
+        (Catalog, "newest", OSError(errno.EIO, "the store does not answer")),
+        (FileSinkCommitter, "fence", SinkFenced("another driver takes the output over at this moment")),
+    ],
+)
+def test_a_recovery_is_repeated(
+    spark: SparkSession,
+    inbox: Inbox,
+    out: Path,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type,
+    step: str,
+    problem: Exception,
 ) -> None:
     inbox.add(ROWS)
     query: StreamingQuery = start(inbox.stream(spark), **{"restart.attempts": 1000, "restart.maxDelay": "100ms"})
@@ -239,10 +254,10 @@ def test_a_recovery_waits_for_a_store_that_does_not_answer(
 
     def away(*_: Any, **__: Any) -> Any:
         asked.append(1)
-        raise OSError(errno.EIO, "the store does not answer")
+        raise problem
 
     with monkeypatch.context() as patch:
-        patch.setattr(Catalog, "newest", away)
+        patch.setattr(kind, step, away)
         os.kill(query.view().slots[0].pid, signal.SIGKILL)
         eventually(lambda: len(asked) > 3, "tries to recover")
         assert query.isActive

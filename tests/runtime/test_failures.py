@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import DataError, EvaluationError, GenerationFailed, PenstockError, SinkError, UnfitFile
-from penstock.protocol.restarts import GiveUp, RestartAt, RestartPolicy, Restarts
+from penstock.errors import (
+    DataError,
+    EvaluationError,
+    GenerationFailed,
+    PenstockError,
+    SinkError,
+    SinkFenced,
+    UnfitFile,
+)
+from penstock.protocol.restarts import Failure, GiveUp, RestartAt, RestartPolicy, Restarts
 from penstock.runtime.failures import discovery_failure, error_of, failure_of, gave_up, may_pass, recovery_failure
 from penstock.runtime.messages import SlotFailed
 from penstock.spark.job import reason as reason_of
@@ -65,6 +73,12 @@ def test_an_unfit_file_is_permanent_and_other_failures_of_a_discovery_are_not() 
 )
 def test_a_job_that_spark_ended_says_why(text: str, reason: str) -> None:
     assert reason_of(RuntimeError(text)) == reason
+
+
+def test_a_recovery_during_which_another_driver_takes_the_output_is_repeated() -> None:
+    lost = SinkFenced("/out: another driver")
+    assert may_pass(lost)
+    assert recovery_failure(lost) == (Failure("fenced", "", "/out: another driver"), lost)
 
 
 def test_only_an_unavailable_store_or_output_makes_a_recovery_wait() -> None:

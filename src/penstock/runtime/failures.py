@@ -14,6 +14,7 @@ from penstock.errors import (
     PenstockError,
     QueryFailed,
     SinkError,
+    SinkFenced,
     UnfitFile,
 )
 from penstock.protocol.restarts import SOURCE, Failure, GiveUp
@@ -56,7 +57,10 @@ def error_of(message: SlotFailed) -> PenstockError:
 
 
 def may_pass(problem: Exception) -> bool:
-    """Return True if a recovery failed because a store or an output is unavailable or full: a retry may succeed."""
+    """Return True if a retry of a failed recovery may succeed: a store or an output is unavailable, full, or was just
+    taken over by another driver."""
+    if isinstance(problem, SinkFenced):
+        return True
     away = problem.__cause__ if isinstance(problem, SinkError) else problem
     return isinstance(away, OSError)
 
@@ -64,7 +68,7 @@ def may_pass(problem: Exception) -> bool:
 def recovery_failure(problem: Exception) -> tuple[Failure, PenstockError]:
     """Return the failure and the error of a recovery for which ``may_pass`` is True."""
     if isinstance(problem, SinkError):
-        return Failure("sink", "", str(problem)), problem
+        return Failure("fenced" if isinstance(problem, SinkFenced) else "sink", "", str(problem)), problem
     text = f"the checkpoint location cannot be read now: {problem}"
     return Failure("location", "", text), LocationError(text)
 

@@ -149,7 +149,7 @@ class DriverCore:
         return [w.OpenGeneration(known.committed_epoch, next_checkpoint, checksums, self._graph.parallelism)]
 
     def opening_failed(self) -> None:
-        """Record that OpenGeneration raised without an effect. ``open`` may be called again."""
+        """Record that OpenGeneration raised. ``open`` may be called again."""
         self._opening = False
 
     def handle(self, event: w.DriverEvent, now_ms: float) -> list[w.Output]:

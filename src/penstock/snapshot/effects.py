@@ -214,6 +214,8 @@ class DriverEffects:
                 if self._generation:
                     raise
                 continue  # not an owner yet: whoever appended was quicker; look again
+            if self._generation:
+                self._generation = entry.generation  # it is in the log, whether or not the fences can be opened now
             try:
                 self._open_fences()
             except SinkFenced:
