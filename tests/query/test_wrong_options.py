@@ -301,6 +301,38 @@ def test_options_of_other_sinks(spark: SparkSession, folder: Path, refused: Refu
         )
 
 
+WRONG_FOR_TABLES = {
+    "csv": {
+        "compression": ("x", ""), "sep": ("",), "quote": ("ab",), "escape": ("ab",), "header": ("x",),
+        "encoding": ("x",), "lineSep": ("",), "timeZone": ("Mars/Phobos",),
+    },
+    "json": {"compression": ("x",), "encoding": ("x",), "lineSep": ("",), "timeZone": ("x",), "pretty": ("x",)},
+    "orc": {"compression": ("x", "")},
+    "parquet": {"compression": ("x", ""), "maxRecordsPerFile": ("x", "", LONG, TWO), "path": ("", "/elsewhere")},
+    "text": {"compression": ("x", ""), "lineSep": ("",)},
+}  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("provider", WRONG_FOR_TABLES)
+def test_options_of_tables(spark: SparkSession, folder: Path, refused: Refused, provider: str) -> None:
+    def start(table: str, option: str, value: str, df: DataFrame) -> StreamingQuery:
+        writer = penstock.writeStream(df).format(provider).option("checkpointLocation", str(folder / "checkpoint"))
+        return writer.option("parallelism", 1).option(option, value).toTable(table)
+
+    spark.sql(f"CREATE TABLE there (value STRING) USING {provider} LOCATION '{folder / 'there'}'")
+    try:
+        for option, values in WRONG_FOR_TABLES[provider].items():
+            for value in values:
+                for table in ("there",) if option == "path" else ("there", "made"):
+                    what = partial(start, table, option, value)
+                    refused.start(f"{provider} table", option, value, partial(text_stream, spark, folder), what)
+        assert not spark.catalog.tableExists("made")
+    finally:
+        for table in ("there", "made"):
+            spark.sql(f"DROP TABLE IF EXISTS {table}")
+
+
 @pytest.mark.spark
 def test_options_of_the_query_and_its_trigger(spark: SparkSession, folder: Path, refused: Refused) -> None:
     def start(name: str, value: str, df: DataFrame) -> StreamingQuery:

@@ -73,7 +73,8 @@ _OTHER_OPTIONS = (
     ("Python data sources", "all", "passed to the source, which may refuse them"),
     ("other sources, read by Spark", "all", "obeyed by Spark"),
     ("`console` sink", "`numRows`, `truncate`", "obeyed"),
-    ("`toTable`", "all", "obeyed by Spark, which writes the files"),
+    ("`toTable`", "`path`", "obeyed for a new table; for an existing one it must be the table's location"),
+    ("`toTable`", "all others", "obeyed by Spark, which writes the files; `start()` has Spark check them"),
     ("`memory`, `noop`, `foreach`, `foreachBatch`", "all", "refused: these sinks have no options"),
     ("every other source and sink", "any other option", "refused by name"),
 )

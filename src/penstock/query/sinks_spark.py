@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from penstock.query.sink_request import (
 from penstock.spark.catalog_tables import (
     PROVIDERS,
     FileTable,
+    check_write_options,
     create_table,
     files_were_added,
     find_table,
@@ -105,8 +107,10 @@ def to_table(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
     if table is None:
         _check_columns(name, spark_schema, request.partition_by)
     else:
-        _check_table(name, table, provider, request.partition_by)
+        _check_table(name, table, provider, request)
         rows_to_insert(spark, table, spark.createDataFrame([], spark_schema))
+    if options:
+        check_write_options(spark, name, provider, options, spark_schema)
     return Output(TableSink(name, schema, spark_schema.json(), writer), runs_spark_jobs=True)
 
 
@@ -116,7 +120,8 @@ def _check_columns(name: str, schema: StructType, partition_by: tuple[str, ...])
         raise SinkRefused(f"toTable({name!r}): partitionBy column {missing[0]} is none of {schema.fieldNames()}")
 
 
-def _check_table(name: str, table: FileTable, provider: str, partition_by: tuple[str, ...]) -> None:
+def _check_table(name: str, table: FileTable, provider: str, request: SinkRequest) -> None:
+    partition_by, path = request.partition_by, request.options.get("path")
     if provider != table.provider:
         raise ConfigError(
             f"The input source({provider}) is different from the table {name}'s data source provider"
@@ -127,6 +132,18 @@ def _check_table(name: str, table: FileTable, provider: str, partition_by: tuple
             f"toTable({name!r}): the table is partitioned by {list(table.partition_columns)}, not by "
             f"{list(partition_by)}; leave partitionBy out"
         )
+    if path is not None and not _is_at(table.location, path):
+        raise ConfigError(
+            f"toTable({name!r}): the table is at {table.location}, not at path {path!r}; leave option('path') out"
+        )
+
+
+def _is_at(location: str, path: str) -> bool:
+    """Whether a path is the location. A relative one is relative to a directory that Spark chooses."""
+    plain = path.removeprefix("file:")
+    if os.path.isabs(plain):
+        return os.path.realpath(plain) == os.path.realpath(location)
+    return location.endswith(os.path.normpath(f"/{plain}"))
 
 
 class SparkTableWriter:

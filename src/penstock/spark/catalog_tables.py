@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from py4j.java_gateway import JavaObject
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -17,8 +19,17 @@ from penstock.spark.jvm import DATA_TYPE, frame_of, java_class
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PROVIDERS = ("csv", "json", "orc", "parquet", "text")
+_FORMATS = {
+    "csv": "csv.CSVFileFormat",
+    "json": "json.JsonFileFormat",
+    "orc": "orc.OrcFileFormat",
+    "parquet": "parquet.ParquetFileFormat",
+    "text": "text.TextFileFormat",
+}
+"""Spark's classes, by provider."""
+PROVIDERS = tuple(_FORMATS)
 """What Spark writes as files that a rename makes visible."""
+_MAX_RECORDS = "maxrecordsperfile"
 _SESSION_CATALOG = "spark_catalog"
 _NO_OPTIONS = ("path", "serialization.format")
 
@@ -146,6 +157,42 @@ def rows_to_insert(spark: SparkSession, table: FileTable, df: DataFrame) -> Data
     names = command.outputColumnNames()
     rows = frame_of(spark, command.query())
     return rows.toDF(*(names.apply(position) for position in range(names.size())))
+
+
+def check_write_options(
+    spark: SparkSession, name: str, provider: str, options: Mapping[str, str], schema: StructType
+) -> None:
+    """Check options of a writer as Spark does when it begins to write. Nothing is written.
+
+    Raises:
+        ConfigError: Spark's reason.
+    """
+    most = options.get(_MAX_RECORDS, "0")
+    if not re.fullmatch(r"-?[0-9]{1,18}", most):
+        raise ConfigError(f"toTable({name!r}): option maxRecordsPerFile={most!r:.100} is no number")
+    try:
+        _prepare_write(spark, provider, options, java_class(spark, DATA_TYPE).fromJson(schema.json()))
+    except Exception as error:
+        told = ", ".join(f"{option}={value!r:.100}" for option, value in options.items())
+        raise ConfigError(f"toTable({name!r}): Spark refuses one of the options {told}: {_reason(error)}") from error
+
+
+def _prepare_write(spark: SparkSession, provider: str, options: Mapping[str, str], schema: JavaObject) -> None:
+    """Make what Spark makes on the driver, and for texts what it makes for each file."""
+    session = spark._jsparkSession
+    texts = java_class(spark, "org.apache.spark.api.python.PythonUtils").toScalaMap(dict(options))
+    job = java_class(spark, "org.apache.hadoop.mapreduce.Job").getInstance(session.sessionState().newHadoopConf())
+    java_class(spark, f"org.apache.spark.sql.execution.datasources.{_FORMATS[provider]}")().prepareWrite(
+        session, job, texts, schema
+    )
+    catalyst, zone = "org.apache.spark.sql.catalyst", "UTC"
+    nowhere = java_class(spark, "java.io.StringWriter")()
+    if provider == "csv":
+        parsed = java_class(spark, f"{catalyst}.csv.CSVOptions")(texts, False, zone)
+        java_class(spark, f"{catalyst}.csv.UnivocityGenerator")(schema, nowhere, parsed)
+    if provider == "json":
+        parsed = java_class(spark, f"{catalyst}.json.JSONOptions")(texts, zone, "")
+        java_class(spark, f"{catalyst}.json.JacksonGenerator")(schema, nowhere, parsed)
 
 
 def files_were_added(spark: SparkSession, table: FileTable, partitions: Sequence[Mapping[str, str | None]]) -> None:
