@@ -34,7 +34,7 @@ LAYERS = [
     ("protocol",),
     (
         *("errors", "ids", "grammar", "plain_text", "config", "logs", "malloc", "private_files", "redaction"),
-        "version",
+        *("decoding", "version"),
     ),
 ]
 # Contract modules that hold plain data only and may be named from anywhere above ``protocol``.

@@ -19,6 +19,7 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.connectors.signed import KEY_FILE_VARIABLE, sign, verify
+from penstock.decoding import convert
 from penstock.errors import SinkError
 from penstock.grammar import Columns, PythonName
 from penstock.operators.base import Plain
@@ -61,7 +62,7 @@ def decode_message(data: bytes, key: bytes, query_id: str, epoch: int) -> tuple[
         raise SinkError(f"the commit message of epoch {epoch} is none that Penstock wrote: it holds too many values")
     try:
         # Python's own decoder: it keeps integers of any size, which a user's fields may have.
-        content = msgspec.convert(json.loads(data), _PlainMessage | _SignedMessage)
+        content = convert(json.loads(data), _PlainMessage | _SignedMessage)
     except (ValueError, RecursionError) as error:
         raise SinkError(f"the commit message of epoch {epoch} is none that Penstock wrote: {error!s:.200}") from error
     columns = content.columns

@@ -18,6 +18,7 @@ import msgspec
 
 from penstock.connectors.base import FenceOpener, LogPosition
 from penstock.connectors.local_files import create_exclusively, fsync_directory, replace_durably
+from penstock.decoding import decode_json
 from penstock.errors import SinkError, SinkFenced
 from penstock.grammar import FenceToken, FreeText, OriginId, QueryId
 from penstock.snapshot.model import Count
@@ -318,7 +319,7 @@ class Fence:
 
     def _decoded(self, data: bytes, kind: type[_Decoded]) -> _Decoded:
         try:
-            return msgspec.json.decode(data, type=kind)
+            return decode_json(data, kind)
         except (msgspec.DecodeError, RecursionError) as error:
             raise SinkError(f"{self._output}: the fence log is damaged: {error!s:.200}") from error
 

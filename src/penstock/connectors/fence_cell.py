@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.connectors.base import FenceOpener, LogPosition
 from penstock.connectors.fence import ATTEMPTS, LOST, Committed
+from penstock.decoding import decode_json
 from penstock.errors import SinkError, SinkFenced
 from penstock.grammar import FenceToken
 from penstock.operators.user_code import user_errors
@@ -118,7 +119,7 @@ class FenceCell:
         if data is None:
             return None
         try:
-            return msgspec.json.decode(bytes(data), type=FenceValue)
+            return decode_json(bytes(data), FenceValue)
         except (msgspec.DecodeError, RecursionError, TypeError) as error:
             raise SinkError(
                 f"{self._output}: readFence returned a value that replaceFence never got: {error!s:.200}"

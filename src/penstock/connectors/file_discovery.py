@@ -23,6 +23,7 @@ from penstock.connectors.listed_paths import ListedPaths
 from penstock.connectors.local_files import local_path
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.seen_files import SeenFiles
+from penstock.decoding import convert
 from penstock.errors import CorruptSnapshot, NotSupported
 from penstock.operators.base import Plain
 
@@ -182,7 +183,7 @@ def waiting_files(state: Mapping[str, Any]) -> list[WaitingFile]:
         CorruptSnapshot: the value in the state is not a list of files.
     """
     try:
-        return msgspec.convert(state.get(_UNCLEANED, []), list[WaitingFile])
+        return convert(state.get(_UNCLEANED, []), list[WaitingFile])
     except msgspec.ValidationError as error:
         raise CorruptSnapshot(f"the state of a file source has no list of files to clean: {error!s:.200}") from error
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.connectors.base import SourceReader, Split
 from penstock.connectors.file_columns import FileColumns
+from penstock.decoding import convert
 from penstock.errors import DataError, PenstockError
 from penstock.logs import get_logger
 from penstock.operators.base import Plain
@@ -108,8 +109,8 @@ class FileReader(SourceReader):
             DataError: the split is not of a file that this source lists.
         """
         try:
-            spec = msgspec.convert(split.spec, _FileSpec)
-            msgspec.convert(split.position, _FilePosition)
+            spec = convert(split.spec, _FileSpec)
+            convert(split.position, _FilePosition)
         except msgspec.ValidationError as error:
             raise DataError(
                 f"the snapshot has a split that is not of a file: {error!s:.200}; it is damaged or forged"

@@ -43,6 +43,7 @@ from penstock.connectors.local_files import (
     replace_durably,
 )
 from penstock.connectors.private_home import HOME, home_of, make_home, move_home
+from penstock.decoding import decode_json
 from penstock.errors import CommitFailed, CommitInterrupted, CommitUnknown, SinkError, SinkFenced
 from penstock.grammar import REFUSAL, OwnerText
 from penstock.logs import get_logger
@@ -487,7 +488,7 @@ def _owner_path(root: Path) -> Path:
 def _owner(root: Path) -> _Owner | None:
     path = _owner_path(root)
     try:
-        owner = msgspec.json.decode(path.read_bytes(), type=_Owner)
+        owner = decode_json(path.read_bytes(), _Owner)
     except FileNotFoundError:
         return None
     except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:

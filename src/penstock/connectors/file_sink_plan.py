@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.connectors.base import EpochCommit
 from penstock.connectors.private_home import HOME
+from penstock.decoding import decode_json
 from penstock.errors import SinkError
 from penstock.grammar import FINAL_NAME, FinalPath, Fingerprint, StagedPath
 from penstock.snapshot.model import Count
@@ -77,7 +78,7 @@ def decode_files(message: bytes, private: str, permit: EpochCommit | None = None
             by these names.
     """
     try:
-        decoded = msgspec.json.decode(message, type=FilesMessage)
+        decoded = decode_json(message, FilesMessage)
     except msgspec.ValidationError as error:
         raise SinkError(
             f"a stored commit message is none that a writer of a file sink wrote: it was forged, and nothing was "

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from penstock.connectors.text_columns import plain_column
 from penstock.connectors.text_lines import Block
+from penstock.decoding import json_decoder
 from penstock.operators.expressions.json_bytes import json_reader
 from penstock.operators.expressions.json_tokens import DEEPEST, LONGEST_NUMBER, JsonError
 from penstock.operators.expressions.json_values import Converters, JsonOptions, PartlyRead, Unreadable
@@ -38,7 +39,7 @@ class JsonColumns:
         definition = [(name, kind, default) for name, (kind, default, _) in zip(names, columns, strict=True)]
         rename = dict(zip(names, (field.name for field in fields), strict=True))
         row = msgspec.defstruct("Row", definition, rename=rename, gc=False)
-        self._decode = msgspec.json.Decoder(row).decode
+        self._decode = json_decoder(row).decode
         self._convert: list[_Column] = [convert for _, _, convert in columns]
 
     def columns(self, block: Block) -> list[pa.Array] | None:

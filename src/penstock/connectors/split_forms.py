@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from penstock.connectors.base import Split
+from penstock.decoding import convert
 from penstock.errors import DataError
 from penstock.grammar import KafkaOffset, KafkaPartition, KafkaTopic
 from penstock.snapshot.model import Count, Microseconds
@@ -70,8 +71,8 @@ class SplitForm:
     def check(self, split: Split) -> None:
         """Raise DataError for a split that this source cannot have created."""
         try:
-            msgspec.convert(split.spec, self.spec)
-            msgspec.convert(split.position, self.position)
+            convert(split.spec, self.spec)
+            convert(split.position, self.position)
         except msgspec.ValidationError as error:
             raise DataError(
                 f"the snapshot has a split that is none of the {self.where} source: {error!s:.200}; it is damaged or "

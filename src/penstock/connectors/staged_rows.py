@@ -36,6 +36,7 @@ from penstock.connectors.local_files import fsync_directory, fsync_file
 from penstock.connectors.parquet_sink import ParquetFormat
 from penstock.connectors.row_columns import columns_of_epoch, parsed_columns
 from penstock.connectors.row_groups import RowGroup
+from penstock.decoding import decode_json
 from penstock.errors import CommitFailed, CommitUnknown, CorruptSnapshot, NotSupported, SinkError
 from penstock.grammar import Columns, StagedFileName
 from penstock.logs import get_logger
@@ -64,7 +65,7 @@ def decode_staged(message: bytes) -> StagedRows:
             removed by these names.
     """
     try:
-        return msgspec.json.decode(message, type=StagedRows)
+        return decode_json(message, StagedRows)
     except msgspec.ValidationError as error:
         raise SinkError(
             f"a stored commit message is none that a writer of staged rows wrote: it was forged, and nothing was "

@@ -37,6 +37,7 @@ from penstock.connectors.fence import Fence, LocalFence
 from penstock.connectors.local_files import fsync_directory, fsync_file, replace_durably
 from penstock.connectors.private_home import HOME, make_home, move_home
 from penstock.connectors.staged_rows import StagedRowsCommitter, StagingSink
+from penstock.decoding import decode_json
 from penstock.errors import CommitFailed, CommitInterrupted, CommitUnknown, PenstockError, SinkError
 from penstock.grammar import TablePath
 from penstock.snapshot.model import Count
@@ -332,7 +333,7 @@ def _decoded(path: Path, kind: type[_T]) -> _T:
         SinkError: a field does not follow its grammar.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return decode_json(path.read_bytes(), kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise SinkError(
             f"{path} is not what a table sink wrote: it was damaged or forged, and nothing was touched: {error!s:.200}"

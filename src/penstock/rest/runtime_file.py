@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.errors import ConfigError
 
 DIRECTORY_VARIABLE = "PENSTOCK_RUNTIME_DIR"
@@ -110,7 +111,7 @@ def _read(path: Path) -> RuntimeFile | None:
         if not _is_private(os.fstat(descriptor)):
             return None
         try:
-            return msgspec.json.decode(file.read(_MAX_BYTES), type=RuntimeFile)
+            return decode_json(file.read(_MAX_BYTES), RuntimeFile)
         except (msgspec.DecodeError, RecursionError):
             return None
 

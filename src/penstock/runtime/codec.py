@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
+from penstock.decoding import msgpack_decoder
 from penstock.errors import GenerationFailed, NotSupported
 from penstock.ids import BufferId, ChannelId
 from penstock.protocol.elements import Alignment, Barrier, Buffer, Element, EndOfPartition, Watermark
@@ -39,7 +40,7 @@ class _EndOfPartition(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
-_elements = msgspec.msgpack.Decoder(_Watermark | _Barrier | _EndOfPartition)
+_elements = msgpack_decoder(_Watermark | _Barrier | _EndOfPartition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,15 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from penstock.decoding import msgpack_decoder
 from penstock.errors import GenerationFailed
 from penstock.runtime.messages import ToDriver, ToSlot
 from penstock.runtime.transport import Link
 from penstock.runtime.wire import Message, MessageKind
 
 _encoder = msgspec.msgpack.Encoder()
-_from_slot = msgspec.msgpack.Decoder(ToDriver)
-_from_driver = msgspec.msgpack.Decoder(ToSlot)
+_from_slot = msgpack_decoder(ToDriver)
+_from_driver = msgpack_decoder(ToSlot)
 
 
 def send(link: Link, message: ToDriver | ToSlot) -> None:

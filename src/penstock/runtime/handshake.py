@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from penstock.decoding import msgpack_decoder
 from penstock.plain_text import visible
 from penstock.runtime.secret import NONCE_BYTES, Secret
 from penstock.runtime.wire import PROTOCOL_VERSION
@@ -51,7 +52,7 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 _Body = Challenge | Hello | Welcome | Refused
-_decoder = msgspec.msgpack.Decoder(_Body)
+_decoder = msgpack_decoder(_Body)
 _encode = msgspec.msgpack.encode
 
 

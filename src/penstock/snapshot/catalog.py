@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.graph.model import JobGraph
 from penstock.ids import CheckpointId
@@ -243,7 +244,7 @@ def _files_of(metadata: SnapshotMetadata) -> frozenset[str]:
 def _decoded(data: bytes, path: str) -> SnapshotMetadata:
     check_values(data, path)
     try:
-        return msgspec.json.decode(data, type=SnapshotMetadata)
+        return decode_json(data, SnapshotMetadata)
     except (ValueError, RecursionError, MemoryError) as error:
         raise CorruptSnapshot(f"{path} cannot be read: {error!s:.300}") from error
 

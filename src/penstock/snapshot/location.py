@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.decoding import convert
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.graph.model import JobGraph
 from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
@@ -248,7 +249,7 @@ def read_identity(store: Store) -> QueryIdentity:
     """The identity at a location; see ``claim_identity`` for errors. FileNotFoundError where there is none."""
     body = open_envelope(store.read(IDENTITY_PATH), IDENTITY_PATH)
     try:
-        stored = msgspec.convert(body, QueryIdentity)
+        stored = convert(body, QueryIdentity)
         checked_plan(stored)
     except ValueError as error:
         raise CorruptSnapshot(f"{IDENTITY_PATH} is not a query's identity: {error}") from error

@@ -14,6 +14,7 @@ from dataclasses import replace
 import msgspec
 
 from penstock.connectors.base import LogPosition
+from penstock.decoding import convert
 from penstock.errors import CorruptSnapshot, Fenced
 from penstock.grammar import LogToken
 from penstock.ids import CheckpointId
@@ -238,7 +239,7 @@ class SnapshotLog:
     def _read(self, seq: int) -> Body:
         path = entry_path(seq)
         try:
-            body = msgspec.convert(open_envelope(self._store.read(path), path), Body)
+            body = convert(open_envelope(self._store.read(path), path), Body)
         except FileNotFoundError:
             raise CorruptSnapshot(f"{path} is missing, though later log entries exist") from None
         except msgspec.ValidationError as error:

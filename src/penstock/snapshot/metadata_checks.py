@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from penstock.connectors.base import Split
+from penstock.decoding import convert
 from penstock.errors import CorruptSnapshot
 from penstock.grammar import FreeText
 from penstock.graph.keygroups import MAX_KEY_GROUPS
@@ -90,8 +91,8 @@ def demand(holds: bool, complaint: str) -> None:
 
 def checked_plan(stored: PlanManifest) -> Plan:
     """Raises ValueError."""
-    operators = msgspec.convert(stored.operators, dict[str, Operator])
-    edges = msgspec.convert(stored.edges, dict[str, Edge])
+    operators = convert(stored.operators, dict[str, Operator])
+    edges = convert(stored.edges, dict[str, Edge])
     ids = [edge.id for edge in edges.values()]
     demand(len(set(ids)) == len(ids), "two exchanges have one number")
     for operator_id, operator in operators.items():

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from penstock.config import CONF_PREFIX, boolean
+from penstock.decoding import convert
 from penstock.errors import ConfigError
 
 PREFIX = "s3."
@@ -87,7 +88,7 @@ def parse_access(texts: Mapping[str, str]) -> StoreAccess:
             said[_FLAGS[known]] = boolean(f"{CONF_PREFIX}{known}", str(text))
         elif str(text).strip():
             said[_TEXTS[known]] = str(text).strip()
-    access = msgspec.convert(said, StoreAccess)
+    access = convert(said, StoreAccess)
     if access.endpoint is not None and ("@" in access.endpoint or not _URL.match(access.endpoint)):
         raise ConfigError(
             f"option {CONF_PREFIX}s3.endpoint is no https://host:port (or http:, with s3.allowHttp); keys do not "

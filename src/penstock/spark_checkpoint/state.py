@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from penstock.decoding import decode_json
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.graph.keygroups import owned_range
 from penstock.graph.model import JobGraph, OperatorSpec
@@ -154,7 +155,7 @@ class StateReader:
             found = self._spark.read.format("state-metadata").load(str(self._checkpoint.path))
             rows = found.where(F.col("operatorId") == operator.number).select("operatorProperties").collect()
         try:
-            return msgspec.json.decode(rows[0][0], type=kind)
+            return decode_json(rows[0][0], kind)
         except (msgspec.DecodeError, IndexError) as error:
             raise LocationError(
                 f"{self._checkpoint.path}: what Spark notes of state/{operator.number} ({operator.name}) is not known "

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from penstock.decoding import decode_msgpack
 from penstock.errors import CorruptSnapshot
 from penstock.snapshot.founding import Founding
 from penstock.snapshot.meter import Meter, Progress, untold
@@ -75,7 +76,7 @@ def _by_tasks(
     for (number, _), written in sorted(zip(tasks, results, strict=True), key=lambda pair: pair[0]):
         if isinstance(written, str):
             raise CorruptSnapshot(written)
-        entries = msgspec.msgpack.decode(written, type=list[StateEntry])
+        entries = decode_msgpack(written, list[StateEntry])
         rows[number] += sum(entry.rows for entry in entries)
         found.setdefault((full[number].vertex, full[number].part.subtask), []).extend(entries)
     used = {entry.section.path for entries in found.values() for entry in entries}

@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from penstock.decoding import decode_msgpack
 from penstock.errors import DataError, ProtocolViolation
 from penstock.graph.keygroups import owned_range, owner
 from penstock.ids import SubtaskId
@@ -100,7 +101,7 @@ def write_table(rows: DataFrame, table: StateTable, target: Target) -> Entries:
     for row in sorted_rows.mapInArrow(_Task(table, target), _RESULT).collect():
         if row.problem:
             raise DataError(f"state table {table.name}: {row.problem}")
-        found.setdefault(row.subtask, []).extend(msgspec.msgpack.decode(row.entries, type=list[StateEntry]))
+        found.setdefault(row.subtask, []).extend(decode_msgpack(row.entries, list[StateEntry]))
     return {subtask: sorted(entries, key=lambda one: one.key_group_first) for subtask, entries in found.items()}
 
 

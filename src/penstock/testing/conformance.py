@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.connectors.base import EpochCommit, Sink, SinkContext, SinkWriter, Source, SourceReader, Split
+from penstock.decoding import decode_json
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import OperatorContext, Plain, RestoredState, ScalarPart
 from penstock.runtime.chain import Chain, open_stages
@@ -217,7 +218,7 @@ def _read_split(source: Source, split: Split, random: Random | None) -> list[Map
         if stored is not None and restores_left and random.random() < 0.2:
             restores_left -= 1
             reader.close()
-            reader = _open_reader(source, msgspec.json.decode(stored[0], type=list[Split]))
+            reader = _open_reader(source, decode_json(stored[0], list[Split]))
             del rows[stored[1] :]
     reader.close()
     return rows

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
+from penstock.decoding import convert, decode_json
 from penstock.ids import CheckpointId, GenerationId
 from penstock.snapshot.catalog import sections_of
 from penstock.snapshot.envelope import open_envelope
@@ -100,7 +99,7 @@ class LogWatch:
     def created(self, path: str) -> None:
         if not path.startswith("log/"):
             return
-        entry = msgspec.convert(open_envelope(self._store.files[path], path)["entry"], Entry)  # type: ignore[index]
+        entry = convert(open_envelope(self._store.files[path], path)["entry"], Entry)  # type: ignore[index]
         before = self.view
         try:
             self.view = fold(before, entry)
@@ -135,7 +134,7 @@ class LogWatch:
     def _completed(self, entry: SnapshotComplete) -> None:
         if self._triggered.get(entry.checkpoint) != entry.generation:
             raise SimulationFailure(f"{entry} was never triggered in its Generation", "lineage")
-        metadata = msgspec.json.decode(self._store.files[entry.metadata.path], type=SnapshotMetadata)
+        metadata = decode_json(self._store.files[entry.metadata.path], SnapshotMetadata)
         for path in dict.fromkeys(ref.path for ref in sections_of(metadata)):
             if path not in self._store.files:
                 raise SimulationFailure(f"{metadata.id} is complete, but {path} is gone", "references")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.mutants import AREAS, MUTANTS
 from penstock.testing.parallel import Workers
@@ -100,7 +101,7 @@ def first_failure(workers: Workers, tasks: Iterator[Task]) -> tuple[int, str] | 
 def read_kills(root: Path = ROOT) -> dict[str, Kill]:
     """The recorded seeds, by mutant."""
     path = root / SEEDS
-    return msgspec.json.decode(path.read_bytes(), type=dict[str, Kill]) if path.exists() else {}
+    return decode_json(path.read_bytes(), dict[str, Kill]) if path.exists() else {}
 
 
 def write_table(verdicts: Sequence[Verdict], root: Path = ROOT) -> None:

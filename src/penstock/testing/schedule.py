@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.testing.figures import Figures
 from penstock.testing.mutants import MUTANTS
 from penstock.testing.settings import Settings
@@ -112,4 +113,4 @@ def settings_text(settings: Settings) -> str:
 
 def settings_of(text: str) -> Settings:
     """The settings of a command line; raises msgspec.ValidationError or DecodeError (both ValueErrors)."""
-    return msgspec.json.decode(text, type=Settings)
+    return decode_json(text, Settings)

@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.cli.query.service import Service
 from penstock.cli.query.texts import one_line
+from penstock.decoding import convert
 from penstock.errors import NoAnswer
 
 T = TypeVar("T")
@@ -200,7 +201,7 @@ class SnapshotList(msgspec.Struct, frozen=True):
 def understood(service: Service, document: Any, kind: type[T]) -> T:
     """``document`` as one of these. Raises NoAnswer if it is none."""
     try:
-        return msgspec.convert(document, kind)
+        return convert(document, kind)
     except msgspec.ValidationError as error:
         raise NoAnswer(
             f"what {service.url} answers is not understood: {one_line(str(error))}; see that the address is of "

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from penstock.decoding import json_decoder
 from penstock.operators.expressions.base import Mask
 from penstock.operators.expressions.json_paths import Step, path_of
 from penstock.operators.expressions.json_tokens import DEEPEST, LONGEST_NAME, LONGEST_NUMBER
@@ -104,7 +105,7 @@ def _decoder(members: pa.StructType) -> Decode | None:
         return None
     definition = [(f"f{place}", kind | None, None) for place, kind in enumerate(kinds)]
     rename = {f"f{place}": name for place, name in enumerate(names)}
-    return msgspec.json.Decoder(msgspec.defstruct("Record", definition, rename=rename, gc=False)).decode
+    return json_decoder(msgspec.defstruct("Record", definition, rename=rename, gc=False)).decode
 
 
 def json_type(kind: pa.DataType) -> Any:
@@ -161,7 +162,7 @@ def _finder(names: tuple[str, ...]) -> Callable[[str], bytes | None]:
     for name in reversed(names):
         node = kind if kind is msgspec.Raw else kind | None
         kind = msgspec.defstruct("Node", [("below", node, None)], rename={"below": name}, gc=False)
-    decode = msgspec.json.Decoder(kind).decode
+    decode = json_decoder(kind).decode
 
     def find(document: str) -> bytes | None:
         node: Any = decode(document)

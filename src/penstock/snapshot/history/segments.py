@@ -21,6 +21,7 @@ from typing import Annotated
 import msgspec
 import pyarrow as pa
 
+from penstock.decoding import decode_json
 from penstock.errors import CorruptSnapshot
 from penstock.grammar import FreeText
 from penstock.snapshot.envelope import digest, seal_envelope, sealed_body
@@ -150,7 +151,7 @@ class OpenSegment:
 
     def _read(self, header: bytes) -> list[_Line]:
         try:
-            return msgspec.json.decode(sealed_body(header, self._path), type=_Header).entries
+            return decode_json(sealed_body(header, self._path), _Header).entries
         except msgspec.DecodeError as error:
             raise CorruptSnapshot(f"{self._path} is no segment of a history: {error}") from error
 
@@ -165,7 +166,7 @@ class OpenSegment:
             return ()
         try:
             content = pa.decompress(entry.packed, entry.size, codec=CODEC, asbytes=True)
-            return msgspec.json.decode(content, type=tuple[CaptureMetrics, ...])
+            return decode_json(content, tuple[CaptureMetrics, ...])
         except (OSError, pa.ArrowException, msgspec.DecodeError) as error:
             raise CorruptSnapshot(f"{self._path}: the figures of checkpoint {checkpoint} cannot be read") from error
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.grammar import FreeText, OperatorName
 from penstock.snapshot.envelope import canonical_json, check_values, digest
@@ -190,4 +191,4 @@ def _opened(data: bytes, path: str) -> Manifest:
         raise LocationError(
             f"{path} has format version {body.get('format_version')!r:.40}; this release reads {FORMAT_VERSION}"
         )
-    return msgspec.json.decode(content, type=Manifest)
+    return decode_json(content, Manifest)

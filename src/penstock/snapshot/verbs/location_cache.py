@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
+from penstock.decoding import decode_msgpack
 from penstock.snapshot.envelope import digest
 from penstock.snapshot.log import entry_path
 from penstock.snapshot.log_entries import NOTHING_LOGGED, LogView
@@ -97,7 +98,7 @@ class LocationCache:
         if not data.startswith(VERSION) or data[len(VERSION) : head] != xxhash.xxh3_128_digest(content):
             return NOTHING
         try:
-            return msgspec.msgpack.decode(content, type=Known)
+            return decode_msgpack(content, Known)
         except msgspec.DecodeError:
             return NOTHING
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from penstock.decoding import convert
 from penstock.errors import CorruptSnapshot
 from penstock.snapshot.envelope import open_envelope
 from penstock.snapshot.log import FOLDER, Body, entry_path
@@ -115,7 +116,7 @@ def _entry(read: bytes | OSError, path: str, seq: int) -> Entry:
     if isinstance(read, OSError):
         raise CorruptSnapshot(f"cannot be read: {read}") from read
     try:
-        body = msgspec.convert(open_envelope(read, path), Body)
+        body = convert(open_envelope(read, path), Body)
     except msgspec.ValidationError as error:
         raise CorruptSnapshot(f"is not a log entry: {error}") from error
     if body.seq != seq:

@@ -20,6 +20,7 @@ from contextlib import suppress
 
 import msgspec
 
+from penstock.decoding import convert
 from penstock.errors import Fenced, LocationError
 from penstock.grammar import MarkToken, QueryId
 from penstock.snapshot.bringing import Bringer
@@ -107,7 +108,7 @@ def _marked(here: Store, query_id: str) -> str:
 
 def _mark_at(here: Store) -> Mark:
     try:
-        return msgspec.convert(open_envelope(here.read(MOVING_PATH), MOVING_PATH), Mark)
+        return convert(open_envelope(here.read(MOVING_PATH), MOVING_PATH), Mark)
     except msgspec.ValidationError as error:
         raise LocationError(f"{here.root}: {MOVING_PATH} is not a mark: {error}; give an empty folder") from error
 

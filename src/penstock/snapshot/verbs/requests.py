@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from penstock.decoding import convert
 from penstock.errors import LocationError
 from penstock.grammar import FreeText
 from penstock.snapshot.envelope import open_envelope, seal_envelope
@@ -147,7 +148,7 @@ def read(store: Store, token: str, kind: str, shape: type[_T]) -> _T:
         raise LocationError(f"{path} has {size} bytes, more than {MAX_BYTES}")
     try:
         body: Any = open_envelope(store.read(path), path)
-        return msgspec.convert(body, shape)
+        return convert(body, shape)
     except FileNotFoundError:
         raise
     except (msgspec.ValidationError, OSError) as error:

@@ -14,6 +14,7 @@ from enum import Enum
 
 import msgspec
 
+from penstock.decoding import convert
 from penstock.errors import ConfigError, CorruptSnapshot, LocationError
 from penstock.grammar import PositionName
 from penstock.ids import CheckpointId
@@ -80,7 +81,7 @@ def roll_back(
 
 def _positions(over: Collection[str], output: Output | None) -> frozenset[str]:
     try:
-        msgspec.convert(list(over), list[PositionName])
+        convert(list(over), list[PositionName])
     except msgspec.ValidationError:
         raise ConfigError(
             f"--over {', '.join(over)!r:.200}: give the name of a position, like 23-1f3a9c0d, as the start that was "
