@@ -122,3 +122,9 @@ def test_parameters_that_a_plan_lacks_are_not_compared() -> None:
         ("function 1 of x", "sum(a)", "sum(b)"),
         ("function 2 of x", "sum(b)", "sum(a)"),
     ]
+
+
+def test_a_function_with_other_arguments_is_listed_once() -> None:
+    stored = {PARAMETERS: {"function 1": "sum({a})"}, ARGUMENTS: ["sum(a)", "count(1)"]}
+    changed = list(changed_meaning("x", stored, {PARAMETERS: {"function 1": "count(1)"}, ARGUMENTS: ["count(1)"]}))
+    assert [tuple(line) for line in changed] == [("function 1 of x", "sum({a})", "count(1)")]

@@ -291,7 +291,7 @@ def test_a_query_without_a_snapshot_cannot_be_forked(tmp_path: Path) -> None:
     claim_identity(open_location(str(tmp_path / "a")), identity_of(graph(1), "query-1"))
     store = open_location(str(tmp_path / "b"))
     identity = claim_identity(store, identity_of(graph(1), "query-2", "query-1"))
-    with pytest.raises(LocationError, match="has no complete snapshot yet"):
+    with pytest.raises(LocationError, match=r"no complete snapshot yet.*Wait for its first .*start without startFrom"):
         forked(Origin(str(tmp_path / "a")), store, identity, graph(1))
 
 

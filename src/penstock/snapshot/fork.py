@@ -115,7 +115,10 @@ def choose(view: LogView, origin: Origin) -> SnapshotRecord:
                 f"{origin}#<snapshot>: {known_snapshots(view)}"
             )
         if not view.lineage:
-            raise LocationError(f"{origin.says}: the query there has no complete snapshot yet")
+            raise LocationError(
+                f"{origin.says}: the query there has no complete snapshot yet, so there is nothing to start from. Wait "
+                "for its first snapshot; or start without startFrom and startMode, to read all input"
+            )
         return view.lineage[-1]
     return find_record(origin.says, view, origin.snapshot)
 

@@ -44,12 +44,15 @@ def changed_meaning(
 ) -> Iterator[ChangedMeaning]:
     """Find parameters with different values in two entries of an operator, and arguments that have changed position."""
     stored, new = before.get(PARAMETERS), after.get(PARAMETERS)
+    changed = set()
     if isinstance(stored, dict) and isinstance(new, dict):
         for name in stored:
             if name in new and stored[name] != new[name]:
+                changed.add(name)
                 yield ChangedMeaning(f"{name} of {operator_id}", str(stored[name]), str(new[name]))
     old_arguments, arguments = before.get(ARGUMENTS), after.get(ARGUMENTS)
     if isinstance(old_arguments, list) and isinstance(arguments, list):
         for number, (one, other) in enumerate(zip(old_arguments, arguments, strict=False), 1):
-            if one != other and (other in old_arguments or one in arguments):
-                yield ChangedMeaning(f"function {number} of {operator_id}", str(one), str(other))
+            name = f"function {number}"
+            if name not in changed and one != other and (other in old_arguments or one in arguments):
+                yield ChangedMeaning(f"{name} of {operator_id}", str(one), str(other))
