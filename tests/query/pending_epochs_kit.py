@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from newest_snapshot import newest_snapshot
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
 from query_running import eventually
@@ -281,11 +282,8 @@ class Interrupted:
 
 def pending(checkpoint: Path) -> set[int]:
     """Return the pending epochs of the newest snapshot."""
-    found = (checkpoint / "snapshots").glob("chk-*/metadata.json")
-    newest = max(found, key=lambda path: int(path.parent.name[4:]))
-    metadata = json.loads(newest.read_bytes())
-    subtasks = [subtask for slot in metadata["slots"] for subtask in slot["subtasks"]]
-    return {int(epoch) for subtask in subtasks for epoch in subtask["pending_messages"]}
+    slots = newest_snapshot(checkpoint).slots
+    return {epoch for slot in slots for subtask in slot.subtasks for epoch in subtask.pending_messages}
 
 
 def leave_waiting(query: StreamingQuery, case: Case, interrupted: Interrupted, checkpoint: Path, epochs: int) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from newest_snapshot import newest_snapshot
 from pending_epochs_kit import (
     BASE,
     EDITS,
@@ -300,8 +301,8 @@ def test_output_that_waits_is_delivered_once_after_a_rollback_that_keeps_and_a_r
     """In the snapshot before it is produced anew, and in its own delivered as it was."""
     target, edited = waiting.target(kind), EDITS["swap"]
     waiting.make(target)
-    newest = max(int(path.name[4:]) for path in (waiting.checkpoint / "snapshots").glob("chk-*"))
-    rolled_back(waiting.checkpoint, "good" if to == "good" else f"chk-{newest}", "keep")
+    newest = newest_snapshot(waiting.checkpoint)
+    rolled_back(waiting.checkpoint, "good" if to == "good" else newest.id, "keep")
     query = waiting.start(target, edited, **RESCALED)
     read_on(waiting, query, 2, 3)
     check_rows(target, {0: BASE, 1: edited if to == "good" else BASE, 2: edited, 3: edited})

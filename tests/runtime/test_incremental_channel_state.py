@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import pytest
+from newest_snapshot import newest_snapshot
 from process_launcher import ProcessLauncher
 from running import Running, run
 from tiny import CountSpec, Numbers, assert_exact, tiny_graph
@@ -27,11 +27,10 @@ def persisted(checkpoint: CheckpointView) -> int:
 
 def files_of_newest(location: Path) -> tuple[list[str], list[str]]:
     """The data files in which the newest snapshot's in-flight rows lie: its own, and older ones."""
-    newest = max(int(path.name.removeprefix("chk-")) for path in (location / "snapshots").glob("chk-*"))
-    metadata = json.loads((location / "snapshots" / f"chk-{newest}" / "metadata.json").read_bytes())
-    subtasks = [subtask for slot in metadata["slots"] for subtask in slot["subtasks"]]
-    files = dict.fromkeys(entry["section"]["path"] for subtask in subtasks for entry in subtask["inflight"])
-    own = [path for path in files if path.split("-")[1] == str(newest)]
+    metadata = newest_snapshot(location)
+    subtasks = [subtask for slot in metadata.slots for subtask in slot.subtasks]
+    files = dict.fromkeys(entry.section.path for subtask in subtasks for entry in subtask.inflight)
+    own = [path for path in files if path.split("-")[1] == str(metadata.checkpoint)]
     return own, [path for path in files if path not in own]
 
 
