@@ -1,4 +1,4 @@
-"""What is read back from a location may be forged: each text has a grammar or a bound, each number its bounds."""
+"""Data at a location may be forged. So each stored text has a grammar or a limit, and each stored number has bounds."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ REASONS = {
 
 
 def test_every_text_and_number_has_a_grammar() -> None:
-    """A new class, or a new field, is here until it has a grammar or a reason."""
+    """A new class or field fails here until it has a grammar, or its reason is in ``REASONS``."""
     seen = set()
     for package in (penstock.connectors, penstock.snapshot):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):

@@ -16,7 +16,7 @@ from penstock.connectors.file_source import FORMATS
 from penstock.connectors.kafka_source import KafkaSource
 from penstock.connectors.option_texts import OBEYED
 from penstock.errors import ConfigError, NotSupported, SinkError
-from penstock.query import settings_page
+from penstock.query import settings_page, sinks_spark
 from penstock.query.streaming_query import StreamingQuery
 from penstock.query.triggers import INTERVALS
 
@@ -331,6 +331,15 @@ def test_options_of_tables(spark: SparkSession, folder: Path, refused: Refused, 
     finally:
         for table in ("there", "made"):
             spark.sql(f"DROP TABLE IF EXISTS {table}")
+
+
+def test_a_path_that_names_a_table_s_location_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    location = f"{tmp_path}/w/t"
+    for path in (location, f"{location}/", f"file:{location}", f"file://{location}", f"{tmp_path}/link/w/t", "w/t"):
+        assert sinks_spark._is_at(location, path), path
+    for path in (f"{location}2", f"{tmp_path}/w", "other/t", "x"):
+        assert not sinks_spark._is_at(location, path), path
 
 
 @pytest.mark.spark

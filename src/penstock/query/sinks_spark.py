@@ -139,7 +139,7 @@ def _check_table(name: str, table: FileTable, provider: str, request: SinkReques
 
 
 def _is_at(location: str, path: str) -> bool:
-    """Whether a path is the location. A relative one is relative to a directory that Spark chooses."""
+    """Return True if the path names the location. Spark chooses the directory that a relative path starts from."""
     plain = path.removeprefix("file:")
     if os.path.isabs(plain):
         return os.path.realpath(plain) == os.path.realpath(location)

@@ -215,7 +215,7 @@ class DriverEffects:
                     raise
                 continue  # not an owner yet: whoever appended was quicker; look again
             if self._generation:
-                self._generation = entry.generation  # it is in the log, whether or not the fences can be opened now
+                self._generation = entry.generation  # the log has it, even if the fences cannot be opened now
             try:
                 self._open_fences()
             except SinkFenced:

@@ -43,7 +43,7 @@ UNSUMMARISED_AT_MOST = 1 << 17
 
 
 class Body(msgspec.Struct, frozen=True):
-    """What a file of the log has."""
+    """Content of one file of the log."""
 
     seq: Ordinal
     token: LogToken

@@ -173,12 +173,12 @@ def check_write_options(
     try:
         _prepare_write(spark, provider, options, java_class(spark, DATA_TYPE).fromJson(schema.json()))
     except Exception as error:
-        told = ", ".join(f"{option}={value!r:.100}" for option, value in options.items())
-        raise ConfigError(f"toTable({name!r}): Spark refuses one of the options {told}: {_reason(error)}") from error
+        names = ", ".join(options)  # a value may be a secret
+        raise ConfigError(f"toTable({name!r}): Spark refuses one of the options {names}: {_reason(error)}") from error
 
 
 def _prepare_write(spark: SparkSession, provider: str, options: Mapping[str, str], schema: JavaObject) -> None:
-    """Make what Spark makes on the driver, and for texts what it makes for each file."""
+    """Call what Spark calls on the driver before it writes, and for CSV and JSON what it calls for each file."""
     session = spark._jsparkSession
     texts = java_class(spark, "org.apache.spark.api.python.PythonUtils").toScalaMap(dict(options))
     job = java_class(spark, "org.apache.hadoop.mapreduce.Job").getInstance(session.sessionState().newHadoopConf())
