@@ -25,7 +25,8 @@ VALUES = {
     "BOOLEAN": ["true", "false", '"true"', "1", "True"],
     "DECIMAL(5,2)": ["1", "1.005", "1.015", "1000", "1e2", '"1.5"', '"x"', '""', "true", "-0.005",
                      '"1_0"', '"NaN"', '" 1"', '"1,0"'],
-    "DATE": ['"18000"', '"2020-01-02"', '"2020"', '"x"', '""', "18000", '"2020-01-02T00:00:00"'],
+    "DATE": ['"18000"', '"2020-01-02"', '"2020"', '"x"', '""', "18000", '"2020-01-02T00:00:00"', '"٣"', '"+5"',
+             f'"{"9" * 5000}"'],
     "TIMESTAMP": ['"2020-01-02 03:04:05"', '"2020-01-02T03:04:05.123Z"', '"x"', '""', "1577934245", "1.5", "true"],
     "TIMESTAMP_NTZ": ['"2020-01-02 03:04:05"', '"2020-01-02T03:04:05Z"', "1577934245"],
     "STRING": [
@@ -65,6 +66,17 @@ def test_malformed_lines(spark: SparkSession, tmp_path: Path, mode: str, ddl: st
     path = tmp_path / "lines.json"
     path.write_text("\n".join(LINES))
     assert_same(spark, "json", path, ddl, {"mode": mode}, [])
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-be", "utf-16-le", "utf-32-be", "utf-32-le"])
+@pytest.mark.parametrize("value", ['{"x": 1e2, "z": [1]}', '[1.0, "a"]', "1e2", '"text"'])
+def test_nested_values_as_text_in_every_encoding(
+    spark: SparkSession, tmp_path: Path, encoding: str, value: str
+) -> None:
+    path = tmp_path / "value.json"
+    path.write_bytes(f'{{"s": {value}, "a": [3], "t": "b"}}'.encode(encoding))
+    ddl = "s STRING, a ARRAY<INT>, t STRING, _corrupt_record STRING"
+    assert_same(spark, "json", path, ddl, {"multiLine": "true"}, [])
 
 
 def test_failfast_names_file_and_line(tmp_path: Path) -> None:

@@ -45,9 +45,20 @@ def json_reader(document: bytes, rules: JsonRules, has_source: bool = True) -> J
         return JsonByteReader(document[begin:], rules, has_source)
     try:
         errors = "replace" if encoding.startswith("utf-16") else "strict"
-        return JsonReader(document[begin:].decode(encoding, errors), rules)
+        text = document[begin:].decode(encoding, errors)
+        return _CharacterReader(text, rules) if has_source else JsonReader(text, rules)
     except UnicodeDecodeError as error:
         raise JsonError(str(error)) from None
+
+
+class _CharacterReader(JsonReader):
+    """Reader of UTF-16 or UTF-32. Jackson counts characters there, so Spark cannot return to the bytes of a value."""
+
+    def source(self) -> str | None:
+        """Raise JsonError: in a whole file, Spark has null for the value. In a line it has an empty string, which hides
+        the loss, so this is an error there, too."""
+        self.skip_children()
+        raise JsonError("Spark does not find the text of a nested value in UTF-16 or UTF-32")
 
 
 def _encoding(document: bytes) -> tuple[str, int]:

@@ -5,7 +5,6 @@ A value that is not of its field's type, or broken inside, makes the record bad;
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -17,7 +16,7 @@ from penstock.operators.expressions.decimals import to_precision
 from penstock.operators.expressions.json_text import copied, java_text
 from penstock.operators.expressions.json_tokens import JsonError, JsonReader, JsonRules, Token
 from penstock.operators.expressions.record_times import RecordTimes
-from penstock.operators.expressions.record_values import parse_grouped_decimal
+from penstock.operators.expressions.record_values import parse_grouped_decimal, parse_integer
 from penstock.operators.expressions.text_numbers import decimal_to_float, narrowed
 
 Types = pa.types
@@ -26,7 +25,6 @@ _NUMBERS = (Token.INTEGER, Token.FLOAT)
 _INFINITIES = {
     "NaN": "nan", "+INF": "inf", "+Infinity": "inf", "Infinity": "inf", "-INF": "-inf", "-Infinity": "-inf",
 }  # fmt: skip
-_INTEGER = re.compile(r"[+-]?[0-9]+")
 _GREGORIAN = -141_427
 _BYTE_MAX = 255
 """Jackson reads bytes without a sign as well."""
@@ -252,11 +250,13 @@ def _found(value: int | None) -> int:
 
 def _days_since_1970(text: str) -> int:
     """Spark 1.5 wrote dates as numbers of days."""
-    if not _INTEGER.fullmatch(text) or not -(2**31) <= int(text) < 2**31:
-        raise Unreadable
-    if int(text) < _GREGORIAN:
+    try:
+        days = parse_integer(text, 32)
+    except ValueError:
+        raise Unreadable from None
+    if days < _GREGORIAN:
         raise EvaluationError(f"the date {text!r} is a number of days before 1582-10-15; write dates as yyyy-MM-dd")
-    return int(text)
+    return days
 
 
 def _filled(reader: JsonReader) -> str:
