@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import re
+import subprocess
 import sys
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
+import penstock
 from penstock.spark.daemon import forget_archives
 
 
@@ -26,3 +29,15 @@ def test_no_archive_is_read_again_for_a_task_and_its_modules_are_found_still(
     forget_archives()
     assert not any(path.startswith(str(archive)) for path in sys.path_importer_cache)
     assert importlib.import_module("penstock_zipped.second").NUMBER == 2
+
+
+def test_workers_begin_with_the_modules_of_jobs_and_without_those_of_the_driver() -> None:
+    daemon = [sys.executable, "-v", "-m", "penstock.spark.daemon"]
+    # It ends when its input does.
+    ended = subprocess.run(daemon, stdin=subprocess.DEVNULL, capture_output=True)
+    imported = set(re.findall(r"^import '([\w.]+)' #", ended.stderr.decode(), re.MULTILINE))
+    home = Path(penstock.__file__).parent
+    for package in ("operators", "connectors"):
+        files = [path.relative_to(home.parent).with_suffix("") for path in (home / package).rglob("*.py")]
+        assert {".".join(path.parts) for path in files if path.stem != "__init__"} <= imported
+    assert not [name for name in imported if name.startswith(("penstock.frontend", "penstock.query"))]

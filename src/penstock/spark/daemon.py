@@ -7,15 +7,30 @@ Everything imported here must be safe to fork: no threads, no connections, no fi
 from __future__ import annotations
 
 import gc
+import importlib
+import pkgutil
 import sys
+from contextlib import suppress
+from types import ModuleType
 from zipimport import zipimporter
 
 import pandas  # noqa: F401 - imported for the forks
 import pyspark.worker  # noqa: F401 - each fork would compile it anew: executors have PySpark in an archive, as source
 from pyspark.daemon import manager
 
-import penstock.connectors.python_source
-import penstock.runtime.slot  # noqa: F401 - imported for the forks
+import penstock.connectors
+import penstock.operators
+import penstock.runtime.slot
+
+JOBS_ARE_MADE_OF = (penstock.operators, penstock.connectors)
+"""Packages whose modules a slot imports when it reads its job."""
+
+
+def import_all(package: ModuleType) -> None:
+    """Import all modules of a package: each fork would import those of its job anew."""
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        with suppress(ImportError):  # pyarrow without ORC, say: only a job that needs the module fails, and says so
+            importlib.import_module(module.name)
 
 
 def forget_archives() -> None:
@@ -30,6 +45,8 @@ def forget_archives() -> None:
 
 
 if __name__ == "__main__":
+    for made_of in JOBS_ARE_MADE_OF:
+        import_all(made_of)
     forget_archives()
     gc.collect()
     gc.freeze()  # a worker collects garbage after every task: it need not look through all of this, nor copy its pages
