@@ -66,12 +66,54 @@ def test_auto_ones_have_a_budget_and_overlap_with_everything() -> None:
     assert machine.handle(ct.SnapshotRequested(4, UNALIGNED), 2004) == []
     for checkpoint in (1, 2, 3, 4):
         machine.handle(ct.Decline(1, checkpoint, 0, "no"), 2005)
-    assert ticking(machine, 2100, 9000) == [], "nothing beside a strictly aligned one"
-    commands = complete(machine, 5, 9001)
+    assert ticking(machine, 2100, 2900) == [], "nothing beside a strictly aligned one"
+    commands = complete(machine, 5, 3001)
     assert [c for c in commands if isinstance(c, ct.Trigger)] == [
         ct.Trigger(6, UNALIGNED, base=5),
         ct.Trigger(7, ALIGNED, 150, base=5),
     ]
+
+
+def test_a_strictly_aligned_snapshot_gives_way_after_an_interval_and_is_tried_again_three_times() -> None:
+    machine = started(alignment=AUTO, alignment_timeout_ms=150, timeout_ms=60_000, interval_ms=1000)
+    assert machine.handle(ct.SnapshotRequested(1, ALIGNED, label="x"), 500) == [ct.Trigger(1, ALIGNED)]
+    waited = "not acknowledged by slots [0, 1], and others had waited for it for one checkpoint.interval"
+    for number, now_ms in enumerate((2000, 4000, 6000)):
+        strict, base = 2 * number + 1, 2 * number
+        assert machine.next_wake_ms() == now_ms, "the periodic one was due an interval before"
+        assert machine.handle(TICK, now_ms - 1) == []
+        text = f"checkpoint {strict} was strictly aligned and {waited}"
+        assert machine.handle(TICK, now_ms) == [
+            ct.Abort(strict, text, tell_slots=True, failed=False),
+            ct.Trigger(strict + 1, ALIGNED, 150, base=base),
+            ct.Trigger(strict + 2, ALIGNED, base=base),
+        ]
+        complete(machine, strict + 1, now_ms + 10)
+    text = f"checkpoint 7 was strictly aligned and {waited}. This was attempt 4: take an unaligned snapshot"
+    assert machine.handle(TICK, 8000) == [
+        ct.Abort(7, text, tell_slots=True, failed=False),
+        ct.SnapshotFailed(1, 7, text),
+        ct.Trigger(8, ALIGNED, 150, base=6),
+    ]
+
+
+def test_it_gives_way_to_a_snapshot_that_has_waited_for_an_interval() -> None:
+    machine = started(alignment=ALIGNED, timeout_ms=60_000, interval_ms=1000)
+    machine.handle(ct.SnapshotRequested(1, ALIGNED, timeout_ms=5000), 100)
+    assert machine.next_wake_ms() == 5100, "strictly aligned periodic ones would wait as long"
+    machine.handle(ct.SnapshotRequested(2, UNALIGNED), 700)
+    assert machine.next_wake_ms() == 1700
+    assert [type(c) for c in machine.handle(TICK, 1700)] == [ct.Abort, ct.Trigger, ct.Trigger]
+    text = "not acknowledged by slots [0, 1] within 5000 ms"
+    assert ct.SnapshotFailed(1, 3, text) in machine.handle(TICK, 5100), "its time-out counts from the request"
+
+
+def test_the_driver_s_own_one_is_triggered_again_without_end() -> None:
+    machine = started(alignment=AUTO, timeout_ms=60_000, interval_ms=1000)
+    machine.handle(ct.SnapshotRequested(-1, ALIGNED, kept=False), 0)
+    commands = ticking(machine, 100, 30_000)
+    assert not [c for c in commands if isinstance(c, ct.SnapshotFailed)]
+    assert len([c for c in commands if isinstance(c, ct.Abort)]) > 5
 
 
 def test_strictly_aligned_periodic_ones_never_overlap() -> None:
@@ -250,12 +292,13 @@ def test_every_phase_of_a_checkpoint_is_reached_and_left_as_the_table_says() -> 
         *life.FAILURES,
         life.SUBSUMED,
         life.ENDED,
+        life.GAVE_WAY,
     }
     assert "logging --> complete: logged" in life.LIFECYCLE.mermaid()
 
 
 def test_a_step_that_is_not_in_the_table_changes_nothing() -> None:
-    pending = life.Pending(1, 1, UNALIGNED, None, 0, 0, 0.0, 100.0)
+    pending = life.Pending(1, 1, UNALIGNED, None, 0, 0, 0.0, 100.0, 0.0)
     with pytest.raises(ProtocolViolation):
         pending.step("logged")
     assert pending.phase is Phase.NONE

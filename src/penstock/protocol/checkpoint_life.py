@@ -31,6 +31,7 @@ NOT_WRITTEN = "metadata not written"
 NOT_LOGGED = "not logged"
 SUBSUMED = "a newer one completed"
 ENDED = "its Generation ended"
+GAVE_WAY = "others had waited for an interval"
 
 FAILURES = (DECLINED, TIMED_OUT, NOT_WRITTEN, NOT_LOGGED)
 """Ends that ``checkpoint.tolerableFailures`` counts. The others do not say that checkpoints cannot be taken."""
@@ -42,6 +43,7 @@ TRANSITIONS = (
     Transition(Phase.RUNNING, TIMED_OUT, Phase.ABORTED),
     Transition(Phase.RUNNING, SUBSUMED, Phase.ABORTED),
     Transition(Phase.RUNNING, ENDED, Phase.ABORTED),
+    Transition(Phase.RUNNING, GAVE_WAY, Phase.ABORTED),
     Transition(Phase.WRITING, "metadata written", Phase.LOGGING),
     Transition(Phase.WRITING, NOT_WRITTEN, Phase.ABORTED),
     Transition(Phase.WRITING, SUBSUMED, Phase.ABORTED),
@@ -53,6 +55,17 @@ TRANSITIONS = (
 LIFECYCLE = Lifecycle("the checkpoint at the coordinator", Phase.NONE, TRANSITIONS)
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """A request that is to be triggered; ``deadline_ms`` is None without a time-out of its own. ``cancellations``: how
+    often its checkpoint was cancelled for others."""
+
+    request: SnapshotRequested
+    since_ms: float
+    deadline_ms: float | None
+    cancellations: int = 0
+
+
 @dataclass
 class Pending:
     """One checkpoint in flight.
@@ -62,6 +75,8 @@ class Pending:
         base: what its trigger named; 0 for none.
         origin: the newest complete one at the trigger, which may be the restored one: what subtasks have not yet read
             of their recovered channels is referred to in it.
+        started_ms: when it was triggered or, if it was requested, when that was.
+        cancellations: how often the request has been triggered and cancelled before.
     """
 
     checkpoint: CheckpointId
@@ -72,6 +87,8 @@ class Pending:
     origin: CheckpointId
     started_ms: float
     deadline_ms: float
+    triggered_ms: float
+    cancellations: int = 0
     phase: Phase = Phase.NONE
     acks: dict[int, SlotManifest] = field(default_factory=dict)
 
@@ -83,6 +100,11 @@ class Pending:
     def strict(self) -> bool:
         """Strictly aligned: nothing else may be triggered while it is in flight."""
         return self.alignment is Alignment.ALIGNED
+
+    @property
+    def gives_way(self) -> bool:
+        """It keeps others waiting, and may be cancelled for them."""
+        return self.strict and self.phase is Phase.RUNNING and self.request is not None and not self.request.planned
 
     @property
     def last(self) -> bool:

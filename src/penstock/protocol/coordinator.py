@@ -2,9 +2,9 @@
 
 One checkpoint's life is the table in ``checkpoint_life``. Several are in flight at once: periodic ones up to
 ``max_concurrent``, requested ones beside them and before them, ``MAX_IN_FLIGHT`` in all; but nothing is triggered while
-a strictly aligned one is in flight. They complete in any order. One that completes makes older periodic ones
-superfluous; a requested one that completes late changes nothing but that it exists. Behind one that is to be the
-``last`` nothing is triggered any more, unless it fails.
+a strictly aligned one is in flight, which gives way to what has waited for it for an interval. They complete in any
+order. One that completes makes older periodic ones superfluous; a requested one that completes late changes nothing but
+that it exists. Behind one that is to be the ``last`` nothing is triggered any more, unless it fails.
 
 An aborted checkpoint loses nothing: subtasks repeat the messages of its epoch in the next. The machine lives as long
 as its driver, over many Generations; each event of a slot carries the Generation it comes from, and what comes from
@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from penstock.errors import ProtocolViolation
 from penstock.ids import CheckpointId, GenerationId
 from penstock.protocol import checkpoint_life as life
-from penstock.protocol.checkpoint_life import Pending, Phase
+from penstock.protocol.checkpoint_life import Pending, Phase, Waiting
 from penstock.protocol.commits import CommitLedger
 from penstock.protocol.coordinator_types import (
     MAX_IN_FLIGHT,
@@ -66,16 +65,9 @@ ID_BLOCK = 64
 """Ids reserved ahead in the log: a driver that dies leaves a gap of at most this many, and no id is used twice."""
 MAX_REQUESTS = 64
 """Users' requests that may wait for their turn; more are refused."""
+MAX_CANCELLATIONS = 3
+"""A user's strictly aligned snapshot is triggered again so often."""
 HISTORY = 32
-
-
-@dataclass(frozen=True)
-class _Waiting:
-    """A request that was not triggered yet; ``deadline_ms`` is None without a time-out of its own."""
-
-    request: SnapshotRequested
-    since_ms: float
-    deadline_ms: float | None
 
 
 class Coordinator:
@@ -94,7 +86,7 @@ class Coordinator:
         self._generation: GenerationId = 0
         self._running = False
         self._pending: dict[CheckpointId, Pending] = {}
-        self._requests: deque[_Waiting] = deque()
+        self._requests: deque[Waiting] = deque()
         self._next_checkpoint: CheckpointId = 1
         self._reserved_until: CheckpointId = 1
         self._reserving = False
@@ -167,6 +159,7 @@ class Coordinator:
         times += [w.deadline_ms for w in self._requests if w.deadline_ms is not None]
         if self._may_trigger() and self._periodic_has_room() and not self._reserving:
             times.append(self._next_trigger_ms)
+        times += [at_ms for p in self._pending.values() if (at_ms := self._gives_way_at_ms(p)) is not None]
         if self._commit_retries.again_at_ms is not None:
             times.append(self._commit_retries.again_at_ms)
         return min(times, default=None)
@@ -186,6 +179,7 @@ class Coordinator:
         commands += self._next_commit(now_ms)
         commands += self._notify()
         commands += self._fail_generation()
+        commands += self._give_way(now_ms)
         commands += self._trigger(now_ms)
         return commands
 
@@ -252,7 +246,7 @@ class Coordinator:
             return [SnapshotFailed(event.ticket, 0, f"{MAX_REQUESTS} requests are waiting already")]
         deadline_ms = None if event.timeout_ms is None else now_ms + event.timeout_ms
         put = self._requests.appendleft if event.planned else self._requests.append
-        put(_Waiting(event, now_ms, deadline_ms))
+        put(Waiting(event, now_ms, deadline_ms))
         return []
 
     def _on_ack(self, event: Ack, now_ms: float) -> list[Command]:
@@ -389,20 +383,58 @@ class Coordinator:
         text = f"{failed} periodic checkpoints failed in a row, more than checkpoint.tolerableFailures={tolerable}"
         return [FailGeneration(self._generation, f"{text}; the last was {self._last_failure}")]
 
+    def _give_way(self, now_ms: float) -> list[Command]:
+        """Cancel a strictly aligned snapshot for which another checkpoint has waited for an interval."""
+        commands: list[Command] = []
+        for pending in list(self._pending.values()):
+            at_ms = self._gives_way_at_ms(pending)
+            if at_ms is not None and now_ms >= at_ms:
+                commands += self._cancel(pending, now_ms)
+        return commands
+
+    def _gives_way_at_ms(self, pending: Pending) -> float | None:
+        """None: nothing waits for it that could be quicker."""
+        if not pending.gives_way or not self._may_trigger():
+            return None
+        since_ms = [w.since_ms for w in self._requests if w.request.alignment is not Alignment.ALIGNED]
+        if self._policy.alignment is not Alignment.ALIGNED:
+            since_ms.append(self._next_trigger_ms)
+        waits_ms = min((max(at_ms, pending.triggered_ms) for at_ms in since_ms), default=None)
+        return None if waits_ms is None else waits_ms + self._policy.interval_ms
+
+    def _cancel(self, pending: Pending, now_ms: float) -> list[Command]:
+        """Abort it. Its request waits behind the others then; a user's not more often than ``MAX_CANCELLATIONS``."""
+        request, attempt = pending.request, pending.cancellations + 1
+        assert request is not None, "only requested ones give way"
+        reason = (
+            f"checkpoint {pending.checkpoint} was strictly aligned and not acknowledged by slots "
+            f"{self._missing(pending)}, and others had waited for it for one checkpoint.interval"
+        )
+        if request.kept and attempt > MAX_CANCELLATIONS:
+            reason += f". This was attempt {attempt}: take an unaligned snapshot"
+            return self._abort(pending, life.GAVE_WAY, reason, now_ms)
+        own_ms = None if request.timeout_ms is None else pending.started_ms + request.timeout_ms
+        self._requests.append(Waiting(request, pending.started_ms, own_ms, attempt))
+        return self._abort(pending, life.GAVE_WAY, reason, now_ms, answered=False)
+
     def _trigger(self, now_ms: float) -> list[Command]:
         if not self._may_trigger():
             return []
-        commands: list[Command] = []
+        again = bool(self._requests) and self._requests[0].cancellations > 0
+        commands = self._trigger_periodic(now_ms) if again else []
         while self._requests and self._has_room() and (not self._planned or self._requests[0].request.planned):
             if self._next_checkpoint >= self._reserved_until:
                 return commands + self._reserve()
             commands.append(self._start(self._requests.popleft(), now_ms))
-        if now_ms >= self._next_trigger_ms and self._periodic_has_room():
-            if self._next_checkpoint >= self._reserved_until:
-                return commands + self._reserve()
-            commands.append(self._start(None, now_ms))
-            self._next_trigger_ms = now_ms + self._policy.interval_ms
-        return commands
+        return commands + self._trigger_periodic(now_ms)
+
+    def _trigger_periodic(self, now_ms: float) -> list[Command]:
+        if now_ms < self._next_trigger_ms or not self._periodic_has_room():
+            return []
+        if self._next_checkpoint >= self._reserved_until:
+            return self._reserve()
+        self._next_trigger_ms = now_ms + self._policy.interval_ms
+        return [self._start(None, now_ms)]
 
     def _may_trigger(self) -> bool:
         full = self._ledger.awaiting >= self._policy.max_awaiting_commit
@@ -424,7 +456,7 @@ class Coordinator:
         self._reserving = True
         return [ReserveIds(self._next_checkpoint + ID_BLOCK)]
 
-    def _start(self, waiting: _Waiting | None, now_ms: float) -> Trigger:
+    def _start(self, waiting: Waiting | None, now_ms: float) -> Trigger:
         checkpoint = self._next_checkpoint
         self._next_checkpoint += 1
         deadline_ms = None if waiting is None else waiting.deadline_ms
@@ -436,6 +468,8 @@ class Coordinator:
             base=self._newest_told if self._newest_told > self._newest_damaged else 0,
             origin=self._newest_complete,
             started_ms=now_ms if waiting is None else waiting.since_ms,
+            triggered_ms=now_ms,
+            cancellations=0 if waiting is None else waiting.cancellations,
             deadline_ms=now_ms + self._policy.timeout_ms if deadline_ms is None else deadline_ms,
         )
         pending.step("triggered")
@@ -449,7 +483,10 @@ class Coordinator:
             )
         return Trigger(pending.checkpoint, pending.alignment, base=pending.base)
 
-    def _abort(self, pending: Pending, cause: str, reason: str, now_ms: float) -> list[Command]:
+    def _abort(
+        self, pending: Pending, cause: str, reason: str, now_ms: float, *, answered: bool = True
+    ) -> list[Command]:
+        """``answered``: its request is."""
         pending.step(cause)
         del self._pending[pending.checkpoint]
         self._ended(pending, now_ms)
@@ -458,7 +495,7 @@ class Coordinator:
             self._count_failure(f"checkpoint {pending.checkpoint}: {reason}")
         told = pending.request is not None and pending.request.kept
         commands: list[Command] = [Abort(pending.checkpoint, reason, self._running, failed and not told)]
-        if pending.request is not None:
+        if pending.request is not None and answered:
             commands.append(SnapshotFailed(pending.request.ticket, pending.checkpoint, reason))
         return commands
 
@@ -501,9 +538,11 @@ class Coordinator:
         return pending
 
     def _timeout_text(self, pending: Pending) -> str:
-        missing = [slot for slot in range(self._parallelism) if slot not in pending.acks]
         waited_ms = round(pending.deadline_ms - pending.started_ms)
-        return f"not acknowledged by slots {missing} within {waited_ms} ms"
+        return f"not acknowledged by slots {self._missing(pending)} within {waited_ms} ms"
+
+    def _missing(self, pending: Pending) -> list[int]:
+        return [slot for slot in range(self._parallelism) if slot not in pending.acks]
 
     def _violation(self, event: Event) -> ProtocolViolation:
         phases = {c: p.phase.value for c, p in self._pending.items()}
