@@ -76,7 +76,9 @@ def test_a_checkpoint_that_takes_too_long_is_aborted_and_the_slots_that_lack_are
     machine.handle(TICK, 1000)
     machine.handle(ct.Ack(1, 1, manifest(0)), 1100)
     assert machine.handle(TICK, 1299) == []
-    assert machine.handle(TICK, 1300) == [ct.Abort(1, "not acknowledged by slots [1] within 300 ms", tell_slots=True)]
+    assert machine.handle(TICK, 1300) == [
+        ct.Abort(1, "not acknowledged by slots [1] within 300 ms", tell_slots=True, missing=(1,))
+    ]
     late = ct.Ack(1, 1, manifest(1))
     assert machine.handle(late, 1301) == [
         ct.Ignored(late, "the checkpoint is complete, aborted or was never triggered")
@@ -128,9 +130,11 @@ def test_nothing_is_triggered_while_an_aligned_checkpoint_is_in_flight() -> None
     assert machine.handle(ct.SnapshotRequested(1, ALIGNED, timeout_ms=1500), 100) == [ct.Trigger(1, ALIGNED)]
     assert machine.handle(TICK, 1000) == []
     assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 1200) == []
+    way_out = "A strictly aligned snapshot waits for all queued data; an unaligned one does not"
+    text = f"not acknowledged by slots [0, 1] within 1500 ms. {way_out}"
     assert machine.handle(TICK, 1600) == [
-        ct.Abort(1, "not acknowledged by slots [0, 1] within 1500 ms", tell_slots=True, failed=False),
-        ct.SnapshotFailed(1, 1, "not acknowledged by slots [0, 1] within 1500 ms"),
+        ct.Abort(1, text, tell_slots=True, failed=False, missing=(0, 1)),
+        ct.SnapshotFailed(1, 1, text, missing=(0, 1)),
         ct.Trigger(2, UNALIGNED),
         ct.Trigger(3, UNALIGNED),
     ]

@@ -13,6 +13,7 @@ from penstock.protocol.coordinator import Coordinator
 from penstock.protocol.elements import Alignment
 
 TICK = ct.Tick()
+WAY_OUT = "A strictly aligned snapshot waits for all queued data; an unaligned one does not"
 AUTO = Alignment.AUTO
 
 
@@ -77,22 +78,21 @@ def test_auto_ones_have_a_budget_and_overlap_with_everything() -> None:
 def test_a_strictly_aligned_snapshot_gives_way_after_an_interval_and_is_tried_again_three_times() -> None:
     machine = started(alignment=AUTO, alignment_timeout_ms=150, timeout_ms=60_000, interval_ms=1000)
     assert machine.handle(ct.SnapshotRequested(1, ALIGNED, label="x"), 500) == [ct.Trigger(1, ALIGNED)]
-    waited = "not acknowledged by slots [0, 1], and others had waited for it for one checkpoint.interval"
+    text = "not acknowledged by slots [0, 1] when others had waited for it for one checkpoint.interval"
     for number, now_ms in enumerate((2000, 4000, 6000)):
         strict, base = 2 * number + 1, 2 * number
         assert machine.next_wake_ms() == now_ms, "the periodic one was due an interval before"
         assert machine.handle(TICK, now_ms - 1) == []
-        text = f"checkpoint {strict} was strictly aligned and {waited}"
         assert machine.handle(TICK, now_ms) == [
-            ct.Abort(strict, text, tell_slots=True, failed=False),
+            ct.Abort(strict, text, tell_slots=True, failed=False, missing=(0, 1)),
             ct.Trigger(strict + 1, ALIGNED, 150, base=base),
             ct.Trigger(strict + 2, ALIGNED, base=base),
         ]
         complete(machine, strict + 1, now_ms + 10)
-    text = f"checkpoint 7 was strictly aligned and {waited}. This was attempt 4: take an unaligned snapshot"
+    text = f"{text}, the last of 4 times. {WAY_OUT}"
     assert machine.handle(TICK, 8000) == [
-        ct.Abort(7, text, tell_slots=True, failed=False),
-        ct.SnapshotFailed(1, 7, text),
+        ct.Abort(7, text, tell_slots=True, failed=False, missing=(0, 1)),
+        ct.SnapshotFailed(1, 7, text, missing=(0, 1)),
         ct.Trigger(8, ALIGNED, 150, base=6),
     ]
 
@@ -104,8 +104,10 @@ def test_it_gives_way_to_a_snapshot_that_has_waited_for_an_interval() -> None:
     machine.handle(ct.SnapshotRequested(2, UNALIGNED), 700)
     assert machine.next_wake_ms() == 1700
     assert [type(c) for c in machine.handle(TICK, 1700)] == [ct.Abort, ct.Trigger, ct.Trigger]
-    text = "not acknowledged by slots [0, 1] within 5000 ms"
-    assert ct.SnapshotFailed(1, 3, text) in machine.handle(TICK, 5100), "its time-out counts from the request"
+    text = f"not acknowledged by slots [0, 1] within 5000 ms. {WAY_OUT}"
+    assert ct.SnapshotFailed(1, 3, text, missing=(0, 1)) in machine.handle(TICK, 5100), (
+        "its time-out counts from the request"
+    )
 
 
 def test_the_driver_s_own_one_is_triggered_again_without_end() -> None:
@@ -126,10 +128,10 @@ def test_a_strictly_aligned_snapshot_without_a_time_out_has_the_query_s() -> Non
     machine = started(interval_ms=100_000, timeout_ms=5000)
     machine.handle(ct.SnapshotRequested(1, ALIGNED), 10)
     assert machine.next_wake_ms() == 5010
-    text = "not acknowledged by slots [0, 1] within 5000 ms"
+    text = f"not acknowledged by slots [0, 1] within 5000 ms. {WAY_OUT}"
     assert machine.handle(TICK, 5010) == [
-        ct.Abort(1, text, tell_slots=True, failed=False),
-        ct.SnapshotFailed(1, 1, text),
+        ct.Abort(1, text, tell_slots=True, failed=False, missing=(0, 1)),
+        ct.SnapshotFailed(1, 1, text, missing=(0, 1)),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import stat
@@ -115,6 +116,35 @@ def test_checkpoints_wait_side_by_side_and_a_newer_snapshot_makes_them_superfluo
     slow.unlink()
     query.execution.process_all_available(60)
     assert query.view.generation == 1
+    query.execution.stop()
+    assert_exact(tmp_path / "out", 60_000)
+
+
+def test_a_strictly_aligned_snapshot_behind_a_slow_operator_holds_no_checkpoint_back(
+    tmp_path: Path, launcher: ProcessLauncher
+) -> None:
+    slow = tmp_path / "slow"
+    slow.write_text("2000")
+    graph = tiny_graph(tmp_path / "out", 2, Numbers(60_000), CountSpec(slow_file=str(slow)))
+    query = run(graph, tmp_path / "chk", launcher, Alignment.AUTO, checkpoint_alignment_timeout_ms=0)
+    query.until(lambda v: sum(s.metrics.input_queued_bytes for s in v.subtasks) > 100_000, what="full queues")
+    before = query.view.committed_epoch
+    with pytest.raises(CheckpointFailed) as raised:
+        query.execution.request_snapshot("strict", Alignment.ALIGNED, 60)
+    reason = str(raised.value)
+    assert "the last of 4 times. A strictly aligned snapshot waits for all queued data; an unaligned one" in reason
+    assert re.search(r"The busiest operator there is 'Count', subtask [01]: at work for \d+% of the time", reason)
+    view = query.until(lambda v: v.committed_epoch >= before + 4, what="the checkpoints for which it gave way")
+    strict = [c for c in view.checkpoints if c.label == "strict"]
+    assert [c.state for c in strict] == [CheckpointState.FAILED] * 4
+    between = [
+        c.checkpoint
+        for c in view.checkpoints
+        if c.state is CheckpointState.COMPLETE and strict[0].checkpoint < c.checkpoint < strict[-1].checkpoint
+    ]
+    assert len(between) >= 3, "one for each time"
+    slow.unlink()
+    query.execution.process_all_available(60)
     query.execution.stop()
     assert_exact(tmp_path / "out", 60_000)
 

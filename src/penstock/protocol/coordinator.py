@@ -68,6 +68,7 @@ MAX_REQUESTS = 64
 MAX_CANCELLATIONS = 3
 """A user's strictly aligned snapshot is triggered again so often."""
 HISTORY = 32
+_WAY_OUT = "A strictly aligned snapshot waits for all queued data; an unaligned one does not"
 
 
 class Coordinator:
@@ -407,11 +408,11 @@ class Coordinator:
         request, attempt = pending.request, pending.cancellations + 1
         assert request is not None, "only requested ones give way"
         reason = (
-            f"checkpoint {pending.checkpoint} was strictly aligned and not acknowledged by slots "
-            f"{self._missing(pending)}, and others had waited for it for one checkpoint.interval"
+            f"not acknowledged by slots {self._missing(pending)} when others had waited for it for one "
+            "checkpoint.interval"
         )
         if request.kept and attempt > MAX_CANCELLATIONS:
-            reason += f". This was attempt {attempt}: take an unaligned snapshot"
+            reason = f"{reason}, the last of {attempt} times. {_WAY_OUT}"
             return self._abort(pending, life.GAVE_WAY, reason, now_ms)
         own_ms = None if request.timeout_ms is None else pending.started_ms + request.timeout_ms
         self._requests.append(Waiting(request, pending.started_ms, own_ms, attempt))
@@ -494,9 +495,10 @@ class Coordinator:
         if pending.periodic and failed:
             self._count_failure(f"checkpoint {pending.checkpoint}: {reason}")
         told = pending.request is not None and pending.request.kept
-        commands: list[Command] = [Abort(pending.checkpoint, reason, self._running, failed and not told)]
+        missing = tuple(self._missing(pending)) if cause in (life.TIMED_OUT, life.GAVE_WAY) else ()
+        commands: list[Command] = [Abort(pending.checkpoint, reason, self._running, failed and not told, missing)]
         if pending.request is not None and answered:
-            commands.append(SnapshotFailed(pending.request.ticket, pending.checkpoint, reason))
+            commands.append(SnapshotFailed(pending.request.ticket, pending.checkpoint, reason, missing))
         return commands
 
     def _count_failure(self, reason: str) -> None:
@@ -539,7 +541,8 @@ class Coordinator:
 
     def _timeout_text(self, pending: Pending) -> str:
         waited_ms = round(pending.deadline_ms - pending.started_ms)
-        return f"not acknowledged by slots {self._missing(pending)} within {waited_ms} ms"
+        text = f"not acknowledged by slots {self._missing(pending)} within {waited_ms} ms"
+        return f"{text}. {_WAY_OUT}" if pending.strict else text
 
     def _missing(self, pending: Pending) -> list[int]:
         return [slot for slot in range(self._parallelism) if slot not in pending.acks]

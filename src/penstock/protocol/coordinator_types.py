@@ -279,12 +279,13 @@ class NotifyComplete:
 class Abort:
     """The checkpoint is given up; the query goes on. ``tell_slots``: they are there to be told. ``failed``: False if
     nothing went wrong with it (a newer one made it superfluous, or its Generation ended), or if it was a user's, who is
-    told."""
+    told. ``missing``: the slots that have not acknowledged it, if that is why."""
 
     checkpoint: CheckpointId
     reason: str
     tell_slots: bool
     failed: bool = True
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -311,11 +312,12 @@ class SnapshotSucceeded:
 
 @dataclass(frozen=True)
 class SnapshotFailed:
-    """``checkpoint`` is 0 if none was triggered."""
+    """``checkpoint`` is 0 if none was triggered. ``missing``: see ``Abort``."""
 
     ticket: int
     checkpoint: CheckpointId
     reason: str
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

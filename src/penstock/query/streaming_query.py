@@ -462,8 +462,10 @@ class StreamingQuery:
 
         Args:
             label: a name to find it by, 200 characters at most.
-            alignment: ``auto``, ``aligned`` (strictly: no other checkpoint is triggered meanwhile, and it waits behind
-                whatever is in flight) or ``unaligned``; the query's own by default.
+            alignment: ``auto``, ``aligned`` or ``unaligned``; the query's own by default. A strictly ``aligned``
+                snapshot waits for all queued data, and nothing else is triggered meanwhile. If another checkpoint has
+                waited for one ``checkpoint.interval``, the aligned one is cancelled and triggered again after it. The
+                fourth cancellation makes it fail.
             timeout: seconds, for all of it; the snapshot is given up then. By default ``checkpoint.timeout`` counts,
                 from the moment it is triggered.
             note: what to remember of it, 2,000 characters at most.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -207,6 +207,17 @@ class Figures:
             for subtask in message.subtasks:
                 self._metrics[subtask.vertex, subtask.index] = subtask
                 self._count(subtask)
+
+    def busiest(self, slots: Collection[int]) -> str:
+        """Return a sentence that names the busiest operator of these slots; an empty text without any figures."""
+        with self._lock:
+            known = [one for (_, index), one in self._metrics.items() if index in slots]
+            names = {vertex.id: vertex.name for vertex in self._graph.vertices}
+        busiest = max(known, key=_busy_share, default=None)
+        if busiest is None:
+            return ""
+        subtask = f"{names[busiest.vertex]!r}, subtask {busiest.index}"
+        return f"The busiest operator there is {subtask}: at work for {_busy_share(busiest):.0%} of the time"
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
@@ -555,3 +566,9 @@ class Figures:
         before = self._dropped_before.get((vertex, name), 0)
         self._dropped_before[vertex, name] = total
         return total - before
+
+
+def _busy_share(subtask: SubtaskMetrics) -> float:
+    """Share of the time of this Generation."""
+    total_ms = subtask.busy_ms + subtask.backpressured_ms + subtask.idle_ms
+    return subtask.busy_ms / total_ms if total_ms else 0.0

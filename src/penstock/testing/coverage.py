@@ -94,6 +94,7 @@ SECTIONS: tuple[Section, ...] = (
             *(f"declined: {kind}" for kind in ("in-flight bytes", "capture memory", "store", "barriers")),
             "user snapshots",
             "user snapshots failed",
+            "aborted: gave way",
             "failed by its checkpoints",
         ),
     ),

@@ -23,6 +23,7 @@ from penstock.snapshot.state_index import DELTA
 from penstock.testing.event_time_watch import EventTimeWatch
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.generation import SimulatedGeneration
+from penstock.testing.request_watch import RequestWatch
 from penstock.testing.routine import Routine, call_of
 from penstock.testing.scheduler import Actor
 from penstock.testing.slot import FromDriver, SimulatedSlot, SlotFailed, ToDriver
@@ -88,6 +89,7 @@ class SimulatedDriver:
         takes_input: see ``SimulatedGeneration``.
 
     Attributes:
+        policy: what its coordinator goes by now.
         sources: its own, by vertex.
         frozen_ms: when it first told the readers of a Generation that what is there is all; None: not in this one.
     """
@@ -100,11 +102,12 @@ class SimulatedDriver:
         self.on_death: Callable[[SimulatedDriver], None] = lambda driver: None
         self.splits = SplitWatch(world)
         self._event_time = EventTimeWatch(self)
+        self._watched_requests = RequestWatch(self)
         policy = world.settings.policy()
         if not checkpoints:
             never_ms = 1 << 40
             policy = replace(policy, interval_ms=never_ms, after_restore_ms=never_ms)
-        self._policy = policy
+        self.policy = policy
         self.core = DriverCore(world.graph, "query", policy, world.settings.until_available)
         graph = world.graph
         self.sources = {
@@ -163,10 +166,15 @@ class SimulatedDriver:
 
     def relax(self) -> None:
         """The user sees that checkpoints do not get through, and asks for less."""
-        self._policy = replace(self._policy, timeout_ms=60_000, tolerable_failures=None, interval_ms=400)
-        if self._policy.alignment is Alignment.ALIGNED:
-            self._policy = replace(self._policy, alignment=Alignment.UNALIGNED)
-        self.feed(ct.PolicyChanged(self._policy))
+        policy = replace(self.policy, timeout_ms=60_000, tolerable_failures=None, interval_ms=400)
+        if policy.alignment is Alignment.ALIGNED:
+            policy = replace(policy, alignment=Alignment.UNALIGNED)
+        self._change_policy(policy)
+
+    def _change_policy(self, policy: ct.Policy) -> None:
+        self.policy = policy
+        self._watched_requests.disturbed()
+        self.feed(ct.PolicyChanged(policy))
 
     def request_snapshot(self, alignment: Alignment, timeout_ms: int | None = REQUEST_TIMEOUT_MS) -> None:
         self._take(Future(), SnapshotWish(alignment, timeout_ms=timeout_ms))
@@ -178,7 +186,9 @@ class SimulatedDriver:
             self._take(self._stopping, SnapshotWish(Alignment(self.world.settings.alignment), last=True))
 
     def _take(self, future: Future[SnapshotMetadata], wish: SnapshotWish) -> None:
-        self.feed(wish.requested(self._tickets.issue(future)))
+        request = wish.requested(self._tickets.issue(future))
+        self._watched_requests.requested(request)
+        self.feed(request)
 
     def drain(self) -> None:
         """A user ends the query."""
@@ -265,6 +275,8 @@ class SimulatedDriver:
                 if lane is None:
                     lane = self._lanes[output.lane] = _Lane(self, output.lane)
                 lane.works.append(output)
+                if isinstance(output, w.WriteSnapshot):
+                    self._watched_requests.acknowledged(output.metadata.checkpoint)
                 if isinstance(output, w.Look):
                     self._event_time.look_begins(output.vertex)
                 if self._takes_input or not isinstance(output, w.Look | w.FreezeSource):
@@ -273,6 +285,7 @@ class SimulatedDriver:
                 self._tell(output)
             if not self.alive:
                 return
+        self._watched_requests.check()
         self._until_check -= 1
         if self._until_check <= 0:
             self._until_check = self.world.settings.checks
@@ -290,9 +303,11 @@ class SimulatedDriver:
                 self._snapshot_exists(metadata)
             case ct.SnapshotSucceeded(ticket, checkpoint):
                 figures.count("user snapshots")
+                self._watched_requests.answered(ticket)
                 self._tickets.succeeded(ticket, checkpoint)
-            case ct.SnapshotFailed(ticket, _, reason):
+            case ct.SnapshotFailed(ticket, _, reason, _):
                 figures.count("user snapshots failed")
+                self._watched_requests.answered(ticket)
                 self._tickets.failed(ticket, reason)
                 self._stopping = None if self._stopping is not None and self._stopping.done() else self._stopping
             case w.LastCommitted(checkpoint):
@@ -309,11 +324,13 @@ class SimulatedDriver:
                     self._generation_failed(Failure("checkpoints", "", reason))
             case ct.Trigger(checkpoint, alignment, remaining_ms):
                 log.triggered(self.core.generation, checkpoint)
+                self._watched_requests.triggered(checkpoint)
                 figures.count(f"triggered {_kind(alignment, remaining_ms)}")
                 figures.count(f"in flight at a trigger: {len(self.core.coordinator.in_flight)}")
                 self._broadcast(output)
             case ct.Abort(checkpoint, reason, tell_slots):
                 log.given_up(checkpoint)
+                self._watched_requests.ended(checkpoint, gave_way="others had waited" in reason)
                 figures.count("aborted")
                 figures.count(f"aborted: {_why(reason)}")
                 if tell_slots:
@@ -341,12 +358,12 @@ class SimulatedDriver:
     def _snapshot_exists(self, metadata: SnapshotMetadata) -> None:
         self._restarts.completed(rows_read(metadata))
         self._tickets.exists(metadata)
+        self._watched_requests.ended(metadata.checkpoint)
         self.world.figures.count("completed")
         self.world.figures.count(f"completed {metadata.alignment}")
         self._completed += 1
         if self._completed == MANY_CHECKPOINTS:
-            self._policy = replace(self._policy, interval_ms=self._policy.interval_ms * 10)
-            self.feed(ct.PolicyChanged(self._policy))
+            self._change_policy(replace(self.policy, interval_ms=self.policy.interval_ms * 10))
 
     def _stopped(self, checkpoint: CheckpointId) -> None:
         """The last snapshot is committed, and nothing behind it: another driver goes on from there."""
@@ -437,6 +454,7 @@ def _why(reason: str) -> str:
     """The kind of a reason, without what is special about it."""
     kinds = {
         "declined": "declined",
+        "others had waited": "gave way",
         "not acknowledged": "timed out",
         "ended": "Generation ended",
         "newer": "subsumed",

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from penstock.protocol import coordinator as coordinator_module
+from penstock.protocol.coordinator import Coordinator
 from penstock.snapshot.verbs import changing as changing_module
 from penstock.snapshot.verbs import deleting as deleting_module
 from penstock.snapshot.verbs import ownership as ownership_module
@@ -29,6 +31,36 @@ def _from_nothing(original: Any) -> Any:
     return _opening
 
 
+def _keeps_all_waiting(original: Any) -> Any:
+    def gives_way_at_ms(self: Coordinator, pending: Any) -> None:
+        return None
+
+    return gives_way_at_ms
+
+
+def _at_once(original: Any) -> Any:
+    def gives_way_at_ms(self: Coordinator, pending: Any) -> Any:
+        at_ms = original(self, pending)
+        return None if at_ms is None else at_ms - self._policy.interval_ms
+
+    return gives_way_at_ms
+
+
+def _forgotten(original: Any) -> Any:
+    def cancel(self: Coordinator, pending: Any, now_ms: float) -> Any:
+        waiting = len(self._requests)
+        commands = original(self, pending, now_ms)
+        while len(self._requests) > waiting:
+            self._requests.pop()
+        return commands
+
+    return cancel
+
+
+def _without_end(original: Any) -> Any:
+    return 1 << 30
+
+
 REQUESTS = {
     "delete-files-first": mutant(
         "a command deletes the files of a snapshot before the log says that it is gone",
@@ -37,5 +69,21 @@ REQUESTS = {
     "taken-over-from-the-oldest": mutant(
         "a command that takes the location over restores the oldest snapshot",
         (ownership_module, "_opening", _from_nothing),
+    ),
+    "strict-holds-back": mutant(
+        "a strictly aligned snapshot keeps all others waiting until its time is over",
+        (Coordinator, "_gives_way_at_ms", _keeps_all_waiting),
+    ),
+    "strict-gives-way-at-once": mutant(
+        "a strictly aligned snapshot is cancelled as soon as another one waits",
+        (Coordinator, "_gives_way_at_ms", _at_once),
+    ),
+    "strict-forgotten": mutant(
+        "a strictly aligned snapshot that was cancelled is not triggered again, and nobody is told",
+        (Coordinator, "_cancel", _forgotten),
+    ),
+    "strict-without-end": mutant(
+        "a strictly aligned snapshot is triggered again without end",
+        (coordinator_module, "MAX_CANCELLATIONS", _without_end),
     ),
 }
