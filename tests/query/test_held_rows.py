@@ -21,6 +21,8 @@ register_pickle_by_value(sys.modules[__name__])
 
 FILES = 12
 PER_FILE_S = 40
+"""Each second has a row of each key. Rows are in the order of time: a watermark may follow any row of a file."""
+KEYS = 3
 DELAY_S = 5
 
 
@@ -42,7 +44,7 @@ def test_held_rows_are_not_late_and_the_last_window_is_emitted(
     spark: SparkSession, inbox: Inbox, out: Path, start: Start, functions: int, alignment: str, isolation: str
 ) -> None:
     for file in range(FILES):
-        inbox.add([(n % 3, n, file * PER_FILE_S + n % PER_FILE_S) for n in range(120)])
+        inbox.add([(n % KEYS, n, file * PER_FILE_S + n // KEYS) for n in range(KEYS * PER_FILE_S)])
     df = windows(inbox.stream(spark).select("key", "at"), functions)
     options = {"parallelism": 2, "checkpoint.alignment": alignment, "function.isolation": isolation}
     query = start(df, **options)
