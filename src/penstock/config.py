@@ -236,8 +236,8 @@ class Options:
         checkpoint_tolerable_failures: how many periodic checkpoints in a row may fail before the query restarts from
             the last complete one; None: any number.
         checkpoint_trigger_on: see ``TriggerOn``.
-        checkpoint_max_inflight_bytes: in-flight bytes of one checkpoint in one slot. Queues are limited to it; beyond,
-            the checkpoint is declined.
+        checkpoint_max_inflight_bytes: in-flight bytes of one checkpoint in one slot. Queues are limited to it; a
+            checkpoint stays aligned until what it captures fits.
         checkpoint_owner_only: folders created for a location have mode 0700; if False, the driver's umask applies.
         checkpoint_capture_memory: bytes of captured rows of a slot that may wait to be written; beyond, it declines.
         join_max_static_bytes: of each join's static side, which every slot holds whole.

@@ -86,11 +86,11 @@ def test_why_a_checkpoint_failed_is_told_by_the_next_run_too(
     inbox.add([(n % 7, n, 0.0) for n in range(2000)])
     rows = inbox.stream(spark).repartition("key")
     df = rows.select(F.udf(slowly, "bigint", useArrow=False)("value").alias("value"))
-    settings = {"checkpoint.interval": "20ms", "checkpoint.alignment": "unaligned", "checkpoint.maxInflightBytes": "1"}
+    settings = {"checkpoint.interval": "20ms", "checkpoint.alignment": "unaligned", "checkpoint.captureMemory": "1"}
     query = start(df, **settings, format="noop", parallelism=2)
 
     def declined() -> list[CheckpointView]:
-        return [one for one in over(query) if "maxInflightBytes" in one.reason]
+        return [one for one in over(query) if "captureMemory" in one.reason]
 
     eventually(lambda: bool(declined()), "one that was declined")
     one = declined()[0]

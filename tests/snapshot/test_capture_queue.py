@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -57,20 +59,18 @@ def part(checkpoint: int, seq: int = 0, offset: int = 0) -> Recorded:
     return Recorded(ONE, checkpoint, inflight(seq, offset))
 
 
-@pytest.mark.parametrize("option", ["checkpoint.maxInflightBytes", "checkpoint.captureMemory"])
-def test_the_reason_names_an_option_that_exists(option: str) -> None:
-    assert option in OPTION_NAMES
-    bounded = CaptureLimits(PART, PLENTY) if option == "checkpoint.maxInflightBytes" else CaptureLimits(None, PART)
-    queue = CaptureQueue(bounded)
+def test_the_reason_names_an_option_that_exists() -> None:
+    assert "checkpoint.captureMemory" in OPTION_NAMES
+    queue = CaptureQueue(CaptureLimits(None, PART))
     assert queue.offer(part(1)) is None, "the limit itself is allowed"
     reason = queue.offer(part(1, seq=1, offset=9))
     assert reason is not None
-    assert f"spark.penstock.{option}={PART}" in reason
+    assert f"spark.penstock.checkpoint.captureMemory={PART}" in reason
     assert len(queue) == 1, "what is refused is not kept"
 
 
-def test_one_limit_counts_all_of_a_checkpoint_the_other_what_waits_of_all() -> None:
-    queue = CaptureQueue(CaptureLimits(2 * PART, 2 * PART))
+def test_the_memory_limit_counts_what_waits_of_all_checkpoints() -> None:
+    queue = CaptureQueue(CaptureLimits(None, 2 * PART))
     assert queue.offer(part(1)) is None
     assert queue.offer(part(2)) is None
     assert "captureMemory" in str(queue.offer(part(3)))
@@ -78,15 +78,19 @@ def test_one_limit_counts_all_of_a_checkpoint_the_other_what_waits_of_all() -> N
     assert queue.held_bytes == 2 * PART, "it is held while it is written"
     queue.written()
     assert queue.held_bytes == PART
-    queue.triggered(1, 0)
-    assert queue.offer(capture(1, 0, 1, inflight=inflight(seq=1))) is None
-    queue.take()
-    queue.written()
-    queue.take()
-    queue.written()
-    queue.take()
-    queue.written()
-    assert "maxInflightBytes" in str(queue.offer(part(1, seq=2))), "what was written counts still"
+
+
+def test_a_checkpoint_may_have_so_many_bytes_in_flight_and_no_more() -> None:
+    queue = CaptureQueue(CaptureLimits(2 * PART, PLENTY))
+    assert queue.allow(1, PART)
+    assert not queue.allow(1, PART + 1), "what is not allowed is not taken"
+    assert queue.allow(1, PART), "the limit itself is allowed"
+    assert not queue.allow(1, 1)
+    assert queue.allow(1, 0)
+    assert queue.allow(2, 2 * PART), "each checkpoint has the whole limit"
+    queue.end(1)
+    assert queue.allow(1, PLENTY), "a dead one is not kept waiting"
+    assert CaptureQueue(CaptureLimits(None, PLENTY)).allow(1, 1 << 60)
 
 
 def test_an_ended_checkpoint_drops_what_waits_and_the_writer_hears_of_it_first() -> None:
@@ -149,7 +153,7 @@ def test_a_capture_waits_for_its_trigger_and_rows_do_not() -> None:
 
 @pytest.mark.parametrize("when", ["waits for its trigger", "waits", "comes late", "is refused", "was not offered"])
 def test_state_that_is_dropped_is_handed_on_to_be_released(when: str) -> None:
-    queue = CaptureQueue(CaptureLimits(PART, PLENTY))
+    queue = CaptureQueue(CaptureLimits(None, PART))
     one, table = with_table(1, inflight() * (2 if when == "is refused" else 1))
     match when:
         case "waits for its trigger" | "waits":
@@ -200,6 +204,7 @@ class QueueRules(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queue = CaptureQueue(CaptureLimits(6 * PART, 4 * PART))
+        self.allowed: Counter[int] = Counter()
         self.over: set[int] = set()
         self.triggered: set[int] = set()
         self.tables: list[Table] = []
@@ -220,6 +225,12 @@ class QueueRules(RuleBasedStateMachine):
         else:
             assert self.queue.held_bytes == held + recorded[0].cost
             assert len(self.queue) == waiting + (not last or checkpoint in self.triggered)
+
+    @rule(checkpoint=st.integers(1, 5), size=st.integers(0, 4 * PART))
+    def allow(self, checkpoint: int, size: int) -> None:
+        fits = checkpoint in self.over or self.allowed[checkpoint] + size <= 6 * PART
+        assert self.queue.allow(checkpoint, size) == fits
+        self.allowed[checkpoint] += size if fits else 0
 
     @rule(checkpoint=st.integers(1, 5))
     def trigger(self, checkpoint: int) -> None:

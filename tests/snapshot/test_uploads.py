@@ -162,20 +162,21 @@ def test_the_decline_for_memory_comes_at_once_and_not_behind_a_stuck_store() -> 
         assert made.uploader.held_bytes == 0
 
 
-def test_more_in_flight_than_one_checkpoint_may_have_declines_it_alone() -> None:
+def test_an_acknowledgement_says_how_long_its_subtasks_waited_for_the_limit() -> None:
     store = MemoryStore()
     with bench(store, CaptureLimits(2 * PART, 1 << 30)) as made:
+        assert made.uploader.allow(1, 2 * PART)
         made.whole(1, 0, 1)
-        assert isinstance(made.answer(), CheckpointAck)
-        made.whole(2, 0, 1, 2)  # what comes behind the refused part is dropped
-        made.whole(3, 0, 1)
-        decline, ack = made.answer(1), made.answer(2)
-        assert isinstance(decline, CheckpointDecline)
-        assert f"spark.penstock.checkpoint.maxInflightBytes={2 * PART}" in decline.reason
-        assert isinstance(ack, CheckpointAck)
-        assert ack.checkpoint == 3
-        until(lambda: sorted(store.files) == [file_of(1), file_of(3)])
-    assert len(made.answers) == 3
+        assert not made.uploader.allow(2, 2 * PART + 1)
+        time.sleep(0.05)
+        assert made.uploader.allow(2, 2 * PART)
+        made.whole(2, 0, 1)
+        at_once, waited = made.answer(0), made.answer(1)
+        assert isinstance(at_once, CheckpointAck)
+        assert at_once.limit_wait_ms == 0.0
+        assert isinstance(waited, CheckpointAck)
+        assert waited.checkpoint == 2
+        assert 50 <= waited.limit_wait_ms < 5_000
 
 
 @pytest.mark.parametrize("how", ["aborted", "declined"])

@@ -11,13 +11,18 @@ and a barrier that still waits in an output queue moves to its head: input and o
 *Last barrier*: with ``on_last`` an unaligned checkpoint begins when its last barrier has arrived. Until then channels
 whose barrier was read are blocked, and nothing has to be recorded.
 
+*Limit*: with an ``allowance``, an unaligned barrier is an aligned one whose time is up when it arrives. A checkpoint
+whose time is up stays aligned until what it would capture is allowed, input and output side each for themselves; the
+input side also until its last barrier has arrived, so that nothing has to be recorded.
+
 Older checkpoints that are still aligning are turned unaligned before a newer one overtakes, oldest first: a barrier
 never overtakes an older one. A channel on which a newer barrier comes while an older is missing kills the older one:
 it was dropped upstream and can never complete.
 
 Every channel carries every barrier, also behind its end.
 
-The machine owns no rows and calls nobody. It tells its owner what to do with commands, to be carried out in order::
+The machine owns no rows and calls nobody but the ``allowance``. It tells its owner what to do with commands, to be
+carried out in order::
 
     EndEpoch(barrier)   run finish_epoch through the chain, its rows into the outputs; snapshot operators, sink and
                         source; then call ``ended(barrier)``, before anything else
@@ -28,7 +33,7 @@ The machine owns no rows and calls nobody. It tells its owner what to do with co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -49,6 +54,10 @@ MAX_ACTIVE = 32
 PART_BYTES = 1 << 20
 """In-flight data is handed over in parts of about this size: less is not worth a write of its own, and more would be
 held here while the disk is idle."""
+
+
+Allowance = Callable[[CheckpointId, int], bool]
+"""Takes so many bytes for the in-flight data of a checkpoint, if that much is left of what it may have."""
 
 
 class Phase(Enum):
@@ -119,7 +128,8 @@ class _Progress:
 
     ``barrier``: as it goes out. ``awaited``: channels whose barrier has not come (while aligning: not been read).
     ``deadline_ms``: when it stops being aligned. ``captured``: not handed over yet. ``taken_before_bytes``: what the
-    gate had consumed when it began; ``processed_bytes``: since then, while channels were awaited.
+    gate had consumed when it began; ``processed_bytes``: since then, while channels were awaited. ``overdue``: its time
+    was up, and what it would capture was not allowed. ``overtook``: it has captured channels.
     """
 
     barrier: Barrier
@@ -133,6 +143,8 @@ class _Progress:
     phase: Phase = Phase.NONE
     captured: list[Captured] = field(default_factory=list)
     captured_bytes: int = 0
+    overdue: bool = False
+    overtook: bool = False
 
     @property
     def checkpoint(self) -> CheckpointId:
@@ -141,6 +153,10 @@ class _Progress:
     @property
     def aligned(self) -> bool:
         return self.barrier.alignment is Alignment.ALIGNED
+
+    def late(self, now_ms: float) -> bool:
+        """It may not be aligned any more."""
+        return not self.aligned or (self.deadline_ms is not None and now_ms >= self.deadline_ms)
 
     def move(self, event: str) -> None:
         self.phase = LIFECYCLE.after(self.phase, event, f"checkpoint {self.checkpoint}")
@@ -167,6 +183,7 @@ class SubtaskCheckpoints:
         outputs: the subtask's outputs; without channels for a sink.
         on_last: begin unaligned checkpoints with their last barrier instead of their first.
         part_bytes: of in-flight data that is handed over at once.
+        allowance: limits what is captured; None: nothing does.
 
     Attributes:
         turned_at_input, turned_at_output: how often an aligned checkpoint was turned unaligned there.
@@ -179,12 +196,14 @@ class SubtaskCheckpoints:
         outputs: Outputs,
         on_last: bool = False,
         part_bytes: int | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
         self._subject = subject
         self._gate = gate
         self._outputs = outputs
         self._on_last = on_last
         self._part_bytes = part_bytes or PART_BYTES
+        self._allowance = allowance
         self._active: dict[CheckpointId, _Progress] = {}
         self._dead: dict[CheckpointId, None] = {}
         self._newest: CheckpointId = 0
@@ -210,7 +229,8 @@ class SubtaskCheckpoints:
             return []
         if checkpoint <= self._newest:
             raise ProtocolViolation(self._subject, f"after checkpoint {self._newest}", f"trigger of {checkpoint}")
-        commands = self._turn_older(checkpoint) if barrier.alignment is Alignment.UNALIGNED else []
+        turns = barrier.alignment is Alignment.UNALIGNED and self._allowance is None
+        commands = self._turn_older(checkpoint) if turns else []
         progress = self._begin(barrier, now_ms)
         progress.move("trigger")
         return [*commands, EndEpoch(barrier)]
@@ -236,25 +256,32 @@ class SubtaskCheckpoints:
         return [*commands, EndEpoch(progress.barrier)]
 
     def timed_out(self, now_ms: float) -> list[Command]:
-        """Time has passed: what has been aligned for too long turns unaligned, after everything older."""
+        """Time has passed: what has been aligned for too long turns unaligned, after everything older.
+
+        With an allowance, call it also after rows have been consumed or have left.
+        """
         commands: list[Command] = []
+        turn = self._turn_with_older if self._allowance is None else self._turn_as_allowed
         for progress in list(self._active.values()):
-            if progress.aligned and progress.deadline_ms is not None and now_ms >= progress.deadline_ms:
-                commands += self._turn_with_older(progress)
+            if progress.late(now_ms) and (progress.aligned or self._allowance is not None):
+                commands += turn(progress)
         return commands
 
     def deadline_ms(self) -> float | None:
-        """When ``timed_out`` has something to do."""
-        deadlines = [p.deadline_ms for p in self._active.values() if p.aligned and p.deadline_ms is not None]
-        return min(deadlines, default=None)
+        """When ``timed_out`` has something to do, though nothing else happens."""
+        timed = [p for p in self._active.values() if p.aligned and not p.overdue]
+        return min((p.deadline_ms for p in timed if p.deadline_ms is not None), default=None)
 
     def ended(self, barrier: Barrier) -> list[Command]:
         """The owner carried out ``EndEpoch``: the barrier goes into the outputs."""
         progress = self._active.get(barrier.checkpoint)
         if progress is None or progress.phase is not Phase.ENDING or progress.barrier != barrier:
             raise ProtocolViolation(self._subject, f"{self._active}", f"end of epoch {barrier}")
+        if not progress.aligned and not self._allows(progress, self._outputs.bytes_ahead(progress.checkpoint)):
+            progress.barrier = _aligned(progress.barrier)
+            progress.deadline_ms = progress.first_barrier_ms
         if progress.aligned:
-            self._outputs.append(barrier)
+            self._outputs.append(progress.barrier)
         else:
             progress.capture(self._outputs.overtake(barrier))
         progress.move("epoch ended")
@@ -315,6 +342,8 @@ class SubtaskCheckpoints:
 
     def _barrier_arrived(self, channel: ChannelId, barrier: Barrier, now_ms: float) -> list[Command]:
         checkpoint = barrier.checkpoint
+        if self._allowance is not None and barrier.alignment is Alignment.UNALIGNED:
+            barrier = _aligned(barrier)
         input_channel = self._gate.channel(channel, barrier)
         if checkpoint in self._dead:
             return []
@@ -378,6 +407,39 @@ class SubtaskCheckpoints:
 
     # -- turning unaligned ----------------------------------------------------------------------------------------
 
+    def _allows(self, progress: _Progress, captured_bytes: int) -> bool:
+        allowed = self._allowance is None or self._allowance(progress.checkpoint, captured_bytes)
+        progress.overdue = progress.overdue or not allowed
+        return allowed
+
+    def _turn_as_allowed(self, progress: _Progress) -> list[Command]:
+        """Turn it, after everything older, as far as their captures are allowed."""
+        commands: list[Command] = []
+        for older in [p for p in self._active.values() if p.checkpoint <= progress.checkpoint]:
+            if older.phase is Phase.DRAINING:
+                commands += self._turn_outputs_as_allowed(older)
+            elif older.phase is Phase.ALIGNING:
+                turned = self._turn_inputs_as_allowed(older)
+                if not turned:
+                    progress.overdue = True
+                    break
+                commands += turned
+        return commands
+
+    def _turn_inputs_as_allowed(self, progress: _Progress) -> list[Command]:
+        checkpoint = progress.checkpoint
+        waiting = [self._gate.channels[channel] for channel in progress.awaited]
+        if not all(channel.holds_barrier(checkpoint) for channel in waiting):
+            progress.overdue = True
+            return []
+        ahead = sum(captured.cost for channel in waiting for captured in channel.capture(checkpoint))
+        return self._turn_inputs(progress) if self._allows(progress, ahead) else []
+
+    def _turn_outputs_as_allowed(self, progress: _Progress) -> list[Command]:
+        """Again, too: a barrier that has overtaken waits behind older ones, which may overtake later."""
+        ahead = self._outputs.bytes_ahead_of_waiting(progress.checkpoint)
+        return self._overtake_waiting(progress) if ahead and self._allows(progress, ahead) else []
+
     def _turn_with_older(self, progress: _Progress) -> list[Command]:
         progress.barrier = _unaligned(progress.barrier) if progress.phase is Phase.ALIGNING else progress.barrier
         if progress.phase is Phase.ALIGNING and not self._may_turn(progress):
@@ -393,11 +455,14 @@ class SubtaskCheckpoints:
         if progress.phase is Phase.ALIGNING:
             return self._turn_inputs(progress)
         if progress.phase is Phase.DRAINING and progress.aligned:
-            progress.barrier = _unaligned(progress.barrier)
-            progress.capture(self._outputs.overtake_waiting(progress.barrier))
-            self.turned_at_output += 1
-            return progress.record(self._part_bytes)
+            return self._overtake_waiting(progress)
         return []
+
+    def _overtake_waiting(self, progress: _Progress) -> list[Command]:
+        self.turned_at_output += progress.aligned
+        progress.barrier = _unaligned(progress.barrier)
+        progress.capture(self._outputs.overtake_waiting(progress.barrier))
+        return progress.record(self._part_bytes)
 
     def _turn_inputs(self, progress: _Progress) -> list[Command]:
         checkpoint = progress.checkpoint
@@ -412,6 +477,7 @@ class SubtaskCheckpoints:
                 missing.append(channel)
         progress.awaited = missing
         progress.processed_bytes = self._gate.taken_bytes - progress.taken_before_bytes
+        progress.overtook = True
         progress.move("turned unaligned")
         self._gate.unblock(checkpoint)
         self.turned_at_input += progress.began_aligned
@@ -443,6 +509,11 @@ def _unaligned(barrier: Barrier) -> Barrier:
     return Barrier(barrier.checkpoint, Alignment.UNALIGNED, None, barrier.elapsed_ms)
 
 
+def _aligned(barrier: Barrier) -> Barrier:
+    """Of which the time is up."""
+    return Barrier(barrier.checkpoint, Alignment.ALIGNED, 0, barrier.elapsed_ms)
+
+
 def _deadline_ms(barrier: Barrier, now_ms: float) -> float | None:
     return None if barrier.remaining_ms is None else now_ms + barrier.remaining_ms
 
@@ -451,7 +522,7 @@ def _capture_of(progress: _Progress) -> CaptureReady:
     return CaptureReady(
         progress.checkpoint,
         progress.captured,
-        unaligned=not progress.aligned,
+        unaligned=progress.overtook or not progress.aligned,
         start_delay_ms=progress.barrier.elapsed_ms,
         first_barrier_ms=progress.first_barrier_ms,
         last_barrier_ms=progress.last_barrier_ms,

@@ -131,22 +131,31 @@ class OutputChannel:
         A barrier of the same checkpoint that still waits in the queue is moved; then only what lay before it is passed.
         """
         self._seal()
-        waiting = self._position(barrier.checkpoint)
+        start, waiting = self._ahead(barrier.checkpoint)
+        passed = list(islice(self._queue, start, waiting))
         if waiting is None:
             self._require_rising(barrier)
             self._last_barrier = barrier.checkpoint
         else:
             del self._queue[waiting]
-        elements = list(self._queue)
-        older = [i for i, e in enumerate(elements) if isinstance(e, Barrier) and e.checkpoint < barrier.checkpoint]
-        start = older[-1] + 1 if older else 0
-        passed = elements[start:waiting]
         self._queue.insert(start, barrier)
         return [
             Captured(self.channel, Side.PRODUCER, self._generation, e, 0, e.rows)
             for e in passed
             if isinstance(e, Buffer)
         ]
+
+    def bytes_ahead(self, checkpoint: CheckpointId) -> int:
+        """Cost of what ``overtake`` would capture."""
+        start, waiting = self._ahead(checkpoint)
+        ahead = sum(e.cost for e in islice(self._queue, start, waiting) if isinstance(e, Buffer))
+        return ahead + (self._tail_cost if waiting is None else 0)
+
+    def _ahead(self, checkpoint: CheckpointId) -> tuple[int, int | None]:
+        """Between these places of the queue lies what a barrier passes: from the older barriers to its own place (None:
+        it is not in the queue)."""
+        older = [i for i, e in enumerate(self._queue) if isinstance(e, Barrier) and e.checkpoint < checkpoint]
+        return (older[-1] + 1 if older else 0), self._position(checkpoint)
 
     def drop(self, checkpoint: CheckpointId) -> None:
         """Forget the waiting barrier of a dead checkpoint, if there is one."""
@@ -338,6 +347,14 @@ class Outputs:
         """As ``overtake``, on those channels only whose barrier of this checkpoint has not left yet."""
         waiting = [c for c in self._channels.values() if c.waits(barrier.checkpoint)]
         return [captured for channel in waiting for captured in channel.overtake(barrier)]
+
+    def bytes_ahead(self, checkpoint: CheckpointId) -> int:
+        """Cost of what ``overtake`` would capture."""
+        return sum(channel.bytes_ahead(checkpoint) for channel in self._channels.values())
+
+    def bytes_ahead_of_waiting(self, checkpoint: CheckpointId) -> int:
+        """Cost of what ``overtake_waiting`` would capture."""
+        return sum(c.bytes_ahead(checkpoint) for c in self._channels.values() if c.waits(checkpoint))
 
     def end(self) -> None:
         """On every channel."""

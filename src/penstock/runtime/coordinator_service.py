@@ -316,8 +316,8 @@ class CoordinatorService:
                     self._figures.all_run(attempt.inflight_rows)
                     self.scaling.runs(attempt)
                 self._feed(w.SlotRunning(generation, slot))
-            case ms.CheckpointAck(checkpoint, manifest):
-                self._figures.acknowledged(checkpoint)
+            case ms.CheckpointAck(checkpoint, manifest, limit_wait_ms):
+                self._figures.acknowledged(checkpoint, limit_wait_ms)
                 self._feed(ct.Ack(generation, checkpoint, manifest))
             case ms.CheckpointDecline(_, checkpoint, reason):
                 self._feed(ct.Decline(generation, checkpoint, slot, reason))

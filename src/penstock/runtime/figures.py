@@ -75,6 +75,7 @@ class Figures:
         self._metrics: dict[tuple[int, int], SubtaskMetrics] = {}
         self._checkpoints: dict[int, CheckpointView] = {}
         self._triggered_s: dict[int, float] = {}
+        self._limit_waits: dict[int, float] = {}
         self._complete_s: dict[int, float] = {}
         self._restarts: deque[RestartView] = deque(maxlen=REMEMBERED)
         self._counts = dict.fromkeys((CheckpointState.COMPLETE, CheckpointState.FAILED), 0)
@@ -236,18 +237,26 @@ class Figures:
                 0.0,
             )
             for old in list(self._checkpoints)[:-REMEMBERED]:
-                for known in (self._checkpoints, self._triggered_s, self._complete_s):
+                for known in (self._checkpoints, self._triggered_s, self._complete_s, self._limit_waits):
                     known.pop(old, None)
 
-    def acknowledged(self, checkpoint: int) -> None:
+    def acknowledged(self, checkpoint: int, limit_wait_ms: float = 0.0) -> None:
         """Count one slot's acknowledgement.
+
+        Args:
+            limit_wait_ms: see ``CheckpointAck``; the longest wait of a slot becomes the checkpoint's reason.
 
         An acknowledgement after the checkpoint's end is ignored: the history already has the ended checkpoint.
         """
         with self._moving():
             known = self._checkpoints.get(checkpoint)
-            if known is not None and known.state is CheckpointState.PENDING:
-                self._checkpoints[checkpoint] = replace(known, acknowledged=known.acknowledged + 1)
+            if known is None or known.state is not CheckpointState.PENDING:
+                return
+            known = replace(known, acknowledged=known.acknowledged + 1)
+            if limit_wait_ms > self._limit_waits.get(checkpoint, 0.0):
+                self._limit_waits[checkpoint] = limit_wait_ms
+                known = replace(known, reason=f"waited {limit_wait_ms:.0f} ms for checkpoint.maxInflightBytes")
+            self._checkpoints[checkpoint] = known
 
     def complete(self, metadata: SnapshotMetadata) -> None:
         with self._changing():

@@ -149,6 +149,10 @@ class SubtaskHost(Protocol):
     def grant(self, channel: ChannelId, credit: int) -> None:
         """Carry credit to the producer: ``Granted`` there."""
 
+    def allow_capture(self, checkpoint: CheckpointId, captured_bytes: int) -> bool:
+        """Take so many bytes for in-flight data of a checkpoint, if that much is left of what the slot may have. Asked
+        only with ``checkpoint.maxInflightBytes``."""
+
     def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
         """Begin to write in-flight data of a checkpoint that is still being recorded; never handed over again. Any
         number of times before ``captured``; restore order is by the rule of ``Captured``, over all parts."""

@@ -33,8 +33,11 @@ class Running(msgspec.Struct, frozen=True, tag=True):
 
 
 class CheckpointAck(msgspec.Struct, frozen=True, tag=True):
+    """``limit_wait_ms``: from the first capture that ``checkpoint.maxInflightBytes`` did not allow to the last one."""
+
     checkpoint: int
     manifest: SlotManifest
+    limit_wait_ms: float = 0.0
 
 
 class CheckpointDecline(msgspec.Struct, frozen=True, tag=True):

@@ -105,6 +105,10 @@ class SlotHost:
         else:
             self.peers[channel.producer].grant(channel.edge, credit)
 
+    def allow_capture(self, checkpoint: CheckpointId, captured_bytes: int) -> bool:
+        assert self.uploader is not None
+        return self.uploader.allow(checkpoint, captured_bytes)
+
     def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
         assert self.uploader is not None
         self.uploader.recorded(subtask, checkpoint, inflight)

@@ -121,7 +121,10 @@ class Subtask:
         self.outputs = build_outputs(graph, subtask, generation, options)
         on_last = options.checkpoint_trigger_on is TriggerOn.LAST_BARRIER
         part_bytes = max(1, min(PART_BYTES, options.checkpoint_capture_memory // 8))
-        self._checkpoints = SubtaskCheckpoints(f"checkpoints {subtask}", self.gate, self.outputs, on_last, part_bytes)
+        allowance = None if options.checkpoint_max_inflight_bytes is None else host.allow_capture
+        self._checkpoints = SubtaskCheckpoints(
+            f"checkpoints {subtask}", self.gate, self.outputs, on_last, part_bytes, allowance
+        )
         self._input_numbers = {edge.id: number for number, edge in enumerate(graph.inputs(vertex.id))}
         self._ports: dict[str, list[tuple[int, Partitioner]]] = {"": []}
         for edge in graph.outputs(vertex.id):

@@ -28,7 +28,7 @@ class Uploader:
     """Writes what subtasks hand over as it comes, and answers with one capture per subtask.
 
     Args:
-        limits: a checkpoint beyond them is declined at once, on the thread that handed something over.
+        limits: a checkpoint that needs more memory is declined at once, on the thread that handed something over.
         answer: takes exactly one message per checkpoint that all subtasks captured, one declined or the store failed;
             on any thread. None for a checkpoint that the driver aborted first.
         on_crash: an error that is not the store's: a bug; the slot must end.
@@ -56,6 +56,8 @@ class Uploader:
         self._over = False
         self._writer = SlotWriter(store, graph, generation, slot, kept=kept)
         self._writing_ms: dict[CheckpointId, float] = {}
+        self._refused_s: dict[CheckpointId, float] = {}
+        self._limit_wait_ms: dict[CheckpointId, float] = {}
         self.thread = daemon_thread(self._run, f"penstock-upload-{slot}")
 
     def restored(self, checkpoint: CheckpointId, manifests: Iterable[SubtaskManifest]) -> None:
@@ -71,11 +73,23 @@ class Uploader:
             self._queue.triggered(checkpoint, base)
             self._changed.notify()
 
+    def allow(self, checkpoint: CheckpointId, captured_bytes: int) -> bool:
+        """See ``SubtaskHost.allow_capture``."""
+        with self._changed:
+            allowed = self._queue.allow(checkpoint, captured_bytes)
+            if not allowed:
+                self._refused_s.setdefault(checkpoint, time.monotonic())
+            return allowed
+
     def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
         """A part of what is in flight, before ``captured`` of the same subtask."""
         self._offer(Recorded(subtask, checkpoint, inflight))
 
     def captured(self, capture: SubtaskCapture) -> None:
+        with self._changed:
+            refused_s = self._refused_s.get(capture.checkpoint)
+            if refused_s is not None:
+                self._limit_wait_ms[capture.checkpoint] = (time.monotonic() - refused_s) * 1000
         self._offer(capture)
 
     def dropped(self, states: Sequence[OperatorState]) -> None:
@@ -121,6 +135,7 @@ class Uploader:
     def _end(self, checkpoint: CheckpointId, reason: str | None) -> None:
         with self._changed:
             is_news = self._queue.end(checkpoint)
+            self._forget_wait(checkpoint)
             self._changed.notify()
         if is_news and reason is not None:
             self._answer(CheckpointDecline(self._slot, checkpoint, reason))
@@ -183,7 +198,13 @@ class Uploader:
             return
         with self._changed:
             alive = self._queue.finish(checkpoint)
+            limit_wait_ms = self._forget_wait(checkpoint)
         if alive:  # else it ended while it was made durable, and its abandonment is the next work
             self._writer.confirm(checkpoint)
             metrics = [msgspec.structs.replace(m, async_ms=written_ms) for m in manifest.metrics]
-            self._answer(CheckpointAck(checkpoint, msgspec.structs.replace(manifest, metrics=metrics)))
+            self._answer(CheckpointAck(checkpoint, msgspec.structs.replace(manifest, metrics=metrics), limit_wait_ms))
+
+    def _forget_wait(self, checkpoint: CheckpointId) -> float:
+        """Return the time that its subtasks waited for ``checkpoint.maxInflightBytes``."""
+        self._refused_s.pop(checkpoint, None)
+        return self._limit_wait_ms.pop(checkpoint, 0.0)

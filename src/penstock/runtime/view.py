@@ -61,7 +61,8 @@ class CheckpointView:
         triggered_ms: wall clock.
         duration_ms: trigger to complete (or to now, while pending); the commit of its epochs comes after.
         acknowledged: slots that acknowledged.
-        reason: why it was given up; also for one that a newer one made superfluous.
+        reason: why it was given up; also for one that a newer one made superfluous. Of a complete one, the limit that
+            it waited for; else empty.
         subtasks: figures of each subtask, once complete.
     """
 

@@ -1,7 +1,8 @@
 """What a slot's subtasks captured and nobody has written yet, and how much of it there may be.
 
-Recording is not bounded by itself; these two limits are. Whoever hands something over is told at once: a checkpoint is
-declined while a stuck store still holds the thread that writes. One lock around every call makes it safe for threads.
+Two limits bound it. With ``max_inflight_bytes``, subtasks ask before they capture. ``memory_bytes`` counts what was handed
+over, and whoever does is told at once: a checkpoint is declined while a stuck store still holds the thread that writes.
+One lock around every call makes it safe for threads.
 
 Lifecycle of a checkpoint here::
 
@@ -96,7 +97,7 @@ class CaptureQueue:
         self._works: deque[tuple[Work, int]] = deque()
         self._writing_bytes = 0
         self._queued_bytes = 0
-        self._inflight_bytes: dict[CheckpointId, int] = {}
+        self._allowed_bytes: dict[CheckpointId, int] = {}
         self._triggered: dict[CheckpointId, None] = {}
         self._early: dict[CheckpointId, list[tuple[SubtaskCapture, int]]] = {}
         self._over: dict[CheckpointId, _Over] = {}
@@ -116,6 +117,18 @@ class CaptureQueue:
             self._works.extend(self._early.pop(checkpoint, ()))
             self._triggered[checkpoint] = None
 
+    def allow(self, checkpoint: CheckpointId, size: int) -> bool:
+        """Take this many in-flight bytes for a checkpoint, if so much is left of what it may have. Whoever is allowed
+        them offers no more than these."""
+        limit = self._limits.max_inflight_bytes
+        if limit is None or checkpoint in self._over:
+            return True
+        allowed_bytes = self._allowed_bytes.get(checkpoint, 0) + size
+        if allowed_bytes > limit:
+            return False
+        self._allowed_bytes[checkpoint] = allowed_bytes
+        return True
+
     def offer(self, work: Recorded | SubtaskCapture) -> str | None:
         """Queue it; or the reason why the checkpoint must be declined (then ``end`` it). Late ones are dropped."""
         checkpoint = work.checkpoint
@@ -123,12 +136,10 @@ class CaptureQueue:
             self._drop(work)
             return None
         size = sum(captured.cost for captured in work.inflight)
-        inflight_bytes = self._inflight_bytes.get(checkpoint, 0) + size
-        reason = self._refusal(inflight_bytes, size)
+        reason = self._refusal(size)
         if reason is not None:
             self._drop(work)
             return reason
-        self._inflight_bytes[checkpoint] = inflight_bytes
         self._queued_bytes += size
         if isinstance(work, SubtaskCapture) and checkpoint not in self._triggered:
             self._early.setdefault(checkpoint, []).append((work, size))
@@ -197,17 +208,12 @@ class CaptureQueue:
         assert len(self._over) <= MAX_OVER
         for work, _ in self._works:
             assert isinstance(work, Ended | Dropped) or work.checkpoint not in self._over, f"{work.checkpoint} is over"
-        for open_ones in (self._inflight_bytes, self._triggered, self._early):
+        for open_ones in (self._allowed_bytes, self._triggered, self._early):
             assert not any(checkpoint in self._over for checkpoint in open_ones)
         assert not any(checkpoint in self._triggered for checkpoint in self._early), "nothing to wait for"
 
-    def _refusal(self, inflight_bytes: int, size: int) -> str | None:
+    def _refusal(self, size: int) -> str | None:
         limits = self._limits
-        if limits.max_inflight_bytes is not None and inflight_bytes > limits.max_inflight_bytes:
-            return (
-                f"{inflight_bytes} bytes in flight are more than {CONF_PREFIX}checkpoint.maxInflightBytes="
-                f"{limits.max_inflight_bytes} allows"
-            )
         if self.held_bytes + size > limits.memory_bytes:
             return (
                 f"{self.held_bytes + size} captured bytes would await their write, more than {CONF_PREFIX}"
@@ -220,7 +226,7 @@ class CaptureQueue:
             self.drop(list(work.operators.values()))
 
     def _remember(self, checkpoint: CheckpointId, over: _Over) -> None:
-        self._inflight_bytes.pop(checkpoint, None)
+        self._allowed_bytes.pop(checkpoint, None)
         self._triggered.pop(checkpoint, None)
         self._over[checkpoint] = over
         while len(self._over) > MAX_OVER:

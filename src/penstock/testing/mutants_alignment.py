@@ -8,6 +8,7 @@ from penstock.ids import ChannelId, CheckpointId
 from penstock.protocol.alignment import Command, Phase, SubtaskCheckpoints
 from penstock.protocol.elements import Barrier, Captured, Element, EndOfPartition
 from penstock.protocol.input import InputChannel
+from penstock.snapshot.capture_queue import CaptureQueue
 from penstock.testing.mutation import mutant
 
 
@@ -35,6 +36,46 @@ def _offset_forgotten(original: Any) -> Any:
         return [self.reference(captured.buffer) for captured in original(self, before)]
 
     return capture
+
+
+def _everything_allowed(original: Any) -> Any:
+    def allow(self: CaptureQueue, checkpoint: CheckpointId, size: int) -> bool:
+        return True
+
+    return allow
+
+
+def _nothing_counted(original: Any) -> Any:
+    def allow(self: CaptureQueue, checkpoint: CheckpointId, size: int) -> Any:
+        self._allowed_bytes.pop(checkpoint, None)
+        return original(self, checkpoint, size)
+
+    return allow
+
+
+def _stays_aligned(original: Any) -> Any:
+    def turn_as_allowed(self: SubtaskCheckpoints, progress: Any) -> list[Command]:
+        progress.overdue = True
+        return []
+
+    return turn_as_allowed
+
+
+def _before_the_last_barrier(original: Any) -> Any:
+    def turn_inputs_as_allowed(self: SubtaskCheckpoints, progress: Any) -> Any:
+        waiting = [self._gate.channels[channel] for channel in progress.awaited]
+        here = [channel for channel in waiting if channel.holds_barrier(progress.checkpoint)]
+        ahead = sum(part.cost for channel in here for part in channel.capture(progress.checkpoint))
+        return self._turn_inputs(progress) if self._allows(progress, ahead) else []
+
+    return turn_inputs_as_allowed
+
+
+def _once(original: Any) -> Any:
+    def turn_outputs_as_allowed(self: SubtaskCheckpoints, progress: Any) -> Any:
+        return original(self, progress) if progress.aligned else []
+
+    return turn_outputs_as_allowed
 
 
 def _all_captured(original: Any) -> Any:
@@ -199,6 +240,26 @@ ALIGNMENT = {
         "with triggerOn=lastBarrier a checkpoint begins with the last barrier but one",
         (SubtaskCheckpoints, "_may_turn", _last_but_one),
         (SubtaskCheckpoints, "_turn_inputs", _nothing_missing),
+    ),
+    "limit-ignored": mutant(
+        "a checkpoint overtakes although it captures more than checkpoint.maxInflightBytes",
+        (CaptureQueue, "allow", _everything_allowed),
+    ),
+    "limit-for-each-subtask": mutant(
+        "each subtask of a slot may capture as much as the slot",
+        (CaptureQueue, "allow", _nothing_counted),
+    ),
+    "limit-never-allows": mutant(
+        "with checkpoint.maxInflightBytes a checkpoint stays aligned for ever",
+        (SubtaskCheckpoints, "_turn_as_allowed", _stays_aligned),
+    ),
+    "limit-before-the-last-barrier": mutant(
+        "with checkpoint.maxInflightBytes a checkpoint begins before its last barrier has arrived, and records",
+        (SubtaskCheckpoints, "_turn_inputs_as_allowed", _before_the_last_barrier),
+    ),
+    "limit-overtakes-once": mutant(
+        "with checkpoint.maxInflightBytes a barrier that has overtaken once waits behind the rows of older ones",
+        (SubtaskCheckpoints, "_turn_outputs_as_allowed", _once),
     ),
     "end-of-partition-taken-for-a-barrier": mutant(
         "the end of a channel counts as the barriers that are still missing there",

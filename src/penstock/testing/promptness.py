@@ -3,10 +3,13 @@
 One step after the first barrier of an unaligned checkpoint came in (or its budget was used up) a subtask has sent the
 barrier on every output; one step after the last came in it has handed its capture over. So a checkpoint takes as many
 steps as there are hops, whatever waits in the queues and however long the sinks sleep.
+
+With ``checkpoint.maxInflightBytes`` it may have to wait, but no longer than until what it would capture fits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -102,3 +105,36 @@ class Promptness:
         elif barrier.remaining_ms is not None:
             seen.due_ms = min(seen.due_ms, now_ms + barrier.remaining_ms)
         return seen
+
+
+class PromptnessWithinLimit(Promptness):
+    """``room``: how many bytes a checkpoint may still capture in this slot."""
+
+    def __init__(self, subtask: Subtask, world: World, room: Callable[[CheckpointId], int]) -> None:
+        super().__init__(subtask, world)
+        self._room = room
+        self._costs: list[tuple[CheckpointId, str, int]] = []
+
+    def step_begins(self, now_ms: float) -> None:
+        due = [checkpoint for checkpoint, seen in sorted(self._seen.items()) if seen.due_ms <= now_ms]
+        self._costs = [(checkpoint, side, cost) for checkpoint in due for side, cost in self._waiting(checkpoint)]
+
+    def step_ended(self) -> None:
+        for checkpoint, side, cost in self._costs:
+            if cost <= self._room(checkpoint) and side in dict(self._waiting(checkpoint)):
+                name = f"{self._subtask.subtask}: checkpoint {checkpoint} still waits at its {side}"
+                raise SimulationFailure(f"{name}, and {cost} bytes fit", "progress")
+
+    def _waiting(self, checkpoint: CheckpointId) -> Iterator[tuple[str, int]]:
+        """Where a checkpoint could overtake now, with what it would capture there."""
+        if checkpoint not in self._seen:
+            return
+        channels = self._subtask.gate.channels.values()
+        here = [c for c in channels if c.blocked_by == checkpoint or c.holds_barrier(checkpoint)]
+        if here and len(here) == len(channels) and checkpoint == min(self._seen):  # older ones go first
+            ahead = [part for c in here if c.holds_barrier(checkpoint) for part in c.capture(checkpoint)]
+            yield "input", sum(part.cost for part in ahead)
+        outputs = self._subtask.outputs
+        ahead_bytes = outputs.bytes_ahead_of_waiting(checkpoint)
+        if ahead_bytes:
+            yield "output", ahead_bytes

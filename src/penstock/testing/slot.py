@@ -38,7 +38,7 @@ from penstock.snapshot.model import InflightEntry, SubtaskManifest
 from penstock.snapshot.narrowing import load_own
 from penstock.snapshot.restore import load_restore
 from penstock.testing.links import Link
-from penstock.testing.promptness import Promptness
+from penstock.testing.promptness import Promptness, PromptnessWithinLimit
 from penstock.testing.routine import Routine, call_of
 from penstock.testing.scheduler import Actor
 from penstock.testing.store import Crash
@@ -74,6 +74,8 @@ class _Runner:
     def __init__(self, slot: SimulatedSlot, subtask: Subtask) -> None:
         self.subtask = subtask
         self.promptness = Promptness(subtask, slot.world)
+        if slot.world.options.checkpoint_max_inflight_bytes is not None:
+            self.promptness = PromptnessWithinLimit(subtask, slot.world, slot.uploads.room)
         self.actor = Actor(f"{slot.name} {subtask.subtask}", self._step, slot.world.settings.eagerness)
         self._slot = slot
         self._world = slot.world
@@ -249,6 +251,9 @@ class SimulatedSlot:
             self.granted(Granted(channel, credit))
         else:
             self.links[channel.producer].grant(channel, credit)
+
+    def allow_capture(self, checkpoint: CheckpointId, captured_bytes: int) -> bool:
+        return self.uploads.allow(checkpoint, captured_bytes)
 
     def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
         self.world.figures.count("recorded in parts")

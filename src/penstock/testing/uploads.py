@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from penstock.runtime.host import SubtaskCapture
 from penstock.snapshot.capture_queue import Begun, CaptureLimits, CaptureQueue, Dropped, Ended, Recorded, Work
 from penstock.snapshot.model import SlotManifest, SubtaskManifest
 from penstock.snapshot.slot_writer import SlotWriter
+from penstock.testing.failure import SimulationFailure
 from penstock.testing.routine import Routine, call_of
 from penstock.testing.scheduler import Actor
 
@@ -31,6 +33,10 @@ class SimulatedUploads:
             CaptureLimits(world.options.checkpoint_max_inflight_bytes, world.options.checkpoint_capture_memory)
         )
         self._writer = SlotWriter(world.store, slot.graph, slot.generation, slot.index, whole_bytes=0, kept=slot.kept)
+        self._limit_bytes = world.options.checkpoint_max_inflight_bytes
+        self._allowed: Counter[CheckpointId] = Counter()
+        self._offered: Counter[CheckpointId] = Counter()
+        self._dead: set[CheckpointId] = set()
         self._work: Work | None = None
         self._writing: Routine | None = None
         self.actor = Actor(f"{slot.name} uploads", self._act)
@@ -41,6 +47,17 @@ class SimulatedUploads:
     def triggered(self, checkpoint: CheckpointId, base: CheckpointId) -> None:
         self._queue.triggered(checkpoint, base)
         self._slot.world.scheduler.ready(self.actor)
+
+    def allow(self, checkpoint: CheckpointId, captured_bytes: int) -> bool:
+        allowed = self._queue.allow(checkpoint, captured_bytes)
+        self._slot.world.figures.count("captures that had to wait for the in-flight limit", not allowed)
+        self._allowed[checkpoint] += captured_bytes if allowed else 0
+        return allowed
+
+    def room(self, checkpoint: CheckpointId) -> int:
+        """Bytes that a checkpoint may still capture."""
+        assert self._limit_bytes is not None
+        return self._limit_bytes - self._allowed[checkpoint]
 
     def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
         self._offer(Recorded(subtask, checkpoint, inflight))
@@ -65,14 +82,19 @@ class SimulatedUploads:
             self._writing.kill(self._slot.world.store)
 
     def _offer(self, work: Recorded | SubtaskCapture) -> None:
+        self._offered[work.checkpoint] += sum(captured.cost for captured in work.inflight)
+        dead = work.checkpoint in self._dead
+        if self._limit_bytes is not None and self._offered[work.checkpoint] > self._limit_bytes and not dead:
+            message = f"{self._slot.name} captures {self._offered[work.checkpoint]} bytes for {work.checkpoint}"
+            raise SimulationFailure(f"{message}, more than {self._limit_bytes}", "limits")
         reason = self._queue.offer(work)
         self._slot.world.scheduler.ready(self.actor)
         if reason is not None:
-            kind = "in-flight bytes" if "maxInflightBytes" in reason else "capture memory"
-            self._slot.world.figures.count(f"declined: {kind}")
+            self._slot.world.figures.count("declined: capture memory")
             self._end(work.checkpoint, reason)
 
     def _end(self, checkpoint: CheckpointId, reason: str | None) -> None:
+        self._dead.add(checkpoint)
         is_news = self._queue.end(checkpoint)
         self._queue.check_invariants()
         self._slot.world.scheduler.ready(self.actor)

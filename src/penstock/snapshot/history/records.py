@@ -23,7 +23,7 @@ class CheckpointRecord(msgspec.Struct, frozen=True):
         requested: by a user.
         triggered_ms: wall clock. ``duration_us``: from then to its end; envelopes hold no fractions.
         acknowledged: slots that did.
-        reason: why it was given up, else empty.
+        reason: why it was given up, or which limit it waited for; else empty.
         snapshot_id: empty unless it is complete.
         unaligned_subtasks: how many captured what the barrier overtook.
         inflight_rows, inflight_bytes: captured. ``state_bytes``: written; ``state_total_bytes``: all that hold state.
