@@ -1,8 +1,8 @@
 """What a slot's subtasks captured and nobody has written yet, and how much of it there may be.
 
-Two limits bound it. With ``max_inflight_bytes``, subtasks ask before they capture. ``memory_bytes`` counts what was handed
-over, and whoever does is told at once: a checkpoint is declined while a stuck store still holds the thread that writes.
-One lock around every call makes it safe for threads.
+Two limits bound it. With ``max_inflight_bytes``, subtasks ask before they capture. ``memory_bytes`` counts what was
+handed over, and whoever does is told at once: a checkpoint is declined while a stuck store still holds the thread that
+writes. One lock around every call makes it safe for threads.
 
 Lifecycle of a checkpoint here::
 
