@@ -222,6 +222,30 @@ def inflight_target(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"({machine(result)})", ""])
 
 
+def inflight_limit(result: dict[str, Any]) -> str:
+    lines = [
+        "## A limit for what is in flight: `checkpoint.maxInflightBytes`",
+        "",
+        "For each slot, two slots, default queues. `queued`, `in flight` and the checkpoints: the job above with the",
+        "sleeping stage, under backpressure; milliseconds, min / median / max. `speed`: rows per second of",
+        "source -> hash -> keyed count and sum without backpressure, as a ratio to no limit in the same round;",
+        "least / median / most.",
+        "",
+        "There is no limit by default. A limit is shared by all exchanges of a slot, and it is the share of one exchange",
+        "that decides about speed: with ten exchanges, each has a tenth of what the one here has.",
+        "",
+        row("maxInflightBytes", "queued", "in flight", "checkpoints", "speed"),
+        row("---", "---:", "---:", "---:", "---:"),
+    ]
+    for form, cell in result["pressure"].items():
+        figures = cell["unaligned"]
+        ratios = result["ratios"].get(form)
+        speed = "1" if ratios is None else f"{min(ratios):.2f} / {result['medians'][form]:.2f} / {max(ratios):.2f}"
+        queued, flying = cell["queued_bytes"] / 1e6, figures["inflight_bytes"]["median"] / 1e6
+        lines.append(row(form, f"{queued:.1f} MB", f"{flying:.1f} MB", times(figures["duration_ms"]), speed))
+    return "\n".join([*lines, "", f"({machine(result)})", ""])
+
+
 def recovery(result: dict[str, Any]) -> str:
     figures = result["kill_to_running_ms"]
     rows = result["restored_inflight_rows"]
@@ -299,6 +323,7 @@ SECTIONS = {
     "backpressure": backpressure,
     "concurrency": concurrency,
     "inflight_target": inflight_target,
+    "inflight_limit": inflight_limit,
     "recovery": recovery,
     "parquet_jobs": parquet_jobs,
     "stateful_python": stateful_python,
