@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import NotSupported
-from penstock.state.hashing import groups_of, hash_columns, key_groups
+from penstock.operators.expressions.murmur3 import MURMUR3
+from penstock.state.hashing import HASHED_ALONE, chained, groups_of, hash_columns, key_groups
+from penstock.state.texts import HASHED_ALONE as LONG_TEXT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,3 +126,28 @@ def test_spark_computes_the_same(spark: SparkSession) -> None:
         assert hash_columns([COLUMNS[a], COLUMNS[b]], 4).tolist() == spark_says(f"h_{a}_{b}"), (a, b)
     assert hash_columns(list(COLUMNS.values()), 4).tolist() == spark_says("h_all")
     assert groups_of(list(COLUMNS.values()), 4, 128).tolist() == spark_says("grp")
+
+
+@pytest.mark.spark
+def test_long_texts_and_lists_are_hashed_as_spark_hashes_them(spark: SparkSession) -> None:
+    lengths = (LONG_TEXT - 1, LONG_TEXT, LONG_TEXT + 1, LONG_TEXT + 7, LONG_TEXT + 8, 5 * LONG_TEXT + 33, 3)
+    texts = [bytes((7 * place + length) % 256 for place in range(length)) for length in lengths]
+    columns = {
+        "texts": pa.array(texts),
+        "characters": pa.array(["ü" * (length // 2) for length in lengths]),
+        "many": pa.array([[texts[0], None, texts[1]] * HASHED_ALONE] + [[texts[1]]] * 6),
+    }
+    for name, values in COLUMNS.items():
+        short = pa.ListArray.from_arrays([0, 4], values)
+        long = pa.ListArray.from_arrays([0, 4 * HASHED_ALONE], pa.concat_arrays([values] * HASHED_ALONE))
+        edge = pa.ListArray.from_arrays([0, HASHED_ALONE], pa.concat_arrays([values] * (HASHED_ALONE // 4)))
+        below = pa.ListArray.from_arrays([0, HASHED_ALONE - 1], pa.concat_arrays([values] * (HASHED_ALONE // 4))[:-1])
+        columns[name] = pa.concat_arrays([short, long, edge, below, short, pa.array([None], short.type), long])
+    hashes = [f"{function}({name}) AS {function}_{name}" for name in columns for function in ("xxhash64", "hash")]
+    table = spark.createDataFrame(pa.table(columns)).coalesce(1).selectExpr(*columns, *hashes).toArrow()
+    assert table.num_rows == len(lengths)
+    for name in columns:
+        values = table[name].combine_chunks()
+        assert hash_columns([values], len(lengths)).tolist() == table[f"xxhash64_{name}"].to_pylist(), name
+        murmur = chained(values, np.full(len(lengths), 42, np.uint32), MURMUR3).view(np.int32)
+        assert murmur.tolist() == table[f"hash_{name}"].to_pylist(), name

@@ -8,7 +8,8 @@ vectors: a change would break every stored snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,26 @@ _P5 = np.uint64(0x27D4EB2F165667C5)
 LONG_DECIMAL_PRECISION = 18
 """Up to here Catalyst hashes a decimal as its unscaled long, above as the big integer's bytes."""
 
+HASHED_ALONE = 256
+"""Lists of so many values are hashed one by one. Together they would be hashed value by value: one list of a million
+values would take half a minute."""
+
 U64 = npt.NDArray[np.uint64]
 Words = npt.NDArray[Any]
 """Hashes of any width."""
+
+
+@dataclass(frozen=True)
+class HashFunction:
+    """One of Spark's hash functions.
+
+    Attributes:
+        leaf: chains an array of values without parts onto the seeds of its rows; null rows keep theirs.
+        value: chains one value, as bytes (see ``_values``), onto one seed.
+    """
+
+    leaf: Callable[[pa.Array, Words], Words]
+    value: Callable[[bytes, int], int]
 
 
 def key_groups(batch: pa.RecordBatch, columns: Sequence[int], max_parallelism: int) -> npt.NDArray[np.int16]:
@@ -67,23 +85,23 @@ def hash_columns(columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.int64
 
 def chain_hash(array: pa.Array, seeds: Words) -> Words:
     """Chain one column, not of maps, onto ``seeds``; null rows keep theirs."""
-    return chained(array, seeds, _hash_leaf)
+    return chained(array, seeds, XXHASH64)
 
 
-def chained(array: pa.Array, seeds: Words, hash_leaf: Callable[[pa.Array, Words], Words]) -> Words:
-    """As ``chain_hash``, by any of Spark's hash functions: ``hash_leaf`` chains values that have no parts."""
+def chained(array: pa.Array, seeds: Words, function: HashFunction) -> Words:
+    """As ``chain_hash``, by any of Spark's hash functions."""
     kind = array.type
     if pa.types.is_null(kind) or len(array) == 0:
         return seeds
     if pa.types.is_struct(kind):
         for child in array.flatten():  # flatten, unlike field(), gives the children of a null struct as null
-            seeds = chained(child, seeds, hash_leaf)
+            seeds = chained(child, seeds, function)
         return seeds
     if pa.types.is_list(kind):
-        return _chained_lists(array, seeds, hash_leaf)
+        return _chained_lists(array, seeds, function)
     if pa.types.is_dictionary(kind):
-        return chained(array.cast(kind.value_type), seeds, hash_leaf)
-    return hash_leaf(array, seeds)
+        return chained(array.cast(kind.value_type), seeds, function)
+    return function.leaf(array, seeds)
 
 
 def _hash_leaf(array: pa.Array, seeds: U64) -> U64:
@@ -100,18 +118,44 @@ def _hash_leaf(array: pa.Array, seeds: U64) -> U64:
     return hashes if array.null_count == 0 else np.where(validity(array), hashes, seeds)
 
 
-def _chained_lists(array: pa.Array, seeds: Words, hash_leaf: Callable[[pa.Array, Words], Words]) -> Words:
-    """Element after element, of all rows that have so many at once."""
+def _chained_lists(array: pa.Array, seeds: Words, function: HashFunction) -> Words:
+    """Element after element, of all rows that have so many at once; a long list of values by itself."""
     lengths = np.where(validity(array), np.diff(np.asarray(array.offsets)), 0)
     starts = np.cumsum(lengths) - lengths
     elements, hashes = array.flatten(), seeds.copy()
+    if not pa.types.is_nested(elements.type) and not pa.types.is_dictionary(elements.type):
+        for row in np.flatnonzero(lengths >= HASHED_ALONE).tolist():
+            hashed = int(hashes[row])
+            for value in _values(elements.slice(starts[row], lengths[row])):
+                hashed = function.value(value, hashed)
+            hashes[row], lengths[row] = hashed, 0
     for place in range(int(lengths.max())):
         rows = np.flatnonzero(lengths > place)
-        hashes[rows] = chained(elements.take(pa.array(starts[rows] + place)), hashes[rows], hash_leaf)
+        hashes[rows] = chained(elements.take(pa.array(starts[rows] + place)), hashes[rows], function)
     return hashes
 
 
+def _values(array: pa.Array) -> Iterator[bytes]:
+    """The bytes that stand for each value in Spark's hash functions, little-endian; none for a null."""
+    array, kind = array.drop_null(), array.type
+    if is_text(kind):
+        yield from (value.as_buffer().to_pybytes() for value in array)
+        return
+    if pa.types.is_decimal(kind) and kind.precision > LONG_DECIMAL_PRECISION:
+        yield from (big_integer_bytes(int(unscaled)) for unscaled in decimal_ints(array))
+        return
+    words = decimal_words(array)[0] if pa.types.is_decimal(kind) else _fixed_words(array)
+    data, width = words.tobytes(), words.dtype.itemsize
+    yield from (data[start : start + width] for start in range(0, len(data), width))
+
+
 def _hash_fixed(array: pa.Array, seeds: U64) -> U64:
+    words = _fixed_words(array)
+    return _hash_long(words, seeds) if words.dtype.itemsize == 8 else _hash_int(words.astype(np.uint64), seeds)
+
+
+def _fixed_words(array: pa.Array) -> Words:
+    """Values of fixed width as Spark hashes them: 64-bit words, or 32-bit ones for shorter types."""
     values = fixed_values(array)
     if values is None:
         raise NotSupported(f"a key of type {array.type} cannot be hashed to a key group; Spark's maps cannot either")
@@ -120,9 +164,9 @@ def _hash_fixed(array: pa.Array, seeds: U64) -> U64:
         values = np.where(np.isnan(values), values.dtype.type(np.nan), values + values.dtype.type(0))
         values = values.view(np.int32 if values.dtype.itemsize == 4 else np.int64)
     if values.dtype.itemsize == 8:
-        return _hash_long(values.view(np.uint64), seeds)
+        return values.view(np.uint64)
     # Shorter numbers hash as the 32 bits of their sign-extended int, read without sign.
-    return _hash_int(values.astype(np.int32).view(np.uint32).astype(np.uint64), seeds)
+    return values.astype(np.int32).view(np.uint32)
 
 
 def _hash_int(words: U64, seeds: U64) -> U64:
@@ -179,3 +223,6 @@ def big_integer_bytes(value: int) -> bytes:
     """Java's ``BigInteger.toByteArray``: big-endian two's complement of minimal length."""
     magnitude = value if value >= 0 else ~value
     return value.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
+
+
+XXHASH64 = HashFunction(_hash_leaf, xxhash.xxh64_intdigest)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import xxhash
 
 from penstock.state.arrays import from_validity, validity
 from penstock.state.pages import Pages
@@ -21,6 +22,9 @@ _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)
 _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
+HASHED_ALONE = 1 << 10
+"""Texts of so many bytes are hashed one by one by the library. Together they would be hashed 32 bytes at a time: one
+text of a megabyte would take a second."""
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -99,7 +103,8 @@ class TextRows:
         """XXH64 of every text, seeded by row (https://github.com/Cyan4973/xxHash, the specification)."""
         lengths, words, starts = self.lengths.astype(np.uint64), self.words, self.starts
         hashes = seeds + _P5
-        long = np.flatnonzero(self.lengths >= 32)
+        alone = np.flatnonzero(self.lengths >= HASHED_ALONE)
+        long = np.flatnonzero((self.lengths >= 32) & (self.lengths < HASHED_ALONE))
         if len(long):
             hashes[long] = _stripes(self, long, seeds[long])
         hashes += lengths
@@ -127,6 +132,9 @@ class TextRows:
         hashes ^= hashes >> np.uint64(29)
         hashes *= _P3
         hashes ^= hashes >> np.uint64(32)
+        for row in alone.tolist():
+            data = words[starts[row] : starts[row] + full[row] + 1].tobytes()[: self.lengths[row]]
+            hashes[row] = xxhash.xxh64_intdigest(data, int(seeds[row]))
         return hashes
 
 

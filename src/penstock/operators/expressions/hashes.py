@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.errors import EvaluationError
 from penstock.operators.expressions.base import Expression, Mask
-from penstock.operators.expressions.murmur3 import hash_leaf
+from penstock.operators.expressions.murmur3 import MURMUR3
 from penstock.operators.expressions.vectors import from_vector
 from penstock.state.hashing import chain_hash, chained
 
@@ -46,7 +46,7 @@ class ChainedHash(Expression):
         hashes = seeds.view(np.uint64 if signed is np.int64 else np.uint32)
         for child in self.children:
             array = child.evaluate(batch, mask)
-            hashes = chain_hash(array, hashes) if signed is np.int64 else chained(array, hashes, hash_leaf)
+            hashes = chain_hash(array, hashes) if signed is np.int64 else chained(array, hashes, MURMUR3)
         return from_vector(hashes.view(signed), self.data_type)
 
 

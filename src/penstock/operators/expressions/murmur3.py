@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.operators.expressions.vectors import Vector, valid_rows
 from penstock.state.arrays import decimal_ints, decimal_words, fixed_values
-from penstock.state.hashing import LONG_DECIMAL_PRECISION, big_integer_bytes
+from penstock.state.hashing import LONG_DECIMAL_PRECISION, HashFunction, big_integer_bytes
 
 U32 = npt.NDArray[np.uint32]
 
 _WORD_BYTES = 4
+_FEW_ROWS = 32
+"""So many texts are hashed one by one: numpy takes longer for a word of each."""
+_U32 = 0xFFFFFFFF
 
 
 def hash_leaf(array: pa.Array, seeds: U32) -> U32:
@@ -64,9 +69,13 @@ def _hash_texts(array: pa.Array, seeds: U32) -> U32:
     order = np.argsort(-sizes, kind="stable")
     starts, lengths, hashes = offsets[:-1][order], sizes[order], seeds[order]
     words = lengths // _WORD_BYTES
-    for word in range(int(words.max(initial=0))):
+    shared = int(words[_FEW_ROWS]) if len(words) > _FEW_ROWS else 0
+    for word in range(shared):
         going = int(np.searchsorted(-words, -word))
         hashes[:going] = _mix(hashes[:going], _word_at(data, starts[:going] + word * _WORD_BYTES))
+    for row in range(int(np.searchsorted(-words, -shared))):
+        left = data[starts[row] + shared * _WORD_BYTES : starts[row] + words[row] * _WORD_BYTES]
+        hashes[row] = _mix_words(left.tobytes(), int(hashes[row]))
     for place in range(_WORD_BYTES - 1):
         rows = np.flatnonzero(lengths % _WORD_BYTES > place)
         tail = data[starts[rows] + words[rows] * _WORD_BYTES + place]
@@ -74,6 +83,24 @@ def _hash_texts(array: pa.Array, seeds: U32) -> U32:
     out = np.empty_like(hashes)
     out[order] = _final(hashes, lengths.astype(np.uint32))
     return out
+
+
+def hash_value(value: bytes, seed: int) -> int:
+    """Chain the bytes of one value onto one seed."""
+    whole = len(value) // _WORD_BYTES * _WORD_BYTES
+    tail = struct.pack(f"<{len(value) - whole}i", *struct.unpack(f"{len(value) - whole}b", value[whole:]))
+    hashed = _mix_words(value[:whole] + tail, seed) ^ len(value)
+    hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & _U32
+    hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 & _U32
+    return hashed ^ hashed >> 16
+
+
+def _mix_words(words: bytes, hashed: int) -> int:
+    for (word,) in struct.iter_unpack("<I", words):
+        mixed = word * 0xCC9E2D51 & _U32
+        hashed ^= (mixed << 15 | mixed >> 17) * 0x1B873593 & _U32
+        hashed = ((hashed << 13 | hashed >> 19) & _U32) * 5 + 0xE6546B64 & _U32
+    return hashed
 
 
 def _word_at(data: npt.NDArray[np.uint8], places: Vector) -> U32:
@@ -98,3 +125,6 @@ def _final(hashes: U32, lengths: U32 | np.uint32) -> U32:
     hashes = (hashes ^ (hashes >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     hashes = (hashes ^ (hashes >> np.uint32(13))) * np.uint32(0xC2B2AE35)
     return hashes ^ (hashes >> np.uint32(16))
+
+
+MURMUR3 = HashFunction(hash_leaf, hash_value)
