@@ -151,3 +151,12 @@ def test_long_texts_and_lists_are_hashed_as_spark_hashes_them(spark: SparkSessio
         assert hash_columns([values], len(lengths)).tolist() == table[f"xxhash64_{name}"].to_pylist(), name
         murmur = chained(values, np.full(len(lengths), 42, np.uint32), MURMUR3).view(np.int32)
         assert murmur.tolist() == table[f"hash_{name}"].to_pylist(), name
+
+
+def test_many_texts_have_the_murmur_hashes_of_each() -> None:
+    texts = [bytes((3 * place + length) % 256 for place in range(length)) for length in range(0, 200, 3)]
+
+    def murmur(values: list[bytes]) -> list[int]:
+        return chained(pa.array(values), np.full(len(values), 42, np.uint32), MURMUR3).tolist()
+
+    assert murmur(texts) == [murmur([text])[0] for text in texts]
