@@ -12,8 +12,7 @@ import pytest
 
 from penstock.errors import NotSupported
 from penstock.operators.expressions.murmur3 import MURMUR3
-from penstock.state.hashing import HASHED_ALONE, chained, groups_of, hash_columns, key_groups
-from penstock.state.texts import HASHED_ALONE as LONG_TEXT
+from penstock.state.hashing import chained, groups_of, hash_columns, key_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,35 +127,44 @@ def test_spark_computes_the_same(spark: SparkSession) -> None:
     assert groups_of(list(COLUMNS.values()), 4, 128).tolist() == spark_says("grp")
 
 
+TEXTS = [bytes((7 * place + length) % 256 for place in range(length)) for length in (0, 3, 255, 256, 257, 264, 5000)]
+LISTS = {
+    "texts": pa.array(TEXTS),
+    "characters": pa.array(["ü" * (len(text) // 2) for text in TEXTS]),
+    "lists of texts": pa.array([[TEXTS[6], None, TEXTS[1]] * 100] + [[TEXTS[2]]] * 6),
+    **{
+        f"lists of {name}": pa.concat_arrays([
+            pa.ListArray.from_arrays([0, 4, 4], values),
+            pa.ListArray.from_arrays([0, 1000], pa.concat_arrays([values] * 250)),
+            pa.array([None], pa.list_(values.type)),
+            pa.ListArray.from_arrays([0, 2, 3], values),
+            pa.ListArray.from_arrays([0, 41], pa.concat_arrays([values] * 11)),
+        ])
+        for name, values in COLUMNS.items()
+    },
+}  # fmt: skip
+
+
+def murmur(values: pa.Array) -> list[int]:
+    return chained(values, np.full(len(values), 42, np.uint32), MURMUR3).view(np.int32).tolist()
+
+
 @pytest.mark.spark
 def test_long_texts_and_lists_are_hashed_as_spark_hashes_them(spark: SparkSession) -> None:
-    lengths = (LONG_TEXT - 1, LONG_TEXT, LONG_TEXT + 1, LONG_TEXT + 7, LONG_TEXT + 8, 5 * LONG_TEXT + 33, 3)
-    texts = [bytes((7 * place + length) % 256 for place in range(length)) for length in lengths]
-    columns = {
-        "texts": pa.array(texts),
-        "characters": pa.array(["ü" * (length // 2) for length in lengths]),
-        "many": pa.array([[texts[0], None, texts[1]] * HASHED_ALONE] + [[texts[1]]] * 6),
-    }
-    for name, values in COLUMNS.items():
-        short = pa.ListArray.from_arrays([0, 4], values)
-        long = pa.ListArray.from_arrays([0, 4 * HASHED_ALONE], pa.concat_arrays([values] * HASHED_ALONE))
-        edge = pa.ListArray.from_arrays([0, HASHED_ALONE], pa.concat_arrays([values] * (HASHED_ALONE // 4)))
-        below = pa.ListArray.from_arrays([0, HASHED_ALONE - 1], pa.concat_arrays([values] * (HASHED_ALONE // 4))[:-1])
-        columns[name] = pa.concat_arrays([short, long, edge, below, short, pa.array([None], short.type), long])
+    columns = {name.replace(" ", "_"): values for name, values in LISTS.items()}
     hashes = [f"{function}({name}) AS {function}_{name}" for name in columns for function in ("xxhash64", "hash")]
     table = spark.createDataFrame(pa.table(columns)).coalesce(1).selectExpr(*columns, *hashes).toArrow()
-    assert table.num_rows == len(lengths)
+    assert table.num_rows == len(TEXTS)
     for name in columns:
         values = table[name].combine_chunks()
-        assert hash_columns([values], len(lengths)).tolist() == table[f"xxhash64_{name}"].to_pylist(), name
-        murmur = chained(values, np.full(len(lengths), 42, np.uint32), MURMUR3).view(np.int32)
-        assert murmur.tolist() == table[f"hash_{name}"].to_pylist(), name
+        assert hash_columns([values], len(values)).tolist() == table[f"xxhash64_{name}"].to_pylist(), name
+        assert murmur(values) == table[f"hash_{name}"].to_pylist(), name
 
 
-def test_many_texts_have_the_murmur_hashes_of_each() -> None:
-    texts = [bytes((3 * place + length) % 256 for place in range(length)) for length in range(0, 200, 3)]
-
-    def murmur(values: list[bytes]) -> list[int]:
-        return chained(pa.array(values), np.full(len(values), 42, np.uint32), MURMUR3).tolist()
-
-    assert murmur(texts) == [murmur([text])[0] for text in texts]
+@pytest.mark.parametrize("name", LISTS)
+def test_many_long_values_have_the_hashes_of_each(name: str) -> None:
+    """What few rows have more than all others is hashed in another way than what many have."""
+    single = [LISTS[name].slice(row, 1) for row in range(len(TEXTS))]
+    rows = pa.concat_arrays([LISTS[name]] * 7)
+    assert hash_columns([rows], len(rows)).tolist() == [hash_columns([row], 1)[0] for row in single] * 7
+    assert murmur(rows) == [murmur(row)[0] for row in single] * 7

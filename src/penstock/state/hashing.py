@@ -31,9 +31,9 @@ _P5 = np.uint64(0x27D4EB2F165667C5)
 LONG_DECIMAL_PRECISION = 18
 """Up to here Catalyst hashes a decimal as its unscaled long, above as the big integer's bytes."""
 
-HASHED_ALONE = 256
-"""Lists of so many values are hashed one by one. Together they would be hashed value by value: one list of a million
-values would take half a minute."""
+FEW_LISTS = 32
+"""The rest of so few lists that are longer than all others is hashed list by list. Together they would be hashed value by
+value: one list of a million values would take half a minute."""
 
 U64 = npt.NDArray[np.uint64]
 Words = npt.NDArray[Any]
@@ -119,19 +119,21 @@ def _hash_leaf(array: pa.Array, seeds: U64) -> U64:
 
 
 def _chained_lists(array: pa.Array, seeds: Words, function: HashFunction) -> Words:
-    """Element after element, of all rows that have so many at once; a long list of values by itself."""
+    """Element after element, of all rows that have so many at once; what a few have more, row by row."""
     lengths = np.where(validity(array), np.diff(np.asarray(array.offsets)), 0)
     starts = np.cumsum(lengths) - lengths
     elements, hashes = array.flatten(), seeds.copy()
+    shared = int(lengths.max())
     if not pa.types.is_nested(elements.type) and not pa.types.is_dictionary(elements.type):
-        for row in np.flatnonzero(lengths >= HASHED_ALONE).tolist():
-            hashed = int(hashes[row])
-            for value in _values(elements.slice(starts[row], lengths[row])):
-                hashed = function.value(value, hashed)
-            hashes[row], lengths[row] = hashed, 0
-    for place in range(int(lengths.max())):
+        shared = int(np.sort(lengths)[-FEW_LISTS - 1]) if len(lengths) > FEW_LISTS else 0
+    for place in range(shared):
         rows = np.flatnonzero(lengths > place)
         hashes[rows] = chained(elements.take(pa.array(starts[rows] + place)), hashes[rows], function)
+    for row in np.flatnonzero(lengths > shared).tolist():
+        hashed = int(hashes[row])
+        for value in _values(elements.slice(starts[row] + shared, lengths[row] - shared)):
+            hashed = function.value(value, hashed)
+        hashes[row] = hashed
     return hashes
 
 

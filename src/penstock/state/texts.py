@@ -22,7 +22,7 @@ _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)
 _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
-HASHED_ALONE = 1 << 10
+HASHED_ALONE = 256
 """Texts of so many bytes are hashed one by one by the library. Together they would be hashed 32 bytes at a time: one
 text of a megabyte would take a second."""
 

@@ -15,8 +15,8 @@ from penstock.state.hashing import LONG_DECIMAL_PRECISION, HashFunction, big_int
 U32 = npt.NDArray[np.uint32]
 
 _WORD_BYTES = 4
-_FEW_ROWS = 32
-"""So many texts are hashed one by one: numpy takes longer for a word of each."""
+_FEW_TEXTS = 32
+"""The rest of so few texts that are longer than all others is hashed text by text: numpy takes longer for each word."""
 _U32 = 0xFFFFFFFF
 
 
@@ -69,7 +69,7 @@ def _hash_texts(array: pa.Array, seeds: U32) -> U32:
     order = np.argsort(-sizes, kind="stable")
     starts, lengths, hashes = offsets[:-1][order], sizes[order], seeds[order]
     words = lengths // _WORD_BYTES
-    shared = int(words[_FEW_ROWS]) if len(words) > _FEW_ROWS else 0
+    shared = int(words[_FEW_TEXTS]) if len(words) > _FEW_TEXTS else 0
     for word in range(shared):
         going = int(np.searchsorted(-words, -word))
         hashes[:going] = _mix(hashes[:going], _word_at(data, starts[:going] + word * _WORD_BYTES))
