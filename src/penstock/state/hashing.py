@@ -32,8 +32,8 @@ LONG_DECIMAL_PRECISION = 18
 """Up to here Catalyst hashes a decimal as its unscaled long, above as the big integer's bytes."""
 
 FEW_LISTS = 32
-"""The rest of so few lists that are longer than all others is hashed list by list. Together they would be hashed value by
-value: one list of a million values would take half a minute."""
+"""The rest of so few lists that are longer than all others is hashed list by list. Together they would be hashed value
+by value: one list of a million values would take half a minute."""
 
 U64 = npt.NDArray[np.uint64]
 Words = npt.NDArray[Any]
