@@ -196,9 +196,9 @@ class SubtaskCapture(Shown):
 
 
 class CheckpointSummary(Shown):
-    """``requested``: by a user. ``acknowledged``: slots that did. ``reason``: why it failed, or which newer one made
-    it superfluous. ``snapshot_id``: what it is called among the snapshots, once it is complete. ``unaligned_subtasks``:
-    how many captured what the barrier overtook."""
+    """``requested``: by a user. ``acknowledged``: slots that did. ``reason``: why it failed, which newer one made
+    it superfluous, or which limit it waited for. ``snapshot_id``: what it is called among the snapshots, once it is
+    complete. ``unaligned_subtasks``: how many captured what the barrier overtook."""
 
     checkpoint: int
     generation: int
