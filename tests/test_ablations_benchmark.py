@@ -79,7 +79,7 @@ def test_spilling_writes_every_buffer_once_as_it_enters_the_queue(
 
 
 def test_rows_in_flight_are_written_again_and_tables_are_still_referred_to() -> None:
-    piece = Piece(BufferId(1, CHANNEL, 0), 0, 1, 8, SectionRef("a", 0, 8, "i", "x"), 0)
+    piece = Piece(BufferId(1, CHANNEL, 0), 0, 1, 8, SectionRef("a", 0, 8, "i", "x"), 0, (0, 127))
     tables: Any = {"table": "where it lies"}
     indexes = BaseIndexes()
     indexes.add(1, BaseIndex(InflightIndex([piece]), tables))

@@ -84,6 +84,10 @@ class ProcessLauncher:
         """So many are not there any more; of a negative number, again."""
         self._slots -= slots
 
+    def usable_slots(self) -> int:
+        """One query alone uses the launcher."""
+        return self._slots
+
     def free_slots(self) -> int:
         return self._slots - sum(len(job.processes) for job in self.jobs if not job.done)
 

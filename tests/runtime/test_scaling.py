@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import CheckpointFailed, QueryFailed
+from penstock.errors import CheckpointFailed, QueryFailed, ResourceError
 from penstock.runtime.scaling import LOOK_EVERY_MS, Scaling
 
 
@@ -18,13 +18,14 @@ class Slots:
 
     generation: int
     runs: bool = True
+    complete: bool = True
 
 
 class Query:
     """A query of two slots on a cluster of eight."""
 
     def __init__(self, parallelism: int = 2, may_shrink: bool = True) -> None:
-        self.free = 8 - parallelism
+        self.usable = 8
         self.snapshots: list[Future[Any]] = []
         self.begun: list[str] = []
         self.current: Any = Slots(1)
@@ -33,7 +34,7 @@ class Query:
             128,
             may_shrink=may_shrink,
             patience_ms=1_000,
-            free_slots=lambda: self.free,
+            usable_slots=lambda: self.usable,
             snapshot=self.snapshots.append,
             begin_again=self.begun.append,
         )
@@ -121,13 +122,13 @@ def test_a_snapshot_that_cannot_be_taken_leaves_everything_as_it_is() -> None:
 
 def test_it_shrinks_when_patience_is_over_and_grows_when_slots_were_free_for_two_looks() -> None:
     query = Query(4)
-    query.free = 3
+    query.usable = 3
     assert not query.scaling.short_of_slots(0)
     assert not query.scaling.short_of_slots(900)
     assert query.scaling.short_of_slots(1_000)
     assert (query.scaling.parallelism, query.scaling.wanted) == (3, 4)
     query.scaling.runs(query.current)
-    query.free = 1
+    query.usable = 4
     now_ms = 2_000.0
     query.scaling.look(query.current, now_ms)
     query.scaling.look(query.current, now_ms + 1)
@@ -140,13 +141,111 @@ def test_it_shrinks_when_patience_is_over_and_grows_when_slots_were_free_for_two
     assert (query.scaling.parallelism, query.begun) == (4, ["rescaled to 4"])
 
 
-@pytest.mark.parametrize(("may_shrink", "free"), [(False, 3), (True, 0), (True, 4)])
-def test_it_does_not_shrink_where_it_must_not_or_need_not(may_shrink: bool, free: int) -> None:
+@pytest.mark.parametrize(("may_shrink", "usable"), [(False, 3), (True, 0), (True, 4)])
+def test_it_does_not_shrink_where_it_must_not_or_need_not(may_shrink: bool, usable: int) -> None:
     query = Query(4, may_shrink)
-    query.free = free
+    query.usable = usable
     assert not query.scaling.short_of_slots(0)
     assert not query.scaling.short_of_slots(10_000)
+    query.current = Slots(1, runs=False, complete=False)
+    query.scaling.look(query.current, 20_000)
+    assert (query.scaling.parallelism, query.begun) == (4, [])
+
+
+def test_a_generation_that_waits_for_slots_too_long_is_given_up_for_fewer() -> None:
+    query = Query(4)
+    query.current = Slots(1, runs=False, complete=False)
+    query.usable = 2
+    query.scaling.look(query.current, 0)
+    query.scaling.look(query.current, 900)
+    assert query.begun == []
+    query.scaling.look(query.current, 1_000)
+    assert (query.scaling.parallelism, query.scaling.wanted) == (2, 4)
+    assert query.begun == ["it continues with 2 slots"]
+    query.begins_again()
+    query.usable = 4
+    query.scaling.look(query.current, 1_000 + LOOK_EVERY_MS)
+    assert query.snapshots == [], "one look is not two"
+    query.scaling.look(query.current, 1_000 + 2 * LOOK_EVERY_MS)
+    query.snapshots[0].set_result(None)
     assert query.scaling.parallelism == 4
+
+
+def test_the_cluster_is_asked_now_and_then_only() -> None:
+    query = Query(4)
+    query.current = Slots(1, runs=False, complete=False)
+    query.usable = 0
+    query.scaling.look(query.current, 0)
+    query.scaling.look(query.current, 1_000)
+    query.usable = 2
+    query.scaling.look(query.current, 1_000 + LOOK_EVERY_MS - 1)
+    assert query.scaling.parallelism == 4
+    query.scaling.look(query.current, 1_000 + LOOK_EVERY_MS)
+    assert query.scaling.parallelism == 2
+
+
+def test_a_query_that_scales_down_again_waits_for_two_looks_again() -> None:
+    query = Query(4)
+    now_ms = 0.0
+    for times in (1, 2):
+        query.usable = 2
+        assert not query.scaling.short_of_slots(now_ms)
+        assert query.scaling.short_of_slots(now_ms + 1_000)
+        query.begins_again()
+        query.usable = 4
+        query.scaling.look(query.current, now_ms + LOOK_EVERY_MS)
+        assert len(query.snapshots) == times - 1, "one look is not two"
+        query.scaling.look(query.current, now_ms + 2 * LOOK_EVERY_MS)
+        query.snapshots[-1].set_result(None)
+        query.begins_again()
+        assert query.scaling.parallelism == 4
+        now_ms += 3 * LOOK_EVERY_MS
+
+
+def test_a_generation_that_has_its_slots_is_not_given_up_for_fewer() -> None:
+    query = Query(4)
+    query.current = Slots(1, runs=False)
+    query.usable = 2
+    query.scaling.look(query.current, 0)
+    query.scaling.look(query.current, 10_000)
+    assert (query.scaling.parallelism, query.begun) == (4, [])
+    query.scaling.wanted, query.usable = 5, 8
+    query.scaling.look(query.current, 20_000)
+    query.scaling.look(query.current, 30_000)
+    assert query.snapshots == [], "nothing runs yet of which a snapshot could be taken"
+
+
+def test_a_rescale_whose_slots_do_not_come_says_what_the_query_continues_with() -> None:
+    query = Query()
+    wish = query.rescale(4)
+    query.snapshots[0].set_result(None)
+    query.current = Slots(2, runs=False, complete=False)
+    query.usable = 3
+    query.scaling.look(query.current, 0)
+    assert not wish.done()
+    query.scaling.look(query.current, 1_000)
+    with pytest.raises(ResourceError, match=r"not rescaled to 4: only 3 slots .*with 4 once they are free"):
+        wish.result(0)
+    query.begins_again()
+    assert (query.scaling.parallelism, query.scaling.wanted, query.snapshots[1:]) == (3, 4, [])
+
+
+def test_a_generation_that_waits_for_slots_is_rescaled_without_a_snapshot() -> None:
+    query = Query(4)
+    query.current = Slots(1, runs=False, complete=False)
+    wish = query.rescale(2)
+    assert (query.snapshots, query.begun) == ([], ["rescaled to 2"])
+    query.begins_again()
+    assert query.scaling.parallelism == 2
+    assert wish.done()
+
+
+def test_a_rescale_to_more_slots_than_others_leave_is_refused() -> None:
+    query = Query()
+    query.usable = 3
+    with pytest.raises(ResourceError, match="to 4: 3 slots are there"):
+        query.rescale(4).result(0)
+    assert (query.scaling.wanted, query.snapshots) == (2, [])
 
 
 def test_when_the_query_ends_nobody_waits_on() -> None:

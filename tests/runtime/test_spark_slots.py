@@ -7,6 +7,8 @@ import os
 import signal
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,8 @@ from tiny import CountSpec, Numbers, assert_exact, tiny_graph
 
 from penstock.errors import QueryFailed, ResourceError
 from penstock.protocol.elements import Alignment
-from penstock.spark.job import JobThread
+from penstock.runtime import scaling
+from penstock.spark.job import JobThread, other_tasks
 from penstock.spark.launcher import SparkLauncher
 
 if TYPE_CHECKING:
@@ -133,6 +136,65 @@ def test_two_queries_do_not_take_each_others_slots(tmp_path: Path, spark_launche
     second.execution.process_all_available(60)
     first.until(lambda v: v.committed_epoch > 0, what="a commit")
     assert_exact(tmp_path / "b", 5000)
+
+
+@contextmanager
+def occupied_cores(spark: SparkSession, folder: Path, cores: int) -> Iterator[None]:
+    """A Spark job wants this many cores, each for one task, until the end of the block."""
+    busy = folder / "busy"
+    busy.touch()
+    path = str(busy)
+
+    def wait(batches):  # type: ignore[no-untyped-def]
+        import os
+        import time
+
+        for batch in batches:
+            while os.path.exists(path):
+                time.sleep(0.02)
+            yield batch
+
+    job = spark.range(0, cores, 1, cores).mapInArrow(wait, "id long")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(job.collect)
+        try:
+            yield
+        finally:
+            busy.unlink()
+            running.result(60)
+
+
+def test_a_killed_query_continues_with_the_cores_that_another_spark_job_leaves(
+    tmp_path: Path, spark_launcher: SparkLauncher, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of four cores: the other job takes the free one, and two of the query's when a worker is killed."""
+    monkeypatch.setattr(scaling, "LOOK_EVERY_MS", 200.0)
+    query = run(
+        tiny_graph(tmp_path / "out", 3, Numbers(10**9, rate=3_000)),
+        tmp_path / "chk",
+        spark_launcher,
+        restart_scale_down_after_ms=1_000,
+    )
+    query.until_running(1)
+    query.until(lambda v: v.committed_epoch > 0, what="a commit")
+    query_id = query.execution.query_id
+    assert (spark_launcher.usable_slots(), other_tasks(spark, query_id)) == (4, 0)
+    with occupied_cores(spark, tmp_path, 3):
+        query.until(lambda _: other_tasks(spark, query_id) == 1, what="the other job")
+        assert (spark_launcher.usable_slots(), spark_launcher.free_slots()) == (3, 1)
+        with pytest.raises(ResourceError, match="to 4: 3 slots are there"):
+            query.execution.rescale(4)
+        os.kill(query.view.slots[0].pid, signal.SIGKILL)
+        killed = time.monotonic()
+        query.until(lambda v: v.parallelism == 1 and [s.running for s in v.slots] == [True], what="one slot")
+        took = time.monotonic() - killed
+        assert took < 15, "slots that do not come are waited for half a minute"
+        committed = query.view.committed_epoch
+        query.until(lambda v: v.committed_epoch > committed + 1, what="commits")
+        assert len(query.view.restarts) == 1, "to wait for slots is no failure"
+    query.until(lambda v: [s.running for s in v.slots] == [True] * 3, what="all three slots")
+    query.execution.stop()
+    assert query.execution.error is None
 
 
 def test_a_slot_that_holds_the_gil_is_given_up_and_replaced(tmp_path: Path, spark_launcher: SparkLauncher) -> None:

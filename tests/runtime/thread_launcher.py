@@ -58,7 +58,7 @@ class ThreadLauncher:
     def control_address(self) -> ControlAddress:
         return ControlAddress("127.0.0.1", "127.0.0.1")
 
-    def free_slots(self) -> int:
+    def usable_slots(self) -> int:
         return _MANY
 
     def launch(self, task: SlotTask, parallelism: int) -> ThreadJob:

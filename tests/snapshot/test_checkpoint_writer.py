@@ -8,8 +8,10 @@ import itertools
 import os
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from effort import some
@@ -18,13 +20,14 @@ from hypothesis import strategies as st
 from snapshot_kit import COUNT, ROWS, capture, captured, graph, rows, state
 
 from penstock.errors import CheckpointFailed, ProtocolViolation
+from penstock.graph.model import Edge, EdgeKind
 from penstock.ids import BufferId, ChannelId, SubtaskId
 from penstock.operators.base import OperatorState
 from penstock.protocol.elements import Buffer, Captured, Side
 from penstock.snapshot import checkpoint_writer
 from penstock.snapshot.base_index import MAX_INDEXES, NO_BASE, BaseIndex, BaseIndexes
 from penstock.snapshot.capture_queue import Recorded
-from penstock.snapshot.checkpoint_writer import CheckpointWriter
+from penstock.snapshot.checkpoint_writer import CheckpointWriter, key_groups_among
 from penstock.snapshot.inflight_index import MAX_FILES, Fresh, InflightIndex, Piece
 from penstock.snapshot.model import InflightEntry, SectionRef, SlotManifest
 from penstock.snapshot.restore import load_inflight
@@ -32,6 +35,7 @@ from penstock.snapshot.sections import data_path
 from penstock.snapshot.slot_writer import SlotWriter
 from penstock.snapshot.store import Effect, LocalStore, MemoryStore, Store
 from penstock.state.capture import WholeTable
+from penstock.state.hashing import key_groups
 
 CHANNELS = [ChannelId(0, 0, 0), ChannelId(0, 1, 0), ChannelId(0, 0, 1)]
 ONE = SubtaskId(1, 0)
@@ -343,7 +347,45 @@ def test_bases_that_nobody_uses_are_forgotten_and_their_number_is_bounded() -> N
 
 def piece(seq: int, offset: int, count: int, path: str = "data/x", row_start: int = 0) -> Piece:
     section = SectionRef(path, 0, 100, "i", "c")
-    return Piece(BufferId(1, CHANNELS[0], seq), offset, count, count * 10, section, row_start)
+    return Piece(BufferId(1, CHANNELS[0], seq), offset, count, count * 10, section, row_start, (0, 127))
+
+
+@given(st.lists(st.lists(st.integers(0, 500), min_size=1, max_size=30), min_size=1, max_size=4), st.integers(1, 3))
+def test_the_key_groups_of_rows_are_the_first_and_the_last_that_they_have(
+    batches: list[list[int]], hashed: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint_writer, "HASHED_AT_ONCE", hashed)
+        found = key_groups_among(graph(1), ChannelId(0, 0, 0), [rows(*keys) for keys in batches])
+    groups = np.concatenate([key_groups(rows(*keys), (0,), 128) for keys in batches])
+    assert found == (groups.min(), groups.max())
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "expected"),
+    [
+        (EdgeKind.REBALANCE, (), (0, 127)),
+        (EdgeKind.FORWARD, (), (0, 127)),
+        (EdgeKind.BROADCAST, (), (0, 127)),
+        (EdgeKind.BROADCAST, (0,), (64, 127)),
+    ],
+)
+def test_rows_without_keys_and_copies_count_for_all_key_groups_that_can_be(
+    kind: EdgeKind, keys: tuple[int, ...], expected: tuple[int, int]
+) -> None:
+    job = replace(graph(2), edges=(Edge(0, 0, 1, kind, ROWS, keys),))
+    assert key_groups_among(job, ChannelId(0, 0, 1), [rows(1)]) == expected
+
+
+def test_rows_that_the_base_holds_keep_their_key_groups() -> None:
+    store = MemoryStore()
+    slot = SlotWriter(store, graph(1), 1, 0)
+    waiting = captured(ChannelId(0, 0, 0), Side.CONSUMER, 1, rows(3, 3, 3))
+    (first,) = take(slot, 1, 0, [waiting]).subtasks[1].inflight
+    (rest,) = take(slot, 2, 1, [replace(waiting, offset=1, rows=2)]).subtasks[1].inflight
+    (group,) = set(key_groups(rows(3), (0,), 128).tolist())
+    assert rest.section == first.section
+    assert {(e.key_group_first, e.key_group_last) for e in (first, rest)} == {(group, group)}
 
 
 def test_a_buffer_that_the_base_holds_in_places_is_cut_there() -> None:

@@ -189,10 +189,12 @@ def test_two_rescales_without_a_snapshot_in_between_lose_and_double_nothing(
 @given(st.data())
 def test_how_far_a_narrowed_entry_was_read_counts_all_of_its_rows(data: st.DataObject) -> None:
     store, old, new = MemoryStore(), graph(1), graph(3)
-    keys = data.draw(st.lists(st.integers(0, 50), min_size=1, max_size=30))
+    everybodys = [next(key for key in range(50) if owner(new, key) == index) for index in range(3)]
+    keys = data.draw(st.lists(st.integers(0, 50), max_size=30).flatmap(lambda k: st.permutations(k + everybodys)))
     found = taken(store, old, lambda i: {"inflight": [captured(ChannelId(0, 0, 0), Side.CONSUMER, 0, rows(*keys))]})
     for manifest in counting(plan_restore(found, new)):
         (entry,) = manifest.inflight
+        assert entry.narrowed
         loaded = load_own(store, entry, new)
         read = [mark for reached in loaded.reached for mark in reached.tolist()]
         kept = [key for batch in loaded.batches for key in batch.column("key").to_pylist()]
@@ -233,6 +235,32 @@ def test_without_keys_rows_are_spread_evenly(kind: EdgeKind, before: int, after:
     ), "a channel's entries keep their order"
 
 
+@pytest.mark.parametrize("kind", [EdgeKind.REBALANCE, EdgeKind.FORWARD])
+@few
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30)), min_size=1, max_size=8),
+    st.lists(parallelisms, min_size=2, max_size=4),
+)
+def test_without_keys_rows_of_any_layer_stay_spread_evenly_however_often_they_move(
+    kind: EdgeKind, backlog: list[tuple[int, int]], path: list[int]
+) -> None:
+    """All of them wait at one subtask at first."""
+    store, total = MemoryStore(), sum(count for _, count in backlog)
+    waiting = [
+        captured(ChannelId(0, 0, 0), Side.CONSUMER, seq, rows(*range(100 * seq, 100 * seq + count)), layer=layer)
+        for seq, (layer, count) in enumerate(backlog)
+    ]
+    found = taken(store, with_edge(graph(1), kind), lambda i: {"inflight": waiting})
+    for after in path:
+        job = with_edge(graph(after), kind)
+        found = rescale(found, job)
+        waits = [sum(entry.rows for entry in manifest.inflight) for manifest in counting(plan_restore(found, job))]
+        assert sum(waits) == total
+        assert max(waits) - min(waits) <= 1, waits
+    keys = sorted(key for some in delivered(store, job, plan_restore(found, job)) for _, key, _ in some)
+    assert keys == sorted(100 * seq + n for seq, (_, count) in enumerate(backlog) for n in range(count))
+
+
 def cut_into_rows(metadata: SnapshotMetadata) -> SnapshotMetadata:
     """Replace every in-flight entry by one for each of its rows."""
 
@@ -246,6 +274,39 @@ def cut_into_rows(metadata: SnapshotMetadata) -> SnapshotMetadata:
 
     slots = [msgspec.structs.replace(slot, subtasks=[cut(m) for m in slot.subtasks]) for slot in metadata.slots]
     return msgspec.structs.replace(metadata, slots=slots)
+
+
+@pytest.mark.parametrize("kind", [EdgeKind.HASH, EdgeKind.FORWARD])
+@pytest.mark.parametrize(("before", "path"), [(1, (3,)), (2, (3,)), (3, (1, 3)), (1, (3, 2, 7))])
+def test_a_section_has_no_reader_that_owns_none_of_its_keys(kind: EdgeKind, before: int, path: tuple[int, ...]) -> None:
+    """Each section has rows of one key here: whatever the parallelism, one subtask reads it, and all of it."""
+    store, old = MemoryStore(), with_edge(graph(before), kind, (0,))
+    keys = range(40)
+
+    def inflight(index: int) -> list[object]:
+        own_keys = [key for key in keys if owner(old, key) == index]
+        return [captured(ChannelId(0, index, index), Side.CONSUMER, n, rows(*[n] * 5), layer=n) for n in own_keys]
+
+    found = taken(store, old, lambda i: {"inflight": inflight(i)})
+    for after in path:
+        found = rescale(found, with_edge(graph(after), kind, (0,)))
+    new = with_edge(graph(path[-1]), kind, (0,))
+    plan = counting(plan_restore(found, new))
+    assert sum(len(manifest.inflight) for manifest in plan) == len(keys)
+    for index, manifest in enumerate(plan):
+        assert not any(entry.narrowed for entry in manifest.inflight)
+        read = [b.column("key").to_pylist() for e in manifest.inflight for b in load_own(store, e, new).batches]
+        assert read == [[key] * 5 for key in keys if owner(new, key) == index]
+
+
+def test_a_hash_edge_without_keys_has_one_reader() -> None:
+    store = MemoryStore()
+    old, new = (with_edge(graph(n), EdgeKind.HASH) for n in (1, 3))
+    waiting = captured(ChannelId(0, 0, 0), Side.CONSUMER, 0, rows(*range(20)))
+    found = taken(store, old, lambda i: {"inflight": [waiting]})
+    plan = plan_restore(found, new)
+    assert sorted(len(manifest.inflight) for manifest in counting(plan)) == [0, 0, 1]
+    assert sorted(len(some) for some in delivered(store, new, plan)) == [0, 0, 20]
 
 
 def test_a_broadcast_row_matters_at_each_place_to_the_keys_that_were_there() -> None:

@@ -23,6 +23,7 @@ from penstock.snapshot.restore import load_inflight, load_restore
 from penstock.snapshot.sections import SectionWriter, check_reference, read_content, read_section
 from penstock.snapshot.store import Effect, LocalStore, MemoryStore
 from penstock.state.capture import WholeTable
+from penstock.state.hashing import key_groups
 
 CHANNEL = ChannelId(0, 1, 0)
 
@@ -175,7 +176,8 @@ def test_a_capture_comes_back_whole(tmp_path: object) -> None:
     other, mine = restored.inflight
     assert (other.producer, other.rows) == (0, 1)
     assert (mine.producer, mine.rows, mine.side, mine.layer) == (1, 5, "consumer", 0)
-    assert (mine.key_group_first, mine.key_group_last) == (0, 63)
+    groups = key_groups(rows(6, 7, 8, 20, 21), (0,), 128)
+    assert (mine.key_group_first, mine.key_group_last) == (groups.min(), groups.max())
     assert load_inflight(store, mine) == [rows(6, 7, 8), rows(20, 21)], "by buffer sequence, captured rows only"
     assert read_content(store, mine.section).metadata == [
         {"buffer": "g1/e0:1->0#4", "offset": "6"},

@@ -313,9 +313,9 @@ class StreamingQuery:
             timeout: seconds to wait; without end by default.
 
         Raises:
-            ConfigError: no such parallelism. ResourceError: fewer slots are free. CheckpointFailed: the snapshot cannot
-            be
-                taken. The query goes on as it was.
+            ConfigError: no such parallelism. ResourceError: there are fewer slots for it. CheckpointFailed: the
+                snapshot cannot be taken. The query continues as it was; if its slots were taken after the snapshot,
+                with those that are left.
             QueryFailed: the query has ended.
             TimeoutError: not all subtasks run yet; it goes on being rescaled.
         """

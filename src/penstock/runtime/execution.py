@@ -401,8 +401,9 @@ class QueryExecution:
 
         Raises:
             ConfigError: not between 1 and ``max_parallelism``.
-            ResourceError: fewer slots are free.
-            CheckpointFailed: the snapshot cannot be taken. In all these cases the query goes on as it was.
+            ResourceError: there are fewer slots for it.
+            CheckpointFailed: the snapshot cannot be taken. In all these cases the query continues as it was; if its
+                slots were taken after the snapshot, with those that are left.
             QueryFailed: the query has ended.
             TimeoutError: after ``timeout_s``; the query is rescaled all the same.
         """

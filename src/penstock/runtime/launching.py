@@ -79,8 +79,9 @@ class SlotLauncher(Protocol):
     def control_address(self) -> ControlAddress:
         """The driver's own address, and how slots reach it."""
 
-    def free_slots(self) -> int:
-        """Slots that could be taken now, less what running Penstock queries hold."""
+    def usable_slots(self) -> int:
+        """Slots that a query could have now: those of its newest job, and those that neither other queries hold nor
+        other jobs occupy."""
 
     def launch(self, task: SlotTask, parallelism: int) -> SlotJob:
         """Start tasks with seats ``0..parallelism-1``. Does not wait for them.

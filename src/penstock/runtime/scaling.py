@@ -4,8 +4,9 @@ A *rescale* that a user asks for: an unaligned snapshot, which no backpressure h
 and the next one begins from that snapshot at the other parallelism. Nobody waits for a snapshot that cannot be taken
 because no Generation runs: the next one simply begins at the other parallelism.
 
-*Scaling down by itself*: when slots are missing for longer than ``patience_ms`` the next Generation takes those that
-are there. Back up, once what is missing has been free for two looks in a row.
+*Scaling down by itself*: when slots are missing for longer than ``patience_ms``, because they are lost or other jobs
+occupy them, the next Generation takes those that are there. Back up, once what is missing has been free for two looks
+in a row.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Scaling:
         most: key groups: no more subtasks can have anything to do.
         may_shrink: scale down by itself.
         patience_ms: how long slots have to be missing.
-        free_slots: those that nobody has; asks the cluster.
+        usable_slots: those that the query has or could have now; asks the cluster.
         snapshot: takes an unaligned snapshot of the current Generation; it is told of on this thread.
         begin_again: gives the current Generation up, soon, and begins the next one. Takes the reason.
 
@@ -56,7 +57,7 @@ class Scaling:
         *,
         may_shrink: bool,
         patience_ms: float,
-        free_slots: Callable[[], int],
+        usable_slots: Callable[[], int],
         snapshot: Callable[[Future[SnapshotMetadata]], None],
         begin_again: Callable[[str], None],
     ) -> None:
@@ -65,7 +66,7 @@ class Scaling:
         self._most = most
         self._may_shrink = may_shrink
         self._patience_ms = patience_ms
-        self._free_slots = free_slots
+        self._usable_slots = usable_slots
         self._snapshot = snapshot
         self._begin_again = begin_again
         self._short_since_ms: float | None = None
@@ -82,7 +83,7 @@ class Scaling:
     def rescale(self, parallelism: int, future: Future[None], current: Attempt | None) -> None:
         """The user wants this from now on; ``future`` is told when a Generation runs so, or why none will."""
         try:
-            self._check(parallelism, current)
+            self._check(parallelism)
         except PenstockError as refusal:
             future.set_exception(refusal)
             return
@@ -92,17 +93,22 @@ class Scaling:
             self.parallelism = parallelism
         elif current.runs:
             self.runs(current)
+        elif not current.complete:
+            if parallelism != self.parallelism:  # nothing runs yet of which a snapshot could be taken
+                self.parallelism = parallelism
+                self._begin_again(f"rescaled to {parallelism}")
         elif parallelism != self.parallelism:
             self._leave(current)
 
-    def _check(self, parallelism: int, current: Attempt | None) -> None:
+    def _check(self, parallelism: int) -> None:
         if not 1 <= parallelism <= self._most:
             raise no_such_parallelism(parallelism, self._most)
-        free = self._free_slots() + (self.parallelism if current is not None else 0)
-        if parallelism > free:
+        usable = self._usable_slots()
+        if parallelism > usable:
             raise ResourceError(
-                f"the query cannot be rescaled to {parallelism}: {free} slots are there for it, with the "
-                f"{self.parallelism} that it has; add executors, stop another query, or ask for fewer"
+                f"the query cannot be rescaled to {parallelism}: {usable} slots are there for it, with those that it "
+                "has and without those that other queries and Spark jobs occupy; add executors, wait for the others or "
+                "stop them, or ask for fewer"
             )
 
     def _leave(self, current: Attempt) -> None:
@@ -160,31 +166,50 @@ class Scaling:
             self.parallelism = self.wanted
 
     def short_of_slots(self, now_ms: float) -> bool:
-        """A Generation could not be started, because slots are missing: whether the next one is to have fewer."""
+        """A Generation is not started, or could not be: return True if the next one must have fewer slots."""
+        return self._waited_enough(now_ms) and self._shrink()
+
+    def _waited_enough(self, now_ms: float) -> bool:
         if self._short_since_ms is None:
             self._short_since_ms = now_ms
-        if not self._may_shrink or now_ms - self._short_since_ms < self._patience_ms:
-            return False
-        free = self._free_slots()
-        if not 0 < free < self.parallelism:
+        return self._may_shrink and now_ms - self._short_since_ms >= self._patience_ms
+
+    def _shrink(self) -> bool:
+        usable = self._usable_slots()
+        if not 0 < usable < self.parallelism:
             return False
         log.warning(
-            "%d of %d slots are gone for good, as it seems: the query goes on with %d until they are back",
-            self.parallelism - free, self.parallelism, free,
+            "%d of %d slots are lost, or other Spark jobs occupy them: the query continues with %d until they are free",
+            self.parallelism - usable, self.parallelism, usable,
         )  # fmt: skip
-        self.parallelism = free
+        self._were_free = False
+        self.parallelism = usable
+        self._tell(
+            ResourceError(
+                f"the query was not rescaled to {self.wanted}: only {usable} slots are there for it now. It continues "
+                f"with these, and with {self.wanted} once they are free"
+            )
+        )
         return True
 
     def look(self, current: Attempt | None, now_ms: float) -> None:
-        """Now and then: back up, if what was missing is there again. Asks the cluster."""
-        if self.parallelism >= self.wanted or current is None or not current.runs or self._leaving is not None:
+        """Scale down if a Generation waits for slots for too long, and up once the missing ones are free again. Called
+        now and then; asks the cluster every ``LOOK_EVERY_MS`` at most."""
+        if current is None:
             return
+        if not current.complete:
+            if self._waited_enough(now_ms) and self._may_look(now_ms) and self._shrink():
+                self._begin_again(f"it continues with {self.parallelism} slots")
+        elif current.runs and self.parallelism < self.wanted and self._leaving is None and self._may_look(now_ms):
+            before, self._were_free = self._were_free, self._usable_slots() >= self.wanted
+            if before and self._were_free:
+                self._leave(current)
+
+    def _may_look(self, now_ms: float) -> bool:
         if self._look_at_ms is not None and now_ms < self._look_at_ms:
-            return
+            return False
         self._look_at_ms = now_ms + LOOK_EVERY_MS
-        before, self._were_free = self._were_free, self._free_slots() >= self.wanted - self.parallelism
-        if before and self._were_free:
-            self._leave(current)
+        return True
 
     def query_ended(self, error: PenstockError | None) -> None:
         """Nobody answers any more."""

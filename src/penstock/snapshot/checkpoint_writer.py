@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from penstock.errors import ProtocolViolation
 from penstock.graph.keygroups import owned_range
-from penstock.graph.model import JobGraph
+from penstock.graph.model import EdgeKind, JobGraph
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.protocol.elements import Captured, Side
 from penstock.snapshot.base_index import NO_BASE, BaseIndex
@@ -32,6 +32,7 @@ from penstock.snapshot.sections import Metadata, SectionWriter, data_path, state
 from penstock.snapshot.state_index import TableId, stored_bytes
 from penstock.snapshot.state_sections import WHOLE_BYTES, StateWriter
 from penstock.snapshot.store import Store
+from penstock.state.hashing import key_groups
 
 BUFFER_ID = "buffer"
 BUFFER_OFFSET = "offset"
@@ -40,6 +41,8 @@ BUFFER_OFFSET = "offset"
 INFLIGHT_SECTION_BYTES = 1 << 20
 """An in-flight section holds no more, or one buffer. Sections are read whole, and what is being loaded has to fit into
 the part of a gate's budget that is kept for it."""
+HASHED_AT_ONCE = 1_024
+"""Rows. This many rows with different keys have all key groups of a channel; then no others are hashed."""
 
 
 class _Lane(NamedTuple):
@@ -222,9 +225,10 @@ class CheckpointWriter:
         identity = f"{self._prefix}/{subtask}/inflight/{lane}/{part.sections}"
         section = self._file.append(identity, batches[0][0].schema, batches)
         part.persisted_bytes += section.length
+        groups = key_groups_among(self._graph, lane.channel, [rows for rows, _ in batches])
         pieces, row = [], 0
         for fresh in content:
-            pieces.append(Piece(fresh.captured.buffer.id, fresh.offset, fresh.rows, fresh.cost, section, row))
+            pieces.append(Piece(fresh.captured.buffer.id, fresh.offset, fresh.rows, fresh.cost, section, row, groups))
             row += fresh.rows
         return pieces
 
@@ -258,8 +262,8 @@ class CheckpointWriter:
                     entries.append(self._entry(lane, piece))
         return entries
 
-    def _entry(self, lane: _Lane, piece: Piece) -> InflightEntry:
-        groups_first, groups_last = key_groups_of(self._graph, lane.channel)
+    @staticmethod
+    def _entry(lane: _Lane, piece: Piece) -> InflightEntry:
         return InflightEntry(
             layer=lane.layer,
             edge=lane.channel.edge,
@@ -268,17 +272,31 @@ class CheckpointWriter:
             side=lane.side.value,
             row_start=piece.row_start,
             rows=piece.rows,
-            key_group_first=groups_first,
-            key_group_last=groups_last,
+            key_group_first=piece.key_groups[0],
+            key_group_last=piece.key_groups[1],
             section=piece.section,
         )
 
 
-def key_groups_of(graph: JobGraph, channel: ChannelId) -> tuple[int, int]:
-    """The key groups for which rows can lie on a channel, both inclusive: the consumer's on a keyed edge, else all."""
-    if graph.edge(channel.edge).keyed:
-        return owned_range(channel.consumer, graph.parallelism, graph.max_parallelism)
-    return 0, graph.max_parallelism - 1
+def key_groups_among(graph: JobGraph, channel: ChannelId, batches: Iterable[pa.RecordBatch]) -> tuple[int, int]:
+    """Return the first and the last key group of the rows, which lie on a channel. There is at least one row.
+
+    On an edge without keys these are all key groups. Copies of broadcast rows count for all that the consumer owns.
+    """
+    edge = graph.edge(channel.edge)
+    if not edge.keyed:
+        return 0, graph.max_parallelism - 1
+    owned = owned_range(channel.consumer, graph.parallelism, graph.max_parallelism)
+    if edge.kind is EdgeKind.BROADCAST:
+        return owned
+    first, last = owned[1], owned[0]
+    for batch in batches:
+        for start in range(0, batch.num_rows, HASHED_AT_ONCE):
+            groups = key_groups(batch.slice(start, HASHED_AT_ONCE), edge.key_columns, graph.max_parallelism)
+            first, last = min(first, int(groups.min())), max(last, int(groups.max()))
+            if (first, last) == owned:
+                return owned
+    return first, last
 
 
 def _position(captured: Captured) -> tuple[int, int]:

@@ -26,7 +26,7 @@ the least is left are written anew, so that slow channels do not keep one file p
 class Piece(NamedTuple):
     """Rows ``[offset, offset + rows)`` of a buffer, at rows ``[row_start, row_start + rows)`` of a section.
 
-    ``cost``: their share of the buffer's.
+    ``cost``: their share of the buffer's. ``key_groups``: first and last one of which the section can have rows.
     """
 
     buffer: BufferId
@@ -35,11 +35,13 @@ class Piece(NamedTuple):
     cost: int
     section: SectionRef
     row_start: int
+    key_groups: tuple[int, int]
 
     def part(self, offset: int, rows: int) -> Piece:
         """Some of its rows, ``offset`` counted in the buffer."""
         cost = self.cost * rows // self.rows
-        return Piece(self.buffer, offset, rows, cost, self.section, self.row_start + offset - self.offset)
+        row_start = self.row_start + offset - self.offset
+        return Piece(self.buffer, offset, rows, cost, self.section, row_start, self.key_groups)
 
 
 class Fresh(NamedTuple):

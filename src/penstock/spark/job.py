@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from pyspark import InheritableThread
 from pyspark.serializers import CloudPickleSerializer
@@ -30,15 +30,44 @@ from penstock.spark.slot_task import slot_function
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_held: dict[str, int] = {}
-"""Slots held by running jobs of ours, by Spark application; guarded by ``_held_lock``."""
+JOB_GROUP = "spark.jobGroup.id"
+
+_held: dict[str, dict[str, int]] = {}
+"""Slots of running jobs of ours by job group, by Spark application; guarded by ``_held_lock``."""
 _held_lock = threading.Lock()
 
 
 def held_slots(application: str) -> int:
     """Slots that running Penstock queries of a Spark application hold."""
     with _held_lock:
-        return _held.get(application, 0)
+        return sum(_held.get(application, {}).values())
+
+
+def other_tasks(spark: SparkSession, query_id: str) -> int:
+    """Return the number of running tasks that are neither slots that ``held_slots`` counts nor of jobs of this query.
+
+    The scheduler is asked, because Spark's status store may lag behind it by seconds.
+    """
+    with _held_lock:
+        held = set(_held.get(spark.sparkContext.applicationId, {}))
+    count = 0
+    for task_set in _task_sets(spark.sparkContext._jsc.sc().taskScheduler().rootPool()):
+        properties = task_set.taskSet().properties()
+        if properties is None or (
+            properties.getProperty(JOB_GROUP) not in held and properties.getProperty(QUERY_ID) != query_id
+        ):
+            count += task_set.runningTasks()
+    return count
+
+
+def _task_sets(schedulable: Any) -> Iterator[Any]:
+    """The task sets below a pool of Spark's scheduler, pools of fair scheduling included."""
+    queue = schedulable.schedulableQueue()
+    if queue is None:
+        yield schedulable
+        return
+    for one in queue.toArray():
+        yield from _task_sets(one)
 
 
 class JobThread(InheritableThread):  # type: ignore[misc]  # untyped in PySpark
@@ -61,10 +90,10 @@ class SparkJob:
     """One job, watched by a daemon thread of its own (Spark's job group belongs to a thread)."""
 
     def __init__(self, spark: SparkSession, task: SlotTask, parallelism: int, *, gang: bool) -> None:
+        self.parallelism = parallelism
+        self.query_id = task.query_id
         self._spark = spark
-        self._parallelism = parallelism
         self._gang = gang
-        self._query_id = task.query_id
         self._group = f"penstock-{uuid.uuid4().hex[:12]}"
         self._description = f"penstock {task.name or task.query_id}: Generation {task.generation}"
         self._function = slot_function(CloudPickleSerializer().dumps(task), gang=gang)
@@ -73,7 +102,7 @@ class SparkJob:
         self._application = spark.sparkContext.applicationId
         thread = JobThread(self._run, self._over, f"penstock-job-{task.generation}")
         with _held_lock:
-            _held[self._application] = _held.get(self._application, 0) + parallelism
+            _held.setdefault(self._application, {})[self._group] = parallelism
         try:
             thread.start()  # Spark reads the session's properties here
         except Exception as problem:  # noqa: BLE001 - a stopped session: the job is over before it began
@@ -81,15 +110,15 @@ class SparkJob:
 
     def _run(self) -> None:
         self._spark.sparkContext.setJobGroup(self._group, self._description, False)
-        self._spark.sparkContext.setLocalProperty(QUERY_ID, self._query_id)  # ``foreach`` reads it from its TaskContext
-        rows = self._spark.range(0, self._parallelism, 1, self._parallelism)
+        self._spark.sparkContext.setLocalProperty(QUERY_ID, self.query_id)  # ``foreach`` reads it from its TaskContext
+        rows = self._spark.range(0, self.parallelism, 1, self.parallelism)
         rows.mapInArrow(self._function, "ended boolean", barrier=not self._gang).collect()
 
     def _over(self, problem: Exception | None) -> None:
         if problem is not None and self._error is None:
             self._error = GenerationFailed(f"Spark ended the job: {reason(problem)}")
         with _held_lock:
-            _held[self._application] -= self._parallelism
+            del _held[self._application][self._group]
         self._ended.set()
 
     @property

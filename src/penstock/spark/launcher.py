@@ -12,7 +12,7 @@ from penstock.errors import ConfigError, NotSupported, QueryFailed, ResourceErro
 from penstock.logs import get_logger
 from penstock.runtime.launching import ControlAddress, SlotTask
 from penstock.spark.decommission import leaving_executors
-from penstock.spark.job import SparkJob, held_slots
+from penstock.spark.job import SparkJob, held_slots, other_tasks
 from penstock.spark.memory import check_memory, worker_limit
 from penstock.spark.shipping import ship
 
@@ -61,7 +61,14 @@ class SparkLauncher:
         return ControlAddress(host, str(self._conf.get("spark.driver.bindAddress", host)))
 
     def free_slots(self) -> int:
+        """Slots that no Penstock query holds, also if other Spark jobs use them now."""
         return max(0, self._total_slots() - held_slots(self._application))
+
+    def usable_slots(self) -> int:
+        total, job = self._total_slots(), self._job
+        own = 0 if job is None or job.done else job.parallelism
+        others = other_tasks(self._spark, "" if job is None else job.query_id)
+        return max(0, total - held_slots(self._application) + own - others)
 
     def default_parallelism(self, at_most: int) -> int:
         """Free slots less one, which is left to the session's other jobs; at least 1.

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from penstock.logs import daemon_thread, get_logger
 from penstock.snapshot.meter import Meter
+from penstock.spark.job import JOB_GROUP
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 EVERY_S = 0.5
-_GROUP, _DESCRIPTION = "spark.jobGroup.id", "spark.job.description"
+_DESCRIPTION = "spark.job.description"
 log = get_logger(__name__)
 
 
@@ -29,8 +30,8 @@ def watched_tasks(spark: SparkSession, meter: Meter) -> Iterator[None]:
         return
     context = spark.sparkContext
     group, ended = f"penstock-{secrets.token_hex(8)}", threading.Event()
-    before = {name: context.getLocalProperty(name) for name in (_GROUP, _DESCRIPTION)}
-    context.setLocalProperty(_GROUP, group)
+    before = {name: context.getLocalProperty(name) for name in (JOB_GROUP, _DESCRIPTION)}
+    context.setLocalProperty(JOB_GROUP, group)
     context.setLocalProperty(_DESCRIPTION, "penstock snapshot")
     watcher = daemon_thread(lambda: _watch(context, group, meter, ended), "penstock-tasks")
     watcher.start()
