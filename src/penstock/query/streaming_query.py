@@ -12,8 +12,9 @@ from typing import Any, Literal, overload
 
 from pyspark.errors import StreamingQueryException
 
-from penstock.config import Options, duration_ms
+from penstock.config import Options
 from penstock.config import alignment as parse_alignment
+from penstock.config import interval_ms as parse_interval
 from penstock.connectors.base import Committing
 from penstock.errors import ArgumentError, CheckpointFailed, ConfigError, GenerationFailed, PenstockError, QueryFailed
 from penstock.graph.model import JobGraph
@@ -385,7 +386,7 @@ class StreamingQuery:
             ConfigError: an argument is out of range; nothing is changed.
             QueryFailed: the query has ended.
         """
-        interval_ms = None if interval is None else duration_ms("interval", interval)
+        interval_ms = None if interval is None else parse_interval("interval", interval)
         chosen = None if alignment is None else parse_alignment("alignment", alignment)
         self._execution.set_checkpoints(interval_ms, chosen)
 

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TypeVar
 
-from penstock.config import CONF_PREFIX, Options
+from penstock.config import CONF_PREFIX, LEAST_INTERVAL_MS, Options
 from penstock.connectors.base import Committing
 from penstock.errors import (
     CheckpointFailed,
@@ -428,11 +428,11 @@ class QueryExecution:
         restart of the driver has what its own options say.
 
         Raises:
-            ConfigError: the interval is not positive.
+            ConfigError: the interval is shorter than ``LEAST_INTERVAL_MS``.
             QueryFailed: the query has ended.
         """
-        if interval_ms is not None and interval_ms < 1:
-            raise ConfigError(f"checkpoint.interval must be 1 ms or longer, not {interval_ms} ms")
+        if interval_ms is not None and interval_ms < LEAST_INTERVAL_MS:
+            raise ConfigError(f"checkpoint.interval must be {LEAST_INTERVAL_MS} ms or longer, not {interval_ms} ms")
         service = self._service if self.suspended else self._active()
         assert service is not None
         with self._changing:
