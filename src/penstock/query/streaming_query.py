@@ -233,11 +233,15 @@ class StreamingQuery:
     def processAllAvailable(self) -> None:  # noqa: N802
         """Block until everything that the sources could find now is committed. Meant for tests, as in Spark.
 
-        ``lastProgress`` and a memory sink's table tell of it, too. The watermark then stands at the newest event time
-        less the delay; windows behind it are out.
+        ``lastProgress`` and a memory sink's table include it. The watermark is then the newest event time less the
+        delay, and windows before it are out. Return at once after ``stop()``, which also ends a wait.
+
+        Over the ``rate`` source it waits for the rows that were due at the call. Over ``rate-micro-batch``, which
+        always has the next batch, it returns only when the query is stopped. Both is as in Spark.
 
         Raises:
-            StreamingQueryException: the query failed meanwhile.
+            StreamingQueryException: the query has failed.
+            QueryFailed: the query is suspended.
         """
         try:
             with interruptible():
