@@ -24,6 +24,8 @@ LARGEST = 2**63 - 1
 """Largest whole number: Spark reads them as a Java long."""
 LONGEST_MS = 100 * 365 * 86_400_000
 """Longest duration: 100 years. Much longer waits do not fit the operating system's clock."""
+LEAST_INTERVAL_MS = 10
+"""Shortest checkpoint interval, as in Flink: below it a query does little but checkpoints."""
 
 _WHOLE = re.compile(r"\s*+([0-9]{1,19})\s*+\Z")
 _DURATION = re.compile(r"\s*+([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*+(ms|s|m|min|h)?\s*+\Z")
@@ -53,6 +55,25 @@ def duration_ms(name: str, text: str) -> int:
     if duration > LONGEST_MS:
         raise ConfigError(f"option {name}={shown(text)}: at most 100 years, which are 876000h")
     return duration
+
+
+def positive_duration_ms(name: str, text: str) -> int:
+    """A duration of at least a millisecond."""
+    duration = duration_ms(name, text)
+    if duration < 1:
+        raise ConfigError(f"option {name}={shown(text)}: must be 1ms or longer")
+    return duration
+
+
+def interval_ms(name: str, text: str) -> int:
+    """Time between two periodic checkpoints: a duration of at least ``LEAST_INTERVAL_MS``."""
+    interval = duration_ms(name, text)
+    if interval < LEAST_INTERVAL_MS:
+        raise ConfigError(f"option {name}={shown(text)}: a checkpoint interval must be {LEAST_INTERVAL_MS}ms or longer")
+    return interval
+
+
+DURATIONS = (duration_ms, positive_duration_ms, interval_ms)
 
 
 def size_bytes(name: str, text: str) -> int:
@@ -252,6 +273,8 @@ class Options:
         sink_retry_timeout_ms: time for which a failing commit is repeated. None: as often as a query is restarted.
         network_tls: links between driver and slots, and between slots, are encrypted (``runtime/tls.py``).
         log_format: of Penstock's own lines, in slots and driver, where the user has not set up logging.
+        slot_start_timeout_ms: time from the launch of a generation until all its slots have registered. Later the
+            generation has failed.
         driver_ports, slot_ports: one of them is listened on; ``range(1)``, port 0, is any free one.
     """
 
@@ -295,13 +318,14 @@ class Options:
     log_format: LogFormat = LogFormat.TEXT
     driver_ports: range = range(1)
     slot_ports: range = range(1)
+    slot_start_timeout_ms: int = 30_000
     network_tls: bool = False
 
 
 _PARSERS = {
     "parallelism": ("parallelism", whole_number),
     "maxParallelism": ("max_parallelism", whole_number),
-    "checkpoint.interval": ("checkpoint_interval_ms", duration_ms),
+    "checkpoint.interval": ("checkpoint_interval_ms", interval_ms),
     "checkpoint.alignment": ("checkpoint_alignment", alignment),
     "checkpoint.alignmentTimeout": ("checkpoint_alignment_timeout_ms", duration_ms),
     "checkpoint.maxConcurrent": ("checkpoint_max_concurrent", concurrency),
@@ -324,6 +348,7 @@ _PARSERS = {
     "exchange.flushInterval": ("flush_interval_ms", duration_ms),
     "driver.port": ("driver_ports", ports),
     "slot.port": ("slot_ports", ports),
+    "slot.startTimeout": ("slot_start_timeout_ms", positive_duration_ms),
     "network.tls": ("network_tls", boolean),
     "log.format": ("log_format", log_format),
     "function.isolation": ("function_isolation", isolation),
@@ -377,7 +402,7 @@ def _text_of(value: object, parse: object) -> str | None:
         return str(value).lower()
     if isinstance(value, range):
         return str(value[0]) if len(value) == 1 else f"{value[0]}-{value[-1]}"
-    if isinstance(value, int) and parse is duration_ms:
+    if isinstance(value, int) and parse in DURATIONS:
         return _in_units(value, (("h", 3_600_000), ("m", 60_000), ("s", 1_000)), "ms")
     if isinstance(value, int) and parse in (size_bytes, static_bytes):
         return _in_units(value, (("g", 1 << 30), ("m", 1 << 20), ("k", 1 << 10)), "b")

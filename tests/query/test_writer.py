@@ -71,13 +71,25 @@ def test_starts_arguments_win(rate: DataFrame, requested: Requested) -> None:
 
 @pytest.mark.parametrize(
     ("text", "interval"),
-    [("5 seconds", "5000ms"), ("200 milliseconds", "200ms"), ("0 seconds", "1ms"), ("10s", "10000ms")],
+    [
+        ("5 seconds", "5000ms"),
+        ("200 milliseconds", "200ms"),
+        ("0 seconds", "10ms"),
+        ("10 milliseconds", "10ms"),
+        ("10s", "10000ms"),
+    ],
 )
 def test_processing_time_is_the_checkpoint_interval(
     rate: DataFrame, requested: Requested, text: str, interval: str
 ) -> None:
     penstock.writeStream(rate).trigger(processingTime=text).start()
     assert requested[0][1].trigger == Trigger(interval=interval)
+
+
+def test_an_interval_that_leaves_no_time_for_rows_is_refused(rate: DataFrame) -> None:
+    for text in ("1 millisecond", "9ms"):
+        with pytest.raises(ConfigError, match=f"processingTime='{text}'.*10 milliseconds or longer"):
+            penstock.writeStream(rate).trigger(processingTime=text)
 
 
 @pytest.mark.parametrize("name", ["once", "availableNow"])

@@ -86,6 +86,22 @@ def test_the_end_of_all_input_meets_every_demand() -> None:
     assert [future.result() for future in (covered, waiting, late)] == [None] * 3
 
 
+def test_a_stop_ends_every_wait_and_a_suspension_fails_it() -> None:
+    for suspended in (False, True):
+        demands = Demands([0])
+        covered = demanded(demands)
+        look(demands)
+        assert demands.wants_checkpoint(dry=True)
+        waiting = demanded(demands)
+        demands.query_ended(None, suspended=suspended)
+        for future in (covered, waiting):
+            if suspended:
+                with pytest.raises(QueryFailed, match="suspended before"):
+                    future.result()
+            else:
+                assert future.result() is None
+
+
 def test_a_demand_made_while_a_checkpoint_is_out_waits_for_the_next() -> None:
     demands = Demands([0])
     first = demanded(demands)

@@ -11,7 +11,6 @@ from running import run
 from tiny import Numbers, assert_exact, committed, tiny_graph
 
 from penstock.connectors.base import Discovery
-from penstock.errors import QueryFailed
 from penstock.operators.base import Plain
 from penstock.protocol.elements import Alignment
 from penstock.runtime.view import CheckpointState, ExecutionState
@@ -71,14 +70,6 @@ def test_a_stopped_query_whose_sources_had_finished_finding_goes_on_and_ends(
     again = run(graph, tmp_path / "chk", launcher)
     assert again.execution.await_termination(30)
     assert_exact(tmp_path / "out", 8000)
-
-
-def test_a_query_that_was_stopped_has_not_committed_all(tmp_path: Path, launcher: ProcessLauncher) -> None:
-    query = run(tiny_graph(tmp_path / "out", 1, Bounded(10**9, rate=1000)), tmp_path / "chk", launcher)
-    query.until(lambda v: v.committed_epoch > 0, what="a commit")
-    query.execution.stop()
-    with pytest.raises(QueryFailed):
-        query.execution.process_all_available(1)
 
 
 def test_too_many_failed_checkpoints_in_a_row_restart_the_query(tmp_path: Path, launcher: ProcessLauncher) -> None:

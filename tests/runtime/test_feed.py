@@ -54,9 +54,13 @@ class EndlessReader(SourceReader):
 class Requests:
     def __init__(self) -> None:
         self.made: list[Request] = []
+        self.looks: list[int] = []
 
     def request_split(self, vertex: int, request: Requested) -> None:
         self.made.append((request.holding, request.received))
+
+    def looked(self, subtask: SubtaskId, number: int) -> None:
+        self.looks.append(number)
 
 
 def feed_of(reader: SourceReader) -> tuple[SourceFeed, Requests]:
@@ -260,3 +264,23 @@ def test_every_reader_of_endless_splits_has_a_frontier(reader: type[SourceReader
 
 def _all_readers(kind: type[SourceReader]) -> set[type[SourceReader]]:
     return {kind}.union(*map(_all_readers, kind.__subclasses__()))
+
+
+def test_a_look_over_a_source_that_has_always_more_is_answered_when_its_rows_have_been_processed() -> None:
+    reader = RateReader(rows_per_second=1000, ramp_up_s=0)
+    feed, host = feed_of(reader)
+    feed.ask(None, None)
+    feed.assigned([Split("0", {"partition": 0, "partitions": 1, "start_ms": 0})])
+    feed.look(7)
+    feed.ask(None, None)
+    assert feed.poll(400, 500.0) is not None
+    feed.ask(None, None)
+    assert not feed.releases(500.0), "101 rows of the look are left"
+    assert feed.poll(400, 505.0) is not None
+    assert feed.releases(505.0), "functions yield what they hold of it"
+    feed.ask(None, None, holds_rows=True)
+    assert host.looks == []
+    feed.ask(None, None)
+    assert host.looks == [7]
+    assert not reader.caught_up()
+    assert not feed.releases(505.0)

@@ -79,11 +79,18 @@ def test_every_option_of_restarts_reaches_their_policy() -> None:
         ("checkpoint.maxConcurrent", str(MAX_CONCURRENT + 1), "at most 8"),
         ("checkpoint.tolerableFailures", "-1", "neither a whole number nor unlimited"),
         ("checkpoint.alignmentTimeout", "soon", "is not a duration"),
+        ("checkpoint.interval", "1ms", "checkpoint.interval='1ms': a checkpoint interval must be 10ms or longer"),
+        ("checkpoint.interval", "9.9", "must be 10ms or longer"),
+        ("slot.startTimeout", "0", "slot.startTimeout='0': must be 1ms or longer"),
     ],
 )
 def test_a_bad_value_is_refused_with_what_is_possible(name: str, text: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         parse_options({name: text})
+
+
+def test_the_shortest_checkpoint_interval_is_taken() -> None:
+    assert policy_of(parse_options({"checkpoint.interval": "10ms"})).interval_ms == 10
 
 
 def test_as_many_periodic_ones_as_can_be_in_flight_at_all() -> None:

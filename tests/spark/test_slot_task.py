@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -50,6 +51,16 @@ def test_a_slot_is_where_spark_says_its_executor_is(
     run_slot(context(0), task(), gang=True)
     run_slot(context(1, addresses=addresses), task("127.0.0.1"), gang=False)
     assert begun == [(1, "node-b"), (0, None), (0, "10.0.0.9"), (1, None)]
+
+
+def test_a_slot_does_not_search_what_its_worker_has_imported_for_garbage(
+    begun: list[tuple[int, str | None]],
+) -> None:
+    """A worker collects garbage when a slot ends: without this a stop took 0.1 s longer."""
+    gc.unfreeze()
+    run_slot(context(0), task(), gang=False)
+    assert gc.get_freeze_count() > 10_000
+    gc.unfreeze()
 
 
 @pytest.mark.spark

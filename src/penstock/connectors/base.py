@@ -78,6 +78,9 @@ class Source(ABC):
     """
     keeps_files: bool = False
     """It keeps files at the checkpoint location, which must be a folder then."""
+    has_always_more: bool = False
+    """New rows come by the clock, so its readers are never caught up. ``processAllAvailable`` waits for the rows that
+    existed when it was called (``SourceReader.look_passed``), and not until there is nothing to read."""
 
     def open(self, location: str, operator_id: str) -> None:  # noqa: B027
         """Called once on the driver, before anything else. A source may keep files below ``<location>/lane/<id>``."""
@@ -192,6 +195,13 @@ class SourceReader(ABC):
         """``caught_up`` is False from now on, until a look at the outside that began after this call found nothing.
         Nothing to do for readers whose splits end, and where every ``poll`` is such a look.
         """
+
+    def look_passed(self) -> bool:
+        """Return True if ``poll`` has returned every row that existed at the last ``look``.
+
+        Only readers of a source that ``has_always_more`` implement it; others have passed it when they are caught up.
+        """
+        return self.caught_up()
 
     def begin_frontier(self) -> None:  # noqa: B027
         """Record a frontier: the input that exists now in the splits of this reader.

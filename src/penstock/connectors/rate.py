@@ -33,6 +33,21 @@ def value_at(second: int, rows_per_second: int, ramp_up_s: int) -> int:
     return delta * ramp_up_s * (ramp_up_s + 1) // 2 + (second - ramp_up_s) * rows_per_second
 
 
+class _Frontier:
+    """The rows that are due at the first poll after ``begin``."""
+
+    def __init__(self) -> None:
+        self.at_ms: int | None = None
+        self._begins = False
+
+    def begin(self) -> None:
+        self.at_ms, self._begins = None, True
+
+    def polled(self, now_ms: int) -> None:
+        if self._begins:
+            self.at_ms, self._begins = now_ms, False
+
+
 class RateSource(Source):
     """``spark.readStream.format("rate")``.
 
@@ -45,6 +60,7 @@ class RateSource(Source):
     """
 
     schema = SCHEMA
+    has_always_more = True
 
     def __init__(self, rows_per_second: int = 1, ramp_up_s: int = 0, num_partitions: int | None = None) -> None:
         for name, value, least in (("rowsPerSecond", rows_per_second, 1), ("rampUpTime", ramp_up_s, 0)):
@@ -96,8 +112,7 @@ class RateReader(SourceReader):
         self._frozen = False
         self._last_ms: int | None = None
         self._caught_up = False
-        self._frontier_ms: int | None = None
-        self._frontier_begins = False
+        self._frontier, self._look = _Frontier(), _Frontier()
 
     def add_split(self, split: Split) -> None:
         RATE.check(split)
@@ -107,8 +122,8 @@ class RateReader(SourceReader):
     def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:
         if self._frozen:
             now_ms = self._last_ms = now_ms if self._last_ms is None else self._last_ms
-        if self._frontier_begins:
-            self._frontier_ms, self._frontier_begins = now_ms, False
+        self._frontier.polled(now_ms)
+        self._look.polled(now_ms)
         for step in range(len(self._splits)):
             index = (self._turn + step) % len(self._splits)
             split = self._splits[index]
@@ -122,11 +137,20 @@ class RateReader(SourceReader):
         return None
 
     def begin_frontier(self) -> None:
-        self._frontier_ms, self._frontier_begins = None, True
+        self._frontier.begin()
 
     def frontier_passed(self) -> bool:
-        frontier_ms = self._frontier_ms
-        return frontier_ms is not None and not any(len(self._due(split, 1, frontier_ms)) for split in self._splits)
+        return self._is_passed(self._frontier)
+
+    def look(self) -> None:
+        self._look.begin()
+
+    def look_passed(self) -> bool:
+        return self._is_passed(self._look)
+
+    def _is_passed(self, frontier: _Frontier) -> bool:
+        at_ms = frontier.at_ms
+        return at_ms is not None and not any(len(self._due(split, 1, at_ms)) for split in self._splits)
 
     def freeze(self) -> None:
         self._frozen = True

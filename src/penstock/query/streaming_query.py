@@ -12,8 +12,9 @@ from typing import Any, Literal, overload
 
 from pyspark.errors import StreamingQueryException
 
-from penstock.config import Options, duration_ms
+from penstock.config import Options
 from penstock.config import alignment as parse_alignment
+from penstock.config import interval_ms as parse_interval
 from penstock.connectors.base import Committing
 from penstock.errors import ArgumentError, CheckpointFailed, ConfigError, GenerationFailed, PenstockError, QueryFailed
 from penstock.graph.model import JobGraph
@@ -232,11 +233,15 @@ class StreamingQuery:
     def processAllAvailable(self) -> None:  # noqa: N802
         """Block until everything that the sources could find now is committed. Meant for tests, as in Spark.
 
-        ``lastProgress`` and a memory sink's table tell of it, too. The watermark then stands at the newest event time
-        less the delay; windows behind it are out.
+        ``lastProgress`` and a memory sink's table include it. The watermark is then the newest event time less the
+        delay, and windows before it are out. Return at once after ``stop()``, which also ends a wait.
+
+        Over the ``rate`` source it waits for the rows that were due at the call. Over ``rate-micro-batch``, which
+        always has the next batch, it returns only when the query is stopped. Both is as in Spark.
 
         Raises:
-            StreamingQueryException: the query failed meanwhile.
+            StreamingQueryException: the query has failed.
+            QueryFailed: the query is suspended.
         """
         try:
             with interruptible():
@@ -385,7 +390,7 @@ class StreamingQuery:
             ConfigError: an argument is out of range; nothing is changed.
             QueryFailed: the query has ended.
         """
-        interval_ms = None if interval is None else duration_ms("interval", interval)
+        interval_ms = None if interval is None else parse_interval("interval", interval)
         chosen = None if alignment is None else parse_alignment("alignment", alignment)
         self._execution.set_checkpoints(interval_ms, chosen)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from penstock.config import duration_ms
+from penstock.config import LEAST_INTERVAL_MS, duration_ms
 from penstock.errors import ArgumentError
 
 INTERVALS = ("processingTime", "continuous", "realTime")
@@ -56,7 +56,12 @@ def parse_trigger(given: dict[str, Any]) -> Trigger:
         return Trigger(until_available=True)
     if not isinstance(value, str) or not value.strip():
         raise ArgumentError(f"trigger({name}={value!r}) is not a non-empty text; write for example '5 seconds'")
-    return Trigger(interval=f"{max(1, _interval_ms(name, value))}ms")
+    interval_ms = _interval_ms(name, value)
+    if 0 < interval_ms < LEAST_INTERVAL_MS:
+        raise ArgumentError(
+            f"trigger({name}={value!r}): must be {LEAST_INTERVAL_MS} milliseconds or longer, or 0 for the shortest"
+        )
+    return Trigger(interval=f"{interval_ms or LEAST_INTERVAL_MS}ms")
 
 
 def _interval_ms(name: str, text: str) -> int:

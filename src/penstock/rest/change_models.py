@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from penstock.config import LEAST_INTERVAL_MS
 from penstock.query.steering import OperationState, Verb
 from penstock.rest.check_models import DiffResource, VerificationResource
 from penstock.rest.models import Redacted, Shown
@@ -45,7 +46,9 @@ class Patch(Given):
 
 
 class CheckpointPatch(Patch):
-    interval_ms: Annotated[int, Field(ge=1, le=MAX_INTERVAL_MS), BeforeValidator(number)] | SkipJsonSchema[None] = None
+    interval_ms: (
+        Annotated[int, Field(ge=LEAST_INTERVAL_MS, le=MAX_INTERVAL_MS), BeforeValidator(number)] | SkipJsonSchema[None]
+    ) = None
     alignment: Literal["auto", "aligned", "unaligned"] | SkipJsonSchema[None] = None
 
 

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import product
 
-from penstock.config import Options
+from penstock.config import CONF_PREFIX, Options
 from penstock.connectors.base import Committing
 from penstock.graph.model import JobGraph
 from penstock.logs import now_about
@@ -36,10 +36,9 @@ from penstock.snapshot import work as w
 from penstock.snapshot.log_entries import Forked
 from penstock.snapshot.store_access import StoreAccess
 
-REGISTER_TIMEOUT_S = 30.0
-"""All slots are there by then, or the Generation is cancelled: a gang is started as a whole or not at all."""
 HEARTBEAT_TIMEOUT_S = 120.0
-"""A dead slot shows by the end of its link. This is for a frozen one, and longer than any call that holds the GIL."""
+"""A dead slot shows by the end of its link. This is for a frozen one, and longer than any call that holds the GIL.
+A slot that does not run yet may be silent for ``slot.startTimeout`` longer: it waits for others, or restores state."""
 CAUSE_GRACE_S = 0.2
 """A job that is over waits this long for what its slots say: that names the cause."""
 JOB_GRACE_S = 0.5
@@ -89,6 +88,7 @@ class Attempt:
         self._ready = ready
         self._parallelism = plan.graph.parallelism
         self._launched_s = now_s
+        self._start_timeout_s = plan.options.slot_start_timeout_ms / 1000
         self._closed_s: float | None = None
         self._job_done_s: float | None = None
         self._cancelled = False
@@ -196,14 +196,16 @@ class Attempt:
             if now_s - self._job_done_s > CAUSE_GRACE_S:
                 error = self._job.error
                 return self._why_they_ended() if error is None else str(error)
-        if len(self.registered) < self._parallelism and now_s - self._launched_s > REGISTER_TIMEOUT_S:
+        if len(self.registered) < self._parallelism and now_s - self._launched_s > self._start_timeout_s:
             return (
-                f"only {len(self.registered)} of {self._parallelism} slots started within {REGISTER_TIMEOUT_S:.0f} s; "
-                "other jobs may hold the cluster's cores"
+                f"only {len(self.registered)} of {self._parallelism} slots started within {self._start_timeout_s:g} s: "
+                "other jobs may hold the cluster's cores, or its executors start slowly; free cores, or give them more "
+                f"time with {CONF_PREFIX}slot.startTimeout"
             )
         for slot, heard_s in sorted(self._heard_s.items()):
-            if now_s - heard_s > HEARTBEAT_TIMEOUT_S:
-                return f"{self.describe(slot)} was not heard of for {HEARTBEAT_TIMEOUT_S:.0f} s"
+            silent_s = HEARTBEAT_TIMEOUT_S + (0 if slot in self.running else self._start_timeout_s)
+            if now_s - heard_s > silent_s:
+                return f"{self.describe(slot)} was not heard of for {silent_s:g} s"
         return None
 
     def _why_they_ended(self) -> str:

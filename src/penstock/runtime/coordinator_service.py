@@ -537,12 +537,12 @@ class CoordinatorService:
         self._generations.reopen_at_ms = now_ms()
 
     def _pursue_demands(self) -> None:
-        """Once a demand's sources are dry, a strictly aligned checkpoint goes behind their last rows."""
+        """Once what a demand waits for has been read, a strictly aligned checkpoint follows the last rows."""
         if self._attempt is None:
             return
         if self._attempt.runs and (number := self._demands.look_to_ask_for()) is not None:
             self._attempt.look_again(self._source_vertices, number)
-        if self._demands.wants_checkpoint(self._core.dry, self._core.finished_sources):
+        if self._demands.wants_checkpoint(self._core.dry_but_for_endless, self._core.not_looked_at):
             future: Future[SnapshotMetadata] = Future()
             future.add_done_callback(self._demands.checkpoint_ended)
             self._snapshot(future, SnapshotWish(Alignment.ALIGNED, kept=False))
@@ -573,7 +573,7 @@ class CoordinatorService:
         self._effects.refuse_takes(reason)  # of a last look, whose findings came too late
         if self.all_committed:
             self._demands.all_committed()
-        self._demands.query_ended(error)
+        self._demands.query_ended(error, suspended=self.suspended)
         self.scaling.query_ended(error)
         if not self._started.done():
             self._started.set_exception(error or QueryFailed(reason))

@@ -1,8 +1,8 @@
 """``processAllAvailable``: what has to happen until everything that could be found is committed.
 
-A demand waits until all sources are dry and each has been looked at by a look that began after it, or is not looked at
-any more because its discovery is finished; and until every reader, too, has said that it is idle after a look of its
-own that began after the demand (some have splits that never end). Then a strictly aligned checkpoint follows the last
+A demand waits until all sources are dry, except those that have always more. Each source must have been looked at by
+a look that began after the demand, or its discovery is finished. Each reader must have read what a look of its own
+found that began after the demand: some have splits that never end. Then a strictly aligned checkpoint follows the last
 rows, and the demand is met when that checkpoint's epoch is committed. All demands that wait share one checkpoint. A
 failure in between starts it over: what is read again may not be committed yet.
 """
@@ -114,13 +114,17 @@ class Demands:
             demand.looks = self._next_looks()
 
     def all_committed(self) -> None:
-        """Every source has ended and everything is committed: all demands are met."""
+        """End all demands: every source has ended and everything is committed, or the query was stopped."""
         for future in [*self._covered, *(demand.future for demand in self._waiting)]:
             future.set_result(None)
         self._covered, self._waiting = [], []
 
-    def query_ended(self, error: PenstockError | None) -> None:
-        text = "the query was stopped before all available data was committed"
+    def query_ended(self, error: PenstockError | None, *, suspended: bool = False) -> None:
+        """Answer all demands. As in Spark, the wait of a query that is stopped is over without an error."""
+        if error is None and not suspended:
+            self.all_committed()
+            return
+        text = f"the query {'was suspended' if suspended else 'failed'} before all available data was committed"
         for future in [*self._covered, *(demand.future for demand in self._waiting)]:
             failure = QueryFailed(text if error is None else f"{text}: {error}")
             failure.__cause__ = error

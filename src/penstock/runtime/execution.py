@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TypeVar
 
-from penstock.config import CONF_PREFIX, Options
+from penstock.config import CONF_PREFIX, LEAST_INTERVAL_MS, Options
 from penstock.connectors.base import Committing
 from penstock.errors import (
     CheckpointFailed,
@@ -429,11 +429,11 @@ class QueryExecution:
         restart of the driver has what its own options say.
 
         Raises:
-            ConfigError: the interval is not positive.
+            ConfigError: the interval is shorter than ``LEAST_INTERVAL_MS``.
             QueryFailed: the query has ended.
         """
-        if interval_ms is not None and interval_ms < 1:
-            raise ConfigError(f"checkpoint.interval must be 1 ms or longer, not {interval_ms} ms")
+        if interval_ms is not None and interval_ms < LEAST_INTERVAL_MS:
+            raise ConfigError(f"checkpoint.interval must be {LEAST_INTERVAL_MS} ms or longer, not {interval_ms} ms")
         service = self._service if self.suspended else self._active()
         assert service is not None
         with self._changing:
@@ -452,24 +452,29 @@ class QueryExecution:
         return Wanted(parallelism, options.checkpoint_interval_ms, options.checkpoint_alignment.value, leaving)
 
     def process_all_available(self, timeout_s: float | None = None) -> None:
-        """Block until everything that sources could find when this was called is committed. It is, for ever, once the
-        query has ended by itself.
+        """Block until everything that sources could find when this was called is committed, or until the query is
+        stopped. Return at once if it was stopped or has ended by itself. Both is as in Spark.
 
         Raises:
-            QueryFailed: the query ended before.
+            QueryFailed: the query has failed or is suspended.
             TimeoutError: after ``timeout_s``.
         """
-        if self._service is not None and self._service.all_committed:
+        if self._has_stopped:
             return
         service = self._active()
         future = service.process_all_available()
         self._await(service, future, timeout_s)
         if not future.done():
+            if self._has_stopped:  # the demand came when nothing took it any more
+                return
             if service.ended.is_set():
-                if service.all_committed:  # the demand came when nobody took it any more
-                    return
                 raise QueryFailed("the query ended before all available data was committed") from service.error
             raise TimeoutError(f"not everything available was committed within {timeout_s} s")
+
+    @property
+    def _has_stopped(self) -> bool:
+        service = self._service
+        return service is not None and service.ended.is_set() and service.error is None and not self.suspended
 
     def view(self, late_s: float = 0.0) -> ExecutionView:
         """The newest figures; never blocks. ``late_s``: see ``Figures.view``."""

@@ -96,7 +96,7 @@ class SourceFeed:
         self._poll_at_ms = None
 
     def look(self, number: int) -> None:
-        """Idle is, from now on, who finds nothing in a look that begins now; ``ask`` answers with this number then."""
+        """Begin a look: ``ask`` answers with this number when all rows that it finds have been processed."""
         self._look = number
         self._reader.look()
         self._poll_at_ms = None
@@ -177,15 +177,22 @@ class SourceFeed:
     def _nothing_to_read(self) -> bool:
         return not self._unfinished or self._reader.caught_up()
 
+    @property
+    def _look_passed(self) -> bool:
+        return self._look is not None and (not self._unfinished or self._reader.look_passed())
+
     def releases(self, now_ms: float) -> bool:
-        """Return True if functions must yield the rows that they hold: nothing is left to read, and that was requested
-        or has lasted for ``HELD_MS``. Call it while they hold rows and all polled rows have been processed."""
+        """Return True if functions must yield the rows that they hold: what a look found has been read, or nothing is
+        left to read and no more comes, or nothing has come for ``HELD_MS``. Call it while they hold rows and all polled
+        rows have been processed."""
+        if self._look_passed:
+            return True
         if not self._nothing_to_read:
             self._held_since_ms = None
             return False
         if self._held_since_ms is None:
             self._held_since_ms = now_ms
-        return self._frozen or self._look is not None or now_ms >= self._held_since_ms + HELD_MS
+        return self._frozen or now_ms >= self._held_since_ms + HELD_MS
 
     @property
     def release_at_ms(self) -> float | None:
@@ -214,7 +221,7 @@ class SourceFeed:
             holding = 0 if idle else max(1, len(self._unfinished))
             request = Requested(self._subtask.index, holding, reached_us, self._received, self._frozen, announced_us)
             self._host.request_split(self._subtask.vertex, request)
-        if idle and self._look is not None:
+        if self._look is not None and self._look_passed and not holds_rows:
             self._host.looked(self._subtask, self._look)
             self._look = None
 

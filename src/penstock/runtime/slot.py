@@ -27,6 +27,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from penstock.config import CONF_PREFIX
 from penstock.connectors.base import SinkContext
 from penstock.connectors.pump import left_behind
 from penstock.errors import DataError, FunctionError, GenerationFailed, PenstockError
@@ -77,7 +78,8 @@ live until its end and are no garbage: to look at them every 700 objects took a 
 METRICS_EVERY_S = 0.5
 CONNECT_TIMEOUT_S = 10.0
 DEPLOY_TIMEOUT_S = 60.0
-"""The driver cancels a Generation that does not come together earlier than this."""
+"""A slot waits at least this long for the driver's deployment, and again for its subtasks and peers. It is longer than
+the default of ``slot.startTimeout``, so that the driver is the first to give up."""
 JOIN_TIMEOUT_S = 1.0
 """Threads that are not through by then sit in user code or a dead disk: the process is given up."""
 FAREWELL_TIMEOUT_S = 2.0
@@ -192,6 +194,7 @@ class Slot:
         self._links: list[Link] = []
         self._refusals = SparingLog(log)
         self._metrics_at = 0.0
+        self._patience_s = max(DEPLOY_TIMEOUT_S, task.options.slot_start_timeout_ms / 1000 + CONNECT_TIMEOUT_S)
 
     def run(self, sock: socket.socket, host: str) -> None:
         """``sock``: connected to the driver. ``host``: where peers reach this slot."""
@@ -211,7 +214,7 @@ class Slot:
     # -- life -----------------------------------------------------------------------------------------------------
 
     def _live(self, listener: Listener, host: str) -> None:
-        deadline = time.monotonic() + DEPLOY_TIMEOUT_S
+        deadline = time.monotonic() + self._patience_s
         self._await(_Opened, deadline, "the driver's answer")
         remembered = [one.slot for one in self._remembered]
         generation = self._task.generation
@@ -221,11 +224,12 @@ class Slot:
         )
         deploy = self._await(Deploy, deadline, "the deployment")
         now_about(slot=self._index)
-        inflight_rows = self._build(deploy, time.monotonic() + DEPLOY_TIMEOUT_S)
+        deadline = time.monotonic() + self._patience_s
+        inflight_rows = self._build(deploy, deadline)
         listener.accept(self._accept)
         self._connect(deploy)
         for _ in self._host.peers:
-            self._await(_Opened, time.monotonic() + DEPLOY_TIMEOUT_S, "its peers")
+            self._await(_Opened, deadline, "its peers")
         for thread in self._subtask_threads:
             thread.go()
         send(self._control, Running(self._index, inflight_rows, self._local.kept))
@@ -239,7 +243,10 @@ class Slot:
             event = self._next_event(deadline)
             if isinstance(event, kind):
                 return event
-        raise GenerationFailed(f"slot {self._index} waited in vain for {what}")
+        raise GenerationFailed(
+            f"slot {self._index} waited {self._patience_s:g} s in vain for {what}; if that can take longer, give it "
+            f"more time with {CONF_PREFIX}slot.startTimeout"
+        )
 
     def _next_event(self, deadline: float) -> _Event | None:
         """The next event that does not end the slot, or None at the deadline."""

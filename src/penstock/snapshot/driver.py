@@ -62,6 +62,7 @@ class DriverCore:
         self._captures: dict[CheckpointId, list[sp.SourceCapture]] = {}
         self._metadata: dict[CheckpointId, SnapshotMetadata] = {}
         self._rounds: dict[int, EventTimeRounds] = {}
+        self._endless = {v.id for v in graph.vertices if v.source is not None and v.source.source.has_always_more}
         self._running: set[int] = set()
         self._opening = False
         self._abandon: tuple[GenerationId, CheckpointId] | None = None
@@ -97,6 +98,14 @@ class DriverCore:
         return dry and all(rounds.settled for rounds in self._rounds.values())
 
     @property
+    def dry_but_for_endless(self) -> bool:
+        """As ``dry``, without the sources that have always more and without the event time that they share."""
+        moving = [self._rounds[vertex] for vertex in self._endless & self._rounds.keys()]
+        dry = all(assigner.dry for vertex, assigner in self._assigners.items() if vertex not in self._endless)
+        settled = all(rounds.settled for rounds in self._rounds.values() if rounds not in moving)
+        return bool(self._assigners) and dry and settled
+
+    @property
     def drains(self) -> bool:
         """Event time is to end, or has; the query ends then."""
         return self._freeze is not None and self._freeze.drain
@@ -113,6 +122,11 @@ class DriverCore:
     def finished_sources(self) -> tuple[int, ...]:
         """Source vertices whose discovery is finished, in order: nobody looks for more in this run."""
         return tuple(vertex for vertex in sorted(self._assigners) if self._assigners[vertex].finished)
+
+    @property
+    def not_looked_at(self) -> frozenset[int]:
+        """Source vertices of which no discovery needs to be awaited: it is finished, or finds nothing new."""
+        return frozenset(self._endless.union(self.finished_sources))
 
     @property
     def finished_subtasks(self) -> int:

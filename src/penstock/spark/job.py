@@ -25,6 +25,7 @@ from pyspark.serializers import CloudPickleSerializer
 from penstock.errors import GenerationFailed
 from penstock.runtime.launching import SlotTask
 from penstock.spark.commit_jobs import QUERY_ID
+from penstock.spark.crash_log import CrashLog
 from penstock.spark.slot_task import slot_function
 
 if TYPE_CHECKING:
@@ -111,8 +112,12 @@ class SparkJob:
     def _run(self) -> None:
         self._spark.sparkContext.setJobGroup(self._group, self._description, False)
         self._spark.sparkContext.setLocalProperty(QUERY_ID, self.query_id)  # ``foreach`` reads it from its TaskContext
+        crash_log = CrashLog(self._spark.sparkContext, self._group)
         rows = self._spark.range(0, self.parallelism, 1, self.parallelism)
-        rows.mapInArrow(self._function, "ended boolean", barrier=not self._gang).collect()
+        try:
+            rows.mapInArrow(self._function, "ended boolean", barrier=not self._gang).collect()
+        finally:
+            crash_log.close()
 
     def _over(self, problem: Exception | None) -> None:
         if problem is not None and self._error is None:

@@ -6,6 +6,7 @@ it says so itself, by name, before anything of ours is imported.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -90,6 +91,8 @@ def run_slot(context: TaskContext, task: SlotTask, gang: bool) -> None:
             f"{attempt}): a slot joins its Generation once; see the executors' logs for the first failure"
         )
     keep_freed_memory()
+    if not gc.get_freeze_count():
+        gc.freeze()  # ``penstock.spark.daemon`` did it; where workers are of Spark's own, each collection took 0.1 s
     slot_main(index, task, own_process=True, host=_host(context, task.control_host))
 
 

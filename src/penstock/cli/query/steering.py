@@ -17,7 +17,7 @@ from penstock.cli.query.texts import exact_text, one_line
 from penstock.cli.snapshot_app import AsJson, emit, reported
 from penstock.cli.terminal import say
 from penstock.config import alignment as parse_alignment
-from penstock.config import duration_ms
+from penstock.config import interval_ms as parse_interval
 from penstock.errors import ConfigError, ServiceRefused
 
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return once it is begun, without waiting for its end.")]
@@ -142,7 +142,7 @@ def _checkpoint_wish(interval: str, alignment: str) -> dict[str, Any]:
         raise ConfigError("say what to set: --interval 5s, --alignment unaligned, or both")
     wish: dict[str, Any] = {}
     if interval:
-        wish["interval_ms"] = duration_ms("--interval", interval)
+        wish["interval_ms"] = parse_interval("--interval", interval)
     if alignment:
         wish["alignment"] = parse_alignment("--alignment", alignment).value
     return wish

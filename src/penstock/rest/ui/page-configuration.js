@@ -10,6 +10,7 @@ import { empty, facts, notice, section } from "./parts.js";
 import { address } from "./router.js";
 
 export const EVERY_MS = 2000;
+const LEAST_INTERVAL_MS = 10;
 const MOST_INTERVAL_MS = 7 * 24 * 3_600_000;
 const ALIGNMENTS = [
   ["auto", "auto: unaligned if aligning is slow"],
@@ -67,10 +68,10 @@ function changes({ query, etag, local, ctx }) {
     ctx.render();
   };
   const touched = Object.keys(draft).length > 0;
-  const field = (name, label, hint, most) => [
+  const field = (name, label, hint, least, most) => [
     h("label", { for: name }, label),
     h("input", {
-      id: name, name, type: "number", min: 1, max: most, step: 1, required: true, inputmode: "numeric",
+      id: name, name, type: "number", min: least, max: most, step: 1, required: true, inputmode: "numeric",
       value: value(name), oninput: type(name), "aria-describedby": `${name}-hint`,
     }),
     h("p", { id: `${name}-hint`, class: "hint" }, hint),
@@ -83,13 +84,13 @@ function changes({ query, etag, local, ctx }) {
     local.answer?.(),
     h("form", { class: "form", onsubmit: submit },
       field("interval", "Checkpoint interval in milliseconds",
-        `${duration(Number(value("interval")))}: how often results are committed`, MOST_INTERVAL_MS),
+        `${duration(Number(value("interval")))}: how often results are committed`, LEAST_INTERVAL_MS, MOST_INTERVAL_MS),
       h("label", { for: "alignment" }, "Alignment"),
       h("select", { id: "alignment", name: "alignment", value: value("alignment"), onchange: type("alignment") },
         ALIGNMENTS.map(([name, words]) => h("option", { value: name, key: name }, words))),
       h("p", { class: "hint" }, "From the next checkpoint on."),
       field("parallelism", "Parallelism",
-        `From 1 to ${most}. The query takes a snapshot and goes on from it at the new parallelism.`, most),
+        `From 1 to ${most}. The query takes a snapshot and goes on from it at the new parallelism.`, 1, most),
       h("div", { class: "buttons" },
         h("button", { type: "submit", class: "main", disabled: !touched || local.sending }, "Apply"),
         h("button", { type: "button", disabled: !touched || local.sending, onclick: () => discard(local, ctx) }, "Discard"))));
