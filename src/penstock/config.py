@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 
@@ -356,11 +356,40 @@ def parse_options(texts: Mapping[str, str]) -> Options:
     for name, text in texts.items():
         known = by_lower.get(name.lower())
         if known is None:
-            raise ConfigError(f"unknown option {CONF_PREFIX}{name}; known: {', '.join(OPTION_NAMES)}")
+            raise unknown_option(f"{CONF_PREFIX}{name}", "Penstock", OPTION_NAMES)
         field_name, parse = _PARSERS[known]
         values[field_name] = parse(f"{CONF_PREFIX}{known}", str(text))
     assert set(values) <= {f.name for f in fields(Options)}
     return Options(**values)  # type: ignore[arg-type]
+
+
+def nearest_name(name: str, known: Iterable[str], likeness: float = 0.8) -> str | None:
+    """Return the known name that is spelled most like ``name``; None if none is.
+
+    Case and the prefix ``spark.penstock.`` do not count.
+
+    Args:
+        likeness: of the two spellings at least; 1 is equality (``difflib``'s ratio).
+    """
+    from difflib import get_close_matches  # an error alone needs it
+
+    by_spelling = {one.lower().removeprefix(CONF_PREFIX): one for one in known}
+    found = get_close_matches(name.lower().removeprefix(CONF_PREFIX), by_spelling, 1, likeness)
+    return by_spelling[found[0]] if found else None
+
+
+def unknown_option(name: str, where: str, known: Sequence[str], elsewhere: Sequence[str] = ()) -> ConfigError:
+    """Return the error for an option that nothing reads. It suggests the nearest name.
+
+    Args:
+        name: as it was given.
+        where: owner of the ``known`` names, for example ``the csv sink``.
+        known: names of all its options.
+        elsewhere: further names that the user may have meant.
+    """
+    nearest = nearest_name(name, (*elsewhere, *known))
+    hint = f"; did you mean {nearest}?" if nearest else "."
+    return ConfigError(f"unknown option {name}{hint} Options of {where}: {', '.join(known) or 'none'}")
 
 
 def option_texts(options: Options) -> dict[str, str | None]:

@@ -14,8 +14,9 @@ from pyspark.errors import StreamingQueryException
 
 from penstock.config import Options, duration_ms
 from penstock.config import alignment as parse_alignment
+from penstock.connectors import foreach
 from penstock.connectors.base import Committing
-from penstock.errors import ArgumentError, CheckpointFailed, ConfigError, GenerationFailed, PenstockError, QueryFailed
+from penstock.errors import CheckpointFailed, ConfigError, FunctionError, GenerationFailed, PenstockError, QueryFailed
 from penstock.graph.model import JobGraph
 from penstock.logs import log_on_driver
 from penstock.query.checkpoint_traces import CheckpointTraces
@@ -36,6 +37,7 @@ from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.portable.in_both import SnapshotFormat, in_both, parse_format, then_in_both
 from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.verbs.rolling_back import Output
+from penstock.spark.errors import check_seconds
 
 PROGRESS_FOLLOWS_S = 5.0
 """How long ``processAllAvailable`` waits for the progress of what was committed, which follows on another thread."""
@@ -196,17 +198,25 @@ class StreamingQuery:
         return self._history.last()
 
     def exception(self) -> StreamingQueryException | None:
-        """Why the query failed: the operator and the user's traceback where user code raised. None otherwise.
+        """Return the error that ended the query, or None.
 
-        The Penstock error itself is the exception's ``__cause__``.
+        As in Spark, its condition is ``STREAM_FAILED``, and the message parameter ``message`` has the reason: for
+        functions of ``foreach`` and ``foreachBatch``, with Spark's error class for them; for user code, with the
+        operator and the user's traceback. The Penstock error itself is the exception's ``__cause__``.
         """
         error = self._execution.error
         if error is None:
             return None
         cause = _first_cause(error)
-        head = f"[STREAM_FAILED] Query [id = {self.id}, runId = {self._run_id}] terminated with exception: "
         whole = str(error) if str(error).startswith(str(cause)) else str(cause)  # the reason for giving up follows
-        exception = StreamingQueryException(message=f"{head}{type(cause).__name__}: {whole}")
+        reason = f"{type(cause).__name__}: {whole}"
+        if isinstance(cause, FunctionError) and cause.operator == foreach.OPERATOR:
+            reason = f"{foreach.SPARKS_CONDITION} Reason: {reason}"
+        exception = StreamingQueryException(
+            f"Query [id = {self.id}, runId = {self._run_id}] terminated with exception: {reason}",
+            "STREAM_FAILED",
+            {"id": self.id, "runId": self._run_id, "message": reason},
+        )
         exception.__cause__ = cause
         return exception
 
@@ -219,8 +229,7 @@ class StreamingQuery:
         Raises:
             StreamingQueryException: the query failed.
         """
-        if timeout is not None and (not isinstance(timeout, int | float) or timeout < 0):
-            raise ArgumentError(f"timeout must be a number of seconds that is not negative, not {timeout!r}")
+        check_seconds(timeout, zero=True)
         with interruptible():
             ended = self._execution.await_termination(timeout)
             if ended:
@@ -319,8 +328,7 @@ class StreamingQuery:
             QueryFailed: the query has ended.
             TimeoutError: not all subtasks run yet; it goes on being rescaled.
         """
-        if timeout is not None and timeout <= 0:
-            raise ArgumentError(f"timeout={timeout!r} is not a positive number of seconds")
+        check_seconds(timeout)
         with interruptible():
             self._execution.rescale(parallelism, timeout)
 
@@ -481,8 +489,7 @@ class StreamingQuery:
         """
         portable = parse_format(format) is SnapshotFormat.PORTABLE
         chosen = None if alignment is None else parse_alignment("alignment", alignment)
-        if timeout is not None and timeout <= 0:
-            raise ArgumentError(f"timeout={timeout!r} is not a positive number of seconds")
+        check_seconds(timeout)
         try:
             if not wait:
                 future = self._execution.begin_snapshot(label or "", chosen, timeout, note or "")
