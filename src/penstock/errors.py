@@ -3,7 +3,7 @@
 ::
 
     PenstockError
-    ├── ConfigError            an option or argument is unknown or out of range; a ValueError
+    ├── ConfigError            an option or argument is unknown or out of range
     ├── NotSupported           the plan holds something Penstock will not run; names the node and the way round
     │   └── NotYet             ... that is planned
     ├── LocationError          the checkpoint location is missing, foreign, held by another or incompatible
@@ -39,7 +39,7 @@ class PenstockError(Exception):
     """The root. ``str(error)`` is one message that names the thing and the way out."""
 
 
-class ConfigError(PenstockError, ValueError):
+class ConfigError(PenstockError):
     """An option or argument is unknown, of the wrong type or out of range."""
 
 

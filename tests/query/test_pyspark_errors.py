@@ -17,10 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import now
 
 import penstock
-from penstock import errors
 from penstock.errors import ConfigError, FunctionError, NotSupported, NotYet, PenstockError, SinkError
 from penstock.spark import errors as pyspark_errors
-from penstock.spark.errors import refusals_of_a_start
+from penstock.spark.errors import pysparks_refusals
 
 pytestmark = pytest.mark.spark
 register_pickle_by_value(sys.modules[__name__])  # Spark's workers cannot import test modules
@@ -183,6 +182,7 @@ def test_the_legacy_setting_lets_the_path_of_start_replace_the_option(
         lambda w: penstock.writeStream(5),
         lambda w: penstock.start([5]),
         lambda w: penstock.named(5, "x"),
+        lambda w: penstock.transformWithStateInArrow(5, None, "a int", "append", "none"),
     ],
 )
 def test_arguments_of_the_wrong_type_that_spark_passes_to_the_jvm(rate: DataFrame, call: Call) -> None:
@@ -192,7 +192,7 @@ def test_arguments_of_the_wrong_type_that_spark_passes_to_the_jvm(rate: DataFram
     assert error.getCondition() == "NOT_EXPECTED_TYPE"
 
 
-def test_options_and_refusals_of_a_start_are_pyspark_s(rate: DataFrame, tmp_path: Path) -> None:
+def test_options_and_pysparks_refusals_are_pyspark_s(rate: DataFrame, tmp_path: Path) -> None:
     def start(**options: object) -> Exception:
         options = {"checkpointLocation": str(tmp_path / "c"), "format": "noop", **options}
         return refused(lambda w: w.start(**options), penstock.writeStream(rate))
@@ -210,15 +210,46 @@ def test_options_and_refusals_of_a_start_are_pyspark_s(rate: DataFrame, tmp_path
         assert isinstance(error, AnalysisException)
 
 
+def test_arguments_of_penstock_s_own_methods(rate: DataFrame) -> None:
+    assert isinstance(refused(lambda _: penstock.named(rate, "a b"), None), base.PySparkValueError)
+    assert isinstance(refused(lambda _: penstock.late(rate), None), AnalysisException)
+    query = penstock.writeStream(rate).format("noop").option("parallelism", 1).start()
+    calls: list[Call] = [
+        *(lambda q, timeout=timeout: q.awaitTermination(timeout) for timeout in ("hello", -1, float("nan"))),  # type: ignore[misc]
+        lambda q: penstock.streams.awaitAnyTermination("hello"),  # type: ignore[arg-type]
+        lambda q: q.snapshot(timeout=0),
+        lambda q: q.rescale(1, timeout="x"),
+        lambda q: penstock.streams.get("no UUID"),
+        lambda q: q.snapshot(format="zip"),
+        lambda q: q.snapshot(alignment="x"),
+        lambda q: q.snapshot(label="x" * 201),
+        lambda q: q.rescale(0),
+        lambda q: q.setCheckpoints(interval="soon"),
+        lambda q: q.resume("chk-1", "x"),
+        lambda q: q.stop(drain=True, snapshot=True),
+    ]
+    try:
+        for number, call in enumerate(calls):
+            error = refused(call, query)
+            assert isinstance(error, ConfigError), repr(error)
+            assert isinstance(error, ValueError), repr(error)
+            kind = base.PySparkValueError if number < 6 else IllegalArgumentException
+            assert isinstance(error, kind), repr(error)
+            assert (error.getCondition() == "VALUE_NOT_POSITIVE") is (number < 6)
+        assert query.isActive
+    finally:
+        query.stop()
+
+
 def test_a_refusal_keeps_its_cause_and_where_it_was_raised() -> None:
     def refuse() -> None:
         raise NotSupported("why") from KeyError("because")
 
-    with pytest.raises(AnalysisException, match=r"^why$") as caught, refusals_of_a_start():
+    with pytest.raises(AnalysisException, match=r"^why$") as caught, pysparks_refusals():
         refuse()
     assert repr(caught.value.__cause__) == "KeyError('because')"
     assert caught.traceback[-1].name == "refuse"
-    with pytest.raises(FunctionError) as other, refusals_of_a_start():
+    with pytest.raises(FunctionError) as other, pysparks_refusals():
         raise FunctionError("map-0", "why")
     assert type(other.value) is FunctionError
 
@@ -245,7 +276,6 @@ def test_the_exception_tree_needs_no_pyspark() -> None:
     modules = "penstock.errors, penstock.config, penstock.snapshot.location, penstock.snapshot.verbs.listing"
     program = f"import sys, {modules}; sys.exit(any(name.startswith('pyspark') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
-    assert issubclass(errors.ConfigError, ValueError)
 
 
 class Failing:

@@ -16,7 +16,7 @@ from penstock.query.triggers import Trigger
 from penstock.query.writer import DataStreamWriter
 from penstock.snapshot.store_access import is_access_option
 from penstock.snapshot.stores import place_of
-from penstock.spark.errors import refusals_of_a_start, wrong_type
+from penstock.spark.errors import pysparks_refusals, wrong_type
 
 _T = TypeVar("_T")
 INTERVAL = "checkpoint.interval"
@@ -44,7 +44,7 @@ def start(writers: Sequence[DataStreamWriter]) -> StreamingQuery:
     for writer in listed:
         if not isinstance(writer, DataStreamWriter):
             raise wrong_type("writers", writer, "a list of writers from penstock.writeStream(df)")
-    with refusals_of_a_start():
+    with pysparks_refusals():
         if not listed:
             raise ConfigError("penstock.start takes at least one writer: penstock.start([penstock.writeStream(df)...])")
         outputs = [writer._output() for writer in listed]

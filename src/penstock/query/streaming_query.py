@@ -37,7 +37,7 @@ from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.portable.in_both import SnapshotFormat, in_both, parse_format, then_in_both
 from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.verbs.rolling_back import Output
-from penstock.spark.errors import check_seconds
+from penstock.spark.errors import check_seconds, pysparks_refusals
 
 PROGRESS_FOLLOWS_S = 5.0
 """How long ``processAllAvailable`` waits for the progress of what was committed, which follows on another thread."""
@@ -257,6 +257,7 @@ class StreamingQuery:
         with interruptible(), self._reported:
             self._reported.wait_for(lambda: self._reported_epoch >= committed_epoch, PROGRESS_FOLLOWS_S)
 
+    @pysparks_refusals()
     def stop(self, drain: bool = False, snapshot: bool = False) -> SnapshotMetadata | None:
         """Stop without a final checkpoint: what is not committed is read again at the next start. Idempotent.
 
@@ -312,6 +313,7 @@ class StreamingQuery:
         """Print the vertices with their operators and the edges between them; ``extended`` adds the schemas."""
         print(explain_graph(self._graph, extended))
 
+    @pysparks_refusals()
     def rescale(self, parallelism: int, timeout: float | None = None) -> None:
         """Go on with ``parallelism`` slots, and return when all its subtasks run. An unaligned snapshot is taken, which
         waits behind no queue however full, and the query begins again from it; not a row is lost or doubled.
@@ -360,6 +362,7 @@ class StreamingQuery:
                     raise CheckpointFailed("the query was not suspended: it has ended") from None
                 raise
 
+    @pysparks_refusals()
     def resume(self, snapshot: str | None = None, output: str | None = None) -> None:
         """Have a suspended query go on, with the parallelism and checkpoints that were asked for last. Returns when its
         slots were asked for, as ``start()`` does. Nothing is done to one that runs.
@@ -382,6 +385,7 @@ class StreamingQuery:
         with interruptible():
             self._execution.resume(snapshot, chosen)
 
+    @pysparks_refusals()
     def setCheckpoints(self, interval: str | None = None, alignment: str | None = None) -> None:  # noqa: N802
         """Take periodic checkpoints differently from now on. A later start has what its own options say.
 
@@ -457,6 +461,7 @@ class StreamingQuery:
         format: str = "native",
     ) -> Future[SnapshotMetadata]: ...
 
+    @pysparks_refusals()
     def snapshot(
         self,
         label: str | None = None,

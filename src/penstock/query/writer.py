@@ -18,7 +18,7 @@ from penstock.query.sinks import SinkKind, SinkRequest
 from penstock.query.start import OutputRequest, QueryRequest, start_query
 from penstock.query.streaming_query import StreamingQuery
 from penstock.query.triggers import Trigger, parse_trigger
-from penstock.spark.errors import NotCallable, NotYetSupported, WrongPlan, empty_text, refusals_of_a_start, wrong_type
+from penstock.spark.errors import NotCallable, NotYetSupported, WrongPlan, empty_text, pysparks_refusals, wrong_type
 
 DEFAULT_FORMAT_CONF = "spark.sql.sources.default"
 """Spark's setting for the format of a writer without ``format``."""
@@ -196,7 +196,7 @@ class DataStreamWriter:
             self.queryName(queryName)
         if path is not None:
             self._set_path(path)
-        with refusals_of_a_start():
+        with pysparks_refusals():
             return start_query([self._output()], self._about_query())
 
     def _set_path(self, path: str | os.PathLike[str]) -> None:

@@ -51,7 +51,7 @@ class NotCallable(_AlsoPySparks, ConfigError, PySparkAttributeError):  # type: i
     """An object lacks a method that PySpark's interface needs."""
 
 
-class WrongSetting(_AlsoPySparks, ConfigError, IllegalArgumentException):  # type: ignore[misc]
+class WrongSetting(_AlsoPySparks, ConfigError, IllegalArgumentException, ValueError):  # type: ignore[misc]
     """An option, an output mode, an interval or a name is unknown or cannot be used."""
 
 
@@ -75,7 +75,7 @@ class NotYetSupported(_AlsoPySparks, NotYet, AnalysisException):  # type: ignore
     """A later release is planned to run the plan."""
 
 
-_STARTING: dict[type[PenstockError], Callable[..., PenstockError]] = {
+_PYSPARKS: dict[type[PenstockError], Callable[..., PenstockError]] = {
     ConfigError: WrongSetting,
     NotSupported: UnsupportedPlan,
     NotYet: NotYetSupported,
@@ -83,12 +83,15 @@ _STARTING: dict[type[PenstockError], Callable[..., PenstockError]] = {
 
 
 @contextmanager
-def refusals_of_a_start() -> Iterator[None]:
-    """Raise refusals that come from modules without PySpark as errors that are PySpark's, too."""
+def pysparks_refusals() -> Iterator[None]:
+    """Raise refusals that come from modules without PySpark as errors that are PySpark's, too.
+
+    For methods that users call; also a decorator.
+    """
     try:
         yield
     except (ConfigError, NotSupported) as error:
-        kind = _STARTING.get(type(error))
+        kind = _PYSPARKS.get(type(error))
         if kind is None:
             raise
         raise kind(*error.args).with_traceback(error.__traceback__) from error.__cause__

@@ -92,8 +92,6 @@ def _token(token_file: Path | str | None) -> str | None:
         check_private("--token-file", token_file)
         with Path(token_file).open("rb") as file:
             token = file.read(MAX_TOKEN_BYTES + 1).decode("ascii").strip()
-    except ConfigError:
-        raise
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it holds no ASCII text"
         raise ConfigError(f"{shown} cannot be read: {why}") from error
