@@ -91,6 +91,13 @@ def alignment(name: str, text: str) -> Alignment:
         raise ConfigError(f"option {name}={shown(text)}: choose auto, aligned or unaligned") from None
 
 
+def snapshot_format(name: str, text: str) -> SnapshotFormat:
+    try:
+        return SnapshotFormat(text.strip().lower())
+    except ValueError:
+        raise ConfigError(f"option {name}={shown(text)}: choose native or portable") from None
+
+
 def trigger_on(name: str, text: str) -> TriggerOn:
     try:
         return next(choice for choice in TriggerOn if choice.value.lower() == text.strip().lower())
@@ -182,6 +189,13 @@ def boolean(name: str, text: str) -> bool:
     return value == "true"
 
 
+class SnapshotFormat(Enum):
+    """``portable``: what other programs read, too; written when the native snapshot is complete."""
+
+    NATIVE = "native"
+    PORTABLE = "portable"
+
+
 class TriggerOn(Enum):
     """When an unaligned checkpoint begins at a subtask: with its first barrier (nothing ever waits), or with its last
     (less is in flight, but the channels whose barrier was read wait for it)."""
@@ -238,6 +252,7 @@ class Options:
         checkpoint_trigger_on: see ``TriggerOn``.
         checkpoint_max_inflight_bytes: in-flight bytes of one checkpoint in one slot. Queues are limited to it; beyond,
             the checkpoint is declined.
+        snapshots_format: of snapshots that users ask for and that do not say otherwise.
         checkpoint_owner_only: folders created for a location have mode 0700; if False, the driver's umask applies.
         checkpoint_capture_memory: bytes of captured rows of a slot that may wait to be written; beyond, it declines.
         join_max_static_bytes: of each join's static side, which every slot holds whole.
@@ -269,6 +284,7 @@ class Options:
     checkpoint_capture_memory: int = 512 << 20
     checkpoint_owner_only: bool = True
     snapshots_retained: int = 3
+    snapshots_format: SnapshotFormat = SnapshotFormat.NATIVE
     allow_older_snapshot: bool = False
     allow_dropped_state: bool = False
     allow_changed_meaning: bool = False
@@ -313,6 +329,7 @@ _PARSERS = {
     "checkpoint.timeout": ("checkpoint_timeout_ms", duration_ms),
     "checkpoint.minPause": ("checkpoint_min_pause_ms", duration_ms),
     "snapshots.retained": ("snapshots_retained", whole_number),
+    "snapshots.format": ("snapshots_format", snapshot_format),
     "snapshots.allowOlder": ("allow_older_snapshot", boolean),
     "snapshots.allowDroppedState": ("allow_dropped_state", boolean),
     "snapshots.allowChangedMeaning": ("allow_changed_meaning", boolean),

@@ -202,6 +202,7 @@ def test_options_and_pysparks_refusals_are_pyspark_s(rate: DataFrame, tmp_path: 
         assert isinstance(error, ConfigError), options
         assert isinstance(error, IllegalArgumentException), options
         assert isinstance(error, ValueError), options
+    assert "format '' is unknown" in str(start(format=""))
     refusal = refused(lambda w: w.format("noop").start(), penstock.writeStream(rate.withColumn("t", now())))
     assert isinstance(refusal, NotSupported)
     assert isinstance(refusal, AnalysisException)

@@ -12,7 +12,7 @@ from typing import Any, Literal, overload
 
 from pyspark.errors import StreamingQueryException
 
-from penstock.config import Options, duration_ms
+from penstock.config import Options, SnapshotFormat, duration_ms, snapshot_format
 from penstock.config import alignment as parse_alignment
 from penstock.connectors import foreach
 from penstock.connectors.base import Committing
@@ -34,7 +34,7 @@ from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView, Outage, Wanted
 from penstock.snapshot.fork import Origin
 from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.portable.in_both import SnapshotFormat, in_both, parse_format, then_in_both
+from penstock.snapshot.portable.in_both import in_both, then_in_both
 from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.verbs.rolling_back import Output
 from penstock.spark.errors import check_seconds, pysparks_refusals
@@ -446,7 +446,7 @@ class StreamingQuery:
         timeout: float | None = None,
         note: str | None = None,
         wait: Literal[True] = True,
-        format: str = "native",
+        format: str | None = None,
     ) -> SnapshotMetadata: ...
 
     @overload
@@ -458,7 +458,7 @@ class StreamingQuery:
         note: str | None = None,
         *,
         wait: Literal[False],
-        format: str = "native",
+        format: str | None = None,
     ) -> Future[SnapshotMetadata]: ...
 
     @pysparks_refusals()
@@ -469,7 +469,7 @@ class StreamingQuery:
         timeout: float | None = None,
         note: str | None = None,
         wait: bool = True,
-        format: str = "native",  # noqa: A002 - as `DataFrameWriter.format`
+        format: str | None = None,  # noqa: A002 - as `DataFrameWriter.format`
     ) -> SnapshotMetadata | Future[SnapshotMetadata]:
         """Take a snapshot now and wait until it is complete. It is never collected.
 
@@ -485,14 +485,15 @@ class StreamingQuery:
                 thread, and must not block.
             format: ``native``, or ``portable``: then it is written a second time, as files that other programs read
                 (docs/snapshot-format.md), below ``portable/`` at the checkpoint location. The query does not wait for
-                that; this call, or the future, does.
+                that; this call, or the future, does. By default what the option ``snapshots.format`` says.
 
         Raises:
             CheckpointFailed: declined, timed out or the query ended, or the portable form cannot be written (there is
                 a native one then); the query itself goes on.
             ConfigError: an argument is out of range.
         """
-        portable = parse_format(format) is SnapshotFormat.PORTABLE
+        form = self._options.snapshots_format if format is None else snapshot_format("format", format)
+        portable = form is SnapshotFormat.PORTABLE
         chosen = None if alignment is None else parse_alignment("alignment", alignment)
         check_seconds(timeout)
         try:
