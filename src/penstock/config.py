@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 
@@ -112,6 +112,13 @@ def alignment(name: str, text: str) -> Alignment:
         raise ConfigError(f"option {name}={shown(text)}: choose auto, aligned or unaligned") from None
 
 
+def snapshot_format(name: str, text: str) -> SnapshotFormat:
+    try:
+        return SnapshotFormat(text.strip().lower())
+    except ValueError:
+        raise ConfigError(f"option {name}={shown(text)}: choose native or portable") from None
+
+
 def trigger_on(name: str, text: str) -> TriggerOn:
     try:
         return next(choice for choice in TriggerOn if choice.value.lower() == text.strip().lower())
@@ -203,6 +210,13 @@ def boolean(name: str, text: str) -> bool:
     return value == "true"
 
 
+class SnapshotFormat(Enum):
+    """``portable``: what other programs read, too; written when the native snapshot is complete."""
+
+    NATIVE = "native"
+    PORTABLE = "portable"
+
+
 class TriggerOn(Enum):
     """When an unaligned checkpoint begins at a subtask: with its first barrier (nothing ever waits), or with its last
     (less is in flight, but the channels whose barrier was read wait for it)."""
@@ -259,6 +273,7 @@ class Options:
         checkpoint_trigger_on: see ``TriggerOn``.
         checkpoint_max_inflight_bytes: in-flight bytes of one checkpoint in one slot. Queues are limited to it; a
             checkpoint stays aligned until what it captures fits.
+        snapshots_format: of snapshots that users ask for and that do not say otherwise.
         checkpoint_owner_only: folders created for a location have mode 0700; if False, the driver's umask applies.
         checkpoint_capture_memory: bytes of captured rows of a slot that may wait to be written; beyond, it declines.
         join_max_static_bytes: of each join's static side, which every slot holds whole.
@@ -292,6 +307,7 @@ class Options:
     checkpoint_capture_memory: int = 512 << 20
     checkpoint_owner_only: bool = True
     snapshots_retained: int = 3
+    snapshots_format: SnapshotFormat = SnapshotFormat.NATIVE
     allow_older_snapshot: bool = False
     allow_dropped_state: bool = False
     allow_changed_meaning: bool = False
@@ -337,6 +353,7 @@ _PARSERS = {
     "checkpoint.timeout": ("checkpoint_timeout_ms", duration_ms),
     "checkpoint.minPause": ("checkpoint_min_pause_ms", duration_ms),
     "snapshots.retained": ("snapshots_retained", whole_number),
+    "snapshots.format": ("snapshots_format", snapshot_format),
     "snapshots.allowOlder": ("allow_older_snapshot", boolean),
     "snapshots.allowDroppedState": ("allow_dropped_state", boolean),
     "snapshots.allowChangedMeaning": ("allow_changed_meaning", boolean),
@@ -381,11 +398,40 @@ def parse_options(texts: Mapping[str, str]) -> Options:
     for name, text in texts.items():
         known = by_lower.get(name.lower())
         if known is None:
-            raise ConfigError(f"unknown option {CONF_PREFIX}{name}; known: {', '.join(OPTION_NAMES)}")
+            raise unknown_option(f"{CONF_PREFIX}{name}", "Penstock", OPTION_NAMES)
         field_name, parse = _PARSERS[known]
         values[field_name] = parse(f"{CONF_PREFIX}{known}", str(text))
     assert set(values) <= {f.name for f in fields(Options)}
     return Options(**values)  # type: ignore[arg-type]
+
+
+def nearest_name(name: str, known: Iterable[str], likeness: float = 0.8) -> str | None:
+    """Return the known name that is spelled most like ``name``; None if none is.
+
+    Case and the prefix ``spark.penstock.`` do not count.
+
+    Args:
+        likeness: of the two spellings at least; 1 is equality (``difflib``'s ratio).
+    """
+    from difflib import get_close_matches  # an error alone needs it
+
+    by_spelling = {one.lower().removeprefix(CONF_PREFIX): one for one in known}
+    found = get_close_matches(name.lower().removeprefix(CONF_PREFIX), by_spelling, 1, likeness)
+    return by_spelling[found[0]] if found else None
+
+
+def unknown_option(name: str, where: str, known: Sequence[str], elsewhere: Sequence[str] = ()) -> ConfigError:
+    """Return the error for an option that nothing reads. It suggests the nearest name.
+
+    Args:
+        name: as it was given.
+        where: owner of the ``known`` names, for example ``the csv sink``.
+        known: names of all its options.
+        elsewhere: further names that the user may have meant.
+    """
+    nearest = nearest_name(name, (*elsewhere, *known))
+    hint = f"; did you mean {nearest}?" if nearest else "."
+    return ConfigError(f"unknown option {name}{hint} Options of {where}: {', '.join(known) or 'none'}")
 
 
 def option_texts(options: Options) -> dict[str, str | None]:

@@ -4,7 +4,6 @@
 
     PenstockError
     ├── ConfigError            an option or argument is unknown or out of range
-    │   └── ArgumentError      ... an argument of a method that PySpark has as well
     ├── NotSupported           the plan holds something Penstock will not run; names the node and the way round
     │   └── NotYet             ... that is planned
     ├── LocationError          the checkpoint location is missing, foreign, held by another or incompatible
@@ -29,7 +28,8 @@
     │   └── GenerationFailed   one execution attempt ended (lost slot, lost link); recovery follows
     └── ProtocolViolation      a machine was handed an event its state forbids: a bug in Penstock
 
-Leaves say what the user can do. All of them survive pickling: the constructor's arguments are ``args``.
+Leaves say what the user can do. All of them survive pickling: the constructor's arguments are ``args``. Where PySpark
+raises an error of its own for the same mistake, a subclass in ``penstock.spark.errors`` is that error as well.
 """
 
 from __future__ import annotations
@@ -41,10 +41,6 @@ class PenstockError(Exception):
 
 class ConfigError(PenstockError):
     """An option or argument is unknown, of the wrong type or out of range."""
-
-
-class ArgumentError(ConfigError, ValueError):
-    """An argument of a method that PySpark has as well. It is a ``ValueError``, like PySpark's own error."""
 
 
 class NotSupported(PenstockError):

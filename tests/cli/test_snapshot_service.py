@@ -76,7 +76,7 @@ def test_a_snapshot_is_asked_for_and_followed(fake: FakeService) -> None:
     assert snapshot("take", HERE, "--url", fake.url) == (0, "chk-7\n", "")
     assert not answers
     (sent,) = fake.asked("POST")
-    assert json.loads(sent.body) == {"label": "", "note": "", "format": "native"}
+    assert json.loads(sent.body) == {"label": "", "note": ""}
     assert len(sent.headers["Idempotency-Key"]) == 32
     assert "Authorization" not in sent.headers
 

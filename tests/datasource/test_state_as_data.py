@@ -297,7 +297,7 @@ def test_what_is_not_there_is_named_with_what_is(tmp_path: Path) -> None:
     refused(ConfigError, "state and inflight do not go together", state=NAME, inflight="0")
     refused(ConfigError, "view='clocks': choose snapshots, tables", view="clocks")
     assert rows(opened(scene.location, view="timers")) == [], "no operator has any"
-    refused(ConfigError, "has no option 'sate'; it has: location", sate=NAME)
+    refused(ConfigError, "unknown option sate; did you mean state", sate=NAME)
     with pytest.raises(ConfigError, match="needs the option location"):
         PenstockSource({}).schema()
 

@@ -233,6 +233,18 @@ def test_a_snapshot_on_request(spark: SparkSession, inbox: Inbox, start: Start) 
         query.snapshot()
 
 
+def test_the_format_of_a_query_s_snapshots(inbox: Inbox, spark: SparkSession, start: Start, tmp_path: Path) -> None:
+    inbox.add(flow(0, 40))
+    location = tmp_path / "both"
+    query = start(inbox.stream(spark), checkpointLocation=str(location), **{"snapshots.format": "Portable"})
+    taken = [query.snapshot(), query.snapshot(format="native"), query.snapshot(wait=False).result(60)]
+    query.stop()
+    assert [(location / "portable" / one.id / "manifest.json").exists() for one in taken] == [True, False, True]
+    assert len(list((location / "portable").iterdir())) == 2, "periodic checkpoints and the others are native"
+    with pytest.raises(ConfigError, match=r"snapshots.format='zip': choose native or portable"):
+        start(inbox.stream(spark), checkpointLocation=str(tmp_path / "c"), **{"snapshots.format": "zip"})
+
+
 def test_a_snapshot_in_both_formats(spark: SparkSession, inbox: Inbox, start: Start, tmp_path: Path) -> None:
     inbox.add(flow(0, 40))
     location = tmp_path / "both"

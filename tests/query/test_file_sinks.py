@@ -99,7 +99,7 @@ def test_what_spark_refuses_is_refused(spark: SparkSession, inbox: Inbox, out: P
     refused(NotSupported, "exactly one string column, not key int64", format="text")
     refused(
         ConfigError,
-        "option colour of the csv sink is not supported; supported: .*compression.*rollInterval",
+        "unknown option colour. Options of the csv sink: .*compression.*rollInterval",
         colour="red",
     )
     refused(ConfigError, "compression='lzo' of the csv sink", compression="lzo")

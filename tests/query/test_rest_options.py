@@ -49,7 +49,8 @@ def test_names_are_those_of_serve_and_unknown_ones_are_listed() -> None:
     assert parse_service({"rest.enabled": "false", "rest.port": "4041"}) is None
     assert parse_service({}) is None
     with pytest.raises(
-        ConfigError, match=r"unknown option spark.penstock.rest.secret; known: rest.enabled, rest.expor"
+        ConfigError,
+        match=r"unknown option spark.penstock.rest.secret. Options of the REST service: rest.enabled, rest.expor",
     ):
         parse_service({"rest.secret": "xyzzy"})
     for name, value in (("rest.enabled", "yes"), ("rest.port", "65536"), ("rest.port", "-1"), ("rest.port", "x")):

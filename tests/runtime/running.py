@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tiny import assert_exact, visible
 
@@ -65,7 +66,7 @@ def run(
     launcher: SlotLauncher,
     alignment: Alignment = Alignment.UNALIGNED,
     until_available: bool = False,
-    **options: int,
+    **options: Any,
 ) -> Running:
     """Start a query with quick checkpoints and restarts."""
     progress: list[EpochProgress] = []

@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from process_launcher import ProcessLauncher
@@ -17,6 +18,7 @@ from tiny import Numbers, assert_exact, committed, tiny_graph
 from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
+from penstock.config import SnapshotFormat
 from penstock.errors import CheckpointFailed, LocationError, QueryFailed
 from penstock.runtime.view import ExecutionState
 from penstock.snapshot.catalog import Catalog
@@ -38,7 +40,7 @@ def view_of(location: Path) -> LogView:
     return SnapshotLog(LocalStore(str(location))).refresh()
 
 
-def started(tmp_path: Path, launcher: ProcessLauncher, rows: int = 40_000, **options: int) -> Running:
+def started(tmp_path: Path, launcher: ProcessLauncher, rows: int = 40_000, **options: Any) -> Running:
     graph = tiny_graph(tmp_path / "out", 2, Numbers(rows, rate=10_000))
     query = run(graph, tmp_path / "chk", launcher, **options)
     query.until(lambda v: v.committed_epoch > 0, what="a commit")
@@ -97,11 +99,23 @@ def test_a_running_query_writes_a_portable_form_when_it_is_asked_for_and_does_no
     [record] = view_of(tmp_path / "back").snapshots
     assert (f"chk-{record.checkpoint}", record.label) == (said["snapshot"], "both")
     wrong = penstock("take", location, "--format", "parquet")
-    assert (wrong.exit_code, "--format parquet: choose native or portable" in wrong.stderr) == (1, True)
+    assert (wrong.exit_code, "--format='parquet': choose native or portable" in wrong.stderr) == (1, True)
     monkeypatch.setattr(in_both, "write_beside", lambda *_: (_ for _ in ()).throw(LocationError("the disk is full")))
     refused = penstock("take", location, "--format", "portable")
     assert refused.exit_code == 1
     assert "was taken, but its portable form was not written: the disk is full" in refused.stderr
+    query.execution.stop()
+
+
+def test_the_format_of_a_query_counts_where_a_command_says_none(tmp_path: Path, launcher: ProcessLauncher) -> None:
+    query = started(tmp_path, launcher, rows=100_000, snapshots_format=SnapshotFormat.PORTABLE)
+    location = tmp_path / "chk"
+    taken = json.loads(penstock("take", location, "--json").output)
+    assert set(taken) == {"snapshot"}
+    assert (location / "portable" / taken["snapshot"] / "manifest.json").exists()
+    native = json.loads(penstock("take", location, "--format", "native", "--json").output)
+    assert native["format"] == "native"
+    assert not (location / "portable" / native["snapshot"]).exists()
     query.execution.stop()
 
 

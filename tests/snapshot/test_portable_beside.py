@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from portable_kit import LABEL, Scene, at, restored
 
+from penstock.config import SnapshotFormat, snapshot_format
 from penstock.errors import CheckpointFailed, ConfigError, LocationError
 from penstock.runtime.snapshot_tickets import SnapshotTickets
 from penstock.snapshot.catalog import Catalog
@@ -15,7 +16,7 @@ from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.portable import jobs
 from penstock.snapshot.portable.beside import write_beside
 from penstock.snapshot.portable.convert import convert_snapshot
-from penstock.snapshot.portable.in_both import SnapshotFormat, in_both, parse_format, then_in_both
+from penstock.snapshot.portable.in_both import in_both, then_in_both
 from penstock.snapshot.portable.layout import MANIFEST
 from penstock.snapshot.verbs.deleting import planned
 from penstock.snapshot.verbs.ownership import foreseen
@@ -95,6 +96,7 @@ def test_whoever_asks_for_both_is_told_when_both_are_there(scene: Scene, monkeyp
 
 
 def test_formats_have_names() -> None:
-    assert [parse_format(text) for text in ("native", " Portable")] == [SnapshotFormat.NATIVE, SnapshotFormat.PORTABLE]
+    formats = [snapshot_format("format", text) for text in ("native", " Portable")]
+    assert formats == [SnapshotFormat.NATIVE, SnapshotFormat.PORTABLE]
     with pytest.raises(ConfigError, match="format='parquet': choose native or portable"):
-        parse_format("parquet")
+        snapshot_format("format", "parquet")

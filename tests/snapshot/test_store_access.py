@@ -23,7 +23,10 @@ def test_options_are_read_in_any_case_and_others_passed_over() -> None:
 @pytest.mark.parametrize(
     ("said", "what"),
     [
-        ({"s3.secret": HUSH}, "unknown option spark.penstock.s3.secret; of object stores there are: s3.accessKey"),
+        (
+            {"s3.secret": HUSH},
+            r"unknown option spark.penstock.s3.secret; did you mean spark.penstock.s3.secretKey\? Options of object",
+        ),
         ({"s3.secretKey": HUSH}, "belong together"),
         ({"s3.sessionToken": HUSH}, "goes with"),
         ({"s3.allowHttp": "perhaps"}, "choose true or false"),

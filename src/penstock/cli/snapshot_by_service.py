@@ -38,7 +38,9 @@ class ByService:
     """Draw no bar."""
 
     def take(self, wish: rq.Take) -> str:
-        wanted: dict[str, Any] = {"label": wish.label, "note": wish.note, "format": wish.format}
+        wanted: dict[str, Any] = {"label": wish.label, "note": wish.note}
+        if wish.format:
+            wanted["format"] = wish.format
         if wish.alignment:
             wanted["alignment"] = wish.alignment
         if wish.timeout_ms:

@@ -15,6 +15,7 @@ from penstock.cli.snapshot_changes import Deleted
 from penstock.cli.snapshot_owner import owner_of
 from penstock.cli.terminal import say
 from penstock.config import alignment as parse_alignment
+from penstock.config import snapshot_format
 from penstock.errors import ConfigError
 from penstock.snapshot.catalog import snapshot_id
 from penstock.snapshot.model import checked_words
@@ -38,8 +39,12 @@ def take(
     ] = "",
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds; checkpoint.timeout by default.", min=0.0)] = 0.0,
     form: Annotated[
-        str, typer.Option("--format", help="native, or portable: then as Parquet files and Arrow streams, too.")
-    ] = rq.NATIVE,
+        str,
+        typer.Option(
+            "--format",
+            help="native, or portable: then as Parquet files and Arrow streams, too; the query's own by default.",
+        ),
+    ] = "",
     url: Url = "",
     token_file: TokenFile = None,
     ca: Ca = None,
@@ -48,13 +53,12 @@ def take(
     """Have a running query take a snapshot, wait for it, and print its id."""
     with reported():
         checked_words(label, note)
-        if form not in (rq.NATIVE, rq.PORTABLE):
-            raise ConfigError(f"--format {form}: choose {rq.NATIVE} or {rq.PORTABLE}")
         chosen = parse_alignment("--alignment", alignment).value if alignment else ""
-        wish = rq.Take(label, note, chosen, min(round(timeout * 1000), rq.MAX_TIMEOUT_MS), form)
+        chosen_form = snapshot_format("--format", form).value if form else ""
+        wish = rq.Take(label, note, chosen, min(round(timeout * 1000), rq.MAX_TIMEOUT_MS), chosen_form)
         snapshot = owner_of(location, url, token_file, ca, quiet=as_json).take(wish)
         if as_json:
-            emit({"snapshot": snapshot, "format": form})
+            emit({"snapshot": snapshot, **({"format": chosen_form} if form else {})})
         else:
             say(snapshot)
 

@@ -20,6 +20,8 @@ from penstock.errors import ConfigError, GenerationFailed, SinkError
 from penstock.operators.user_code import user_errors
 
 OPERATOR = "foreach"
+SPARKS_CONDITION = "[FOREACH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach sink."
+"""Spark's message when the user's code raises, without the reason."""
 
 
 class ForeachSink(Sink):

@@ -28,6 +28,10 @@ log = get_logger(__name__)
 
 Call = Callable[[Sequence[str], str, int], None]
 """Calls the user's function with the rows of staged files, their columns (``row_columns``) and the batch id."""
+_SPARKS_CONDITION = (
+    "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch sink."
+)
+"""Spark's message when the function raises, without the reason."""
 _CALLED = "called.json"
 _AGAIN = "It is called again with the same batch id and rows."
 
@@ -74,8 +78,8 @@ class _ForeachBatchCommitter(StagedRowsCommitter):
         except (Exception, SystemExit) as error:
             self._take_back(permit.epoch - 1 if before is None else before)
             raise CommitFailed(
-                f"foreachBatch: the function raised {type(error).__name__} on batch {permit.batch} (epoch "
-                f"{permit.epoch}): {error}\n{_AGAIN}\n{''.join(traceback.format_exception(error))}"
+                f"{_SPARKS_CONDITION} Reason: the function raised {type(error).__name__} on batch {permit.batch} "
+                f"(epoch {permit.epoch}): {error}\n{_AGAIN}\n{''.join(traceback.format_exception(error))}"
             ) from error
 
     def irrevocable(self, above: int, below: int) -> str:

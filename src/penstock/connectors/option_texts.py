@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextvars import ContextVar
 
-from penstock.config import LARGEST, natural, shown
+from penstock.config import LARGEST, natural, shown, unknown_option
 from penstock.errors import ConfigError
 from penstock.operators.expressions.zones import Zone
 
@@ -29,13 +29,15 @@ class OptionTexts:
     Args:
         where: for messages, for example ``csv source``.
         texts: options as given.
+        elsewhere: names of other options that were given apart from these, for suggestions.
 
     Attributes:
         treatments: for the documentation, the treatment of each option that was read.
     """
 
-    def __init__(self, where: str, texts: Mapping[str, str]) -> None:
+    def __init__(self, where: str, texts: Mapping[str, str], elsewhere: Sequence[str] = ()) -> None:
         self._where = where
+        self._elsewhere = elsewhere
         self._texts = {name.lower(): (name, str(text)) for name, text in texts.items()}
         self._used: set[str] = set()
         self.treatments: dict[str, str] = {}
@@ -120,8 +122,8 @@ class OptionTexts:
     def finish(self) -> None:
         unknown = sorted(name for lower, (name, _) in self._texts.items() if lower not in self._used)
         if unknown:
-            known = ", ".join(sorted(name for name, how in self.treatments.items() if how != REFUSED))
-            raise ConfigError(f"option {', '.join(unknown)} of the {self._where} is not supported; supported: {known}")
+            known = sorted(name for name, how in self.treatments.items() if how != REFUSED)
+            raise unknown_option(unknown[0], f"the {self._where}", known, self._elsewhere)
 
     def bad(self, name: str, text: str, hint: str) -> ConfigError:
         return ConfigError(f"option {name}={shown(text)} of the {self._where}: {hint}")

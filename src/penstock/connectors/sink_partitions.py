@@ -81,7 +81,7 @@ def partitioning(
     """From what ``partitionBy`` was told.
 
     Raises:
-        ConfigError: an unknown or repeated column, or all of them.
+        ConfigError: an unknown or repeated column.
         NotSupported: a column of a type that no directory is named after.
     """
 
@@ -101,8 +101,6 @@ def partitioning(
         if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_duration(kind):
             raise NotSupported(f"partitionBy cannot use column {name} of type {kind}: cast it to a string")
         columns.append(place)
-    if len(columns) == len(schema):
-        raise ConfigError("partitionBy names all columns, so that nothing would be left for the files: leave one out")
     others = tuple(place for place in range(len(schema)) if place not in columns)
     return Partitioning(tuple(columns), tuple(schema.field(c).name for c in columns), others, time_zone, ansi)
 

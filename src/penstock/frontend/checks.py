@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 
-from penstock.errors import ConfigError, NotSupported
+from penstock.errors import NotSupported
 from penstock.frontend import refusals
 from penstock.frontend.catalyst import JavaTree, children, elements, kind, plan_line
 from penstock.frontend.undistinct import without_distinct
+from penstock.spark.errors import UnsupportedPlan, WrongPlan, WrongSetting, wrong_type
 from penstock.spark.jvm import java_class
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def check_dataframe(df: Any) -> None:
     """Refuse what is not a classic streaming DataFrame.
 
     Raises:
-        ConfigError: not a DataFrame, or a batch one.
+        ArgumentTypeError: not a DataFrame.
+        WrongPlan: a batch DataFrame.
         NotSupported: a Spark Connect DataFrame.
     """
     if type(df).__module__.startswith("pyspark.sql.connect"):
@@ -34,10 +36,12 @@ def check_dataframe(df: Any) -> None:
             "start a classic session: SparkSession.builder.master(...) without remote()"
         )
     if not hasattr(df, "_jdf"):
-        raise ConfigError(f"penstock runs a streaming DataFrame, not {type(df).__name__}")
+        raise wrong_type("df", df, "a streaming DataFrame")
     if not df.isStreaming:
-        raise ConfigError(
-            "this DataFrame is a batch one; penstock runs streaming DataFrames: start from spark.readStream"
+        raise WrongPlan(
+            "this DataFrame is a batch one; penstock runs streaming DataFrames: start from spark.readStream",
+            "WRITE_STREAM_NOT_ALLOWED",
+            {},
         )
 
 
@@ -45,19 +49,16 @@ def check_output_mode(output_mode: str) -> str:
     """The mode in lower case.
 
     Raises:
-        ConfigError: no mode of Spark's.
+        WrongSetting: no mode of Spark's.
     """
     mode = output_mode.strip().lower()
     if mode not in OUTPUT_MODES:
-        raise ConfigError(f"output mode {output_mode!r} is unknown; choose {', '.join(OUTPUT_MODES)}")
+        raise WrongSetting(
+            f"output mode {output_mode!r} is unknown; choose {', '.join(OUTPUT_MODES)}",
+            "STREAMING_OUTPUT_MODE.INVALID",
+            {"outputMode": output_mode},
+        )
     return mode
-
-
-class RefusedBySpark(NotSupported, AnalysisException):  # type: ignore[misc]  # PySpark is not typed here
-    """Spark itself refuses the plan. PySpark raises an ``AnalysisException`` for it."""
-
-    def __init__(self, message: str) -> None:
-        AnalysisException.__init__(self, message)
 
 
 def check_by_spark(spark: SparkSession, analyzed: JavaTree, output_mode: str) -> None:
@@ -65,7 +66,7 @@ def check_by_spark(spark: SparkSession, analyzed: JavaTree, output_mode: str) ->
     Spark's engine has not and Penstock has, are shown to it as plain ones.
 
     Raises:
-        RefusedBySpark: Spark refuses the plan in this mode.
+        UnsupportedPlan: Spark refuses the plan in this mode.
     """
     modes = java_class(spark, "org.apache.spark.sql.streaming.OutputMode")
     mode = getattr(modes, output_mode.capitalize())()
@@ -74,11 +75,14 @@ def check_by_spark(spark: SparkSession, analyzed: JavaTree, output_mode: str) ->
         checker.checkForStreaming(without_distinct(spark, analyzed), mode)
     except AnalysisException as error:
         reason, _, plan = str(error).partition(";\n")
-        text = f"Spark itself refuses to stream this plan in {output_mode} mode: {' '.join(reason.split())}"
-        if "STREAMING_OUTPUT_MODE" in reason:
+        condition = error.getCondition()
+        reason = " ".join(reason.split()).removeprefix(f"[{condition}] ")
+        text = f"Spark itself refuses to stream this plan in {output_mode} mode: {reason}"
+        if str(condition).startswith("STREAMING_OUTPUT_MODE"):
             text += "; group by the watermark's column or a window over it, or use output mode update"
         line = plan.splitlines()[0] if plan else plan_line(analyzed)
-        raise RefusedBySpark(f"{text}\n  in the plan: {line}") from None
+        message = f"{text}\n  in the plan: {line}"
+        raise UnsupportedPlan(message, condition, error.getMessageParameters()) from None
 
 
 def check_expressions(spark: SparkSession, analyzed: JavaTree) -> None:

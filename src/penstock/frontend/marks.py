@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from pyspark.sql import DataFrame
 
-from penstock.errors import ConfigError
 from penstock.frontend.catalyst import JavaTree, elements, expr_id, kind, preorder
 from penstock.frontend.checks import check_dataframe
 from penstock.frontend.stream_line import stream_line
+from penstock.spark.errors import ArgumentError, WrongPlan
 from penstock.spark.jvm import frame_of
 
 NAMED = "__penstock_named__"
@@ -38,7 +38,7 @@ def named(df: DataFrame, operator_id: str) -> DataFrame:
     """
     check_dataframe(df)
     if not isinstance(operator_id, str) or not _NAME.fullmatch(operator_id):
-        raise ConfigError(
+        raise ArgumentError(
             f"{operator_id!r} is no name for an operator: up to 100 letters, digits, _, . and -, for example "
             "'orders-by-user'"
         )
@@ -64,7 +64,7 @@ def late(df: DataFrame) -> DataFrame:
     line = stream_line(analyzed(df))
     dropping = [node for kinds in (("Aggregate",), _DEDUPLICATING) for node in line if kind(node) in kinds]
     if not dropping:
-        raise ConfigError(
+        raise WrongPlan(
             "penstock.late needs a DataFrame that drops late rows: groupBy(window(...)) or dropDuplicates, with a "
             "watermark"
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from penstock.config import whole_number
+from penstock.config import unknown_option, whole_number
 from penstock.connectors.base import Source
 from penstock.connectors.file_columns import FileColumns
 from penstock.connectors.file_source import FileSource
@@ -22,7 +22,7 @@ from penstock.connectors.rate_micro_batch import RateMicroBatchOptions, RateMicr
 from penstock.connectors.socket_source import SocketSource
 from penstock.connectors.spark_files import SparkFilesSource
 from penstock.connectors.spark_lane import SparkLaneSource
-from penstock.errors import ConfigError, NotSupported
+from penstock.errors import NotSupported
 from penstock.frontend import refusals
 from penstock.frontend.catalyst import (
     JavaTree,
@@ -55,7 +55,9 @@ _FILE_SOURCE = "FileSource["
 """So Spark calls every stream of files, of whatever format."""
 _PATH = "path"
 _RATE_NUMBERS = {"rowspersecond": "rows_per_second", "numpartitions": "num_partitions"}
-_RATE_OPTIONS = "rowsPerSecond, rampUpTime, numPartitions"
+_RATE_OPTIONS = ("rowsPerSecond", "rampUpTime", "numPartitions")
+_MICRO_BATCH_OPTIONS = ("rowsPerBatch", "numPartitions", "startTimestamp", "advanceMillisPerBatch")
+_SOCKET_OPTIONS = ("host", "port", "includeTimestamp")
 _MICRO_BATCH_NUMBERS = {
     "rowsperbatch": "rows_per_batch",
     "numpartitions": "num_partitions",
@@ -168,10 +170,7 @@ def _rate_micro_batch_source(options: Mapping[str, str]) -> RateMicroBatchSource
     given = {key.lower(): value for key, value in options.items()}
     unknown = sorted(set(given) - set(_MICRO_BATCH_NUMBERS))
     if unknown:
-        raise ConfigError(
-            f"unknown option of the rate-micro-batch source: {', '.join(unknown)}; known: rowsPerBatch, numPartitions, "
-            "startTimestamp, advanceMillisPerBatch"
-        )
+        raise unknown_option(unknown[0], "the rate-micro-batch source", _MICRO_BATCH_OPTIONS)
     values = {_MICRO_BATCH_NUMBERS[key]: int(text) for key, text in given.items()}  # Spark has checked them
     return RateMicroBatchSource(RateMicroBatchOptions(**values))
 
@@ -180,8 +179,7 @@ def _socket_source(options: Mapping[str, str]) -> SocketSource:
     given = {key.lower(): value for key, value in options.items()}
     unknown = sorted(set(given) - {"host", "port", "includetimestamp", "numpartitions"})
     if unknown:
-        known = "host, port, includeTimestamp"
-        raise ConfigError(f"unknown option of the socket source: {', '.join(unknown)}; known: {known}")
+        raise unknown_option(unknown[0], "the socket source", _SOCKET_OPTIONS)
     stamped = given.get("includetimestamp", "false").strip().lower() == "true"
     return SocketSource(given["host"], whole_number("port", given["port"]), stamped)
 
@@ -192,7 +190,7 @@ def _rate_source(spark: SparkSession, options: Mapping[str, str]) -> RateSource:
     ramp_up = given.pop("rampuptime", "0s")
     numbers = {name: given.pop(key) for key, name in _RATE_NUMBERS.items() if key in given}
     if given:
-        raise ConfigError(f"unknown option of the rate source: {', '.join(sorted(given))}; known: {_RATE_OPTIONS}")
+        raise unknown_option(min(given), "the rate source", _RATE_OPTIONS)
     values = {name: whole_number(name, text) for name, text in numbers.items()}
     seconds = int(java_class(spark, "org.apache.spark.network.util.JavaUtils").timeStringAsSec(ramp_up))
     return RateSource(ramp_up_s=seconds, **values)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from penstock.config import CONF_PREFIX, boolean, ports
+from penstock.config import CONF_PREFIX, boolean, ports, unknown_option
 from penstock.errors import ConfigError
 
 PREFIX = "rest."
@@ -77,7 +77,7 @@ def parse_service(texts: Mapping[str, str]) -> dict[str, Any] | None:
             continue
         known = by_lower.get(name.lower())
         if known is None:
-            raise ConfigError(f"unknown option {CONF_PREFIX}{name}; known: {', '.join(REST_OPTIONS)}")
+            raise unknown_option(f"{CONF_PREFIX}{name}", "the REST service", REST_OPTIONS)
         argument, parse = _PARSERS[known]
         arguments[argument] = parse(f"{CONF_PREFIX}{known}", text)
     return arguments if arguments.pop("enabled", False) else None

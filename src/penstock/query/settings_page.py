@@ -59,6 +59,8 @@ _METHODS = (
     ("`trigger(processingTime=...)`, `continuous`, `realTime`", "obeyed", "the interval between two commits"),
     ("`trigger(availableNow=True)`, `once`", "obeyed", "the query reads the available rows, commits them and ends"),
     ("two triggers, or none", "refused", "give exactly one, or leave `trigger` out"),
+    ("a path both as option `path` and as argument of `start`", "refused", "as in Spark, unless "
+     "`spark.sql.legacy.pathOptionBehavior.enabled` is true: then the argument counts"),
 )  # fmt: skip
 
 _OTHER_OPTIONS = (
@@ -76,7 +78,7 @@ _OTHER_OPTIONS = (
     ("`toTable`", "`path`", "obeyed for a new table; for an existing one it must be the table's location"),
     ("`toTable`", "all others", "obeyed by Spark, which writes the files; `start()` has Spark check them"),
     ("`memory`, `noop`, `foreach`, `foreachBatch`", "all", "refused: these sinks have no options"),
-    ("every other source and sink", "any other option", "refused by name"),
+    ("every other source and sink", "any other option", "refused by name, with the nearest known name"),
 )
 
 _PARAMETERS = (

@@ -16,6 +16,7 @@ from penstock.query.triggers import Trigger
 from penstock.query.writer import DataStreamWriter
 from penstock.snapshot.store_access import is_access_option
 from penstock.snapshot.stores import place_of
+from penstock.spark.errors import pysparks_refusals, wrong_type
 
 _T = TypeVar("_T")
 INTERVAL = "checkpoint.interval"
@@ -42,14 +43,13 @@ def start(writers: Sequence[DataStreamWriter]) -> StreamingQuery:
     listed = list(writers)
     for writer in listed:
         if not isinstance(writer, DataStreamWriter):
-            raise ConfigError(
-                f"penstock.start takes writers from penstock.writeStream(df), not {type(writer).__name__}"
-            )
-    if not listed:
-        raise ConfigError("penstock.start takes at least one writer: penstock.start([penstock.writeStream(df)...])")
-    outputs = [writer._output() for writer in listed]
-    _refuse_shared_targets(outputs)
-    return start_query(outputs, combined([writer._about_query() for writer in listed]))
+            raise wrong_type("writers", writer, "a list of writers from penstock.writeStream(df)")
+    with pysparks_refusals():
+        if not listed:
+            raise ConfigError("penstock.start takes at least one writer: penstock.start([penstock.writeStream(df)...])")
+        outputs = [writer._output() for writer in listed]
+        _refuse_shared_targets(outputs)
+        return start_query(outputs, combined([writer._about_query() for writer in listed]))
 
 
 def combined(requests: Sequence[QueryRequest]) -> QueryRequest:

@@ -6,21 +6,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from penstock.config import OPTION_NAMES, nearest_name, unknown_option
 from penstock.connectors.base import Sink
-from penstock.errors import ConfigError, NotSupported
+from penstock.errors import NotSupported
 from penstock.frontend.types import repeated_fields
+from penstock.logs import get_logger
+from penstock.query.serving import REST_OPTIONS
+from penstock.spark.errors import UnsupportedPlan
+
+log = get_logger(__name__)
 
 
-class SinkRefused(ConfigError, AnalysisException):  # type: ignore[misc]  # PySpark is not typed here
-    """Settings of a sink contradict each other or the rows. PySpark raises an ``AnalysisException`` for it."""
-
-    def __init__(self, message: str) -> None:
-        AnalysisException.__init__(self, message)
+WRITER_OPTIONS = (*OPTION_NAMES, *REST_OPTIONS, "checkpointLocation", "startFrom", "startMode")
+"""Options that the writer keeps, without prefix. All others belong to the sink."""
+_ALMOST = 0.9
+"""Likeness of two names that differ in about one letter of ten."""
 
 
 class SinkKind(Enum):
@@ -75,11 +79,21 @@ def time_zone(spark: SparkSession) -> str:
 
 
 def refuse_unknown(sink: str, options: Mapping[str, str], known: tuple[str, ...]) -> None:
-    """ConfigError for the first option that the sink does not have."""
-    unknown = sorted(name for name in options if name not in known)
+    """Raise ConfigError for the first option that neither the sink nor Penstock has."""
+    unknown = sorted(set(options) - {name.lower() for name in known})
     if unknown:
-        hint = f"known: {', '.join(known)}" if known else "it has none"
-        raise ConfigError(f"option {unknown[0]} of the {sink} sink is not known; {hint}")
+        raise unknown_option(unknown[0], f"the {sink} sink", known, WRITER_OPTIONS)
+
+
+def warn_of_misspelled(sink: str, options: Mapping[str, str]) -> None:
+    """Log options that the sink gets, but whose names are almost names of Penstock's own options.
+
+    For sinks whose options Penstock does not know: it cannot refuse any.
+    """
+    for name in options:
+        meant = nearest_name(name, WRITER_OPTIONS, _ALMOST)
+        if meant is not None:
+            log.warning("option %s is an option of %s; did you mean Penstock's option %s?", name, sink, meant)
 
 
 def refuse_repeated_fields(sink: str, schema: StructType, case_sensitive: bool) -> None:
@@ -95,7 +109,9 @@ def refuse_repeated_fields(sink: str, schema: StructType, case_sensitive: bool) 
 def refuse_all_but_append(source: str, request: SinkRequest) -> None:
     """In Spark's words: files are added, never changed."""
     if request.output_mode != "append":
-        raise NotSupported(
+        raise UnsupportedPlan(
             f"Invalid streaming output mode: {request.output_mode}. This output mode is not supported in Data Source "
-            f"{source}; use outputMode('append'), or a sink that takes updates"
+            f"{source}; use outputMode('append'), or a sink that takes updates",
+            "STREAMING_OUTPUT_MODE.UNSUPPORTED_DATASOURCE",
+            {"className": source, "outputMode": request.output_mode},
         )

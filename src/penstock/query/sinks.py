@@ -21,10 +21,12 @@ from penstock.query.sink_request import (
     SinkRequest,
     refuse_unknown,
     time_zone,
+    warn_of_misspelled,
 )
 from penstock.query.sinks_files import FILE_FORMATS, file_output
 from penstock.query.sinks_spark import foreach, foreach_batch, to_table
 from penstock.spark.data_sources import registered_data_source
+from penstock.spark.errors import WrongPlan
 
 __all__ = ["BUILT_IN", "Output", "SinkKind", "SinkRequest", "choose_sink"]
 
@@ -70,11 +72,12 @@ def choose_sink(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Outpu
 def _python(df: DataFrame, request: SinkRequest, source: type[DataSource], schema: pa.Schema) -> Output:
     overwrite = request.output_mode == "complete"
     zone = time_zone(df.sparkSession)
+    warn_of_misspelled(f"the sink {source.name()}", request.options)
     return Output(PythonSink(source.name(), source, request.options, schema, df.schema.json(), overwrite, zone))
 
 
 def _console(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
-    refuse_unknown("console", request.options, ("numrows", "truncate"))
+    refuse_unknown("console", request.options, ("numRows", "truncate"))
     rows = whole_number("numRows", request.options.get("numrows", "20"))
     truncate = boolean("truncate", request.options.get("truncate", "true"))
     return Output(ConsoleSink(schema, rows, truncate, time_zone(df.sparkSession)))
@@ -88,7 +91,7 @@ def _noop(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
 def _memory(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
     refuse_unknown("memory", request.options, ())
     if request.query_name is None:
-        raise ConfigError("the memory sink's table is called as the query is: give a name with queryName(...)")
+        raise WrongPlan("the memory sink's table is called as the query is: give a name with queryName(...)")
     sink = MemorySink(request.query_name, schema, replaces=request.output_mode == "complete")
     return Output(sink, MemoryView(df.sparkSession, sink, df.schema).refresh)
 

@@ -15,13 +15,14 @@ from penstock.connectors.sink_partitions import partitioning
 from penstock.connectors.text_sink import text_sink_format
 from penstock.errors import ConfigError
 from penstock.query.sink_request import (
+    WRITER_OPTIONS,
     Output,
-    SinkRefused,
     SinkRequest,
     refuse_all_but_append,
     refuse_repeated_fields,
     time_zone,
 )
+from penstock.spark.errors import WrongPlan
 
 FILE_FORMATS = ("csv", "json", "parquet", "text")
 
@@ -37,7 +38,7 @@ def file_output(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Outpu
     name = request.format.strip().lower()
     refuse_all_but_append(name, request)
     spark = df.sparkSession
-    options = OptionTexts(f"{name} sink", request.options)
+    options = OptionTexts(f"{name} sink", request.options, WRITER_OPTIONS)
     path = options.text("path")
     if not path:
         raise ConfigError(f"the {name} sink needs a directory: option('path', ...) or start(path)")
@@ -51,7 +52,13 @@ def file_output(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Outpu
         try:
             partitions = partitioning(rows, request.partition_by, zone, ansi, case_sensitive)
         except ConfigError as error:
-            raise SinkRefused(str(error)) from error
+            raise WrongPlan(str(error)) from error
+        if not partitions.data_columns:
+            raise WrongPlan(
+                "partitionBy names all columns, so that nothing would be left for the files: leave one out",
+                "ALL_PARTITION_COLUMNS_NOT_ALLOWED",
+                {},
+            )
         rows = pa.schema([rows.field(place) for place in partitions.data_columns])
     file_format = _format(spark, name, rows, options)
     sizes = file_sizes(options)
@@ -76,7 +83,11 @@ def _writable(name: str, schema: pa.Schema, case_sensitive: bool) -> pa.Schema:
     for field in schema:
         key = field.name if case_sensitive else field.name.lower()
         if key in seen:
-            raise ConfigError(f"the {name} sink cannot write columns {seen[key]} and {field.name}: rename one")
+            raise WrongPlan(
+                f"the {name} sink cannot write columns {seen[key]} and {field.name}: rename one",
+                "COLUMN_ALREADY_EXISTS",
+                {"columnName": f"`{key}`"},
+            )
         seen[key] = field.name
     return pa.schema([pa.field(field.name, field.type) for field in schema])
 

@@ -6,9 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.readwriter import DataStreamWriter as SparkWriter
 from pyspark.sql.types import StructType
 
 from penstock.connectors.foreach import ForeachSink
@@ -16,14 +14,14 @@ from penstock.connectors.foreach_batch import ForeachBatchSink
 from penstock.connectors.row_columns import parsed_columns
 from penstock.connectors.staged_rows import positional_names
 from penstock.connectors.table_sink import TableSink
-from penstock.errors import ConfigError, NotSupported, SinkError
+from penstock.errors import NotSupported, SinkError
 from penstock.query.sink_request import (
     Output,
-    SinkRefused,
     SinkRequest,
     refuse_all_but_append,
     refuse_repeated_fields,
     refuse_unknown,
+    warn_of_misspelled,
 )
 from penstock.spark.catalog_tables import (
     PROVIDERS,
@@ -34,22 +32,15 @@ from penstock.spark.catalog_tables import (
     find_table,
     rows_to_insert,
 )
+from penstock.spark.errors import WrongPlan
 from penstock.spark.staged_frames import staged_frame, with_distinct_fields
 
 
 def foreach(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
-    """``foreach(f)``: PySpark's own check says what ``f`` has to be."""
+    """``foreach(f)``."""
     _refuse_partitions("foreach", request)
     refuse_unknown("foreach", request.options, ())
-    f = request.target
-    try:
-        SparkWriter._construct_foreach_function(f)
-    except PySparkException as error:
-        raise ConfigError(
-            f"foreach takes a function of one row, or an object with process(row) and, optionally, "
-            f"open(partition_id, epoch_id) and close(error), not {type(f).__name__}: {error}"
-        ) from error
-    return Output(ForeachSink(schema, df.schema.json(), f))
+    return Output(ForeachSink(schema, df.schema.json(), request.target))
 
 
 def foreach_batch(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
@@ -57,8 +48,7 @@ def foreach_batch(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Out
     _refuse_partitions("foreachBatch", request)
     refuse_unknown("foreachBatch", request.options, ())
     func, spark, columns = request.target, df.sparkSession, df.schema.json()
-    if not callable(func):
-        raise ConfigError(f"foreachBatch takes a function of a DataFrame and a batch id, not {type(func).__name__}")
+    assert callable(func)
     refuse_repeated_fields("a staged file", with_distinct_fields(df.schema), _case_sensitive(spark))
 
     def call(files: Sequence[str], stored: str, batch: int) -> None:
@@ -86,7 +76,7 @@ def to_table(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
     """
     name, provider = request.target, request.format
     if not isinstance(name, str) or not name.strip():
-        raise ConfigError(f"toTable takes a table's name, not {name!r}")
+        raise WrongPlan(f"toTable takes a table's name, not {name!r}")
     if not isinstance(provider, str) or provider.lower() not in PROVIDERS:
         raise NotSupported(
             f"toTable({name!r}): a commit to a table of provider {provider} cannot be repeated safely; choose "
@@ -110,6 +100,7 @@ def to_table(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
         _check_table(name, table, provider, request)
         rows_to_insert(spark, table, spark.createDataFrame([], spark_schema))
     if options:
+        warn_of_misspelled(f"the table {name}", options)
         check_write_options(spark, name, provider, options, spark_schema)
     return Output(TableSink(name, schema, spark_schema.json(), writer), runs_spark_jobs=True)
 
@@ -117,23 +108,23 @@ def to_table(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
 def _check_columns(name: str, schema: StructType, partition_by: tuple[str, ...]) -> None:
     missing = [column for column in partition_by if column not in schema.fieldNames()]
     if missing:
-        raise SinkRefused(f"toTable({name!r}): partitionBy column {missing[0]} is none of {schema.fieldNames()}")
+        raise WrongPlan(f"toTable({name!r}): partitionBy column {missing[0]} is none of {schema.fieldNames()}")
 
 
 def _check_table(name: str, table: FileTable, provider: str, request: SinkRequest) -> None:
     partition_by, path = request.partition_by, request.options.get("path")
     if provider != table.provider:
-        raise ConfigError(
+        raise WrongPlan(
             f"The input source({provider}) is different from the table {name}'s data source provider"
             f"({table.provider}): say format({table.provider!r})"
         )
     if partition_by and partition_by != table.partition_columns:
-        raise ConfigError(
+        raise WrongPlan(
             f"toTable({name!r}): the table is partitioned by {list(table.partition_columns)}, not by "
             f"{list(partition_by)}; leave partitionBy out"
         )
     if path is not None and not _is_at(table.location, path):
-        raise ConfigError(
+        raise WrongPlan(
             f"toTable({name!r}): the table is at {table.location}, not at path {path!r}; leave option('path') out"
         )
 

@@ -41,7 +41,7 @@ class SnapshotOrder:
     note: str
     alignment: str | None
     timeout_s: float | None
-    format: str
+    format: str | None
 
 
 def take_snapshot(query: StreamingQuery, order: SnapshotOrder, key: str) -> Operation | None:

@@ -34,6 +34,7 @@ from penstock.snapshot.store_access import StoreAccess, is_access_option, parse_
 from penstock.snapshot.stores import below, location_text, store_at
 from penstock.spark.commit_jobs import committing
 from penstock.spark.current_session import session_key
+from penstock.spark.errors import NoLocation
 from penstock.spark.jvm import session_settings
 from penstock.spark.launcher import SparkLauncher
 from penstock.spark.listener_bus import ListenerBus
@@ -185,7 +186,7 @@ def _checkpoint_location(
     """The location; a temporary one is removed by ``undo``.
 
     Raises:
-        LocationError: none was given and a sink keeps its rows.
+        NoLocation: none was given and a sink keeps its rows.
     """
     if request.checkpoint_location:
         return location_text(request.checkpoint_location)
@@ -196,7 +197,7 @@ def _checkpoint_location(
         directory = tempfile.mkdtemp(prefix="penstock-checkpoint-")
         undo.callback(shutil.rmtree, directory, ignore_errors=True)
         return directory
-    raise LocationError(
+    raise NoLocation(
         f'checkpointLocation must be specified either through option("checkpointLocation", ...) '
         f'or spark.conf.set("{LOCATION_CONF}", ...)'
     )

@@ -12,11 +12,12 @@ from typing import Any, Literal, overload
 
 from pyspark.errors import StreamingQueryException
 
-from penstock.config import Options
+from penstock.config import Options, SnapshotFormat, snapshot_format
 from penstock.config import alignment as parse_alignment
 from penstock.config import interval_ms as parse_interval
+from penstock.connectors import foreach
 from penstock.connectors.base import Committing
-from penstock.errors import ArgumentError, CheckpointFailed, ConfigError, GenerationFailed, PenstockError, QueryFailed
+from penstock.errors import CheckpointFailed, ConfigError, FunctionError, GenerationFailed, PenstockError, QueryFailed
 from penstock.graph.model import JobGraph
 from penstock.logs import log_on_driver
 from penstock.query.checkpoint_traces import CheckpointTraces
@@ -34,9 +35,10 @@ from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView, Outage, Wanted
 from penstock.snapshot.fork import Origin
 from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.portable.in_both import SnapshotFormat, in_both, parse_format, then_in_both
+from penstock.snapshot.portable.in_both import in_both, then_in_both
 from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.verbs.rolling_back import Output
+from penstock.spark.errors import check_seconds, pysparks_refusals
 
 PROGRESS_FOLLOWS_S = 5.0
 """How long ``processAllAvailable`` waits for the progress of what was committed, which follows on another thread."""
@@ -197,17 +199,25 @@ class StreamingQuery:
         return self._history.last()
 
     def exception(self) -> StreamingQueryException | None:
-        """Why the query failed: the operator and the user's traceback where user code raised. None otherwise.
+        """Return the error that ended the query, or None.
 
-        The Penstock error itself is the exception's ``__cause__``.
+        As in Spark, its condition is ``STREAM_FAILED``, and the message parameter ``message`` has the reason: for
+        functions of ``foreach`` and ``foreachBatch``, with Spark's error class for them; for user code, with the
+        operator and the user's traceback. The Penstock error itself is the exception's ``__cause__``.
         """
         error = self._execution.error
         if error is None:
             return None
         cause = _first_cause(error)
-        head = f"[STREAM_FAILED] Query [id = {self.id}, runId = {self._run_id}] terminated with exception: "
         whole = str(error) if str(error).startswith(str(cause)) else str(cause)  # the reason for giving up follows
-        exception = StreamingQueryException(message=f"{head}{type(cause).__name__}: {whole}")
+        reason = f"{type(cause).__name__}: {whole}"
+        if isinstance(cause, FunctionError) and cause.operator == foreach.OPERATOR:
+            reason = f"{foreach.SPARKS_CONDITION} Reason: {reason}"
+        exception = StreamingQueryException(
+            f"Query [id = {self.id}, runId = {self._run_id}] terminated with exception: {reason}",
+            "STREAM_FAILED",
+            {"id": self.id, "runId": self._run_id, "message": reason},
+        )
         exception.__cause__ = cause
         return exception
 
@@ -220,8 +230,7 @@ class StreamingQuery:
         Raises:
             StreamingQueryException: the query failed.
         """
-        if timeout is not None and (not isinstance(timeout, int | float) or timeout < 0):
-            raise ArgumentError(f"timeout must be a number of seconds that is not negative, not {timeout!r}")
+        check_seconds(timeout, zero=True)
         with interruptible():
             ended = self._execution.await_termination(timeout)
             if ended:
@@ -253,6 +262,7 @@ class StreamingQuery:
         with interruptible(), self._reported:
             self._reported.wait_for(lambda: self._reported_epoch >= committed_epoch, PROGRESS_FOLLOWS_S)
 
+    @pysparks_refusals()
     def stop(self, drain: bool = False, snapshot: bool = False) -> SnapshotMetadata | None:
         """Stop without a final checkpoint: what is not committed is read again at the next start. Idempotent.
 
@@ -308,6 +318,7 @@ class StreamingQuery:
         """Print the vertices with their operators and the edges between them; ``extended`` adds the schemas."""
         print(explain_graph(self._graph, extended))
 
+    @pysparks_refusals()
     def rescale(self, parallelism: int, timeout: float | None = None) -> None:
         """Go on with ``parallelism`` slots, and return when all its subtasks run. An unaligned snapshot is taken, which
         waits behind no queue however full, and the query begins again from it; not a row is lost or doubled.
@@ -324,8 +335,7 @@ class StreamingQuery:
             QueryFailed: the query has ended.
             TimeoutError: not all subtasks run yet; it goes on being rescaled.
         """
-        if timeout is not None and timeout <= 0:
-            raise ArgumentError(f"timeout={timeout!r} is not a positive number of seconds")
+        check_seconds(timeout)
         with interruptible():
             self._execution.rescale(parallelism, timeout)
 
@@ -357,6 +367,7 @@ class StreamingQuery:
                     raise CheckpointFailed("the query was not suspended: it has ended") from None
                 raise
 
+    @pysparks_refusals()
     def resume(self, snapshot: str | None = None, output: str | None = None) -> None:
         """Have a suspended query go on, with the parallelism and checkpoints that were asked for last. Returns when its
         slots were asked for, as ``start()`` does. Nothing is done to one that runs.
@@ -379,6 +390,7 @@ class StreamingQuery:
         with interruptible():
             self._execution.resume(snapshot, chosen)
 
+    @pysparks_refusals()
     def setCheckpoints(self, interval: str | None = None, alignment: str | None = None) -> None:  # noqa: N802
         """Take periodic checkpoints differently from now on. A later start has what its own options say.
 
@@ -439,7 +451,7 @@ class StreamingQuery:
         timeout: float | None = None,
         note: str | None = None,
         wait: Literal[True] = True,
-        format: str = "native",
+        format: str | None = None,
     ) -> SnapshotMetadata: ...
 
     @overload
@@ -451,9 +463,10 @@ class StreamingQuery:
         note: str | None = None,
         *,
         wait: Literal[False],
-        format: str = "native",
+        format: str | None = None,
     ) -> Future[SnapshotMetadata]: ...
 
+    @pysparks_refusals()
     def snapshot(
         self,
         label: str | None = None,
@@ -461,7 +474,7 @@ class StreamingQuery:
         timeout: float | None = None,
         note: str | None = None,
         wait: bool = True,
-        format: str = "native",  # noqa: A002 - as `DataFrameWriter.format`
+        format: str | None = None,  # noqa: A002 - as `DataFrameWriter.format`
     ) -> SnapshotMetadata | Future[SnapshotMetadata]:
         """Take a snapshot now and wait until it is complete. It is never collected.
 
@@ -479,17 +492,17 @@ class StreamingQuery:
                 thread, and must not block.
             format: ``native``, or ``portable``: then it is written a second time, as files that other programs read
                 (docs/snapshot-format.md), below ``portable/`` at the checkpoint location. The query does not wait for
-                that; this call, or the future, does.
+                that; this call, or the future, does. By default what the option ``snapshots.format`` says.
 
         Raises:
             CheckpointFailed: declined, timed out or the query ended, or the portable form cannot be written (there is
                 a native one then); the query itself goes on.
             ConfigError: an argument is out of range.
         """
-        portable = parse_format(format) is SnapshotFormat.PORTABLE
+        form = self._options.snapshots_format if format is None else snapshot_format("format", format)
+        portable = form is SnapshotFormat.PORTABLE
         chosen = None if alignment is None else parse_alignment("alignment", alignment)
-        if timeout is not None and timeout <= 0:
-            raise ArgumentError(f"timeout={timeout!r} is not a positive number of seconds")
+        check_seconds(timeout)
         try:
             if not wait:
                 future = self._execution.begin_snapshot(label or "", chosen, timeout, note or "")

@@ -6,10 +6,10 @@ import threading
 import uuid
 from typing import TYPE_CHECKING
 
-from penstock.errors import ConfigError
 from penstock.query.active_queries import ACTIVE_QUERIES
 from penstock.query.interrupts import interruptible
 from penstock.spark.current_session import current_session, session_key
+from penstock.spark.errors import WrongSetting, check_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQueryListener
@@ -63,12 +63,12 @@ class StreamingQueryManager:
         """The active query with this ``id``, or None.
 
         Raises:
-            ConfigError: it is no UUID.
+            WrongSetting: it is no UUID.
         """
         try:
             wanted = str(uuid.UUID(id))
         except (ValueError, AttributeError, TypeError):
-            raise ConfigError(f"{id!r} is not a query's id: that is a UUID, query.id") from None
+            raise WrongSetting(f"{id!r} is not a query's id: that is a UUID, query.id") from None
         return next((query for query in self.active if query.id == wanted), None)
 
     def awaitAnyTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
@@ -80,8 +80,7 @@ class StreamingQueryManager:
         Raises:
             StreamingQueryException: it failed.
         """
-        if timeout is not None and timeout < 0:
-            raise ValueError(f"timeout must not be negative: {timeout}")
+        check_seconds(timeout, zero=True)
         with interruptible():
             query = TERMINATIONS.wait(session_key(current_session()), timeout)
         if query is not None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import GroupedData
 from pyspark.sql.types import StructType
 
-from penstock.errors import ConfigError
 from penstock.operators.stateful.arrow_processor import ArrowStatefulProcessor
 from penstock.operators.stateful.per_key import PerKey
+from penstock.spark.errors import wrong_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,16 +37,16 @@ def transformWithStateInArrow(
         outputStructType, outputMode, timeMode, eventTimeColumnName: see PySpark's ``transformWithState``.
 
     Raises:
-        ConfigError: not a grouped DataFrame of a classic session, or not such a processor.
+        ArgumentTypeError: not a grouped DataFrame of a classic session, or not such a processor.
         AnalysisException: Spark refuses the plan.
     """
     if not isinstance(grouped, GroupedData):
-        raise ConfigError(f"transformWithStateInArrow needs df.groupBy(...), not {type(grouped).__name__}")
+        raise wrong_type("grouped", grouped, "df.groupBy(...) of a classic session")
     if not isinstance(statefulProcessor, ArrowStatefulProcessor):
-        raise ConfigError(
-            "transformWithStateInArrow needs a penstock.ArrowStatefulProcessor, not "
-            f"{type(statefulProcessor).__name__}; a StatefulProcessor of PySpark goes to transformWithState or "
-            "transformWithStateInPandas"
+        raise wrong_type(
+            "statefulProcessor",
+            statefulProcessor,
+            "a penstock.ArrowStatefulProcessor (one of PySpark goes to transformWithState)",
         )
     df = grouped._df
     spark = df.sparkSession

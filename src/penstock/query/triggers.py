@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import Any
 
 from penstock.config import LEAST_INTERVAL_MS, duration_ms
-from penstock.errors import ArgumentError
+from penstock.errors import ConfigError
+from penstock.spark.errors import ArgumentError, ArgumentTypeError, WrongSetting, empty_text
 
 INTERVALS = ("processingTime", "continuous", "realTime")
 ONE_RUNS = ("availableNow", "once")
@@ -44,18 +45,27 @@ def parse_trigger(given: dict[str, Any]) -> Trigger:
     """The arguments of ``DataStreamWriter.trigger``; those that are None do not count.
 
     Raises:
-        ConfigError: none or several, an unknown one, or one with a value that Spark would not take.
+        ArgumentTypeError: an unknown one.
+        ArgumentError: none or several, or one with a value of the wrong type.
+        WrongSetting: not an interval.
     """
+    unknown = sorted(set(given) - set(KINDS))
+    if unknown:
+        raise ArgumentTypeError(f"trigger has no argument {unknown[0]}: give exactly one trigger of {', '.join(KINDS)}")
     chosen = {name: value for name, value in given.items() if value is not None}
-    if len(chosen) != 1 or not set(chosen) <= set(KINDS):
-        raise ArgumentError(f"give exactly one trigger of {', '.join(KINDS)}")
+    if len(chosen) != 1:
+        raise ArgumentError(f"give exactly one trigger of {', '.join(KINDS)}", "ONLY_ALLOW_SINGLE_TRIGGER", {})
     name, value = next(iter(chosen.items()))
     if name in ONE_RUNS:
         if value is not True:
-            raise ArgumentError(f"trigger({name}={value!r}): only True is allowed; leave the trigger out otherwise")
+            raise ArgumentError(
+                f"trigger({name}={value!r}): only True is allowed; leave the trigger out otherwise",
+                "VALUE_NOT_ALLOWED",
+                {"arg_name": name, "allowed_values": "[True]"},
+            )
         return Trigger(until_available=True)
     if not isinstance(value, str) or not value.strip():
-        raise ArgumentError(f"trigger({name}={value!r}) is not a non-empty text; write for example '5 seconds'")
+        raise empty_text(name, value, "; write for example '5 seconds'")
     interval_ms = _interval_ms(name, value)
     if 0 < interval_ms < LEAST_INTERVAL_MS:
         raise ArgumentError(
@@ -74,11 +84,12 @@ def _interval_ms(name: str, text: str) -> int:
         total_us += Decimal(f"{term[1]}{term[2]}") * _UNIT_US[term[3]]
         place = term.end()
     if place < len(left):
-        if place == 0:
-            return duration_ms(name, text)
-        raise ArgumentError(f"trigger({name}={text!r}) is not an interval; write for example '5 seconds'")
+        try:
+            return duration_ms(name, text if place == 0 else "")
+        except ConfigError:
+            raise WrongSetting(f"trigger({name}={text!r}) is not an interval; write for example '5 seconds'") from None
     if total_us < 0:
-        raise ArgumentError(f"trigger({name}={text!r}): the interval must not be negative")
+        raise WrongSetting(f"trigger({name}={text!r}): the interval must not be negative")
     return int(total_us // 1_000)
 
 

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
+from pyspark.errors import PySparkAttributeError
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource
+from pyspark.sql.streaming.readwriter import DataStreamWriter as SparkWriter
 
-from penstock.config import CONF_PREFIX, OPTION_NAMES
-from penstock.errors import ArgumentError, NotYet
-from penstock.frontend.checks import check_dataframe
-from penstock.query.serving import REST_OPTIONS
-from penstock.query.sink_request import SinkRefused
+from penstock.config import CONF_PREFIX
+from penstock.frontend.checks import check_dataframe, check_output_mode
+from penstock.query.sink_request import WRITER_OPTIONS
 from penstock.query.sinks import SinkKind, SinkRequest
 from penstock.query.start import OutputRequest, QueryRequest, start_query
 from penstock.query.streaming_query import StreamingQuery
 from penstock.query.triggers import Trigger, parse_trigger
+from penstock.spark.errors import NotCallable, NotYetSupported, WrongPlan, empty_text, pysparks_refusals, wrong_type
 
 DEFAULT_FORMAT_CONF = "spark.sql.sources.default"
 """Spark's setting for the format of a writer without ``format``."""
-_ENGINE_OPTIONS = {name.lower() for name in (*OPTION_NAMES, *REST_OPTIONS)}
+_LEGACY_PATH_CONF = "spark.sql.legacy.pathOptionBehavior.enabled"
+"""Spark's setting: with ``true``, the path of ``start`` replaces the option."""
+_OWN_OPTIONS = {name.lower() for name in WRITER_OPTIONS}
 
 OptionValue = bool | float | int | str | None
 
@@ -53,18 +57,22 @@ class DataStreamWriter:
 
         The default is the setting ``spark.sql.sources.default``.
         """
+        if not isinstance(source, str) and not (isinstance(source, type) and issubclass(source, DataSource)):
+            raise wrong_type("format", source, "a string or a subclass of pyspark.sql.datasource.DataSource")
         self._format = source
         return self
 
     def outputMode(self, outputMode: str) -> DataStreamWriter:  # noqa: N802, N803 - PySpark's names
         """``append`` (default) or ``update``."""
         if not isinstance(outputMode, str) or not outputMode.strip():
-            raise ArgumentError(f"outputMode must be a non-empty string, not {outputMode!r}")
-        self._output_mode = outputMode
+            raise empty_text("outputMode", outputMode)
+        self._output_mode = check_output_mode(outputMode)
         return self
 
     def option(self, key: str, value: OptionValue) -> DataStreamWriter:
         """Set one option; the last value of a name counts, names are case-insensitive. ``None`` is ignored."""
+        if not isinstance(key, str):
+            raise wrong_type("option", key, "a string")
         if value is None:
             return self
         text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -77,7 +85,7 @@ class DataStreamWriter:
             self._start_mode = text
         elif lower.startswith(CONF_PREFIX):
             self._engine_options[lower[len(CONF_PREFIX) :]] = text
-        elif lower in _ENGINE_OPTIONS:
+        elif lower in _OWN_OPTIONS:
             self._engine_options[lower] = text
         else:
             self._sink_options[lower] = text
@@ -92,7 +100,7 @@ class DataStreamWriter:
     def queryName(self, queryName: str) -> DataStreamWriter:  # noqa: N802, N803
         """A name, unique among the active queries; the memory sink's table is called so."""
         if not isinstance(queryName, str) or not queryName.strip():
-            raise ArgumentError(f"queryName must be a non-empty string, not {queryName!r}")
+            raise empty_text("queryName", queryName)
         self._query_name = queryName
         return self
 
@@ -101,25 +109,44 @@ class DataStreamWriter:
         become visible, the checkpoint interval; ``availableNow=True`` (or ``once``) reads what is there and ends.
 
         Raises:
-            ConfigError: none or several, an unknown one, or one of the wrong type.
+            ArgumentError, ArgumentTypeError, WrongSetting: see ``parse_trigger``.
         """
         self._trigger = parse_trigger(trigger)
         return self
 
     def partitionBy(self, *cols: str | list[str]) -> DataStreamWriter:  # noqa: N802 - PySpark's name
         """Directories ``column=value`` below the sink's path, as Spark lays them out."""
-        self._partition_by = tuple(name for col in cols for name in ([col] if isinstance(col, str) else col))
+        names = [name for col in cols for name in (col if isinstance(col, list | tuple) else [col])]
+        for name in names:
+            if not isinstance(name, str):
+                raise wrong_type("partitionBy", name, "names of columns")
+        self._partition_by = tuple(names)
         return self
 
     def clusterBy(self, *cols: str | list[str]) -> DataStreamWriter:  # noqa: N802
-        raise NotYet("clusterBy is not run yet")
+        raise NotYetSupported("clusterBy is not run yet")
 
     def foreach(self, f: Any) -> DataStreamWriter:
-        """Each row to ``f``, in the slots: a function, or an object with ``open``, ``process`` and ``close``."""
+        """Each row to ``f``, in the slots: a function, or an object with ``open``, ``process`` and ``close``.
+
+        Raises:
+            NotCallable: ``f`` is neither.
+        """
+        try:
+            SparkWriter._construct_foreach_function(f)
+        except PySparkAttributeError as error:
+            raise NotCallable(
+                "foreach takes a function of one row, or an object with process(row) and, optionally, "
+                f"open(partition_id, epoch_id) and close(error), not {type(f).__name__}",
+                error.getCondition(),
+                error.getMessageParameters(),
+            ) from error
         return self._write_to(SinkKind.FOREACH, f)
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> DataStreamWriter:  # noqa: N802
         """Each committed epoch to ``func(DataFrame, batchId)``, on the driver."""
+        if not callable(func):
+            raise wrong_type("foreachBatch", func, "a function of a DataFrame and a batch id")
         return self._write_to(SinkKind.FOREACH_BATCH, func)
 
     def toTable(  # noqa: N802
@@ -132,6 +159,8 @@ class DataStreamWriter:
         **options: OptionValue,
     ) -> StreamingQuery:
         """Start the query with a catalog table as its sink; the arguments are those of ``start``."""
+        if not isinstance(tableName, str):
+            raise wrong_type("tableName", tableName, "a string")
         self._write_to(SinkKind.TABLE, tableName).options(**options)
         return self.start(None, format, outputMode, partitionBy, queryName)
 
@@ -141,7 +170,7 @@ class DataStreamWriter:
 
     def start(
         self,
-        path: str | None = None,
+        path: str | os.PathLike[str] | None = None,
         format: str | type[DataSource] | None = None,  # noqa: A002 - PySpark's name
         outputMode: str | None = None,  # noqa: N803
         partitionBy: str | list[str] | None = None,  # noqa: N803
@@ -151,7 +180,7 @@ class DataStreamWriter:
         """Compile the DataFrame, open the checkpoint location and start the query; returns while slots come up.
 
         Raises:
-            ConfigError: an unknown option, or one out of range.
+            ConfigError: an unknown option, or one out of range, or the path is given twice.
             NotSupported: the DataFrame, mode or session holds what Penstock refuses; names it and the way round.
             LocationError: the checkpoint location is missing, foreign, or does not fit the plan.
             ResourceError: too few free slots.
@@ -166,19 +195,27 @@ class DataStreamWriter:
         if queryName is not None:
             self.queryName(queryName)
         if path is not None:
-            if self._sink_options.get("path", path) != path:
-                raise SinkRefused(
-                    f"start(path={path!r}) and option('path', {self._sink_options['path']!r}) contradict each other: "
-                    "give one of them"
-                )
-            self.option("path", path)
-        return start_query([self._output()], self._about_query())
+            self._set_path(path)
+        with pysparks_refusals():
+            return start_query([self._output()], self._about_query())
+
+    def _set_path(self, path: str | os.PathLike[str]) -> None:
+        """As Spark does, refuse a path that is given both to ``start`` and as an option, even if both are the same."""
+        if not isinstance(path, str | os.PathLike):
+            raise wrong_type("path", path, "a string")
+        legacy = str(self._df.sparkSession.conf.get(_LEGACY_PATH_CONF, "false")).lower() == "true"
+        if "path" in self._sink_options and not legacy:
+            raise WrongPlan(
+                f"the path is given twice: start(path={os.fspath(path)!r}) and option('path', "
+                f"{self._sink_options['path']!r}); give one of them",
+            )
+        self._sink_options["path"] = os.fspath(path)
 
     def _output(self) -> OutputRequest:
         """What was said about this output."""
         check_dataframe(self._df)
         sink = SinkRequest(
-            self._format or str(self._df.sparkSession.conf.get(DEFAULT_FORMAT_CONF)),
+            str(self._df.sparkSession.conf.get(DEFAULT_FORMAT_CONF)) if self._format is None else self._format,
             self._output_mode,
             self._query_name,
             dict(self._sink_options),
@@ -205,5 +242,11 @@ def writeStream(df: DataFrame) -> DataStreamWriter:  # noqa: N802 - PySpark's na
 
     Args:
         df: any streaming DataFrame, ``spark.sql`` included.
+
+    Raises:
+        WrongPlan: a batch DataFrame.
+        ArgumentTypeError: not a DataFrame.
+        NotSupported: a Spark Connect DataFrame.
     """
+    check_dataframe(df)
     return DataStreamWriter(df)

@@ -128,13 +128,14 @@ class SnapshotResource(BaseModel):
 class SnapshotRequest(Given):
     """``label``: to find it by; nothing keeps several from having the same. ``alignment``: as the query's own if it is
     left out. ``timeout_ms``: for all of it; ``checkpoint.timeout`` from its trigger if it is left out. ``format``:
-    ``portable`` has it written as files that other programs read, too."""
+    ``portable`` has it written as files that other programs read, too; the query's ``snapshots.format`` if it is left
+    out."""
 
     label: str = Field("", max_length=MAX_LABEL)
     note: str = Field("", max_length=MAX_NOTE)
     alignment: Literal["auto", "aligned", "unaligned"] | SkipJsonSchema[None] = None
     timeout_ms: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_MS), BeforeValidator(number)] | SkipJsonSchema[None] = None
-    format: Literal["native", "portable"] = "native"
+    format: Literal["native", "portable"] | SkipJsonSchema[None] = None
 
 
 class SnapshotPatch(BaseModel):

@@ -161,7 +161,7 @@ class CoordinatorService:
         self._verify = True
         self._tickets = SnapshotTickets()
         portable = written_beside(store, lambda call: self._queue.put(_Call(call)))
-        self._request_files = RequestFiles(options.checkpoint_alignment, self._snapshot, self._answer, portable)
+        self._request_files = RequestFiles(options, self._snapshot, self._answer, portable)
         self._lanes_work = True
         self._source_vertices = [v.id for v in graph.vertices if v.source is not None]
         self._demands = Demands(self._source_vertices, graph.parallelism)

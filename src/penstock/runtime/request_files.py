@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from penstock.config import Options, SnapshotFormat
 from penstock.protocol.elements import Alignment
 from penstock.runtime.snapshot_tickets import SnapshotWish
 from penstock.snapshot import work as w
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.portable.in_both import then_in_both
 from penstock.snapshot.store import Store
-from penstock.snapshot.verbs.requests import PORTABLE, Take
+from penstock.snapshot.verbs.requests import Take
 
 LOOK_EVERY_MS = 1_000.0
 """Between two looks: one listing of a folder each."""
@@ -39,7 +40,7 @@ class RequestFiles:
     """Owned by the coordinator thread.
 
     Args:
-        alignment: of snapshots that do not say otherwise.
+        options: alignment and format of snapshots that do not say otherwise.
         snapshot: takes one; it is told of on this thread.
         answer: has an answer written.
         portable: has the portable form of a snapshot written, too.
@@ -47,12 +48,12 @@ class RequestFiles:
 
     def __init__(
         self,
-        alignment: Alignment,
+        options: Options,
         snapshot: Callable[[Future[SnapshotMetadata], SnapshotWish], None],
         answer: Callable[[w.AnswerTake], None],
         portable: Portable,
     ) -> None:
-        self._alignment = alignment
+        self._options = options
         self._snapshot = snapshot
         self._answer = answer
         self._portable = portable
@@ -81,9 +82,10 @@ class RequestFiles:
                 self._answer(w.AnswerTake(token, "", str(problem)))
 
         future: Future[SnapshotMetadata] = Future()
-        if take.format == PORTABLE:
+        form = SnapshotFormat(take.format) if take.format else self._options.snapshots_format
+        if form is SnapshotFormat.PORTABLE:
             self._portable(future, tell)
         else:
             future.add_done_callback(tell)
-        alignment = Alignment(take.alignment) if take.alignment else self._alignment
+        alignment = Alignment(take.alignment) if take.alignment else self._options.checkpoint_alignment
         self._snapshot(future, SnapshotWish(alignment, take.label, take.note, take.timeout_ms or None))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from penstock.config import CONF_PREFIX, boolean
+from penstock.config import CONF_PREFIX, boolean, unknown_option
 from penstock.decoding import convert
 from penstock.errors import ConfigError
 
@@ -82,8 +82,7 @@ def parse_access(texts: Mapping[str, str]) -> StoreAccess:
             continue
         known = by_lower.get(name.lower())
         if known is None:
-            known_ones = ", ".join(ACCESS_OPTIONS)
-            raise ConfigError(f"unknown option {CONF_PREFIX}{name}; of object stores there are: {known_ones}")
+            raise unknown_option(f"{CONF_PREFIX}{name}", "object stores", [CONF_PREFIX + one for one in ACCESS_OPTIONS])
         if known in _FLAGS:
             said[_FLAGS[known]] = boolean(f"{CONF_PREFIX}{known}", str(text))
         elif str(text).strip():

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from penstock.errors import ConfigError, NotSupported, SinkError
+from penstock.spark.errors import NoTable, WrongPlan
 from penstock.spark.jvm import DATA_TYPE, frame_of, java_class
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _parts(spark: SparkSession, name: str) -> list[str]:
     try:
         parsed = spark._jsparkSession.sessionState().sqlParser().parseMultipartIdentifier(name)
     except Exception as error:
-        raise ConfigError(f"toTable({name!r}): not a table's name: {str(error).strip().splitlines()[0]}") from error
+        raise WrongPlan(f"toTable({name!r}): not a table's name: {str(error).strip().splitlines()[0]}") from error
     return [parsed.apply(position) for position in range(parsed.size())]
 
 
@@ -131,6 +132,10 @@ def create_table(
         text += f" LOCATION '{_escaped(path)}'"
     try:
         spark.sql(text)
+    except AnalysisException as error:
+        reason = _reason(error).removeprefix(f"[{error.getCondition()}] ")
+        message = f"table {name} cannot be created: {reason}"
+        raise NoTable(message, error.getCondition(), error.getMessageParameters()) from error
     except Exception as error:
         raise SinkError(f"table {name} cannot be created: {_reason(error)}") from error
 
@@ -151,7 +156,7 @@ def rows_to_insert(spark: SparkSession, table: FileTable, df: DataFrame) -> Data
         execution.assertAnalyzed()
         command = execution.analyzed()
     except AnalysisException as error:
-        raise ConfigError(f"the rows do not fit table {table.name}: {_reason(error)}") from error
+        raise WrongPlan(f"the rows do not fit table {table.name}: {_reason(error)}") from error
     finally:
         spark.catalog.dropTempView(view)
     names = command.outputColumnNames()

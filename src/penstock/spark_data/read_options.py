@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.config import size_bytes
+from penstock.config import size_bytes, unknown_option
 from penstock.errors import ConfigError
 
 SNAPSHOTS, TABLES, STATE, INFLIGHT = "snapshots", "tables", "state", "inflight"
@@ -49,7 +49,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
     given = {name.lower(): value for name, value in options.items()}
     for name in given:
         if name not in known:
-            raise ConfigError(f'format("penstock") has no option {name!r}; it has: {", ".join(_NAMES)}')
+            raise unknown_option(name, 'format("penstock")', _NAMES)
     location = given.get("location") or given.get("path")
     if not location:
         raise ConfigError('format("penstock") needs the option location: the checkpointLocation of a query')

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 
+from penstock.config import Options
 from penstock.errors import CorruptSnapshot, Fenced, LocationError, ProtocolViolation, QueryFailed
 from penstock.ids import CheckpointId
 from penstock.protocol import coordinator_types as ct
@@ -131,7 +132,7 @@ class SimulatedDriver:
         self._tickets = SnapshotTickets()
         self._requests = RequestFiles(
             # What a file left behind asks for, an aligned one, would need input to be read.
-            Alignment(world.settings.alignment) if takes_input else Alignment.UNALIGNED,
+            Options(checkpoint_alignment=Alignment(world.settings.alignment) if takes_input else Alignment.UNALIGNED),
             self._take,
             lambda answer: self._carry_out([answer]),
             lambda native, tell: native.add_done_callback(tell),

@@ -119,7 +119,8 @@ const SENT = {
 };
 
 function taken(form) {
-  const wanted = { label: form.get("label").trim(), note: form.get("note").trim(), format: form.get("format") };
+  const wanted = { label: form.get("label").trim(), note: form.get("note").trim() };
+  if (form.get("format")) wanted.format = form.get("format");
   if (form.get("alignment")) wanted.alignment = form.get("alignment");
   return wanted;
 }

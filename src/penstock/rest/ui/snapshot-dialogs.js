@@ -27,6 +27,7 @@ function take() {
         ["unaligned", "unaligned: barriers overtake rows"],
       ]),
       choice("format", "Format", [
+        ["", "as the query’s snapshots"],
         ["native", "native: to go on from"],
         ["portable", "portable as well: Parquet files that other programs read"],
       ]),

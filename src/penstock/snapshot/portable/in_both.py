@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from enum import Enum
 
-from penstock.errors import CheckpointFailed, ConfigError, PenstockError
+from penstock.errors import CheckpointFailed, PenstockError
 from penstock.logs import daemon_thread
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.portable.beside import write_beside
 from penstock.snapshot.store import Store
 from penstock.snapshot.store_access import StoreAccess
-
-
-class SnapshotFormat(Enum):
-    """``portable``: what other programs read, too; written when the native snapshot is complete."""
-
-    NATIVE = "native"
-    PORTABLE = "portable"
-
-
-def parse_format(text: str) -> SnapshotFormat:
-    """Raises ConfigError."""
-    try:
-        return SnapshotFormat(text.strip().lower())
-    except ValueError:
-        raise ConfigError(f"format={text!r}: choose native or portable") from None
 
 
 def in_both(location: str | Store, metadata: SnapshotMetadata, access: StoreAccess | None = None) -> SnapshotMetadata:

@@ -41,22 +41,21 @@ POLL_S = 0.1
 LOG_POLL_S = 1.0
 """Between two looks into the log, where a driver says that it ended: nobody need wait for it then."""
 
-NATIVE, PORTABLE = "native", "portable"
 REQUEST, TAKEN, ANSWER = ".json", ".taken.json", ".answer.json"
 BY_OWNER, BY_ASKER = "owner", "asker"
 _NAME = re.compile(rf"{FOLDER}/([0-9a-f]{{32}})(\.taken|\.answer)?\.json")
 _T = TypeVar("_T")
 
 
-class Take(msgspec.Struct, frozen=True, tag="take"):
+class Take(msgspec.Struct, frozen=True, tag="take", omit_defaults=True):
     """Take a snapshot now. ``alignment``: empty for the query's own; ``timeout_ms``: 0 for ``checkpoint.timeout``;
-    ``format``: whether it is written in the portable one, too."""
+    ``format``: empty for the query's own, ``snapshots.format``."""
 
     label: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)] = ""
     note: Annotated[str, msgspec.Meta(max_length=MAX_NOTE)] = ""
     alignment: Annotated[str, msgspec.Meta(pattern="^(auto|aligned|unaligned)?$")] = ""
     timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_TIMEOUT_MS)] = 0
-    format: Annotated[str, msgspec.Meta(pattern="^(native|portable)$")] = NATIVE
+    format: Annotated[str, msgspec.Meta(pattern="^(native|portable)?$")] = ""
 
 
 class Delete(msgspec.Struct, frozen=True, tag="delete"):
@@ -91,7 +90,7 @@ class Request(msgspec.Struct, frozen=True):
 
 def version_of(verb: Verb) -> int:
     """Which releases understand it."""
-    return WITH_FORMAT if isinstance(verb, Take) and verb.format != NATIVE else FORMAT_VERSION
+    return WITH_FORMAT if isinstance(verb, Take) and verb.format else FORMAT_VERSION
 
 
 class Taken(msgspec.Struct, frozen=True):

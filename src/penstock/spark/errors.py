@@ -1,0 +1,128 @@
+"""Errors of the tree in ``penstock.errors`` that are PySpark's errors, too.
+
+Penstock raises them where PySpark raises its own for the same mistake, so programs that catch PySpark's classes and
+read ``getCondition()`` and ``getMessageParameters()`` work unchanged. They are not in ``penstock.errors`` because
+programs that do not need PySpark import that module, and the import of PySpark takes 0.1 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.errors import (
+    AnalysisException,
+    IllegalArgumentException,
+    PySparkAttributeError,
+    PySparkException,
+    PySparkTypeError,
+    PySparkValueError,
+)
+
+from penstock.errors import ConfigError, LocationError, NotSupported, NotYet, PenstockError, SinkError
+
+
+class _AlsoPySparks(PySparkException):  # type: ignore[misc]  # PySpark is not typed here
+    """
+    Args:
+        message: Penstock's text.
+        condition: Spark's error condition, for example ``VALUE_NOT_POSITIVE``; None if Spark has none.
+        parameters: values in Spark's message of this condition.
+    """
+
+    def __init__(self, message: str, condition: str | None = None, parameters: Mapping[str, str] | None = None) -> None:
+        PySparkException.__init__(self, message, condition, None if parameters is None else dict(parameters))
+        self.args = (message, condition, parameters)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return type(self), self.args
+
+
+class ArgumentError(_AlsoPySparks, ConfigError, PySparkValueError):  # type: ignore[misc]
+    """An argument is out of range."""
+
+
+class ArgumentTypeError(_AlsoPySparks, ConfigError, PySparkTypeError):  # type: ignore[misc]
+    """An argument is of the wrong type."""
+
+
+class NotCallable(_AlsoPySparks, ConfigError, PySparkAttributeError):  # type: ignore[misc]
+    """An object lacks a method that PySpark's interface needs."""
+
+
+class WrongSetting(_AlsoPySparks, ConfigError, IllegalArgumentException, ValueError):  # type: ignore[misc]
+    """An option, an output mode, an interval or a name is unknown or cannot be used."""
+
+
+class WrongPlan(_AlsoPySparks, ConfigError, AnalysisException):  # type: ignore[misc]
+    """Settings of a query contradict each other, or do not fit the columns of the DataFrame."""
+
+
+class NoLocation(_AlsoPySparks, LocationError, AnalysisException):  # type: ignore[misc]
+    """The query has no checkpoint location."""
+
+
+class NoTable(_AlsoPySparks, SinkError, AnalysisException):  # type: ignore[misc]
+    """The catalog refuses to create a table."""
+
+
+class UnsupportedPlan(_AlsoPySparks, NotSupported, AnalysisException):  # type: ignore[misc]
+    """Spark's check or Penstock refuses the plan, its sink or its output mode."""
+
+
+class NotYetSupported(_AlsoPySparks, NotYet, AnalysisException):  # type: ignore[misc]
+    """A later release is planned to run the plan."""
+
+
+_PYSPARKS: dict[type[PenstockError], Callable[..., PenstockError]] = {
+    ConfigError: WrongSetting,
+    NotSupported: UnsupportedPlan,
+    NotYet: NotYetSupported,
+}
+
+
+@contextmanager
+def pysparks_refusals() -> Iterator[None]:
+    """Raise refusals that come from modules without PySpark as errors that are PySpark's, too.
+
+    For methods that users call; also a decorator.
+    """
+    try:
+        yield
+    except (ConfigError, NotSupported) as error:
+        kind = _PYSPARKS.get(type(error))
+        if kind is None:
+            raise
+        raise kind(*error.args).with_traceback(error.__traceback__) from error.__cause__
+
+
+def empty_text(name: str, value: object, hint: str = "") -> ArgumentError:
+    """Return the error for an argument that must be a text with characters in it."""
+    parameters = {"arg_name": name, "arg_value": str(value)}
+    return ArgumentError(
+        f"{name} must be a non-empty string, not {value!r}{hint}", "VALUE_NOT_NON_EMPTY_STR", parameters
+    )
+
+
+def wrong_type(name: str, value: object, expected: str) -> ArgumentTypeError:
+    """Return the error for an argument of a wrong type. ``expected``: for example ``a string``."""
+    parameters = {"arg_name": name, "expected_type": expected, "arg_type": type(value).__name__}
+    return ArgumentTypeError(
+        f"{name} must be {expected}, not {type(value).__name__} {value!r:.100}", "NOT_EXPECTED_TYPE", parameters
+    )
+
+
+def check_seconds(timeout: object, zero: bool = False) -> None:
+    """Check a time-out.
+
+    Raises:
+        ArgumentError: not a number, or negative, or zero unless ``zero`` is set.
+    """
+    if timeout is None or (isinstance(timeout, int | float) and (timeout > 0 or (zero and timeout == 0))):
+        return
+    parameters = {"arg_name": "timeout", "arg_value": type(timeout).__name__}
+    least = "that is not negative" if zero else "above zero"
+    raise ArgumentError(
+        f"timeout must be a number of seconds {least}, not {timeout!r}", "VALUE_NOT_POSITIVE", parameters
+    )
