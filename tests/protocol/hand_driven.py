@@ -191,6 +191,9 @@ class HandDriven:
     def grant(self, channel: ChannelId, credit: int) -> None:
         self.credits.setdefault(channel, deque()).append(credit)
 
+    def allow_capture(self, checkpoint: CheckpointId, captured_bytes: int) -> bool:
+        raise AssertionError("nothing is limited here")
+
     def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
         self.parts.setdefault((checkpoint, subtask), []).extend(inflight)
 

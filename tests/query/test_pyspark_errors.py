@@ -59,7 +59,7 @@ PLANS: dict[str, Call] = {
     "partitionBy of memory": lambda w: w.partitionBy("value").format("memory").queryName("m").start(),
     "partitionBy of foreach": lambda w: w.partitionBy("value").foreach(print).start(),
     "partitionBy of foreachBatch": lambda w: w.partitionBy("value").foreachBatch(print).start(),
-    "partitionBy('nope') of a table": lambda w: w.partitionBy("nope").toTable("penstock_nope"),
+    "partitionBy('nope') of a table": lambda w: w.partitionBy("nope").toTable("penstock_unpartitioned"),
     "the same path twice": lambda w: w.option("path", "OUT").format("parquet").start("OUT"),
     "another path twice": lambda w: w.option("PATH", "OTHER").format("parquet").start("OUT"),
     "a path twice, and a sink without": lambda w: w.option("path", "OTHER").format("noop").start("OUT"),

@@ -30,6 +30,7 @@ from penstock.spark.catalog_tables import (
     create_table,
     files_were_added,
     find_table,
+    qualified,
     rows_to_insert,
 )
 from penstock.spark.errors import WrongPlan
@@ -95,7 +96,7 @@ def to_table(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
 
     table = find_table(spark, name)
     if table is None:
-        _check_columns(name, spark_schema, request.partition_by)
+        _check_columns(spark, name, spark_schema, request.partition_by)
     else:
         _check_table(name, table, provider, request)
         rows_to_insert(spark, table, spark.createDataFrame([], spark_schema))
@@ -105,10 +106,17 @@ def to_table(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Output:
     return Output(TableSink(name, schema, spark_schema.json(), writer), runs_spark_jobs=True)
 
 
-def _check_columns(name: str, schema: StructType, partition_by: tuple[str, ...]) -> None:
+def _check_columns(spark: SparkSession, name: str, schema: StructType, partition_by: tuple[str, ...]) -> None:
     missing = [column for column in partition_by if column not in schema.fieldNames()]
     if missing:
-        raise WrongPlan(f"toTable({name!r}): partitionBy column {missing[0]} is none of {schema.fieldNames()}")
+        parameters = {
+            "colType": "partition",
+            "colName": f"`{missing[0]}`",
+            "tableName": qualified(spark, name),
+            "tableCols": ", ".join(f"`{column}`" for column in schema.fieldNames()),
+        }
+        text = f"toTable({name!r}): partitionBy column {missing[0]} is none of {schema.fieldNames()}"
+        raise WrongPlan(text, "COLUMN_NOT_DEFINED_IN_TABLE", parameters)
 
 
 def _check_table(name: str, table: FileTable, provider: str, request: SinkRequest) -> None:

@@ -12,7 +12,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
@@ -366,7 +366,7 @@ class CoordinatorService:
             case ct.SnapshotSucceeded(ticket, checkpoint):
                 self._tickets.succeeded(ticket, checkpoint)
             case ct.SnapshotFailed(ticket, _, reason, missing):
-                self._tickets.failed(ticket, self._explained(reason, missing))
+                self._tickets.failed(ticket, self._figures.explained(reason, missing))
             case ct.FailGeneration(generation, reason):
                 if self._attempt is not None and generation == self._attempt.generation:
                     self._generation_failed(Failure("checkpoints", "", reason), CheckpointFailed(reason))
@@ -395,16 +395,11 @@ class CoordinatorService:
                 asked_for = alignment if remaining_ms is None else Alignment.AUTO
                 self._figures.triggered(checkpoint, asked_for.value, self._core.coordinator.wish_of(checkpoint))
             case ct.Abort(checkpoint, reason, _, failed, missing):
-                reason = self._explained(reason, missing)
+                reason = self._figures.explained(reason, missing)
                 self._figures.aborted(checkpoint, reason, failed)
                 if failed:
                     self._outages.checkpoint_failed(checkpoint, reason)
         attempt.tell(output)
-
-    def _explained(self, reason: str, missing: Collection[int]) -> str:
-        """With the operator that a checkpoint has probably waited for. ``missing``: slots without acknowledgement."""
-        busiest = self._figures.busiest(missing)
-        return f"{reason}. {busiest}" if busiest else reason
 
     def _execute(self, work: w.Work) -> None:
         """On the lane's thread."""

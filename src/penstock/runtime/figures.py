@@ -209,16 +209,21 @@ class Figures:
                 self._metrics[subtask.vertex, subtask.index] = subtask
                 self._count(subtask)
 
-    def busiest(self, slots: Collection[int]) -> str:
-        """Return a sentence that names the busiest operator of these slots; an empty text without any figures."""
+    def explained(self, reason: str, missing: Collection[int]) -> str:
+        """Return the reason of a checkpoint that was given up, with the operator that it has probably waited for.
+
+        Args:
+            missing: the slots that had not acknowledged it, if that is why.
+        """
         with self._lock:
-            known = [one for (_, index), one in self._metrics.items() if index in slots]
+            known = [one for (_, index), one in self._metrics.items() if index in missing]
             names = {vertex.id: vertex.name for vertex in self._graph.vertices}
         busiest = max(known, key=_busy_share, default=None)
         if busiest is None:
-            return ""
+            return reason
         subtask = f"{names[busiest.vertex]!r}, subtask {busiest.index}"
-        return f"The busiest operator there is {subtask}: at work for {_busy_share(busiest):.0%} of the time"
+        share = f"{_busy_share(busiest):.0%}"
+        return f"{reason}. The busiest operator there is {subtask}: at work for {share} of the time"
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 

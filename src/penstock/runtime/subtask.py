@@ -16,7 +16,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from penstock.config import Isolation, Options, TriggerOn
+from penstock.config import Isolation, Options
 from penstock.connectors.base import SinkContext, SinkWriter
 from penstock.errors import ProtocolViolation
 from penstock.graph.model import JobGraph, Vertex
@@ -24,13 +24,11 @@ from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.operators.base import OperatorContext
 from penstock.operators.isolation.operator import isolated
 from penstock.protocol.alignment import (
-    PART_BYTES,
     CaptureReady,
     Command,
     Declined,
     EndEpoch,
     Record,
-    SubtaskCheckpoints,
 )
 from penstock.protocol.elements import END_OF_TIME_US, Alignment, Barrier
 from penstock.protocol.gate import BarrierReached, ChannelEnded, WatermarkRose
@@ -65,7 +63,7 @@ from penstock.runtime.partitioner import Partitioner, partitioner
 from penstock.runtime.payloads import concat, measure
 from penstock.runtime.slice import Slice
 from penstock.runtime.slicing import MAX_ROWS, TARGET_MS, SliceSizer
-from penstock.runtime.wiring import build_gate, build_outputs, open_state
+from penstock.runtime.wiring import build_checkpoints, build_gate, build_outputs, open_state
 from penstock.snapshot.model import CaptureMetrics
 from penstock.state.table import StateBackend
 
@@ -119,12 +117,7 @@ class Subtask:
         recovered = RecoveredRows(restore.inflight, measure)
         self.gate = build_gate(graph, subtask, generation, options, restore.channel_watermarks, recovered)
         self.outputs = build_outputs(graph, subtask, generation, options)
-        on_last = options.checkpoint_trigger_on is TriggerOn.LAST_BARRIER
-        part_bytes = max(1, min(PART_BYTES, options.checkpoint_capture_memory // 8))
-        allowance = None if options.checkpoint_max_inflight_bytes is None else host.allow_capture
-        self._checkpoints = SubtaskCheckpoints(
-            f"checkpoints {subtask}", self.gate, self.outputs, on_last, part_bytes, allowance
-        )
+        self._checkpoints = build_checkpoints(subtask, self.gate, self.outputs, options, host.allow_capture)
         self._input_numbers = {edge.id: number for number, edge in enumerate(graph.inputs(vertex.id))}
         self._ports: dict[str, list[tuple[int, Partitioner]]] = {"": []}
         for edge in graph.outputs(vertex.id):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from penstock.config import Options
+from penstock.config import Options, TriggerOn
 from penstock.graph.model import JobGraph, Vertex
 from penstock.ids import ChannelId, GenerationId, SubtaskId
+from penstock.protocol.alignment import PART_BYTES, Allowance, SubtaskCheckpoints
 from penstock.protocol.credit import channel_window
 from penstock.protocol.gate import InputGate
 from penstock.protocol.input import InputChannel
@@ -93,6 +94,20 @@ def build_gate(
     untimed = {edge.id for edge in graph.inputs(subtask.vertex) if not edge.timed}
     memory = gate_memory(graph, options)
     return InputGate(subject, channels, memory, window, recovered, options.inflight_target_ms, untimed)
+
+
+def build_checkpoints(
+    subtask: SubtaskId, gate: InputGate, outputs: Outputs, options: Options, allow: Allowance
+) -> SubtaskCheckpoints:
+    """The checkpoints of a subtask. ``allow``: asked with ``checkpoint.maxInflightBytes`` only."""
+    return SubtaskCheckpoints(
+        f"checkpoints {subtask}",
+        gate,
+        outputs,
+        on_last=options.checkpoint_trigger_on is TriggerOn.LAST_BARRIER,
+        part_bytes=max(1, min(PART_BYTES, options.checkpoint_capture_memory // 8)),
+        allowance=None if options.checkpoint_max_inflight_bytes is None else allow,
+    )
 
 
 def open_state(vertex: Vertex, graph: JobGraph, options: Options, closing: ExitStack) -> StateBackend:

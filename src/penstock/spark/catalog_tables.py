@@ -75,6 +75,13 @@ def find_table(spark: SparkSession, name: str) -> FileTable | None:
     return _file_table(spark, name, found.name, database)
 
 
+def qualified(spark: SparkSession, name: str) -> str:
+    """Return the whole name of a table of the session catalog, as Spark writes it."""
+    *namespace, table = _parts(spark, name)
+    database = namespace[-1] if namespace else spark.catalog.currentDatabase()
+    return ".".join(_quoted(part) for part in (_SESSION_CATALOG, database, table))
+
+
 def _parts(spark: SparkSession, name: str) -> list[str]:
     try:
         parsed = spark._jsparkSession.sessionState().sqlParser().parseMultipartIdentifier(name)
