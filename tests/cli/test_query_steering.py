@@ -110,6 +110,12 @@ def test_an_operation_that_fails_ends_with_1(fake: FakeService, steered: Steered
     assert_one_line(query("rescale", "sums", "99", PENSTOCK_URL=fake.url), "what came of it is not known")
 
 
+def test_a_suspended_query_is_not_said_to_run_at_another_parallelism(fake: FakeService, steered: SteeredQuery) -> None:
+    steered.change(wanted="suspended", state="suspended")
+    code, out, _ = query("rescale", "sums", "4", PENSTOCK_URL=fake.url)
+    assert (code, out) == (0, "sums (5b0c1f2e) is suspended, and is resumed at parallelism 4\n")
+
+
 def test_a_change_of_something_else_is_no_conflict(fake: FakeService, steered: SteeredQuery) -> None:
     steered.before_patch = lambda: steered.change(interval_ms=7)
     assert query("rescale", "sums", "4", PENSTOCK_URL=fake.url)[0] == 0

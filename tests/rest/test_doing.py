@@ -177,3 +177,9 @@ def test_whoever_has_lost_an_operation_finds_it(client: Client, known_query: str
     assert client.get(f"/api/v1/operations/{begun.id}").json["state"] == "running"
     go_on.set()
     eventually(lambda: under_way() == [], "the operation to end")
+
+
+def test_a_failed_query_is_what_its_spec_says_and_on_no_way() -> None:
+    failed = facts_of("failed", 2, None)
+    assert has_converged(failed.view, spec_of("stopped", 2))
+    assert not has_converged(failed.view, spec_of("running", 2))

@@ -11,8 +11,10 @@ from running import run
 from thread_launcher import ThreadJob, ThreadLauncher
 from tiny import Numbers, assert_exact, tiny_graph
 
+from penstock.config import RestartStrategy
 from penstock.runtime import attempt, slot
 from penstock.runtime.launching import SlotTask
+from penstock.runtime.view import ExecutionState
 
 
 class ShortLauncher(ProcessLauncher):
@@ -33,6 +35,17 @@ def test_slots_that_do_not_start_in_time_end_the_generation_and_the_error_names_
     text = str(query.execution.error)
     assert "only 1 of 2 slots started within 0.3 s" in text
     assert "give them more time with spark.penstock.slot.startTimeout" in text
+    (restart,) = query.view.restarts
+    assert (restart.given_up, restart.running_ms) == (True, None), "no recovery is under way in a query that has failed"
+
+
+def test_a_failure_that_ends_the_query_is_no_recovery(tmp_path: Path) -> None:
+    graph = tiny_graph(tmp_path / "out", 2, Numbers(10))
+    options = {"restart_strategy": RestartStrategy.NONE, "slot_start_timeout_ms": 100}
+    query = run(graph, tmp_path / "chk", ShortLauncher(9), **options)  # type: ignore[arg-type]
+    assert query.execution.await_termination(10)
+    assert query.view.state is ExecutionState.FAILED
+    assert (query.view.restarts, query.view.restarts_begun) == ((), 0)
 
 
 def test_a_generation_whose_slots_start_in_time_follows_one_whose_slots_did_not(tmp_path: Path) -> None:

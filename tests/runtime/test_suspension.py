@@ -67,7 +67,9 @@ def test_what_is_asked_of_a_suspended_query(query: Running) -> None:
     wanted = execution.wanted()
     assert (wanted.parallelism, wanted.checkpoint_interval_ms, wanted.alignment) == (3, 77, "aligned")
     execution.resume()
-    query.until(lambda v: v.committed_epoch > taken.checkpoint and v.parallelism == 3, what="three slots")
+    assert (query.view.state, query.view.parallelism) == (ExecutionState.RUNNING, 3)
+    assert [slot.running for slot in query.view.slots] == [True] * 3
+    query.until(lambda v: v.committed_epoch > taken.checkpoint, what="a commit")
     assert query.view.checkpoints[-1].alignment == "aligned"
     with pytest.raises(QueryFailed, match="the query runs: suspend it"):
         execution.resume("chk-1")

@@ -27,9 +27,11 @@ for _ in range(2):
         time.sleep(0.01)
 query.processAllAvailable()
 query.stop()
-time.sleep(0.5)
 context = spark._jvm.org.apache.logging.log4j.LogManager.getContext(False)
-print("FILTER", context.getConfiguration().getRootLogger().getFilter(), file=sys.stderr)
+deadline = time.monotonic() + 20
+while (left := context.getConfiguration().getRootLogger().getFilter()) is not None and time.monotonic() < deadline:
+    time.sleep(0.1)
+print("FILTER", left, file=sys.stderr)
 print("MARK", file=sys.stderr, flush=True)
 
 def crash(batches):

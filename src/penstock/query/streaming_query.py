@@ -369,8 +369,8 @@ class StreamingQuery:
 
     @pysparks_refusals()
     def resume(self, snapshot: str | None = None, output: str | None = None) -> None:
-        """Have a suspended query go on, with the parallelism and checkpoints that were asked for last. Returns when its
-        slots were asked for, as ``start()`` does. Nothing is done to one that runs.
+        """Have a suspended query go on, with the parallelism and checkpoints that were asked for last. Return when all
+        its subtasks run. Nothing is done to one that runs.
 
         Args:
             snapshot: an older one, by id or label, to go on from instead: a rollback. Newer ones are in no lineage

@@ -26,7 +26,9 @@ _BEGINNING = (ExecutionState.STARTING, ExecutionState.RESTARTING)
 
 
 def has_converged(view: ExecutionView, spec: QuerySpec) -> bool:
-    """Whether the query is what it is to be."""
+    """Return True if the query is what it should be. One that failed has ended, as its spec says."""
+    if view.state is ExecutionState.FAILED:
+        return spec.state is WantedState.STOPPED
     as_wanted = view.state.value == spec.state.value
     return as_wanted and (spec.state is not WantedState.RUNNING or view.parallelism == spec.parallelism)
 

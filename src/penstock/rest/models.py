@@ -231,7 +231,7 @@ class CheckpointPage(BaseModel):
 
 class RestartResource(Shown):
     """One recovery: ``failed_generation`` ended because of ``cause``, ``generation`` goes on from ``restored_from``
-    (empty: from the beginning). ``running_at_ms``: null while it is under way."""
+    (empty: from the beginning). ``running_at_ms``: null while it is under way. ``given_up``: the query ended first."""
 
     failed_generation: int
     generation: int
@@ -241,6 +241,7 @@ class RestartResource(Shown):
     duration_ms: float | None
     restored_inflight_rows: int
     restored_from: str
+    given_up: bool
 
 
 class FailureResource(BaseModel):

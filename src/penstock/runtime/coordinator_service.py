@@ -449,11 +449,11 @@ class CoordinatorService:
             raise _End(error)
         generation = self._core.generation
         log.warning("the Generation failed: %s", failure.message)
-        self._figures.failed(generation, failure.message)
         self._outages.generation_failed(failure.message)
         short = failure.kind == "resources" or (self._attempt is not None and not self._attempt.complete)
         self._give_up_generation(failure.message)
         if short and self.scaling.short_of_slots(now_ms()):
+            self._figures.failed(generation, failure.message)
             self._generations.reopen_at_ms = now_ms()
             return
         if error is not None:
@@ -461,6 +461,7 @@ class CoordinatorService:
         decision = self._restarts.failed(failure, now_ms(), random.random())
         if isinstance(decision, GiveUp):
             raise _End(failures.gave_up(decision, self._causes.get(decision.first)))
+        self._figures.failed(generation, failure.message)
         self._verify = failure.kind not in ("lost", "link")  # else slots check what they read
         self._generations.reopen_at_ms = decision.at_ms
 

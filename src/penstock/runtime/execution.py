@@ -31,7 +31,7 @@ from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.policy import policy_of
 from penstock.runtime.scaling import no_such_parallelism
 from penstock.runtime.snapshot_tickets import SnapshotWish
-from penstock.runtime.view import EpochProgress, ExecutionView, Wanted
+from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView, Wanted
 from penstock.snapshot.fork import Origin
 from penstock.snapshot.history.keeping import HistoryKeeper
 from penstock.snapshot.model import SnapshotMetadata, checked_words
@@ -39,6 +39,7 @@ from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.verbs.rolling_back import Output, roll_back
 
 _POLL_S = 0.2
+_RUNNING_POLL_S = 0.02
 HISTORY_ENDS_S = 5.0
 """How long the end of a query waits for the history of its last checkpoints."""
 _T = TypeVar("_T")
@@ -350,15 +351,15 @@ class QueryExecution:
         return metadata
 
     def resume(self, snapshot: str | None = None, output: Output | None = None) -> None:
-        """Begin again where the query was suspended. Returns when slots were asked for; nothing is done to one that
-        runs, unless a snapshot is named.
+        """Begin again where the query was suspended. Return when all subtasks run; in a callback, when slots were asked
+        for. Nothing is done to a query that runs, unless a snapshot is named.
 
         Args:
             snapshot: by id or label: go on from this one instead, as after ``penstock snapshot rollback``.
             output: what becomes of what was written behind it; needed if there is any.
 
         Raises:
-            QueryFailed: the query has ended; or it runs, and a snapshot was named.
+            QueryFailed: the query has ended, also before its subtasks ran; or it runs, and a snapshot was named.
             LocationError, SinkError, ResourceError, CorruptSnapshot: as at a start; it stays suspended.
         """
         with self._resuming:
@@ -379,6 +380,16 @@ class QueryExecution:
                 self._figures.ended(failed=False, suspended=True)
                 raise
             self._parallelism = None
+            service = self._service
+        if not service.owns_current_thread():
+            self._await_running(service)
+
+    def _await_running(self, service: CoordinatorService) -> None:
+        while self._figures.view().state in (ExecutionState.STARTING, ExecutionState.RESTARTING):
+            if service.ended.wait(_RUNNING_POLL_S):
+                break
+        if service.error is not None:
+            raise QueryFailed("the query ended before it ran again") from service.error
 
     def _wish(
         self,

@@ -159,9 +159,10 @@ class Figures:
             )
 
     def failed(self, generation: int, cause: str) -> None:
+        """A generation failed, and another one follows: a failure that ends the query is no recovery."""
         with self._changing():
             self._state = ExecutionState.RESTARTING
-            if self._restarts and self._restarts[-1].running_ms is None:
+            if self._is_restarting:
                 return  # it failed again before it ran: the time counts from the first failure
             self._failed_s = self._clock()
             self._restarts_begun += 1
@@ -190,6 +191,7 @@ class Figures:
             orderly = ExecutionState.SUSPENDED if suspended else ExecutionState.STOPPED
             self._state = ExecutionState.FAILED if failed else orderly
             self._slots.clear()
+            self._amend_restart(given_up=True)
 
     def resumed(self) -> None:
         """It goes on, though perhaps from an older snapshot than the newest."""
@@ -403,9 +405,13 @@ class Figures:
     def _wall_ms(self) -> int:
         return int(self._wall() * 1000)
 
+    @property
+    def _is_restarting(self) -> bool:
+        return bool(self._restarts) and self._restarts[-1].running_ms is None and not self._restarts[-1].given_up
+
     def _amend_restart(self, **changes: object) -> None:
         """Of the restart that goes on, if one does."""
-        if self._restarts and self._restarts[-1].running_ms is None:
+        if self._is_restarting:
             self._restarts[-1] = replace(self._restarts[-1], **changes)  # type: ignore[arg-type]
 
     def _amend_checkpoint(self, checkpoint: int, **changes: object) -> None:

@@ -121,7 +121,8 @@ class CheckpointView:
 class RestartView:
     """One recovery: from the failure of ``failed_generation`` to all subtasks of ``generation`` running.
 
-    ``running_ms`` is None until then. Times are wall clock; ``duration_ms`` is measured on the monotonic clock.
+    ``running_ms`` is None until then. ``given_up``: the query ended first. Times are wall clock; ``duration_ms`` is
+    measured on the monotonic clock.
     """
 
     failed_generation: int
@@ -132,6 +133,7 @@ class RestartView:
     duration_ms: float | None = None
     restored_inflight_rows: int = 0
     restored_from: str = ""
+    given_up: bool = False
 
 
 @dataclass(frozen=True)

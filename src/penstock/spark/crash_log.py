@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 POLL_S = 0.05
+KEPT_S = 5.0
+"""After the end of a job, for the lines about its other slots: they end after the killed one, and after the job."""
 LOGGERS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 
 
@@ -33,7 +35,7 @@ def dropped_of(stage: int) -> str:
 
 
 class CrashLog:
-    """Drops the lines of one job from when its stage is known until ``close``.
+    """Drops the lines of one job from when its stage is known until ``KEPT_S`` after ``close``.
 
     Args:
         group: the job group of the job, which has no other job.
@@ -55,7 +57,7 @@ class CrashLog:
             while not self._closed.wait(POLL_S) and not undo:
                 undo += [one for stage in self._stages() for one in self._drop(dropped_of(stage))]
             self._closed.wait()
-            time.sleep(POLL_S)  # of several killed workers, the last line may follow the end of the job
+            time.sleep(KEPT_S)
             for one in undo:
                 one()
         except Exception as problem:  # noqa: BLE001 - Py4J and Log4j errors alike: the lines are logged, nothing is lost

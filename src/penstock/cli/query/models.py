@@ -151,6 +151,7 @@ class Restart(msgspec.Struct, frozen=True):
     detected_at_ms: int
     restored_from: str
     duration_ms: float | None = None
+    given_up: bool = False
 
 
 class Exceptions(msgspec.Struct, frozen=True):

@@ -71,7 +71,8 @@ def checkpoints_line(query: Query) -> str:
 def restart_line(restart: Restart, at_ms: int) -> str:
     """One recovery."""
     ago = age_text(max(0, at_ms - restart.detected_at_ms) / 1000)
-    back = "under way" if restart.duration_ms is None else f"back after {time_text(restart.duration_ms)}"
+    pending = "given up" if restart.given_up else "under way"
+    back = pending if restart.duration_ms is None else f"back after {time_text(restart.duration_ms)}"
     where = one_line(restart.restored_from) or "the beginning"
     return (
         f"generation {restart.failed_generation} -> {restart.generation}, {ago} ago, {back}, from {where}: "

@@ -40,11 +40,12 @@ def rescale(
         _refuse_ended(done)
         ended = _carried_out(service, done, no_wait, as_json)
         already = "is to run" if done.query.status.parallelism != parallelism else "runs"
+        waits = done.query.status.state == "suspended"
         _tell(
             done,
             ended,
             as_json,
-            f"runs at parallelism {parallelism}",
+            f"{'is suspended, and is resumed' if waits else 'runs'} at parallelism {parallelism}",
             f"{already} at parallelism {parallelism} already",
         )
 

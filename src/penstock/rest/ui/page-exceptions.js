@@ -18,7 +18,7 @@ export function view({ data, query }) {
       : empty(query.status.state === "stopped" ? "It ended without one." : "None: the query has not failed.")),
     section("Recoveries of this run", data.restarts.length
       ? table("Recoveries, newest first", COLUMNS, data.restarts, (one) => one.failed_generation)
-      : empty("None: no Generation of this run has been lost.")),
+      : empty("None: no Generation of this run was begun anew after a failure.")),
   ];
 }
 
@@ -26,7 +26,7 @@ const COLUMNS = [
   { head: "Noticed", cell: (one) => clock(one.detected_at_ms) },
   { head: "Generation", cell: (one) => `${one.failed_generation} → ${one.generation}` },
   { head: "Cause", wide: true, cell: (one) => h("span", { class: "cause" }, one.cause) },
-  { head: "Took", number: true, cell: (one) => (one.duration_ms === null ? "under way" : duration(one.duration_ms)) },
+  { head: "Took", number: true, cell: (one) => (one.duration_ms !== null ? duration(one.duration_ms) : one.given_up ? "given up" : "under way") },
   { head: "Went on from", cell: (one) => one.restored_from || "the beginning" },
   { head: "Rows in flight restored", number: true, cell: (one) => count(one.restored_inflight_rows) },
 ];
