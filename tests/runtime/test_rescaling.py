@@ -139,8 +139,6 @@ def test_rows_and_bytes_in_flight_count_once_after_a_rescale(tmp_path: Path, lau
     assert sum(edge.bytes for edge in found) == line.inflight_bytes
     for edge in found:
         assert sum(channel.bytes for channel in edge.channels) == edge.bytes
-    if shown.bottleneck.vertex:
-        assert shown.bottleneck.share < 0.9, "keys are spread evenly, and so is what waits"
 
     os.kill(query.view.slots[0].pid, signal.SIGKILL)
     query.until(lambda v: len(v.restarts) == 1 and v.restarts[0].running_ms is not None, what="the recovery")

@@ -41,6 +41,7 @@ from penstock.snapshot.restore import load_restore
 from penstock.snapshot.store import MemoryStore
 from penstock.snapshot.verbs.measures import inflight_entries, stored_bytes
 from penstock.snapshot.verbs.own_rows import with_own_rows
+from penstock.snapshot.verbs.showing import bottleneck_of
 from penstock.state.capture import WholeTable
 from penstock.state.hashing import key_groups
 
@@ -209,6 +210,25 @@ def test_rows_and_bytes_in_flight_count_once_after_a_rescale(before: int, after:
         rows_of[entry.section] += entry.rows
     for entry, part in zip(own, parts, strict=True):
         assert abs(part - entry.section.length * entry.rows / rows_of[entry.section]) <= 1
+
+
+def test_no_skew_is_seen_where_several_subtasks_refer_to_one_section() -> None:
+    store, plan = MemoryStore(), PlanManifest({}, {"exchange-0": HASHED})
+    found = with_own_rows(store, rescale(with_rows_in_flight(store, graph(1), 60), graph(3)), plan)
+    for slot in found.slots:
+        for number, subtask in enumerate(slot.subtasks):
+            large = [
+                msgspec.structs.replace(entry, section=msgspec.structs.replace(entry.section, length=10 << 20))
+                for entry in subtask.inflight
+            ]
+            slot.subtasks[number] = msgspec.structs.replace(subtask, inflight=large)
+    bottleneck = bottleneck_of(found, plan)
+    assert bottleneck.bytes == 20 << 20, "two sections, one for each side of the channel"
+    rows = Counter(entry.consumer for entry in inflight_entries(found) for _ in range(entry.rows))
+    ((subtask, most),) = rows.most_common(1)
+    assert bottleneck.subtask == subtask
+    assert abs(bottleneck.share - most / rows.total()) < 0.1
+    assert bottleneck.share < 0.6
 
 
 @few
