@@ -39,6 +39,11 @@ class PenstockError(Exception):
     """The root. ``str(error)`` is one message that names the thing and the way out."""
 
 
+def name_of(error: BaseException) -> str:
+    """Return the name of the error's class in the tree above, for a subclass elsewhere too; else that of its class."""
+    return next((one.__name__ for one in type(error).__mro__ if one.__module__ == __name__), type(error).__name__)
+
+
 class ConfigError(PenstockError):
     """An option or argument is unknown, of the wrong type or out of range."""
 

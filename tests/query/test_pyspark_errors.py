@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import now
 
 import penstock
-from penstock.errors import ConfigError, FunctionError, NotSupported, NotYet, PenstockError, SinkError
+from penstock.errors import ConfigError, FunctionError, NotSupported, NotYet, PenstockError, SinkError, name_of
 from penstock.spark import errors as pyspark_errors
 from penstock.spark.errors import pysparks_refusals
 
@@ -271,6 +271,8 @@ def test_such_errors_survive_pickling_and_say_what_they_say(kind: Any) -> None:
         assert again.getCondition() == error.getCondition()
         assert again.getMessageParameters() == error.getMessageParameters()
         assert len(pickle.dumps(error)) < 300, "without all of Spark's messages"
+        assert kind.__mro__[2].__name__ == name_of(error), "what the REST service calls it"
+    assert name_of(KeyError()) == "KeyError"
 
 
 def test_the_exception_tree_needs_no_pyspark() -> None:

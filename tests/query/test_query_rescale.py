@@ -95,7 +95,7 @@ def test_what_cannot_be_had_is_said(spark: SparkSession, inbox: Inbox, start: St
     ):
         with pytest.raises(error, match=text):
             query.rescale(parallelism)
-    with pytest.raises(ConfigError, match="timeout=0"):
+    with pytest.raises(ConfigError, match="timeout must be a number of seconds above zero"):
         query.rescale(2, timeout=0)
     query.stop()
     with pytest.raises(QueryFailed, match="not running"):

@@ -181,7 +181,7 @@ def test_sparks_own_engine_runs_the_same_dataframe(
 
 def test_what_is_no_group_or_no_such_processor_is_refused(spark: SparkSession, inbox: Inbox) -> None:
     df: Any = inbox.stream(spark)
-    with pytest.raises(ConfigError, match=r"needs df.groupBy\(...\), not DataFrame"):
+    with pytest.raises(ConfigError, match=r"must be df.groupBy\(...\) .*, not DataFrame"):
         penstock.transformWithStateInArrow(df, Totals(), "n bigint", "Update", "None")
     one_by_one: Any = OneByOne()
     with pytest.raises(ConfigError, match=r"must be a penstock\.ArrowStatefulProcessor .*, not OneByOne"):

@@ -267,7 +267,7 @@ def test_every_file_is_told_once_with_its_users_and_size(client: Client, known_q
         for one in client.get(f"/api/v1/queries/{known_query}/snapshots").json["snapshots"]
     }
     for name in told["snapshots"]:
-        own = [file for file in told["files"] if file["snapshots"] == [name] and file["kind"] != "portable"]
+        own = [file for file in told["files"] if file["snapshots"] == [name]]
         assert sum(file["bytes"] for file in own) == exclusive[name]
 
 

@@ -19,6 +19,15 @@ from penstock.protocol.elements import Alignment
 from penstock.runtime import scaling
 from penstock.runtime.coordinator_service import _Call
 from penstock.runtime.view import CheckpointState, ExecutionState
+from penstock.snapshot.portable.beside import write_beside
+from penstock.snapshot.sections import read_section
+from penstock.snapshot.store import LocalStore
+from penstock.snapshot.verbs.deleting import planned
+from penstock.snapshot.verbs.listing import list_snapshots
+from penstock.snapshot.verbs.measures import inflight_entries
+from penstock.snapshot.verbs.opened import open_location_to_read
+from penstock.snapshot.verbs.ownership import foreseen
+from penstock.snapshot.verbs.showing import show_snapshot
 
 
 def slots(query: Running, parallelism: int) -> None:
@@ -101,6 +110,53 @@ def test_under_full_backpressure_nothing_waits_and_rows_in_flight_change_hands(
         assert (taken.parallelism, len(taken.slots)) == (parallelism, parallelism)
     slow.unlink()
     finish(query, tmp_path / "out", total)
+
+
+def test_rows_and_bytes_in_flight_count_once_after_a_rescale(tmp_path: Path, launcher: ProcessLauncher) -> None:
+    total, slow, location = 40_000, tmp_path / "slow", str(tmp_path / "chk")
+    slow.write_text("3000")
+    graph = tiny_graph(tmp_path / "out", 1, Numbers(total), CountSpec(slow_file=str(slow)))
+    query = run(graph, tmp_path / "chk", launcher, memory_per_gate=1 << 20, checkpoint_interval_ms=3_600_000)
+    query.until(lambda v: any(m.metrics.input_queued_bytes > 50_000 for m in v.subtasks), what="backpressure")
+    query.execution.rescale(3, 30)
+    slots(query, 3)
+    taken = query.execution.request_snapshot(alignment=Alignment.UNALIGNED, timeout_s=10)
+    entries = list(inflight_entries(taken))
+    assert any(entry.narrowed for entry in entries)
+    sections = {entry.section for entry in entries}
+    stored = sum(batch.num_rows for one in sections for batch in read_section(LocalStore(location), one))
+    named_thrice = sum(entry.rows for entry in entries)
+    write_beside(location, taken.id)
+
+    opened = open_location_to_read(location)
+    line = next(one for one in list_snapshots(opened, 0).snapshots if one.id == taken.id)
+    shown = show_snapshot(opened, opened.record(taken.id), 0)
+    found = [edge for edge in shown.edges if edge.rows]
+    assert 0 < line.inflight_rows <= stored < named_thrice
+    checkpoint = next(one for one in query.view.checkpoints if one.snapshot_id == taken.id)
+    assert line.inflight_rows <= checkpoint.inflight_rows <= stored
+    assert sum(edge.rows for edge in found) == line.inflight_rows
+    assert sum(edge.bytes for edge in found) == line.inflight_bytes
+    for edge in found:
+        assert sum(channel.bytes for channel in edge.channels) == edge.bytes
+
+    os.kill(query.view.slots[0].pid, signal.SIGKILL)
+    query.until(lambda v: len(v.restarts) == 1 and v.restarts[0].running_ms is not None, what="the recovery")
+    restart = query.view.restarts[0]
+    assert restart.restored_from == taken.id
+    assert line.inflight_rows <= restart.restored_inflight_rows <= stored
+    slow.unlink()
+    finish(query, tmp_path / "out", total)
+
+    lines = list_snapshots(open_location_to_read(location), 0).snapshots
+    assert len(lines) > 1
+    for line in lines[:-1]:
+        freed = planned(foreseen(LocalStore(location)), [line.checkpoint])
+        assert line.exclusive_bytes == freed.bytes
+    beside = sum(file.stat().st_size for file in (tmp_path / "chk/portable").rglob("*") if file.is_file())
+    (both,) = [line for line in lines if line.id == taken.id]
+    assert both.bytes > beside > 0
+    assert both.exclusive_bytes > beside
 
 
 @pytest.mark.parametrize("before", [1, 3])

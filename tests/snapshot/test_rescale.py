@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -25,13 +26,22 @@ from penstock.operators.base import OperatorState, Plain
 from penstock.protocol.commits import pending_commits
 from penstock.protocol.elements import Side
 from penstock.snapshot.catalog import plan_restore
-from penstock.snapshot.model import FORMAT_VERSION, PlanManifest, SlotManifest, SnapshotMetadata, SubtaskManifest
+from penstock.snapshot.inflight_counts import distinct_rows, divided_bytes
+from penstock.snapshot.model import (
+    FORMAT_VERSION,
+    PlanManifest,
+    SectionRef,
+    SlotManifest,
+    SnapshotMetadata,
+    SubtaskManifest,
+)
 from penstock.snapshot.narrowing import load_own
 from penstock.snapshot.rescale import rescale
 from penstock.snapshot.restore import load_restore
 from penstock.snapshot.store import MemoryStore
-from penstock.snapshot.verbs.measures import inflight_entries
+from penstock.snapshot.verbs.measures import inflight_entries, stored_bytes
 from penstock.snapshot.verbs.own_rows import with_own_rows
+from penstock.snapshot.verbs.showing import bottleneck_of
 from penstock.state.capture import WholeTable
 from penstock.state.hashing import key_groups
 
@@ -145,11 +155,13 @@ def delivered(store: MemoryStore, job: JobGraph, plan: list[list[SubtaskManifest
     ]
 
 
+HASHED: dict[str, Plain] = {"id": 0, "producer": 0, "consumer": 1, "kind": "hash", "keys": ["key"], "schema": []}
+
+
 def counted(store: MemoryStore, metadata: SnapshotMetadata) -> list[int]:
     """Rows in flight by consumer, as commands on snapshots count them."""
-    edge: dict[str, Plain] = {"id": 0, "producer": 0, "consumer": 1, "kind": "hash", "keys": ["key"], "schema": []}
     counts = [0] * metadata.parallelism
-    for entry in inflight_entries(with_own_rows(store, metadata, PlanManifest({}, {"exchange-0": edge}))):
+    for entry in inflight_entries(with_own_rows(store, metadata, PlanManifest({}, {"exchange-0": HASHED}))):
         counts[entry.consumer] += entry.rows
     return counts
 
@@ -169,6 +181,54 @@ def test_rows_in_flight_go_to_the_owners_of_their_keys_once_and_in_order(before:
             values = [value for p, key, value in rows_of if p == producer]
             by_key = {key: [v for p, k, v in rows_of if (p, k) == (producer, key)] for _, key, _ in rows_of}
             assert all(one == sorted(one) for one in by_key.values()), values
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (1, 3), (2, 1), (3, 7), (7, 3)])
+def test_rows_and_bytes_in_flight_count_once_after_a_rescale(before: int, after: int) -> None:
+    store, rows = MemoryStore(), 6 * before * before
+    found = rescale(with_rows_in_flight(store, graph(before), 6), graph(after))
+    entries = list(inflight_entries(found))
+    assert distinct_rows(entries) == rows
+    assert len({entry.section for entry in entries}) <= len(entries)
+    if after > before:
+        assert sum(entry.rows for entry in entries) > rows, "several entries refer to one row"
+        last = {entry.section: entry for entry in entries if entry.narrowed}
+        further = [
+            msgspec.structs.replace(entry, row_start=entry.row_start + 1, rows=entry.rows - 1)
+            if last.get(entry.section) is entry
+            else entry
+            for entry in entries
+        ]
+        shared = Counter(entry.section for entry in entries)
+        alone = sum(shared[section] == 1 for section in last)
+        assert distinct_rows(further) == rows - alone, "another consumer still has to read it"
+    own = list(inflight_entries(with_own_rows(store, found, PlanManifest({}, {"exchange-0": HASHED}))))
+    parts = divided_bytes(own)
+    assert sum(parts) == stored_bytes(entry.section for entry in own)
+    rows_of = Counter[SectionRef]()
+    for entry in own:
+        rows_of[entry.section] += entry.rows
+    for entry, part in zip(own, parts, strict=True):
+        assert abs(part - entry.section.length * entry.rows / rows_of[entry.section]) <= 1
+
+
+def test_no_skew_is_seen_where_several_subtasks_refer_to_one_section() -> None:
+    store, plan = MemoryStore(), PlanManifest({}, {"exchange-0": HASHED})
+    found = with_own_rows(store, rescale(with_rows_in_flight(store, graph(1), 60), graph(3)), plan)
+    for slot in found.slots:
+        for number, subtask in enumerate(slot.subtasks):
+            large = [
+                msgspec.structs.replace(entry, section=msgspec.structs.replace(entry.section, length=10 << 20))
+                for entry in subtask.inflight
+            ]
+            slot.subtasks[number] = msgspec.structs.replace(subtask, inflight=large)
+    bottleneck = bottleneck_of(found, plan)
+    assert bottleneck.bytes == 20 << 20, "two sections, one for each side of the channel"
+    rows = Counter(entry.consumer for entry in inflight_entries(found) for _ in range(entry.rows))
+    ((subtask, most),) = rows.most_common(1)
+    assert bottleneck.subtask == subtask
+    assert abs(bottleneck.share - most / rows.total()) < 0.1
+    assert bottleneck.share < 0.6
 
 
 @few

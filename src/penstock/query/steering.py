@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from penstock.errors import name_of
 from penstock.logs import about, daemon_thread, get_logger
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ class Steering:
             ended = replace(
                 operation,
                 state=OperationState.FAILED,
-                error_kind=type(problem).__name__,
+                error_kind=name_of(problem),
                 error_text=str(problem).partition("\n")[0],
             )
         else:

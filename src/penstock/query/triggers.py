@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -83,11 +84,11 @@ def _interval_ms(name: str, text: str) -> int:
     while (term := _TERM.match(left, place)) is not None and _is_term(term[2], term[3]):
         total_us += Decimal(f"{term[1]}{term[2]}") * _UNIT_US[term[3]]
         place = term.end()
+    if place == 0:
+        with suppress(ConfigError):
+            return duration_ms(name, text)
     if place < len(left):
-        try:
-            return duration_ms(name, text if place == 0 else "")
-        except ConfigError:
-            raise WrongSetting(f"trigger({name}={text!r}) is not an interval; write for example '5 seconds'") from None
+        raise WrongSetting(f"trigger({name}={text!r}) is not an interval; write for example '5 seconds'")
     if total_us < 0:
         raise WrongSetting(f"trigger({name}={text!r}): the interval must not be negative")
     return int(total_us // 1_000)

@@ -22,6 +22,7 @@ from penstock.errors import (
     PenstockError,
     QueryFailed,
     ResourceError,
+    name_of,
 )
 from penstock.logs import get_logger
 from penstock.redaction import without_secrets
@@ -166,7 +167,7 @@ def _where(parts: Sequence[int | str]) -> str:
 async def _penstock(request: Request, error: Exception) -> Response:
     status = next((status for kind, status in STATUS_OF if isinstance(error, kind)), 500)
     text = str(error).partition("\n")[0]  # what follows is a traceback of the user's
-    return problem(status, text, instance=request.url.path, error=type(error).__name__)
+    return problem(status, text, instance=request.url.path, error=name_of(error))
 
 
 async def _unforeseen(request: Request, error: Exception) -> Response:

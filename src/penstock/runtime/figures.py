@@ -35,6 +35,7 @@ from penstock.runtime.view import (
     StateProgress,
     SubtaskView,
 )
+from penstock.snapshot.inflight_counts import distinct_rows
 from penstock.snapshot.model import CaptureMetrics, SnapshotMetadata
 
 REMEMBERED = 200
@@ -275,13 +276,16 @@ class Figures:
             if not any(subtask.inflight for slot in metadata.slots for subtask in slot.subtasks):
                 self._drained = max(self._drained, checkpoint)
             self._counts[CheckpointState.COMPLETE] += 1
+            metrics = tuple(m for slot in metadata.slots for m in slot.metrics)
+            entries = (entry for slot in metadata.slots for subtask in slot.subtasks for entry in subtask.inflight)
             self._amend_checkpoint(
                 checkpoint,
                 state=CheckpointState.COMPLETE,
                 snapshot_id=metadata.id,
                 requested=metadata.requested,
                 label=metadata.label,
-                subtasks=tuple(m for slot in metadata.slots for m in slot.metrics),
+                subtasks=metrics,
+                recovered_rows=distinct_rows(entries) - sum(m.inflight_rows for m in metrics),
             )
             known = self._checkpoints.get(checkpoint)
             if known is not None:

@@ -64,6 +64,8 @@ class CheckpointView:
         reason: why it was given up; also for one that a newer one made superfluous. Of a complete one, the limit that
             it waited for; else empty.
         subtasks: figures of each subtask, once complete.
+        recovered_rows: rows that a recovery or a rescale left to read and that it refers to, each once; see
+            ``distinct_rows``.
     """
 
     checkpoint: int
@@ -78,6 +80,7 @@ class CheckpointView:
     reason: str = ""
     snapshot_id: str = ""
     subtasks: tuple[CaptureMetrics, ...] = ()
+    recovered_rows: int = 0
 
     @property
     def unaligned(self) -> bool:
@@ -104,7 +107,8 @@ class CheckpointView:
 
     @property
     def inflight_rows(self) -> int:
-        return sum(m.inflight_rows for m in self.subtasks)
+        """Rows in flight that it holds: captured and recovered ones."""
+        return sum(m.inflight_rows for m in self.subtasks) + self.recovered_rows
 
     @property
     def state_bytes(self) -> int:

@@ -63,6 +63,12 @@ def orphans(
     return found
 
 
+def portable_of(path: str) -> CheckpointId | None:
+    """Return the snapshot whose portable form a file belongs to; None for another file."""
+    match = _PORTABLE.fullmatch(path)
+    return int(match[1]) if match else None
+
+
 def ids_named(files: Collection[str]) -> list[CheckpointId]:
     """The checkpoints that these files are named after."""
     data, metadata = ([pattern.fullmatch(path) for path in files] for pattern in (_DATA, _METADATA))

@@ -11,6 +11,7 @@ from penstock.operators.base import Plain
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.commits import PendingCommit
+from penstock.snapshot.inflight_counts import distinct_rows
 from penstock.snapshot.model import SnapshotMetadata, SubtaskManifest
 from penstock.snapshot.verbs.requests import Take
 
@@ -189,7 +190,7 @@ class GenerationReady:
     @property
     def inflight_rows(self) -> int:
         """Rows of in-flight data that will be replayed."""
-        return sum(entry.rows for slot in self.slots for subtask in slot for entry in subtask.inflight)
+        return distinct_rows(entry for slot in self.slots for subtask in slot for entry in subtask.inflight)
 
 
 @dataclass(frozen=True)

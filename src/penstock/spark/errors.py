@@ -24,7 +24,8 @@ from penstock.errors import ConfigError, LocationError, NotSupported, NotYet, Pe
 
 
 class _AlsoPySparks(PySparkException):  # type: ignore[misc]  # PySpark is not typed here
-    """
+    """Base class of the errors here.
+
     Args:
         message: Penstock's text.
         condition: Spark's error condition, for example ``VALUE_NOT_POSITIVE``; None if Spark has none.
@@ -108,9 +109,7 @@ def empty_text(name: str, value: object, hint: str = "") -> ArgumentError:
 def wrong_type(name: str, value: object, expected: str) -> ArgumentTypeError:
     """Return the error for an argument of a wrong type. ``expected``: for example ``a string``."""
     parameters = {"arg_name": name, "expected_type": expected, "arg_type": type(value).__name__}
-    return ArgumentTypeError(
-        f"{name} must be {expected}, not {type(value).__name__} {value!r:.100}", "NOT_EXPECTED_TYPE", parameters
-    )
+    return ArgumentTypeError(f"{name} must be {expected}, not {type(value).__name__}", "NOT_EXPECTED_TYPE", parameters)
 
 
 def check_seconds(timeout: object, zero: bool = False) -> None:

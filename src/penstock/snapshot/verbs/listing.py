@@ -13,7 +13,8 @@ import msgspec
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.ids import CheckpointId
-from penstock.snapshot.catalog import snapshot_id
+from penstock.snapshot.catalog import PORTABLE_FOLDER, snapshot_id
+from penstock.snapshot.collect import portable_of
 from penstock.snapshot.log_entries import SnapshotRecord
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.together import together
@@ -32,7 +33,9 @@ class ListedSnapshot(msgspec.Struct, frozen=True):
     Attributes:
         kind: ``periodic`` or ``requested``.
         bytes: of all sections that it refers to, each once, and its metadata.
-        exclusive_bytes: of the files that would go with it, because only it refers to them, and its metadata.
+        bytes: of the sections that it refers to, each once, its metadata and its portable form.
+        exclusive_bytes: of the files that would go with it: those that only it refers to, its metadata and its
+            portable form.
             Too much if another one's metadata is damaged, for nobody knows what that refers to.
         in_lineage: recovery may choose it.
         problem: why its metadata cannot be read; the figures are 0 then. Otherwise empty.
@@ -87,11 +90,12 @@ def list_snapshots(opened: OpenedLocation, now_ms: int) -> Listing:
     gone = {c for c in problems if opened.refreshed().snapshot(c) is None} if problems else set()
     records = [record for record in records if record.checkpoint not in gone]
     sizes = _sizes_of_exclusive(opened, figures, known)
+    portable = _portable_bytes(opened)
     if many and opened.cache is not None:
         measures = {r.metadata.checksum: figures[r.checkpoint] for r in records if r.checkpoint in figures}
         _keep(opened, opened.cache, measures, sizes)
     lines = [
-        _line(record, figures[record.checkpoint], sizes, now_ms)
+        _line(record, figures[record.checkpoint], sizes, portable.get(record.checkpoint, 0), now_ms)
         if record.checkpoint in figures
         else _damaged(record, problems[record.checkpoint])
         for record in records
@@ -139,13 +143,30 @@ def _sizes_of_exclusive(
     return sizes | file_sizes(opened, [path for path in exclusive if path not in sizes])
 
 
+def _portable_bytes(opened: OpenedLocation) -> Counter[CheckpointId]:
+    """Return the sizes of the portable forms at the location. Raises LocationError."""
+    try:
+        paths = opened.store.list(PORTABLE_FOLDER)
+    except OSError as error:
+        raise LocationError(f"{opened.path} cannot be read: {error}; check its permissions") from error
+    found: Counter[CheckpointId] = Counter()
+    for path, size in file_sizes(opened, paths).items():
+        checkpoint = portable_of(path)
+        if checkpoint is not None:
+            found[checkpoint] += size
+    return found
+
+
 def _keep(opened: OpenedLocation, cache: LocationCache, measures: dict[str, Measures], sizes: dict[str, int]) -> None:
     now = Known(measures, opened.view, opened.known.last_entry, sizes)
     if now != opened.known:
         cache.save(opened.store, now)
 
 
-def _line(record: SnapshotRecord, measures: Measures, sizes: Mapping[str, int], now_ms: int) -> ListedSnapshot:
+def _line(
+    record: SnapshotRecord, measures: Measures, sizes: Mapping[str, int], portable_bytes: int, now_ms: int
+) -> ListedSnapshot:
+    beside = record.metadata.length + portable_bytes
     return ListedSnapshot(
         id=snapshot_id(record.checkpoint),
         checkpoint=record.checkpoint,
@@ -162,8 +183,8 @@ def _line(record: SnapshotRecord, measures: Measures, sizes: Mapping[str, int], 
         state_bytes=measures.state_bytes,
         inflight_rows=measures.inflight_rows,
         inflight_bytes=measures.inflight_bytes,
-        bytes=measures.section_bytes + record.metadata.length,
-        exclusive_bytes=sum(sizes.get(path, 0) for path in measures.files) + record.metadata.length,
+        bytes=measures.section_bytes + beside,
+        exclusive_bytes=sum(sizes.get(path, 0) for path in measures.files) + beside,
         in_lineage=record.in_lineage,
         note=record.note,
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from penstock.connectors.base import Split
 from penstock.operators.base import Plain
+from penstock.snapshot.inflight_counts import divided_bytes
 from penstock.snapshot.model import InflightEntry, PlanManifest, SnapshotMetadata, SourceManifest
 from penstock.snapshot.verbs.measures import inflight_entries, stored_bytes, subtasks_of
 from penstock.snapshot.verbs.plain_values import minimum, plain
@@ -126,6 +128,16 @@ def sources_of(metadata: SnapshotMetadata, plan: PlanManifest) -> list[ShownSour
     ]
 
 
+def _sizes(held: Mapping[tuple[int, int], Sequence[InflightEntry]]) -> dict[tuple[int, int], int]:
+    """Return the stored bytes of each channel of an edge."""
+    found: Counter[tuple[int, int]] = Counter()
+    channels = [channel for channel, entries in held.items() for _ in entries]
+    parts = divided_bytes([entry for entries in held.values() for entry in entries])
+    for channel, part in zip(channels, parts, strict=True):
+        found[channel] += part
+    return found
+
+
 def edges_of(metadata: SnapshotMetadata, plan: PlanManifest) -> list[ShownEdge]:
     """All edges that the plan has, or rows in flight are on, by number."""
     names = PlanNames(plan)
@@ -137,13 +149,14 @@ def edges_of(metadata: SnapshotMetadata, plan: PlanManifest) -> list[ShownEdge]:
     for number in sorted({*names.edges, *entries, *watermarks}):
         name = names.edge(number)
         held, known = entries.get(number, {}), watermarks.get(number, {})
+        sizes = _sizes(held)
         pairs = {*held, *known, *_channels(name.kind, metadata.parallelism)}
         channels = [
             ShownChannel(
                 producer,
                 consumer,
                 sum(entry.rows for entry in held.get((producer, consumer), [])),
-                stored_bytes(entry.section for entry in held.get((producer, consumer), [])),
+                sizes.get((producer, consumer), 0),
                 known.get((producer, consumer)),
             )
             for producer, consumer in sorted(pairs)
@@ -156,7 +169,7 @@ def edges_of(metadata: SnapshotMetadata, plan: PlanManifest) -> list[ShownEdge]:
                 names.vertex(name.consumer),
                 name.kind,
                 sum(channel.rows for channel in channels),
-                stored_bytes(entry.section for entries in held.values() for entry in entries),
+                sum(sizes.values()),
                 None if None in stood else minimum(stood),
                 channels,
             )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 
+from penstock.snapshot.inflight_counts import divided_bytes
 from penstock.snapshot.log_entries import SnapshotRecord
 from penstock.snapshot.model import PlanManifest, SnapshotMetadata, StateEntry
 from penstock.snapshot.plan import key_columns, younger_columns
@@ -158,12 +160,11 @@ def bottleneck_of(metadata: SnapshotMetadata, plan: PlanManifest) -> ShownBottle
 def _load(metadata: SnapshotMetadata, names: PlanNames, vertex: int) -> InputLoad:
     inputs = {number for number, edge in names.edges.items() if edge.consumer == vertex}
     entries = [entry for entry in inflight_entries(metadata) if entry.edge in inputs]
-    by_subtask = {
-        index: stored_bytes(entry.section for entry in entries if entry.consumer == index)
-        for index in {entry.consumer for entry in entries}
-    }
+    by_subtask: Counter[int] = Counter()
+    for entry, part in zip(entries, divided_bytes(entries), strict=True):
+        by_subtask[entry.consumer] += part
     outputs = [edge.consumer for edge in names.edges.values() if edge.producer == vertex]
-    return InputLoad(vertex, outputs, stored_bytes(entry.section for entry in entries), by_subtask)
+    return InputLoad(vertex, outputs, by_subtask.total(), by_subtask)
 
 
 def _operators(metadata: SnapshotMetadata, plan: PlanManifest, store: Store | None) -> list[ShownOperator]:
