@@ -198,8 +198,8 @@ class SubtaskCapture(Shown):
 class CheckpointSummary(Shown):
     """``requested``: by a user. ``acknowledged``: slots that did. ``reason``: why it failed, which newer one made
     it superfluous, or which limit it waited for. ``snapshot_id``: what it is called among the snapshots, once it is
-    complete. ``unaligned_subtasks``: how many captured what the barrier overtook. ``inflight_rows``: that it holds, each
-    once, with those that a recovery left to read. ``inflight_bytes``: captured."""
+    complete. ``unaligned_subtasks``: how many captured what the barrier overtook. ``inflight_rows``: that it holds,
+    each once, with those that a recovery left to read. ``inflight_bytes``: captured."""
 
     checkpoint: int
     generation: int

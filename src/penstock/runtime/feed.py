@@ -185,14 +185,12 @@ class SourceFeed:
         """Return True if functions must yield the rows that they hold: what a look found has been read, or nothing is
         left to read and no more comes, or nothing has come for ``HELD_MS``. Call it while they hold rows and all polled
         rows have been processed."""
-        if self._look_passed:
-            return True
         if not self._nothing_to_read:
             self._held_since_ms = None
-            return False
+            return self._look_passed
         if self._held_since_ms is None:
             self._held_since_ms = now_ms
-        return self._frozen or now_ms >= self._held_since_ms + HELD_MS
+        return self._look_passed or self._frozen or now_ms >= self._held_since_ms + HELD_MS
 
     @property
     def release_at_ms(self) -> float | None:
