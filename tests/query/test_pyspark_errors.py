@@ -192,7 +192,7 @@ def test_arguments_of_the_wrong_type_that_spark_passes_to_the_jvm(rate: DataFram
     assert error.getCondition() == "NOT_EXPECTED_TYPE"
 
 
-def test_options_and_pysparks_refusals_are_pyspark_s(rate: DataFrame, tmp_path: Path) -> None:
+def test_options_and_refusals_of_a_start_are_pyspark_s(rate: DataFrame, tmp_path: Path) -> None:
     def start(**options: object) -> Exception:
         options = {"checkpointLocation": str(tmp_path / "c"), "format": "noop", **options}
         return refused(lambda w: w.start(**options), penstock.writeStream(rate))
@@ -214,6 +214,21 @@ def test_options_and_pysparks_refusals_are_pyspark_s(rate: DataFrame, tmp_path: 
 def test_arguments_of_penstock_s_own_methods(rate: DataFrame) -> None:
     assert isinstance(refused(lambda _: penstock.named(rate, "a b"), None), base.PySparkValueError)
     assert isinstance(refused(lambda _: penstock.late(rate), None), AnalysisException)
+    plain: list[Call] = [
+        lambda df: penstock.explain(df, "sideways"),
+        lambda df: penstock.serve(host="nowhere"),
+        lambda df: penstock.SnapshotWriter.from_plan(df, parallelism=1000),
+        lambda df: penstock.SnapshotWriter.from_plan(df).schema("nope"),
+        lambda df: penstock.SnapshotWriter.from_plan(df).drop_state("nope"),
+        lambda df: penstock.SnapshotWriter.from_plan(df).with_state("nope", df),
+        lambda df: penstock.SnapshotWriter.from_plan(df).with_position("nope", []),
+        lambda df: penstock.SnapshotWriter.from_plan(df).rename_operator("nope", "x"),
+        lambda df: penstock.importSparkCheckpoint(df, "nowhere", "there", planned="never"),
+    ]
+    for call in plain:
+        error = refused(call, rate)
+        assert isinstance(error, ConfigError), repr(error)
+        assert isinstance(error, ValueError), repr(error)
     query = penstock.writeStream(rate).format("noop").option("parallelism", 1).start()
     calls: list[Call] = [
         *(lambda q, timeout=timeout: q.awaitTermination(timeout) for timeout in ("hello", -1, float("nan"))),  # type: ignore[misc]

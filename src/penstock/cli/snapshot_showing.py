@@ -28,7 +28,7 @@ def print_snapshot(console: Console, shown: ShownSnapshot) -> None:
         console,
         f"Generation {line.generation}, parallelism {line.parallelism} of {shown.max_parallelism}, alignment "
         f"{line.alignment} ({line.unaligned_subtasks} of {line.subtasks} subtasks unaligned), "
-        f"{size_text(line.bytes)}, to delete it frees {size_text(line.exclusive_bytes)}"
+        f"{size_text(line.bytes)}, deleting it frees {size_text(line.exclusive_bytes)}"
         + ("" if line.in_lineage else ", not in the lineage")
         + (", drained" if shown.drained else ""),
     )

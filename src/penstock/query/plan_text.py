@@ -9,8 +9,10 @@ from pyspark.sql import DataFrame
 from penstock.errors import NotSupported
 from penstock.frontend.compiler import compile_plan
 from penstock.graph.model import Edge, JobGraph, Vertex
+from penstock.spark.errors import pysparks_refusals
 
 
+@pysparks_refusals()
 def explain(df: DataFrame, outputMode: str = "append", extended: bool = False) -> None:  # noqa: N803 - PySpark's name
     """Print what a streaming DataFrame becomes: vertices with their operators, what each of these keeps and for how
     long, and the edges between them. Or, if Penstock does not run it, the plan node at fault, why, and the way round.

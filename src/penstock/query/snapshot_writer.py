@@ -17,6 +17,7 @@ from penstock.graph.model import SinkSpec
 from penstock.query.start import session_options
 from penstock.snapshot.model import checked_words
 from penstock.snapshot.verbs.opened import open_location_to_read
+from penstock.spark.errors import pysparks_refusals
 from penstock.spark.launcher import SparkLauncher
 from penstock.spark_data.draft import Draft, begin_behind, draft_of_plan, draft_of_snapshot, rename_operator
 from penstock.spark_data.writing import writable_schema, write_snapshot
@@ -40,6 +41,7 @@ class SnapshotWriter:
         self._frames: dict[str, DataFrame | None] = {}
 
     @staticmethod
+    @pysparks_refusals()
     def from_plan(
         df: DataFrame | Sequence[tuple[DataFrame, str]],
         output_mode: str = "append",
@@ -78,6 +80,7 @@ class SnapshotWriter:
         return SnapshotWriter(draft_of_plan(graph, None if watermark is None else _micros(watermark)))
 
     @staticmethod
+    @pysparks_refusals()
     def from_snapshot(location: str, snapshot: str = "") -> SnapshotWriter:
         """A snapshot that there is, to be changed: everything stays as it is but for what is said. The location is only
         read, now and by ``write``; its query may run.
@@ -99,11 +102,13 @@ class SnapshotWriter:
         """The names of all state tables."""
         return list(self._draft.tables)
 
+    @pysparks_refusals()
     def schema(self, table: str) -> StructType:
         """The columns that a DataFrame for the table has: its key, then its values. Raises ConfigError if there is no
         such table."""
         return writable_schema(self._draft.table(table))
 
+    @pysparks_refusals()
     def with_state(self, table: str, df: DataFrame) -> SnapshotWriter:
         """The table holds the rows of ``df``, and no others. Raises ConfigError if there is no such table."""
         self._frames[self._draft.table(table).name] = df
@@ -114,6 +119,7 @@ class SnapshotWriter:
         """The ids of sources that ``with_position`` can be told of: those of ``from_plan``."""
         return list(self._draft.sources)
 
+    @pysparks_refusals()
     def with_position(self, source: str, read: Sequence[str] | Mapping[str, Any]) -> SnapshotWriter:
         """The source does not read again what the tables were made from. Without this it begins where it would without
         a snapshot.
@@ -130,11 +136,13 @@ class SnapshotWriter:
         self._draft = begin_behind(self._draft, source, read)
         return self
 
+    @pysparks_refusals()
     def drop_state(self, table: str) -> SnapshotWriter:
         """The table is empty: its operator begins anew. Raises ConfigError if there is no such table."""
         self._frames[self._draft.table(table).name] = None
         return self
 
+    @pysparks_refusals()
     def rename_operator(self, operator_id: str, new: str) -> SnapshotWriter:
         """State is found by the operator's id: ``penstock.named`` gives one, and this is how state that has another
         finds it. Tables are called by the new id from here on.
@@ -148,6 +156,7 @@ class SnapshotWriter:
         self._frames = {names[name]: df for name, df in self._frames.items()}
         return self
 
+    @pysparks_refusals()
     def write(self, location: str, *, label: str = "", note: str = "") -> str:
         """Write the snapshot, as Spark jobs, one for each table that was given; blocks until it is whole.
 

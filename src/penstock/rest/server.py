@@ -24,6 +24,7 @@ from penstock.rest.connection import Connection
 from penstock.rest.encryption import server_context
 from penstock.rest.runtime_file import write_runtime_file
 from penstock.rest.settings import PORT_RETRIES, ServerSettings
+from penstock.spark.errors import pysparks_refusals
 
 log = get_logger(__name__)
 
@@ -183,6 +184,7 @@ class Reservation:
             self._server.stop()
 
 
+@pysparks_refusals()
 def serve(
     host: str = "127.0.0.1",
     port: int | range = 0,

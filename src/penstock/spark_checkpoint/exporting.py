@@ -36,6 +36,7 @@ from penstock.snapshot.portable.files import NewFile, new_directory
 from penstock.snapshot.relocate import relocate
 from penstock.snapshot.store import LocalStore
 from penstock.snapshot.verbs.opened import OpenedLocation, open_location_to_read
+from penstock.spark.errors import pysparks_refusals
 from penstock.spark_checkpoint.findings import Finding, refuse
 from penstock.spark_checkpoint.logs import COMMITS, METADATA, OFFSETS, SOURCES
 from penstock.spark_checkpoint.plans import graph_of, source_of, with_state
@@ -58,6 +59,7 @@ class ExportedOffsets:
     batch: int
 
 
+@pysparks_refusals()
 def exportSparkOffsets(  # noqa: N802 - named as PySpark names things
     df: DataFrame,
     location: str,

@@ -44,6 +44,7 @@ from penstock.snapshot.plan import plan_of
 from penstock.snapshot.portable.files import new_directory
 from penstock.snapshot.store import LocalStore, Store
 from penstock.snapshot.stores import store_at
+from penstock.spark.errors import pysparks_refusals
 from penstock.spark.launcher import SparkLauncher
 from penstock.spark.watched_tasks import watched_tasks
 from penstock.spark_checkpoint.aggregation_mapping import AggregationMapping
@@ -95,6 +96,7 @@ class ImportedCheckpoint:
     state_rows: int
 
 
+@pysparks_refusals()
 def importSparkCheckpoint(  # noqa: N802 - named as PySpark names things
     df: DataFrame,
     checkpoint: str,
