@@ -25,10 +25,10 @@ def _called(*words: str, **environment: str | None) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def assert_one_line(called: tuple[int, str, str], *texts: str) -> None:
-    """Refused: code 1, nothing on stdout, one line on stderr that has all of these."""
-    code, out, err = called
-    assert (code, out) == (1, ""), called
+def assert_one_line(called: tuple[int, str, str], *texts: str, code: int = 1) -> None:
+    """Refused with this code: nothing on stdout, one line on stderr that has all of these."""
+    ended, out, err = called
+    assert (ended, out) == (code, ""), called
     assert err.startswith("penstock: ")
     assert err.count("\n") == 1, err
     for text in texts:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import penstock
 from penstock.cli import bench
 from penstock.cli.main import app
-from penstock.errors import ConfigError
+from penstock.errors import ResourceError
 
 CHECKOUT = Path(__file__).parent.parent.parent
 
@@ -59,7 +59,7 @@ def test_arguments_folder_package_and_exit_code_are_handed_on(tmp_path: Path) ->
 
 
 def test_without_a_checkout_it_says_where_the_benchmarks_are(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="in Penstock's repository and not in the installed package; clone it"):
+    with pytest.raises(ResourceError, match="in Penstock's repository and not in the installed package; clone it"):
         bench.run([], tmp_path)
 
 
@@ -84,7 +84,7 @@ def test_the_command_hands_its_words_on(
 
 def test_the_command_refuses_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(arguments: list[str]) -> int:
-        raise ConfigError("there are no benchmarks")
+        raise ResourceError("there are no benchmarks")
 
     monkeypatch.setattr("penstock.cli.main.run_benchmarks", refuse)
     result = CliRunner().invoke(app, ["bench"])

@@ -50,7 +50,7 @@ def test_an_address_is_asked_for() -> None:
     ],
 )
 def test_what_is_no_address_is_said(url: str) -> None:
-    assert_one_line(query("list", "--url", url), "write for example http://127.0.0.1:4041")
+    assert_one_line(query("list", "--url", url), "write for example http://127.0.0.1:4041", code=2)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_is_no_address_is_said(url: str) -> None:
 )
 def test_secrets_do_not_belong_into_an_address(url: str) -> None:
     called = query("list", "--url", url)
-    assert_one_line(called, "a token goes into PENSTOCK_TOKEN")
+    assert_one_line(called, "a token goes into PENSTOCK_TOKEN", code=2)
     assert "secret" not in called[2]
 
 
@@ -91,7 +91,7 @@ def test_a_token_that_others_can_read_is_not_sent(service: FakeService, tmp_path
     file.write_text(TOKEN)
     file.chmod(0o640)
     called = query("list", "--url", service.url, "--token-file", str(file))
-    assert_one_line(called, f"--token-file {file}", "mode 0640", f"chmod 600 {file}")
+    assert_one_line(called, f"--token-file {file}", "mode 0640", f"chmod 600 {file}", code=2)
     assert not service.requests
 
 
@@ -108,9 +108,11 @@ def test_what_is_no_token_is_not_sent(service: FakeService, tmp_path: Path, cont
     (tmp_path / "token").chmod(0o600)
     service.routes[LIST] = Reply({"queries": []})
     called = query("list", "--url", service.url, "--token-file", str(tmp_path / "token"))
-    assert_one_line(called, "token")
+    assert_one_line(called, "token", code=2)
     assert not service.requests
-    assert_one_line(query("list", "--url", service.url, "--token-file", str(tmp_path / "none")), "cannot be read")
+    assert_one_line(
+        query("list", "--url", service.url, "--token-file", str(tmp_path / "none")), "cannot be read", code=2
+    )
 
 
 def test_no_redirect_is_followed(service: FakeService) -> None:

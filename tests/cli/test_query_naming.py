@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from penstock.cli.main import app
 from penstock.cli.query.models import Query
 from penstock.cli.query.naming import chosen
-from penstock.errors import ConfigError
+from penstock.errors import ServiceRefused
 
 
 def documents() -> list[dict[str, Any]]:
@@ -57,9 +57,9 @@ def test_what_is_meant(text: str, found: str) -> None:
     ],
 )
 def test_what_is_not_clear_or_not_there(text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ServiceRefused, match=said):
         chosen(msgspec.convert(documents(), list[Query]), text, "here")
-    with pytest.raises(ConfigError, match="it knows none"):
+    with pytest.raises(ServiceRefused, match="it knows none"):
         chosen([], text, "here")
 
 

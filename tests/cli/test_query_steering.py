@@ -62,7 +62,9 @@ def test_suspended_and_resumed(fake: FakeService, steered: SteeredQuery) -> None
     sent = [json.loads(one.body) for one in fake.asked("PATCH")]
     assert sent[0] == {"spec": {"state": "suspended"}}
     assert sent[-1] == {"spec": {"state": "running"}, "resume_from": {"snapshot": "before", "output": "keep"}}
-    assert_one_line(query("resume", "sums", "--output", "keep", PENSTOCK_URL=fake.url), "nothing without --from")
+    assert_one_line(
+        query("resume", "sums", "--output", "keep", PENSTOCK_URL=fake.url), "nothing without --from", code=2
+    )
 
 
 def test_no_wait_returns_at_once(fake: FakeService, steered: SteeredQuery) -> None:
@@ -157,7 +159,7 @@ def test_settings_are_sent_as_the_service_takes_them(fake: FakeService, steered:
         "checkpoint": {"interval_ms": 1500, "alignment": "unaligned"}
     }
     for wrong, text in [([], "say what to set"), (["--interval", "soon"], "200ms"), (["--alignment", "no"], "choose")]:
-        assert_one_line(query("set", "sums", *wrong, PENSTOCK_URL=fake.url), text)
+        assert_one_line(query("set", "sums", *wrong, PENSTOCK_URL=fake.url), text, code=2)
     assert len(fake.asked("PATCH")) == 1
 
 

@@ -151,7 +151,7 @@ def test_a_token_for_no_service_is_refused(fake: FakeService, tmp_path: Path) ->
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "token").chmod(0o600)
     words = ["delete", HERE, "five", "--token-file", str(tmp_path / "token")]
-    assert_one_line(snapshot(*words), "--token-file", "--url")
+    assert_one_line(snapshot(*words), "--token-file", "--url", code=2)
     assert snapshot(*words, "--url", fake.url)[0] == 0
 
 

@@ -217,7 +217,10 @@ def test_a_notebook_shows_a_query(spark: SparkSession, inbox: Inbox, start: Star
     assert "complete" in shown.facts["checkpoints"]
     assert "“a & b”" in shown.facts["snapshot"]
     query.stop()
-    assert "Stopped" in Table(query._repr_html_()).facts["state"]
+    facts = Table(query._repr_html_()).facts
+    assert facts["state"] == "Stopped (Generation 1)"
+    assert "rates" not in facts, "nothing is read any more"
+    assert "last commit" in facts
 
 
 def test_a_notebook_shows_a_failed_query(spark: SparkSession, inbox: Inbox, start: Start) -> None:

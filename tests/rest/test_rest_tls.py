@@ -144,10 +144,14 @@ def test_the_command_line_trusts_the_file_that_it_is_given(server: RestServer, p
 
 
 def test_files_and_addresses_that_do_not_fit_are_one_line(server: RestServer, pair: Pair, tmp_path: Path) -> None:
-    assert_one_line(query("list", "--url", server.url, "--ca", str(tmp_path / "nowhere")), "--ca", "No such file")
-    assert_one_line(query("list", "--url", server.url, "--ca", str(pair.key)), "--ca", "no certificate")
+    assert_one_line(
+        query("list", "--url", server.url, "--ca", str(tmp_path / "nowhere")), "--ca", "No such file", code=2
+    )
+    assert_one_line(query("list", "--url", server.url, "--ca", str(pair.key)), "--ca", "no certificate", code=2)
     plain = server.url.replace("https", "http")
-    assert_one_line(query("list", "--url", plain, "--ca", str(pair.certificate)), "--ca goes with an https:// address")
+    assert_one_line(
+        query("list", "--url", plain, "--ca", str(pair.certificate)), "--ca goes with an https:// address", code=2
+    )
     assert_one_line(query("list", "--url", plain), "did not answer")
 
 

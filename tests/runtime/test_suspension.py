@@ -113,6 +113,23 @@ def test_its_snapshots_are_managed_like_those_of_a_stopped_one(tmp_path: Path, q
     assert_exact(tmp_path / "out", ROWS)
 
 
+def test_snapshots_of_suspensions_go_by_retention_and_labelled_ones_stay(tmp_path: Path, query: Running) -> None:
+    taken = []
+    for label in ("mine", "", ""):
+        metadata = query.execution.suspend(label)
+        assert metadata is not None
+        taken.append((metadata.label, metadata.requested, metadata.id))
+        query.execution.resume()
+    assert [one[:2] for one in taken] == [("mine", True), ("suspended", False), ("suspended", False)]
+    newest = query.view.checkpoints[-1].checkpoint
+    query.until(lambda v: v.committed_epoch > newest + 4, what="newer snapshots than are retained")
+    ids = [taken_id for *_, taken_id in taken]
+    query.until(
+        lambda v: [(tmp_path / "chk" / "snapshots" / one).exists() for one in ids] == [True, False, False],
+        what="the collection of what was not labelled",
+    )
+
+
 def test_a_suspended_query_can_be_stopped(tmp_path: Path, query: Running) -> None:
     taken = query.execution.suspend()
     assert query.execution.stop_with_snapshot() == taken

@@ -85,19 +85,21 @@ def test_a_driver_that_did_not_say_that_it_ended_is_only_passed_over_by_force(lo
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("words", "code", "reason"),
     [
-        (["delete", "chk-4"], "chk-4 is the newest snapshot"),
-        (["delete", "chk-9"], "there is no snapshot 'chk-9'"),
-        (["delete", "chk-4", "--dry-run"], "chk-4 is the newest snapshot"),
-        (["take"], "no query runs at this location"),
-        (["take", "--alignment", "sideways"], "choose auto, aligned or unaligned"),
-        (["take", "--note", "x" * 2001], "more than 2000"),
+        (["delete", "chk-4"], 1, "chk-4 is the newest snapshot"),
+        (["delete", "chk-9"], 1, "there is no snapshot 'chk-9'"),
+        (["delete", "chk-4", "--dry-run"], 1, "chk-4 is the newest snapshot"),
+        (["take"], 1, "no query runs at this location"),
+        (["take", "--alignment", "sideways"], 2, "choose auto, aligned or unaligned"),
+        (["take", "--note", "x" * 2001], 2, "more than 2000"),
     ],
 )
-def test_what_is_refused_is_one_line_and_code_1(location: Path, words: list[str], reason: str) -> None:
+def test_what_is_refused_is_one_line_and_a_wrong_argument_has_a_code_of_its_own(
+    location: Path, words: list[str], code: int, reason: str
+) -> None:
     said = penstock(words[0], location, *words[1:])
-    assert said.exit_code == 1
+    assert said.exit_code == code
     assert reason in said.stderr
     assert said.stderr.count("\n") == 1
     assert said.stdout == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from penstock.cli.main import app
 from penstock.cli.snapshot_texts import age_text, size_text, watermark_text
 from penstock.connectors.base import Split
 from penstock.protocol.elements import END_OF_TIME_US, START_OF_TIME_US
+from penstock.snapshot.verbs.opened import open_location_to_read
 
 
 @pytest.fixture
@@ -49,6 +51,32 @@ def test_every_verb_speaks_to_people_and_to_programs_and_touches_nothing(kept: K
         assert (code, err) == (0, ""), verb
         assert json.loads(out)["location"] == location
     assert contents(kept.location) == before
+
+
+def test_without_a_terminal_no_table_is_wrapped(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    wide = [
+        ("show", ["mine [x]"], "subtask .*start delay +alignment +sync +async +in flight captured +state written"),
+        ("show", ["mine [x]"], r"Count \(count-1\) \+ NoSink \(sink-1\) \[0\] .* ms +aligned "),
+        ("diff", ["chk-1", "2"], r"Count \(count-1\) counts +\d+ +\d+ +\d+"),
+    ]
+    for verb, arguments, line in wide:
+        _, out, _ = call(verb, str(kept.location), *arguments)
+        assert re.search(rf"^ ?{line}", out, re.MULTILINE), out
+        assert max(map(len, out.splitlines())) < 300, "and nothing is padded"
+    (kept.location / next(path for path in contents(kept.location) if path.endswith(".arrows"))).unlink()
+    _, out, _ = call("verify", str(kept.location))
+    assert re.search(r"^ data/\S+\.arrows +.* +chk-1", out, re.MULTILINE), out
+
+
+def test_a_snapshot_is_one_readable_line(kept: Kept) -> None:
+    opened = open_location_to_read(str(kept.location))
+    line = str(opened.metadata(opened.record("2")))
+    assert re.fullmatch(
+        r"snapshot chk-2 'mine \[x\]' of query \S+: generation 1, parallelism 1, 0 of 2 subtasks unaligned, "
+        "5 rows in flight",
+        line,
+    ), line
 
 
 def test_rows_are_counted_when_asked_for(kept: Kept) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from penstock.errors import ConfigError
+from penstock.errors import ResourceError
 
 CHECKOUT = Path(__file__).parents[3]
 """Where the repository is, if this package is imported from one."""
@@ -30,10 +30,10 @@ def run(arguments: Sequence[str], checkout: Path = CHECKOUT) -> int:
         Its exit code; 128 and the number of the signal that ended it, or this process first received: 130 for Ctrl-C.
 
     Raises:
-        ConfigError: there is no checkout around this package.
+        ResourceError: there is no checkout around this package.
     """
     if not (checkout / "benchmarks" / "__main__.py").is_file():
-        raise ConfigError(
+        raise ResourceError(
             f"there are no benchmarks in {checkout}: they are in Penstock's repository and not in the installed "
             "package; clone it and run make bench there, or penstock bench of its .venv"
         )

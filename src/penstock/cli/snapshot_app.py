@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from penstock.cli.terminal import SafeConsole
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.plain_text import json_text
 
 snapshot_app = typer.Typer(help="Looks at snapshots and manages them.", no_args_is_help=True)
@@ -28,14 +28,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdou
 
 @contextmanager
 def reported() -> Iterator[Console]:
-    """Where a verb writes to for people; ends the command with code 1 by what Penstock refuses."""
+    """Where a verb writes to for people; ends the command by what Penstock refuses: with code 2 by wrong arguments,
+    else with code 1."""
     console = SafeConsole()
     try:
         yield console
     except PenstockError as error:
         text = escape(str(error))
         SafeConsole(stderr=True).print(f"[bold red]penstock:[/] {text}", highlight=False, soft_wrap=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(2 if isinstance(error, ConfigError) else 1) from None
 
 
 def emit(document: Any) -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
 from penstock.cli.snapshot_texts import age_text, size_text
-from penstock.cli.terminal import SafeConsole, say
+from penstock.cli.terminal import SafeConsole, say, widen
 from penstock.errors import CorruptSnapshot
 from penstock.snapshot.verbs.listing import ListedSnapshot, Listing, list_snapshots
 from penstock.snapshot.verbs.opened import open_location_to_read
@@ -163,6 +163,7 @@ def _listed(line: ListedSnapshot, archive: bool) -> tuple[str, ...]:
 
 def _print_verification(console: Console, verification: Verification) -> None:
     if verification.damage:
+        widen(console)
         table = Table(box=None, title="damaged", title_justify="left")
         for heading in ("file", "what", "needed by"):
             table.add_column(heading, overflow="fold")

@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from penstock.cli.snapshot_texts import age_text, size_text, watermark_text
+from penstock.cli.terminal import widen
 from penstock.snapshot.verbs.comparing import SnapshotDiff, TableChange
 from penstock.snapshot.verbs.plain_values import one_line
 from penstock.snapshot.verbs.positions import ShownEdge, ShownSource
@@ -19,6 +20,7 @@ CHANNELS_PRINTED = 10
 
 def print_snapshot(console: Console, shown: ShownSnapshot) -> None:
     """Everything that a screen can hold."""
+    widen(console)
     line = shown.snapshot
     label = f" {line.label!r}" if line.label else ""
     _say(console, f"{line.id}{label} of query {shown.query_id}, {line.kind}, {age_text(line.age_s)} old")
@@ -123,6 +125,7 @@ def _table(first: str, *others: str) -> Table:
 
 def print_diff(console: Console, diff: SnapshotDiff) -> None:
     """From the one to the other."""
+    widen(console)
     _say(console, f"{diff.before} -> {diff.after}, parallelism {diff.parallelism_before} -> {diff.parallelism_after}")
     table = _table("state", "added", "changed", "removed")
     for change in diff.tables:

@@ -19,6 +19,16 @@ class SafeConsole(Console):
             yield segment if segment.control else Segment(visible(segment.text, "\n"), segment.style)
 
 
+WIDEST = 100_000
+"""Columns of an output that is no terminal."""
+
+
+def widen(console: Console) -> None:
+    """Let tables be as wide as their cells unless the output is a terminal, since nothing else has a width."""
+    if not console.is_terminal:
+        console.width = WIDEST
+
+
 def say(text: str, *, err: bool = False) -> None:
     """Print plain text, which may have several lines, with unprintable characters as escapes."""
     typer.echo(visible(text, "\n"), err=err)

@@ -31,9 +31,10 @@ def _facts(query: StreamingQuery, view: ExecutionView) -> Iterable[tuple[str, st
     yield "run", query.runId
     yield "state", _state(query, view)
     progress = query.lastProgress
-    if progress is not None:
+    if progress is not None and view.state is ExecutionState.RUNNING:
         read, processed = progress.inputRowsPerSecond, progress.processedRowsPerSecond
         yield "rates", f"{read:,.0f} rows/s read, {processed:,.0f} rows/s processed"
+    if progress is not None:
         yield "last commit", f"epoch {view.committed_epoch}: {progress.numInputRows:,} rows, begun {progress.timestamp}"
         yield "watermark", progress.eventTime.get("watermark", "")
     yield "checkpoints", _checkpoints(view.checkpoints)
@@ -44,8 +45,10 @@ def _state(query: StreamingQuery, view: ExecutionView) -> str:
     text = str(query.status["message"])
     if view.state is ExecutionState.FAILED:
         return text
-    restarts = f", {len(view.restarts)} recoveries" if view.restarts else ""
-    return f"{text} (Generation {view.generation}, parallelism {view.parallelism}{restarts})"
+    restarts = f", {view.restarts_begun} recoveries" if view.restarts_begun else ""
+    has_slots = view.state not in (ExecutionState.STOPPED, ExecutionState.SUSPENDED)
+    slots = f", parallelism {view.parallelism}" if has_slots else ""
+    return f"{text} (Generation {view.generation}{slots}{restarts})"
 
 
 def _checkpoints(checkpoints: tuple[CheckpointView, ...]) -> str:

@@ -347,7 +347,8 @@ class StreamingQuery:
         started again as any other.
 
         Args:
-            label: of the snapshot, a name to find it by.
+            label: a name to find the snapshot by, which is never collected then. Without one it is called
+                ``suspended``, and goes as periodic ones do (``snapshots.retained``).
 
         Returns:
             The snapshot; that of then if the query is suspended already. None in a callback of the query's own, which

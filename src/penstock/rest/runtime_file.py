@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.decoding import decode_json
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, ServiceUnreachable
 
 DIRECTORY_VARIABLE = "PENSTOCK_RUNTIME_DIR"
 _NAME = re.compile(r"rest-(\d{1,10})-\d{1,5}\.json")
@@ -86,7 +86,7 @@ def only_service() -> RuntimeFile:
     """Return the only running service.
 
     Raises:
-        ConfigError: no service runs, or several run.
+        ServiceUnreachable: no service runs. ConfigError: several run.
     """
     services = running_services()
     if len(services) == 1:
@@ -94,7 +94,7 @@ def only_service() -> RuntimeFile:
     if services:
         urls = ", ".join(sorted(service.url for service in services))
         raise ConfigError(f"several REST services run here: choose one with --url or PENSTOCK_URL: {urls}")
-    raise ConfigError(
+    raise ServiceUnreachable(
         "no REST service of this user runs on this machine: give the address of another one with --url "
         "http://HOST:PORT or PENSTOCK_URL; the program of the query has it as penstock.serve().url"
     )

@@ -40,6 +40,8 @@ from penstock.snapshot.verbs.rolling_back import Output, roll_back
 
 _POLL_S = 0.2
 _RUNNING_POLL_S = 0.02
+SUSPENDED = "suspended"
+"""Label of the snapshot of a suspension that was not given one."""
 HISTORY_ENDS_S = 5.0
 """How long the end of a query waits for the history of its last checkpoints."""
 _T = TypeVar("_T")
@@ -313,10 +315,11 @@ class QueryExecution:
             return self._suspended_at
         service = self._active()
         service.to_be_suspended = False
-        return self._last_snapshot(service, "")
+        return self._last_snapshot(service, "", kept=True)
 
-    def _last_snapshot(self, service: CoordinatorService, label: str) -> SnapshotMetadata | None:
-        future = service.request_snapshot(SnapshotWish(self._options.checkpoint_alignment, label, last=True))
+    def _last_snapshot(self, service: CoordinatorService, label: str, *, kept: bool) -> SnapshotMetadata | None:
+        wish = SnapshotWish(self._options.checkpoint_alignment, label, kept=kept, last=True)
+        future = service.request_snapshot(wish)
         if service.owns_current_thread():
             return None
         metadata = future.result()
@@ -329,7 +332,8 @@ class QueryExecution:
 
     def suspend(self, label: str = "") -> SnapshotMetadata | None:
         """As ``stop_with_snapshot``, but the query has not ended: it has no slots, and waits for ``resume`` or
-        ``stop``. If it is suspended already, the snapshot of then.
+        ``stop``. If it is suspended already, return the snapshot of then. A snapshot with a label is never collected.
+        Without one it is labelled ``SUSPENDED``, and retention counts it as a periodic one.
 
         Raises:
             CheckpointFailed: there is no such snapshot; the query goes on, or has ended.
@@ -341,7 +345,7 @@ class QueryExecution:
         service = self._active()
         service.to_be_suspended = True
         try:
-            metadata = self._last_snapshot(service, label)
+            metadata = self._last_snapshot(service, label or SUSPENDED, kept=bool(label))
         except CheckpointFailed:
             service.to_be_suspended = False
             raise

@@ -245,6 +245,19 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
     batches: dict[Ordinal, Count] = {}
     next_batch: Count | None = None
 
+    def __str__(self) -> str:
+        """One line for people; ``repr`` has everything."""
+        label = f" {self.label!r}" if self.label else ""
+        unaligned = sum(one.unaligned for slot in self.slots for one in slot.metrics)
+        subtasks = [subtask for slot in self.slots for subtask in slot.subtasks]
+        entries = [entry for subtask in subtasks for entry in subtask.inflight]
+        shared = "up to " if any(entry.narrowed for entry in entries) else ""
+        return (
+            f"snapshot {self.id}{label} of query {self.query_id}: generation {self.generation}, parallelism "
+            f"{self.parallelism}, {unaligned} of {len(subtasks)} subtasks unaligned, {shared}"
+            f"{sum(entry.rows for entry in entries):,} rows in flight"
+        )
+
 
 def next_batch_after(metadata: SnapshotMetadata) -> int:
     """Return the batch id after those of all epochs up to a snapshot.

@@ -72,7 +72,8 @@ def connected(url: str, token_file: Path | str | None, ca: Path | str | None, ti
     Nothing is sent to the service yet.
 
     Raises:
-        ConfigError: the address or the token is not valid, or ``url`` is empty and there is not exactly one service.
+        ConfigError: the address or the token is not valid, or ``url`` is empty and several services run.
+        ServiceUnreachable: ``url`` is empty and no service runs.
     """
     token, own = _token(token_file), None
     if not url:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from http import HTTPStatus
 
 from penstock.cli.query.models import Query, QueryList, understood
 from penstock.cli.query.service import Service
 from penstock.cli.query.texts import one_line
-from penstock.errors import ConfigError
+from penstock.errors import ServiceRefused
 
 SHOWN = 5
 """Queries that an error lists."""
@@ -22,7 +23,7 @@ def named_query(service: Service, text: str) -> Query:
     """The one that ``text`` names. Of several of a name, the one that runs is meant.
 
     Raises:
-        ConfigError: there is none, or ``text`` fits several. Besides, as ``Service.get`` does.
+        ServiceRefused: there is none, or ``text`` fits several. Besides, as ``Service.get`` does.
     """
     return chosen(all_queries(service), text, service.url)
 
@@ -37,12 +38,13 @@ def chosen(queries: Sequence[Query], text: str, place: str) -> Query:
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
-            raise ConfigError(
+            raise ServiceRefused(
                 f"{_said(text)} fits {len(fitting)} queries: {_listed(fitting)}; write more of the id of one, as "
-                f"{one_line(fitting[0].id)}"
+                f"{one_line(fitting[0].id)}",
+                HTTPStatus.CONFLICT,
             )
     known = f"it knows {_listed(queries)}" if queries else "it knows none; they are known while their driver runs"
-    raise ConfigError(f"there is no query {_said(text)} at {place}: {known}")
+    raise ServiceRefused(f"there is no query {_said(text)} at {place}: {known}", HTTPStatus.NOT_FOUND)
 
 
 def names_and_ids(service: Service, beginning: str) -> list[tuple[str, str]]:
