@@ -35,7 +35,7 @@ from penstock.runtime.view import (
     StateProgress,
     SubtaskView,
 )
-from penstock.snapshot.model import CaptureMetrics, SnapshotMetadata
+from penstock.snapshot.model import CaptureMetrics, SectionRef, SnapshotMetadata
 
 REMEMBERED = 200
 """Checkpoints and restarts in the history; older ones are forgotten."""
@@ -43,6 +43,20 @@ REMEMBERED = 200
 DROPPED_LATE = "rows_dropped_late"
 DROPPED_DUPLICATE = "rows_dropped_duplicate"
 STATE_BYTES = "state_bytes"
+
+
+def _rows_in_flight(metadata: SnapshotMetadata) -> int:
+    """Return the rows in flight in a snapshot, each at most once.
+
+    After a rescale several subtasks refer to the rows of one section, and each owns some of them. The driver does not
+    read the section, so it takes what is left for the subtask that has read least of it.
+    """
+    entries = [entry for slot in metadata.slots for subtask in slot.subtasks for entry in subtask.inflight]
+    shared: dict[SectionRef, int] = {}
+    for entry in entries:
+        if entry.narrowed:
+            shared[entry.section] = max(entry.rows, shared.get(entry.section, 0))
+    return sum(entry.rows for entry in entries if not entry.narrowed) + sum(shared.values())
 
 
 class Figures:
@@ -250,13 +264,15 @@ class Figures:
             if not any(subtask.inflight for slot in metadata.slots for subtask in slot.subtasks):
                 self._drained = max(self._drained, checkpoint)
             self._counts[CheckpointState.COMPLETE] += 1
+            captures = tuple(m for slot in metadata.slots for m in slot.metrics)
             self._amend_checkpoint(
                 checkpoint,
                 state=CheckpointState.COMPLETE,
                 snapshot_id=metadata.id,
                 requested=metadata.requested,
                 label=metadata.label,
-                subtasks=tuple(m for slot in metadata.slots for m in slot.metrics),
+                subtasks=captures,
+                recovered_rows=max(0, _rows_in_flight(metadata) - sum(one.inflight_rows for one in captures)),
             )
             known = self._checkpoints.get(checkpoint)
             if known is not None:

@@ -63,6 +63,7 @@ class CheckpointView:
         acknowledged: slots that acknowledged.
         reason: why it was given up; also for one that a newer one made superfluous.
         subtasks: figures of each subtask, once complete.
+        recovered_rows: rows in flight in its snapshot that it did not capture: they were restored, and not read yet.
     """
 
     checkpoint: int
@@ -77,6 +78,7 @@ class CheckpointView:
     reason: str = ""
     snapshot_id: str = ""
     subtasks: tuple[CaptureMetrics, ...] = ()
+    recovered_rows: int = 0
 
     @property
     def unaligned(self) -> bool:
@@ -103,7 +105,8 @@ class CheckpointView:
 
     @property
     def inflight_rows(self) -> int:
-        return sum(m.inflight_rows for m in self.subtasks)
+        """Rows in flight in its snapshot: captured and recovered ones."""
+        return self.recovered_rows + sum(m.inflight_rows for m in self.subtasks)
 
     @property
     def state_bytes(self) -> int:
