@@ -121,7 +121,7 @@ def test_no_service_and_several_are_an_error_of_one_line(server: RestServer, run
     path = runtime / f"rest-{os.getpid()}-1.json"
     path.touch(mode=0o600)
     path.write_text(json.dumps({"url": other.url, "token": other.token}))
-    assert_one_line(query("list"), "several", other.url, server.url, "--url")
+    assert_one_line(query("list"), "several", other.url, server.url, "--url", code=2)
     path.chmod(0o644)
     assert query("list")[0] == 0, "a file that others can read is none of ours"
     server.stop()

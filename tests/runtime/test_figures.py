@@ -89,9 +89,34 @@ def test_a_query_is_idle_once_an_epoch_is_committed_that_has_every_row_and_nothi
     figures.opened(2, None, 6)
     figures.all_run(0)
     assert not figures.view().idle, "rows are read again"
-    assert idle_after(7)
+    assert not idle_after(7, [waiting]), "recovered rows wait"
+    assert idle_after(8)
     figures.ended(failed=False, suspended=False)
     assert not figures.view().idle
+
+
+def test_rows_that_were_recovered_and_not_read_are_in_flight_in_the_next_snapshot_too(tmp_path: Path) -> None:
+    """A checkpoint only refers to them. After a rescale two subtasks refer to one section: its rows count once."""
+    figures = Figures(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None)
+
+    def inflight_after(checkpoint: int, captured: int, *inflight: InflightEntry) -> int:
+        figures.triggered(checkpoint, "auto")
+        metrics = [CaptureMetrics(1, 0, inflight_rows=captured)]
+        slots = [SlotManifest(0, [SubtaskManifest(1, 0, inflight=[*inflight])], metrics)]
+        figures.complete(msgspec.structs.replace(snapshot(checkpoint, 500), slots=slots))
+        progress = figures.committed(checkpoint)
+        assert progress is not None
+        assert progress.checkpoint is not None
+        return progress.checkpoint.inflight_rows
+
+    section = SectionRef("i", "data/1-3-0.arrows", 0, 8, "x")
+    recovered = InflightEntry(1, 0, 0, 0, "consumer", 0, 700, 0, 127, section)
+    own = InflightEntry(0, 0, 0, 0, "consumer", 0, 5, 0, 127, SectionRef("i", "data/2-4-0.arrows", 0, 8, "x"))
+    assert inflight_after(1, 0) == 0
+    assert inflight_after(2, 5, own) == 5
+    assert inflight_after(3, 5, recovered, own) == 705
+    narrowed = [msgspec.structs.replace(recovered, narrowed=True, rows=rows) for rows in (700, 650)]
+    assert inflight_after(4, 5, own, *narrowed) == 705
 
 
 def test_durations_of_checkpoints_and_commits_are_counted_and_the_newest_epoch_is_kept(tmp_path: Path) -> None:

@@ -395,8 +395,7 @@ class CoordinatorService:
                 asked_for = alignment if remaining_ms is None else Alignment.AUTO
                 self._figures.triggered(checkpoint, asked_for.value, self._core.coordinator.wish_of(checkpoint))
             case ct.Abort(checkpoint, reason, _, failed, missing):
-                reason = self._figures.explained(reason, missing)
-                self._figures.aborted(checkpoint, reason, failed)
+                reason = self._figures.aborted(checkpoint, reason, failed, missing)
                 if failed:
                     self._outages.checkpoint_failed(checkpoint, reason)
         attempt.tell(output)

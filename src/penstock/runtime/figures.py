@@ -291,12 +291,14 @@ class Figures:
             if known is not None:
                 self._checkpoint_seconds = self._checkpoint_seconds.with_value(known.duration_ms / 1000)
 
-    def aborted(self, checkpoint: int, reason: str, wrong: bool) -> None:
-        """``wrong``: something is, and it was not made superfluous, nor a user's."""
+    def aborted(self, checkpoint: int, reason: str, wrong: bool, missing: Collection[int] = ()) -> str:
+        """``wrong``: something is, and it was not made superfluous, nor a user's. Return the reason, ``explained``."""
+        reason = self.explained(reason, missing)
         with self._changing():
             self._counts[CheckpointState.FAILED] += 1
             self._checkpoint_errors += wrong
             self._amend_checkpoint(checkpoint, state=CheckpointState.FAILED, reason=reason)
+        return reason
 
     def committed(self, epoch: int) -> EpochProgress | None:
         """Every epoch up to this one is visible: the progress since the last call; None before any snapshot."""

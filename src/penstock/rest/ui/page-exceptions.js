@@ -18,7 +18,7 @@ export function view({ data, query }) {
       : empty(query.status.state === "stopped" ? "It ended without one." : "None: the query has not failed.")),
     section("Recoveries of this run", data.restarts.length
       ? table("Recoveries, newest first", COLUMNS, data.restarts, (one) => one.failed_generation)
-      : empty("None: no Generation of this run was begun anew after a failure.")),
+      : empty("None: no Generation of this run has been lost.")),
   ];
 }
 

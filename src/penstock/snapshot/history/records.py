@@ -26,7 +26,8 @@ class CheckpointRecord(msgspec.Struct, frozen=True):
         reason: why it was given up, or which limit it waited for; else empty.
         snapshot_id: empty unless it is complete.
         unaligned_subtasks: how many captured what the barrier overtook.
-        inflight_rows, inflight_bytes: captured. ``state_bytes``: written; ``state_total_bytes``: all that hold state.
+        inflight_rows: captured, and recovered ones that were not read. inflight_bytes: captured.
+        ``state_bytes``: written; ``state_total_bytes``: all that hold state.
     """
 
     checkpoint: Ordinal
