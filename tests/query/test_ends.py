@@ -11,6 +11,7 @@ from pyspark.sql.functions import count, sum, window  # noqa: A004 - as Spark ca
 from query_running import SCHEMA, Inbox, Start, eventually, rows_of
 
 import penstock
+from penstock.config import LEAST_INTERVAL_MS
 from penstock.errors import LocationError
 from penstock.query.triggers import Trigger, parse_trigger
 
@@ -103,4 +104,4 @@ def test_intervals_are_sparks(spark: SparkSession) -> None:
     for text in SPARKS_INTERVALS:
         sparks = spark._jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(text.strip()).intervalMs()
         for name in ("processingTime", "continuous", "realTime"):
-            assert parse_trigger({name: text}) == Trigger(interval=f"{max(1, sparks)}ms"), text
+            assert parse_trigger({name: text}) == Trigger(interval=f"{sparks or LEAST_INTERVAL_MS}ms"), text

@@ -28,7 +28,7 @@ SAID = {
 }
 TEXTS = {
     "parallelism": st.integers(1, 64).map(str),
-    "checkpoint.interval": st.integers(1, 10**9).map(lambda ms: f"{ms}ms"),
+    "checkpoint.interval": st.integers(10, 10**9).map(lambda ms: f"{ms}ms"),
     "checkpoint.alignment": st.sampled_from(["auto", "aligned", "unaligned"]),
     "checkpoint.triggerOn": st.sampled_from(["firstBarrier", "lastBarrier"]),
     "checkpoint.tolerableFailures": st.one_of(st.just("unlimited"), st.integers(0, 9).map(str)),

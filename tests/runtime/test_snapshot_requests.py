@@ -99,7 +99,7 @@ def test_a_running_query_writes_a_portable_form_when_it_is_asked_for_and_does_no
     [record] = view_of(tmp_path / "back").snapshots
     assert (f"chk-{record.checkpoint}", record.label) == (said["snapshot"], "both")
     wrong = penstock("take", location, "--format", "parquet")
-    assert (wrong.exit_code, "--format='parquet': choose native or portable" in wrong.stderr) == (1, True)
+    assert (wrong.exit_code, "--format='parquet': choose native or portable" in wrong.stderr) == (2, True)
     monkeypatch.setattr(in_both, "write_beside", lambda *_: (_ for _ in ()).throw(LocationError("the disk is full")))
     refused = penstock("take", location, "--format", "portable")
     assert refused.exit_code == 1

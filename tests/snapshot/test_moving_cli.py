@@ -39,7 +39,7 @@ def archive(location: Path, tmp_path: Path) -> Path:  # noqa: F811
 def refused(*words: str | Path) -> str:
     """One line, and code 1."""
     said = penstock(*words)
-    assert said.exit_code == 1, said.output
+    assert said.exit_code == 2, said.output
     assert said.stderr.count("\n") == 1
     return said.stderr
 

@@ -127,7 +127,7 @@ def test_the_commands(spark: SparkSession, tmp_path: Path) -> None:
         (f"{job}:broken", "it raised ValueError: no"),
         (f"{job}:other", "it returned a int; it must return a DataFrame"),
     ):
-        assert message in told(1, *moving, place)
+        assert message in told(2, *moving, place)
     taken = json.loads(told(0, *moving, f"{job}:build", "--parallelism", "1", "--json"))
     assert (taken["snapshot"], taken["batch"], taken["state_rows"]) == ("chk-1", 0, 0)
     assert "exists and is not an empty folder" in told(1, *moving, f"{job}:build")
