@@ -36,10 +36,10 @@ def archive(location: Path, tmp_path: Path) -> Path:  # noqa: F811
     return tmp_path / "archive"
 
 
-def refused(*words: str | Path) -> str:
-    """One line, and code 1."""
+def refused(*words: str | Path, code: int = 1) -> str:
+    """One line, and this code."""
     said = penstock(*words)
-    assert said.exit_code == 2, said.output
+    assert said.exit_code == code, said.output
     assert said.stderr.count("\n") == 1
     return said.stderr
 
@@ -239,7 +239,7 @@ def test_a_fork_of_nothing_leaves_nothing(location: Path, tmp_path: Path) -> Non
 
 def test_a_rollback_is_shown_and_undone_by_nothing(location: Path) -> None:  # noqa: F811
     assert "--output retract" in refused("rollback", location, "chk-2")
-    assert "choose retract or keep" in refused("rollback", location, "chk-2", "--output", "both")
+    assert "choose retract or keep" in refused("rollback", location, "chk-2", "--output", "both", code=2)
     said = json.loads(penstock("rollback", location, "chk-2", "--output", "keep", "--json").output)
     assert said == {"snapshot": "chk-2", "left": ["chk-3", "chk-4"], "retracts": False, "changed": True}
     assert penstock("list", location).output.count("not in the lineage") == 2
