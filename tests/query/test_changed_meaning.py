@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from meaning_cases import CASES, NEW_YORK, WINDOW, ZONE, Build, windowed
+from py4j.clientserver import ClientServerConnection
 from pyspark.sql import DataFrame, SparkSession
 from query_running import Inbox, Start, rows_of
 
@@ -95,6 +96,21 @@ def meanings(df: DataFrame, mode: str) -> dict[str, dict[str, object]]:
         for operator_id, operator in plan_of(graph).operators.items()
         if PARAMETERS in operator or ARGUMENTS in operator
     }
+
+
+def test_no_answer_of_the_jvm_about_a_window_takes_two_packets(
+    spark: SparkSession, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second packet would be 40 ms late (``penstock.frontend.meanings._parse``)."""
+    answers: list[str] = []
+    send = ClientServerConnection.send_command
+    monkeypatch.setattr(ClientServerConnection, "send_command", lambda *of: (answers.append(send(*of)), answers[-1])[1])
+    found = meanings(windowed("window(at, '10 minutes', '2 minutes')")(inbox.stream(spark)), "append")
+    assert [parts[PARAMETERS]["key 1"] for parts in found.values() if "key 1" in parts[PARAMETERS]] == [
+        "window(at, 10 minutes, 2 minutes, 0 microseconds)"
+    ]
+    assert len(answers) > 100
+    assert max(map(len, answers)) < 8192
 
 
 def test_a_location_with_the_first_stored_texts_continues(

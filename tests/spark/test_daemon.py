@@ -12,7 +12,7 @@ from zipfile import ZipFile
 import pytest
 
 import penstock
-from penstock.spark.daemon import forget_archives
+from penstock.spark.daemon import forget_archives, import_all
 
 
 def test_no_archive_is_read_again_for_a_task_and_its_modules_are_found_still(
@@ -41,3 +41,17 @@ def test_workers_begin_with_the_modules_of_jobs_and_without_those_of_the_driver(
         files = [path.relative_to(home.parent).with_suffix("") for path in (home / package).rglob("*.py")]
         assert {".".join(path.parts) for path in files if path.stem != "__init__"} <= imported
     assert not [name for name in imported if name.startswith(("penstock.frontend", "penstock.query"))]
+
+
+def test_a_module_that_cannot_be_imported_keeps_none_of_the_others_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "penstock_partly"
+    package.mkdir()
+    modules = {"__init__": "", "first": "import penstock_is_not_there", "second": "NUMBER = 2"}
+    for name, text in modules.items():
+        (package / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import_all(importlib.import_module("penstock_partly"))
+    assert "penstock_partly.first" not in sys.modules
+    assert sys.modules["penstock_partly.second"].NUMBER == 2

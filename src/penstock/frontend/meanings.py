@@ -15,10 +15,10 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
-from penstock.frontend.catalyst import JavaTree, expr_id, kind
+from penstock.frontend.catalyst import JavaTree, children, expr_id, kind
 
 _MAX_TEXT = 300
 """Characters of a text; longer ones, of a key with many cases for example, end with a digest."""
@@ -72,15 +72,26 @@ class _Node:
             yield from child.walk()
 
 
-def _parse(tree: JavaTree, part: str = "") -> _Node:
-    """Parse an expression with one call of the JVM. ``part``: name of a function to wrap around it."""
+def _parse(tree: JavaTree) -> _Node:
+    """Parse an expression with one call of the JVM, and a struct with one call for each field.
+
+    The JVM sends an answer of more than 8 kB in two packets, with Nagle's algorithm: the second one is 40 ms late
+    (github.com/py4j/py4j/issues/516). The struct that the analyzer makes of a window has 16 kB.
+    """
+    if kind(tree) == "CreateNamedStruct":
+        return _Node({"class": ".CreateNamedStruct"}, list(map(_parse, children(tree))))
     pending = iter(json.loads(str(tree.toJSON())))
 
     def read() -> _Node:
         fields = next(pending)
         return _Node(fields, [read() for _ in range(fields["num-children"])])
 
-    return _Node({"class": f".{part}"}, [read()]) if part else read()
+    return read()
+
+
+def _parse_part(tree: JavaTree, name: str) -> _Node:
+    """Parse an expression, and wrap a function of this name around it."""
+    return _Node({"class": f".{name}"}, [_parse(tree)])
 
 
 class Meanings:
@@ -101,7 +112,8 @@ class Meanings:
         """
         own = expr_id(attribute)
         others = [tree for tree in alternatives if kind(tree) != "AttributeReference" or expr_id(tree) != own]
-        self._defined.setdefault(own, []).extend(partial(_parse, tree, part) for tree in others)
+        parse = partial(_parse_part, name=part) if part else _parse
+        self._defined.setdefault(own, []).extend(cache(partial(parse, tree)) for tree in others)
 
     def text(self, expression: JavaTree) -> str:
         """Return the expression over columns of the source, with at most a few hundred characters."""

@@ -56,7 +56,11 @@ class Outages:
         self._location_in_doubt = True
 
     def checkpoint_completed(self, restarts: int) -> None:
-        """``restarts``: since the last progress. A Generation that always fails may complete a checkpoint before."""
+        """Its entry is in the log, so the location is there.
+
+        ``restarts``: since the last progress. A Generation that always fails may complete a checkpoint before.
+        """
+        self._location_found()
         self._figures.outage_over(CHECKPOINTS)
         if not restarts:
             self._figures.outage_over(GENERATIONS)
@@ -70,8 +74,7 @@ class Outages:
 
     def _looked(self, gone: str, now_ms: float) -> None:
         if not gone:
-            self._retries.succeeded()
-            self._figures.outage_over(LOCATION)
+            self._location_found()
             return
         self._begun(LOCATION, gone)
         self._location_in_doubt = True
@@ -80,6 +83,11 @@ class Outages:
                 f"{gone} ({gave_up}). What was committed stays; give an empty checkpointLocation, and take care that "
                 "nothing removes files there while a query runs"
             )
+
+    def _location_found(self) -> None:
+        self._location_in_doubt = False
+        self._retries.succeeded()
+        self._figures.outage_over(LOCATION)
 
     def _begun(self, what: str, reason: str, checkpoint: int | None = None) -> None:
         outage = self._figures.outage(what, reason)

@@ -1,0 +1,26 @@
+"""Which outages are current, after the answers to works in any order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tiny import Numbers, tiny_graph
+
+from penstock.protocol.restarts import RestartPolicy, Retries
+from penstock.runtime.figures import Figures
+from penstock.runtime.outages import Outages
+from penstock.snapshot import work as w
+
+
+def test_a_checkpoint_that_completes_ends_the_outage_of_the_location_before_the_next_check(tmp_path: Path) -> None:
+    figures = Figures(tiny_graph(tmp_path, 1, Numbers(10)), "q", "run", None)
+    retries = Retries(RestartPolicy(attempts=1, delay_ms=1000, max_delay_ms=1000))
+    outages = Outages(figures, retries)
+    outages.checkpoint_failed(2, "its metadata cannot be written")
+    outages.executed(w.CheckLocation(), w.LocationChecked("the location is gone"), 100.0)
+    assert [outage.what for outage in figures.view().outages] == ["checkpoints", "the checkpoint location"]
+    assert not outages.location_due(1099.0)
+    outages.checkpoint_completed(0)
+    assert figures.view().outages == ()
+    assert retries.failures == 0, "a later outage has all its retries"
+    assert not outages.location_due(1101.0), "the checkpoint has shown that the location is there"
