@@ -18,7 +18,7 @@ PROGRAM = """
     import penstock
 
     spark = penstock.session("ctrl-c", {"spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC"})
-    df = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
+    df = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
     query = penstock.writeStream(df).format("noop").queryName("patient").option("parallelism", 1)
     query = query.trigger(processingTime="200 milliseconds").start()
     while query.lastProgress is None:
@@ -33,7 +33,7 @@ PROGRAM = """
             return True
         return False
 
-    endless = lambda: query.processAllAvailable()  # a rate source always has more
+    endless = lambda: query.processAllAvailable()  # this source always has more
     print("AWAIT", interrupted(query.awaitTermination))
     print("ANY", interrupted(penstock.streams.awaitAnyTermination))
     print("PROCESS", interrupted(endless))

@@ -136,6 +136,6 @@ def test_the_commands(spark: SparkSession, tmp_path: Path) -> None:
     assert len(on_penstock(df, tmp_path / "moved", "append", parallelism=1)) == 1
     [newest, *_] = json.loads(told(0, "list", str(tmp_path / "moved"), "--json"))["snapshots"][-1:]
     export = ["export", str(tmp_path / "moved"), newest["id"], str(tmp_path / "back"), "--to", "spark-offsets"]
-    assert "needs --query" in told(1, *export)
+    assert "needs --query" in told(2, *export)
     assert "2 files" in told(0, *export, "--query", f"{job}:build")
     assert (tmp_path / "back/sources/0/0").read_text().count("file:///") == 2
