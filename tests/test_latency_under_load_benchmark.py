@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -82,14 +83,18 @@ def test_a_reader_that_waits_has_no_row_before_it_is_due_and_none_is_left_out() 
     assert due == [started_us + 2_000 * number for number in range(len(due))]
 
 
-def test_a_reader_that_is_not_behind_gathers_rows_for_some_milliseconds() -> None:
-    began_s = time.monotonic()
-    options = {"startedUs": str(time.time_ns() // 1_000), "steps": "1000000:60", "waits": "true", "lingerMs": "20"}
-    reader = LoadReader({**OPTIONS, **options})
+def test_a_reader_that_is_not_behind_gathers_rows_for_some_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_ns = [STARTED_US * 1_000]
+
+    def sleep(seconds: float) -> None:
+        clock_ns[0] += round(seconds * 1e9)
+
+    monkeypatch.setattr(load_source, "time", SimpleNamespace(time_ns=lambda: clock_ns[0], sleep=sleep))
+    reader = LoadReader({**OPTIONS, "steps": "1000000:60", "waits": "true", "lingerMs": "20"})
     (first, _) = reader.partitions({"rows": 0}, reader.latestOffset({"rows": 0}, None))
     batches = list(itertools.islice(reader.read(first), 6))
-    assert time.monotonic() - began_s > 5 * 0.02
-    assert all(batch.num_rows > 5_000 for batch in batches[1:])
+    assert [batch.num_rows for batch in batches[1:]] == [10_000] * 5, "20 ms of one partition of two"
+    assert clock_ns[0] == STARTED_US * 1_000 + 5 * 20_000_000
 
 
 def test_without_a_schedule_rows_are_due_when_they_are_taken_and_a_range_has_its_size() -> None:
