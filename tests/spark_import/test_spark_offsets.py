@@ -119,15 +119,15 @@ def test_the_commands(spark: SparkSession, tmp_path: Path) -> None:
         return " ".join(result.output.split())
 
     moving = ["import", str(tmp_path / "spark"), str(tmp_path / "moved"), "--query"]
-    for place, message, code in (
-        ("build", "write FILE.py:FUNCTION or MODULE:FUNCTION", 2),
-        ("nowhere_at_all:build", "cannot be imported", 1),
-        (f"{tmp_path}/none.py:build", "there is no such Python file", 1),
-        (f"{job}:absent", "has no function absent", 1),
-        (f"{job}:broken", "it raised ValueError: no", 1),
-        (f"{job}:other", "it returned a int; it must return a DataFrame", 1),
+    for place, message in (
+        ("build", "write FILE.py:FUNCTION or MODULE:FUNCTION"),
+        ("nowhere_at_all:build", "cannot be imported"),
+        (f"{tmp_path}/none.py:build", "there is no such Python file"),
+        (f"{job}:absent", "has no function absent"),
+        (f"{job}:broken", "it raised ValueError: no"),
+        (f"{job}:other", "it returned a int; it must return a DataFrame"),
     ):
-        assert message in told(code, *moving, place)
+        assert message in told(2, *moving, place)
     taken = json.loads(told(0, *moving, f"{job}:build", "--parallelism", "1", "--json"))
     assert (taken["snapshot"], taken["batch"], taken["state_rows"]) == ("chk-1", 0, 0)
     assert "exists and is not an empty folder" in told(1, *moving, f"{job}:build")
