@@ -15,11 +15,12 @@ from penstock.errors import CorruptSnapshot, LocationError, PenstockError
 from penstock.snapshot.model import PlanManifest
 from penstock.snapshot.plan import key_columns
 from penstock.snapshot.store import LocalStore
-from penstock.snapshot.verbs import listing
+from penstock.snapshot.verbs import listing, ownership
 from penstock.snapshot.verbs.bottleneck import STANDING_BYTES, InputLoad, find_bottleneck
+from penstock.snapshot.verbs.deleting import choose
 from penstock.snapshot.verbs.listing import Listing, list_snapshots
 from penstock.snapshot.verbs.location_cache import LocationCache
-from penstock.snapshot.verbs.opened import open_location_to_read
+from penstock.snapshot.verbs.opened import OpenedLocation, open_location_to_read
 from penstock.snapshot.verbs.showing import ShownSnapshot, show_snapshot
 from penstock.testing.rows import group_of
 
@@ -57,6 +58,32 @@ def test_a_listing_says_what_each_snapshot_holds_and_costs(tmp_path: Path) -> No
     assert other.bytes == sum(files.values()) + metadata
     assert other.exclusive_bytes == sum(own.values()) + metadata, "what both refer to stays when one goes"
     assert one.exclusive_bytes == sizes(tmp_path)[f"snapshots/chk-{first}/metadata.json"]
+
+
+@pytest.mark.parametrize("damaged", [0, 2, 3])
+def test_a_listing_says_which_snapshots_cannot_be_deleted_and_why(tmp_path: Path, damaged: int) -> None:
+    kept = Kept(tmp_path)
+    for _ in range(3):
+        kept.snapshot()
+    kept.player.end_generation()
+    if damaged:
+        flip(tmp_path / "snapshots" / f"chk-{damaged}" / "metadata.json")
+    opened = open_location_to_read(str(tmp_path))
+    said = {line.checkpoint: line.not_deletable for line in list_snapshots(opened, TAKEN_MS).snapshots}
+    assert said == {checkpoint: refusal_at(opened, checkpoint) for checkpoint in (1, 2, 3)}
+    deletable = {checkpoint for checkpoint, why in said.items() if not why}
+    assert deletable == {0: {1, 2}, 2: {2}, 3: set()}[damaged]
+    pinned = {line.checkpoint: line.not_deletable for line in list_snapshots(opened, TAKEN_MS, [2]).snapshots}
+    assert "builds on chk-2" in pinned[2]
+    assert {**pinned, 2: said[2]} == said
+
+
+def refusal_at(opened: OpenedLocation, checkpoint: int) -> str:
+    try:
+        ownership.would_delete(opened.store, choose("there", opened.view, [f"chk-{checkpoint}"]))
+    except LocationError as refused:
+        return str(refused)
+    return ""
 
 
 def sizes(location: Path) -> dict[str, int]:

@@ -7,7 +7,7 @@ there are many snapshots these figures are therefore kept (``location_cache``), 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -18,6 +18,7 @@ from penstock.snapshot.collect import portable_of
 from penstock.snapshot.log_entries import SnapshotRecord
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.together import together
+from penstock.snapshot.verbs.deleting import refusal
 from penstock.snapshot.verbs.location_cache import NOTHING, Known, LocationCache
 from penstock.snapshot.verbs.measures import Measures, measured
 from penstock.snapshot.verbs.opened import OpenedLocation, file_sizes, plan_of_snapshot
@@ -32,13 +33,14 @@ class ListedSnapshot(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: ``periodic`` or ``requested``.
-        bytes: of all sections that it refers to, each once, and its metadata.
         bytes: of the sections that it refers to, each once, its metadata and its portable form.
         exclusive_bytes: of the files that would go with it: those that only it refers to, its metadata and its
             portable form.
             Too much if another one's metadata is damaged, for nobody knows what that refers to.
         in_lineage: recovery may choose it.
         problem: why its metadata cannot be read; the figures are 0 then. Otherwise empty.
+        not_deletable: why ``delete`` refuses it; empty if it can be deleted. Only the driver knows what checkpoints in
+            flight need.
     """
 
     id: str
@@ -61,6 +63,7 @@ class ListedSnapshot(msgspec.Struct, frozen=True):
     in_lineage: bool
     problem: str = ""
     note: str = ""
+    not_deletable: str = ""
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -76,9 +79,12 @@ class Listing(msgspec.Struct, frozen=True):
     moved: bool = False
 
 
-def list_snapshots(opened: OpenedLocation, now_ms: int) -> Listing:
+def list_snapshots(opened: OpenedLocation, now_ms: int, pinned: Collection[CheckpointId] = ()) -> Listing:
     """Every snapshot that exists; those whose metadata is damaged say so in ``problem``. Metadata that ``opened`` knows
     already is not read where there are ``CACHED_FROM`` snapshots or more; then what was read is kept in its ``cache``.
+
+    Args:
+        pinned: snapshots that checkpoints in flight may refer to, if that is known.
 
     Raises:
         LocationError: a file cannot be read.
@@ -101,6 +107,12 @@ def list_snapshots(opened: OpenedLocation, now_ms: int) -> Listing:
         for record in records
     ]
     view, identity = opened.view, opened.identity
+    lineage = [record.checkpoint for record in view.lineage]
+    damaged = opened.catalog.unreadable(record for record in records if record.checkpoint in problems)
+    lines = [
+        msgspec.structs.replace(line, not_deletable=refusal([line.checkpoint], lineage, pinned, damaged))
+        for line in lines
+    ]
     return Listing(
         opened.path, identity.query_id, view.owner, view.committed_epoch, lines, identity.archive, bool(view.moved)
     )

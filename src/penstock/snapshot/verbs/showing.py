@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
+from penstock.ids import CheckpointId
 from penstock.snapshot.inflight_counts import divided_bytes
 from penstock.snapshot.log_entries import SnapshotRecord
 from penstock.snapshot.model import PlanManifest, SnapshotMetadata, StateEntry
@@ -110,9 +111,10 @@ def show_snapshot(
     now_ms: int,
     *,
     count_rows: bool = False,
+    pinned: Collection[CheckpointId] = (),
 ) -> ShownSnapshot:
     """Reads metadata alone (all snapshots' that are not known: which bytes are this one's own, the others tell), and
-    with ``count_rows`` all state.
+    with ``count_rows`` all state. ``pinned``: as in ``list_snapshots``.
 
     Raises:
         CorruptSnapshot: metadata, or a section that is read, is damaged.
@@ -124,7 +126,7 @@ def show_snapshot(
     operators = opened.unless_deleted(
         [record.checkpoint], lambda: _operators(metadata, plan, opened.store if count_rows else None)
     )
-    lines = list_snapshots(opened, now_ms).snapshots
+    lines = list_snapshots(opened, now_ms, pinned).snapshots
     return ShownSnapshot(
         opened.path,
         next(line for line in lines if line.checkpoint == record.checkpoint),
