@@ -89,9 +89,7 @@ def test_the_one_beside_a_native_snapshot_is_read_where_it_is(s3: S3Server, scen
     assert restored(tmp_path / "back", scene.graph) == restored(scene.location, scene.graph)
 
 
-def test_a_query_starts_from_it_without_a_conversion(
-    scene: Scene, portable: str, s3: S3Server, tmp_path: Path
-) -> None:
+def test_a_query_starts_from_it_without_a_conversion(scene: Scene, portable: str, s3: S3Server, tmp_path: Path) -> None:
     """A location here, a location in a bucket, and a fork of that one."""
 
     def fork(there: str, here: str) -> None:

@@ -134,7 +134,7 @@ class Manifest(msgspec.Struct, frozen=True):
                 one = found.setdefault((vertex, part.subtask), SubtaskManifest(vertex, part.subtask))
                 one.states.append(state)
         groups = 0, self.metadata.max_parallelism - 1
-        for stream in self.streams:
+        for stream in (stream for stream in self.streams if stream.rows):
             edge = plan.edges[stream.exchange]
             vertex = int(str(edge["consumer"]))
             one = found.setdefault((vertex, stream.consumer), SubtaskManifest(vertex, stream.consumer))
