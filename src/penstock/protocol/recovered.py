@@ -47,7 +47,19 @@ class RecoveredRows:
         self._offset = 0
         self.loaded_bytes = 0
         self._finished_bytes = 0
-        self.rows_left = sum(e.rows for e in self._entries)
+        self._own_left = sum(e.rows for e in self._entries if not e.narrowed)
+        self._not_loaded = sum(e.rows for e in self._entries if e.narrowed)
+        self._own_loaded = self._loaded_of = 0
+
+    @property
+    def rows_left(self) -> int:
+        """Number of this consumer's rows that are not read yet.
+
+        Only the keys of a narrowed entry's rows say whose they are. So of those that are not loaded yet, the share
+        counts that was this consumer's in those that were.
+        """
+        share = (self._own_loaded, self._loaded_of) if self._loaded_of else (1, 1)
+        return self._own_left + self._not_loaded * share[0] // share[1]
 
     @property
     def drained(self) -> bool:
@@ -93,6 +105,11 @@ class RecoveredRows:
             raise ProtocolViolation("recovered rows", f"{position} of {asked} asked loaded", f"{rows} rows of {entry}")
         marks = reached if entry.narrowed else [None] * len(batches)
         self._loaded.append(deque((b, r) for b, r in zip(batches, marks, strict=True) if b.num_rows))
+        if entry.narrowed:
+            self._not_loaded -= entry.rows
+            self._loaded_of += entry.rows
+            self._own_loaded += rows
+            self._own_left += rows
         loaded = sum(self._measure(b) for b in batches if b.num_rows)
         self.loaded_bytes += loaded
         # A compressed section is larger in memory.
@@ -117,8 +134,8 @@ class RecoveredRows:
             f"{channel} recovered {entry.section.identity}[{start}:+{rows}]",
         )
         self._offset += rows
+        self._own_left -= rows
         self._read_in_first = start - entry.row_start + rows if reached is None else int(reached[self._offset - 1])
-        self.rows_left -= self._read_in_first - (start - entry.row_start)
         if self._offset == batch.num_rows:
             batch_bytes = self._measure(batch)
             self.loaded_bytes -= batch_bytes
@@ -131,7 +148,7 @@ class RecoveredRows:
     def _leave_what_is_read(self) -> None:
         while self._loaded and not self._loaded[0]:
             self._loaded.popleft()
-            self.rows_left -= self._entries.popleft().rows - self._read_in_first
+            self._entries.popleft()
             self.reserved_bytes -= self._reserved.popleft()
             self._read_in_first = 0
 
@@ -145,7 +162,10 @@ class RecoveredRows:
         return entries
 
     def check_invariants(self) -> None:
-        assert self.rows_left == sum(e.rows for e in self._entries) - self._read_in_first
+        here = sum(batch.num_rows for batches in self._loaded for batch, _ in batches) - self._offset
+        rest = list(self._entries)[len(self._loaded) :]
+        assert self._own_left == here + sum(e.rows for e in rest if not e.narrowed)
+        assert self._not_loaded == sum(e.rows for e in rest if e.narrowed)
         assert len(self._loaded) <= len(self._reserved) <= min(MAX_AHEAD, len(self._entries))
         assert self.reserved_bytes == sum(self._reserved)
         assert self.loaded_bytes <= self.reserved_bytes
