@@ -353,3 +353,5 @@ def test_functions_of_foreach_fail_with_spark_s_error_class(
         assert str(one).startswith("[STREAM_FAILED] Query [id = ")
         assert str(one).endswith(parameters["message"])
     assert isinstance(error.__cause__, FunctionError if condition == FOREACH else SinkError)
+    if condition == FOREACH:
+        assert error.__cause__.operator == "sink-0 (foreach)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from penstock.operators.base import Plain
 from penstock.operators.watermark import WatermarkSpec
 from penstock.protocol.coordinator_types import SnapshotRequested
 from penstock.protocol.elements import Alignment
+from penstock.query.streaming_query import StreamingQuery
 from penstock.runtime.feed import BEHIND
 from penstock.runtime.figures import Figures
 from penstock.runtime.messages import Register, SlotMetrics, SubtaskMetrics
@@ -386,3 +388,17 @@ def test_a_view_names_the_snapshots_that_checkpoints_in_flight_need_until_the_qu
     assert figures.view(3600.0).pinned == (3,)
     figures.ended(failed=False, suspended=False)
     assert figures.view(3600.0).pinned == ()
+
+
+def test_a_query_that_recovers_says_that_it_waits_for_slots(tmp_path: Path) -> None:
+    figures = Figures(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None)
+    query = SimpleNamespace(_execution=SimpleNamespace(error=None))
+
+    def message() -> str:
+        return str(StreamingQuery._status(query, figures.view())["message"])  # type: ignore[arg-type]
+
+    figures.failed(1, "slot 0 was lost")
+    figures.opened(2, None, 0)
+    assert message() == "Recovering as generation 2, waiting for 2 slots"
+    figures.registered({slot: Register(slot, 1, "1.0", 42, "host", 1) for slot in range(2)})
+    assert message() == "Recovering as generation 2"

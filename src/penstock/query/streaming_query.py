@@ -177,7 +177,7 @@ class StreamingQuery:
         messages = {
             ExecutionState.STARTING: "Initializing sources and slots",
             ExecutionState.RUNNING: "Waiting for data to arrive" if view.idle else "Processing new data",
-            ExecutionState.RESTARTING: f"Recovering as generation {view.generation}",
+            ExecutionState.RESTARTING: f"Recovering as generation {view.generation}{_missing_slots(view)}",
             ExecutionState.SUSPENDED: "Suspended: no slots are taken until it is resumed",
             ExecutionState.STOPPED: "Stopped",
             ExecutionState.FAILED: f"Terminated with exception: {self._execution.error}",
@@ -211,7 +211,7 @@ class StreamingQuery:
         cause = _first_cause(error)
         whole = str(error) if str(error).startswith(str(cause)) else str(cause)  # the reason for giving up follows
         reason = f"{type(cause).__name__}: {whole}"
-        if isinstance(cause, FunctionError) and cause.operator == foreach.OPERATOR:
+        if isinstance(cause, FunctionError) and cause.operator.endswith(foreach.NAME):
             reason = f"{foreach.SPARKS_CONDITION} Reason: {reason}"
         exception = StreamingQueryException(
             f"Query [id = {self.id}, runId = {self._run_id}] terminated with exception: {reason}",
@@ -574,6 +574,11 @@ def parse_output(text: str) -> Output:
         return Output(text)
     except ValueError:
         raise ConfigError(f"output={text!r}: choose retract or keep") from None
+
+
+def _missing_slots(view: ExecutionView) -> str:
+    """Return what a Generation whose slots have not all started waits for."""
+    return "" if view.slots else f", waiting for {view.parallelism} slot{'s' if view.parallelism > 1 else ''}"
 
 
 def _outage_text(outage: Outage) -> str:
