@@ -218,6 +218,18 @@ def test_counted_rows_tell_the_skew(tmp_path: Path) -> None:
     assert groups.count(table.skew.group) == most
 
 
+@pytest.mark.parametrize("count_rows", [False, True])
+def test_fewer_rows_than_key_groups_are_not_skewed(tmp_path: Path, count_rows: bool) -> None:
+    keys = {group_of(key, 128): key for key in range(40)}.values()
+    kept = Kept(tmp_path)
+    kept.put(dict.fromkeys(keys, 0))
+    kept.snapshot()
+    (operator,) = [one for one in show(tmp_path, "1", count_rows=count_rows).operators if one.tables]
+    skew = operator.tables[0].skew
+    assert skew is not None
+    assert (skew.skew, skew.counted, len(keys) > 20) == (1.0, count_rows, True)
+
+
 # -- the bottleneck ---------------------------------------------------------------------------------------------------
 
 FULL = 10 * STANDING_BYTES
@@ -245,6 +257,16 @@ def test_the_bottleneck_is_the_last_full_input(loads: list[InputLoad], slow: int
     if found:
         assert found.subtask == 1
         assert found.share == pytest.approx(0.75, abs=1e-3)
+
+
+@pytest.mark.parametrize(("held", "parallelism", "subtask"), [((3,), 1, -1), ((5, 7, 6), 3, -1), ((4, 9, 5), 3, 1)])
+def test_a_subtask_is_named_only_if_it_holds_more_than_its_share(
+    held: tuple[int, ...], parallelism: int, subtask: int
+) -> None:
+    by_subtask = {index: part * STANDING_BYTES for index, part in enumerate(held)}
+    found = find_bottleneck([InputLoad(1, [], sum(by_subtask.values()), by_subtask)], parallelism)
+    assert found is not None
+    assert (found.subtask, found.share) == (subtask, 0.5 if subtask >= 0 else 0.0)
 
 
 def test_the_bottleneck_has_a_name_and_an_aligned_snapshot_tells_nothing(tmp_path: Path) -> None:

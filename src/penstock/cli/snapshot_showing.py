@@ -36,7 +36,7 @@ def print_snapshot(console: Console, shown: ShownSnapshot) -> None:
     )
     found = shown.bottleneck
     if found.vertex:
-        where = f"; {found.share:.0%} of it at subtask {found.subtask}" if line.parallelism > 1 else ""
+        where = f"; {found.share:.0%} of it at subtask {found.subtask}" if found.subtask >= 0 else ""
         console.print(
             f"[bold]bottleneck:[/] [yellow]{escape(found.vertex)}[/]: {found.explanation}{where}", soft_wrap=True
         )

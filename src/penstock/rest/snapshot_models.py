@@ -108,7 +108,8 @@ class StoredSubtask(Shown):
 
 
 class BottleneckResource(Shown):
-    """``vertex``: what everything waited for; empty if nothing. ``explanation`` says how that was told."""
+    """``vertex``: what everything waited for; empty if nothing. ``explanation`` says how that was told.
+    ``subtask``: the one with most of it; -1 if none has more than the others."""
 
     vertex: str
     explanation: str

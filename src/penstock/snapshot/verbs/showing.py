@@ -31,7 +31,8 @@ class ShownSkew(msgspec.Struct, frozen=True):
     Attributes:
         counted: rows were read and counted. Otherwise it is told from where sections begin and end: ``skew`` is at
             least that large, and ``group`` and ``rows`` are not known (-1).
-        skew: rows of the largest key group by the mean over all key groups.
+        skew: rows of the largest key group by the mean over all key groups, or by 1 if there are fewer rows than key
+            groups: they cannot be spread more evenly.
     """
 
     skew: float
@@ -216,7 +217,7 @@ def _table(
         if groups is not None:
             rows, largest = int(groups.sum()), int(groups.argmax())
             held = int(groups[largest])
-            skew = ShownSkew(held * len(groups) / rows, True, largest, held) if rows else None
+            skew = ShownSkew(_skew(held, rows, len(groups)), True, largest, held) if rows else None
     keys = None if key_count is None else [column.partition(" ")[0] for column in shown[1 : 1 + key_count]]
     sections = dict.fromkeys(entry.section for entry in entries)
     return ShownTable(name[1], shown, keys, rows, stored_bytes(sections), len(sections), skew)
@@ -249,7 +250,11 @@ def _known_skew(entries: Sequence[StateEntry], max_parallelism: int) -> ShownSke
     if not rows or not _written_at_once(entries):
         return None
     densest = max(entry.rows / (entry.key_group_last - entry.key_group_first + 1) for entry in bases)
-    return ShownSkew(densest * max_parallelism / rows, False)
+    return ShownSkew(_skew(max(densest, 1.0), rows, max_parallelism), False)
+
+
+def _skew(largest: float, rows: int, groups: int) -> float:
+    return largest / max(rows / groups, 1.0)
 
 
 def _subtasks(metadata: SnapshotMetadata, plan: PlanManifest) -> list[ShownSubtask]:
