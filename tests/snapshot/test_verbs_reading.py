@@ -6,16 +6,19 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from portable_kit import Scene, at, rewritten, taken_at
 from snapshot_kit import COUNT, SOURCE
 from verbs_kit import Kept, contents, flip
 
 from penstock.connectors.base import Split
 from penstock.errors import CorruptSnapshot, LocationError, PenstockError
-from penstock.snapshot.model import PlanManifest
+from penstock.snapshot.model import InflightEntry, PlanManifest
 from penstock.snapshot.plan import key_columns
-from penstock.snapshot.store import LocalStore
-from penstock.snapshot.verbs import listing, ownership
+from penstock.snapshot.restore import load_inflight
+from penstock.snapshot.store import LocalStore, Store
+from penstock.snapshot.verbs import listing, own_rows, ownership
 from penstock.snapshot.verbs.bottleneck import STANDING_BYTES, InputLoad, find_bottleneck
 from penstock.snapshot.verbs.deleting import choose
 from penstock.snapshot.verbs.listing import Listing, list_snapshots
@@ -76,6 +79,27 @@ def test_a_listing_says_which_snapshots_cannot_be_deleted_and_why(tmp_path: Path
     pinned = {line.checkpoint: line.not_deletable for line in list_snapshots(opened, TAKEN_MS, [2]).snapshots}
     assert "builds on chk-2" in pinned[2]
     assert {**pinned, 2: said[2]} == said
+
+
+def test_rows_in_flight_after_a_rescale_are_counted_once_and_not_again_by_the_next_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path, rounds=1)
+    rewritten(scene.location, lambda metadata: taken_at(metadata, at(scene.graph, 3)))
+    read: list[InflightEntry] = []
+
+    def load(store: Store, entry: InflightEntry) -> list[pa.RecordBatch]:
+        read.append(entry)
+        return load_inflight(store, entry)
+
+    monkeypatch.setattr(own_rows, "load_inflight", load)
+    opened = open_location_to_read(str(scene.location))
+    before, after = list_snapshots(opened, TAKEN_MS).snapshots
+    assert read
+    assert after.inflight_rows == before.inflight_rows > 0
+    read.clear()
+    assert list_snapshots(opened, TAKEN_MS).snapshots == [before, after]
+    assert not read
 
 
 def refusal_at(opened: OpenedLocation, checkpoint: int) -> str:
