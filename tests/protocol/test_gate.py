@@ -326,15 +326,15 @@ def test_recovered_entries_are_read_in_order_before_live_rows_and_without_floati
 
 
 def test_rows_of_other_consumers_do_not_count_as_left() -> None:
-    """Two sections of 12 rows are shared with two other consumers; a third one is not."""
-    shared = [replace(entry(name, 12), narrowed=True) for name in "ab"]
+    """Two sections are shared with other consumers, of the second one half as many key groups; a third one is not."""
+    shared = [replace(entry("a", 12), narrowed=True), replace(entry("b", 24), key_group_last=3, narrowed=True)]
     last = entry("c", 2)
     recovered = RecoveredRows([*shared, last], row_bytes)  # type: ignore[arg-type]
     gate = gate_of([A, B], recovered=recovered)
-    assert recovered.rows_left == 26, "nothing is known yet"
+    assert recovered.rows_left == 12 + 24 + 2, "nothing is known yet"
     assert recovered.to_load() == shared
     gate.loaded(shared[0], [rows_of(4)], [[3, 5, 6, 11]])
-    assert recovered.rows_left == 4 + 4 + 2, "a third of the other one"
+    assert recovered.rows_left == 4 + 24 // 3 // 2 + 2, "a third of the rows for all key groups"
     assert taken(gate, 3) == (A, [0, 1, 2])
     assert recovered.rows_left == 1 + 4 + 2
     gate.check_invariants()

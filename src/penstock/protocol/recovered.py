@@ -48,18 +48,19 @@ class RecoveredRows:
         self.loaded_bytes = 0
         self._finished_bytes = 0
         self._own_left = sum(e.rows for e in self._entries if not e.narrowed)
-        self._not_loaded = sum(e.rows for e in self._entries if e.narrowed)
-        self._own_loaded = self._loaded_of = 0
+        self._not_loaded = sum(map(_weight, self._entries))
+        self._own_loaded = self._loaded_weight = 0
 
     @property
     def rows_left(self) -> int:
         """Number of this consumer's rows that are not read yet.
 
-        Only the keys of a narrowed entry's rows say whose they are. So of those that are not loaded yet, the share
-        counts that was this consumer's in those that were.
+        Only the keys of a narrowed entry's rows say whose they are. So those that are not loaded yet are estimated from
+        those that are: as many rows per key group. Before any is loaded, all rows count.
         """
-        share = (self._own_loaded, self._loaded_of) if self._loaded_of else (1, 1)
-        return self._own_left + self._not_loaded * share[0] // share[1]
+        if not self._loaded_weight:
+            return self._own_left + sum(e.rows for e in self._entries if e.narrowed)
+        return self._own_left + self._not_loaded * self._own_loaded // self._loaded_weight
 
     @property
     def drained(self) -> bool:
@@ -106,8 +107,8 @@ class RecoveredRows:
         marks = reached if entry.narrowed else [None] * len(batches)
         self._loaded.append(deque((b, r) for b, r in zip(batches, marks, strict=True) if b.num_rows))
         if entry.narrowed:
-            self._not_loaded -= entry.rows
-            self._loaded_of += entry.rows
+            self._not_loaded -= _weight(entry)
+            self._loaded_weight += _weight(entry)
             self._own_loaded += rows
             self._own_left += rows
         loaded = sum(self._measure(b) for b in batches if b.num_rows)
@@ -165,7 +166,12 @@ class RecoveredRows:
         here = sum(batch.num_rows for batches in self._loaded for batch, _ in batches) - self._offset
         rest = list(self._entries)[len(self._loaded) :]
         assert self._own_left == here + sum(e.rows for e in rest if not e.narrowed)
-        assert self._not_loaded == sum(e.rows for e in rest if e.narrowed)
+        assert self._not_loaded == sum(map(_weight, rest))
         assert len(self._loaded) <= len(self._reserved) <= min(MAX_AHEAD, len(self._entries))
         assert self.reserved_bytes == sum(self._reserved)
         assert self.loaded_bytes <= self.reserved_bytes
+
+
+def _weight(entry: InflightEntry) -> int:
+    """Rows of a narrowed entry, times the key groups that are its consumer's."""
+    return entry.rows * (entry.key_group_last - entry.key_group_first + 1) if entry.narrowed else 0
