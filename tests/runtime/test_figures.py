@@ -399,6 +399,6 @@ def test_a_query_that_recovers_says_that_it_waits_for_slots(tmp_path: Path) -> N
 
     figures.failed(1, "slot 0 was lost")
     figures.opened(2, None, 0)
-    assert message() == "Recovering as generation 2, waiting for 2 slots"
+    assert message() == "Recovering as generation 2, waiting for slots (2 needed)"
     figures.registered({slot: Register(slot, 1, "1.0", 42, "host", 1) for slot in range(2)})
     assert message() == "Recovering as generation 2"
