@@ -68,7 +68,7 @@ def writer_of(f: Any, first_epoch: int = 7) -> SinkWriter:
     writer = pickle.loads(
         cloudpickle.dumps(ForeachSink(pa.schema([("v", pa.int64())]), SCHEMA.json(), f))
     ).create_writer()
-    writer.open(SinkContext("query", 1, 3, 4, "aa", first_epoch))
+    writer.open(SinkContext("query", 1, 3, 4, "aa", first_epoch, operator_id="sink-1"))
     return writer
 
 
@@ -107,15 +107,16 @@ def as_pyspark_does(f: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any],
 def test_calls_come_as_pyspark_makes_them(make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     expected, problem = as_pyspark_does(make(), monkeypatch)
     writer = writer_of(make())
-    found = ""
+    found = operator = ""
     try:
         writer.write(batch(1, 2))
         writer.write(batch(3))
         assert writer.prepare(7) is None, "nothing to commit"
     except FunctionError as error:
-        found = repr(error.__cause__)
+        found, operator = repr(error.__cause__), error.operator
     writer.close()
     assert (LOG, found) == (expected, problem)
+    assert operator == ("sink-1 (foreach)" if problem else ""), "which of several outputs it is"
 
 
 def test_every_epoch_with_rows_has_a_copy_and_an_id_of_its_own() -> None:

@@ -92,8 +92,8 @@ def test_rows_have_sparks_types(folder: Path) -> None:
 
 def test_user_errors(folder: Path) -> None:
     writer = sink(folder, fails="write").create_writer()
-    writer.open(SinkContext(QUERY_ID, 1, 0, 1, "aa"))
-    with pytest.raises(FunctionError, match="sink folder raised ValueError: cannot write"):
+    writer.open(SinkContext(QUERY_ID, 1, 0, 1, "aa", operator_id="sink-1"))
+    with pytest.raises(FunctionError, match=r"operator sink-1 \(sink folder\) raised ValueError: cannot write"):
         writer.write(batch(1))
     writer = sink(folder, fails="message").create_writer()
     writer.open(SinkContext(QUERY_ID, 1, 0, 1, "aa"))

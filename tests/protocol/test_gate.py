@@ -6,6 +6,7 @@ import pytest
 from channel_world import BUDGET, GENERATION, WINDOW, Rows, gate_of, row_bytes, rows_of
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.errors import ProtocolViolation
 from penstock.ids import BufferId, ChannelId
@@ -322,6 +323,29 @@ def test_recovered_entries_are_read_in_order_before_live_rows_and_without_floati
     assert gate.taken_bytes == 24
     assert taken(gate) == (A, [0, 1])
     assert gate.taken_bytes == 32
+
+
+def test_rows_of_other_consumers_do_not_count_as_left() -> None:
+    """Two sections are shared with other consumers, of the second one half as many key groups; a third one is not."""
+    shared = [replace(entry("a", 12), narrowed=True), replace(entry("b", 24), key_group_last=3, narrowed=True)]
+    last = entry("c", 2)
+    recovered = RecoveredRows([*shared, last], row_bytes)  # type: ignore[arg-type]
+    gate = gate_of([A, B], recovered=recovered)
+    assert recovered.rows_left == 12 + 24 + 2, "nothing is known yet"
+    assert recovered.to_load() == shared
+    gate.loaded(shared[0], [rows_of(4)], [[3, 5, 6, 11]])
+    assert recovered.rows_left == 4 + 24 // 3 // 2 + 2, "a third of the rows for all key groups"
+    assert taken(gate, 3) == (A, [0, 1, 2])
+    assert recovered.rows_left == 1 + 4 + 2
+    gate.check_invariants()
+    assert taken(gate) == (A, [3])
+    gate.loaded(shared[1], [], [])
+    assert recovered.rows_left == 2, "none of it was its own"
+    assert recovered.to_load() == [last]
+    gate.loaded(last, [rows_of(2)])
+    gate.check_invariants()
+    taken(gate)
+    assert (recovered.rows_left, recovered.drained) == (0, True)
 
 
 def test_as_many_entries_are_asked_for_as_the_budget_leaves_and_one_at_least() -> None:

@@ -232,6 +232,7 @@ def test_arguments_of_penstock_s_own_methods(rate: DataFrame) -> None:
     query = penstock.writeStream(rate).format("noop").option("parallelism", 1).start()
     calls: list[Call] = [
         *(lambda q, timeout=timeout: q.awaitTermination(timeout) for timeout in ("hello", -1, float("nan"))),  # type: ignore[misc]
+        lambda q: q.snapshot(timeout=float("inf")),
         lambda q: penstock.streams.awaitAnyTermination("hello"),  # type: ignore[arg-type]
         lambda q: q.snapshot(timeout=0),
         lambda q: q.rescale(1, timeout="x"),
@@ -249,10 +250,32 @@ def test_arguments_of_penstock_s_own_methods(rate: DataFrame) -> None:
             error = refused(call, query)
             assert isinstance(error, ConfigError), repr(error)
             assert isinstance(error, ValueError), repr(error)
-            kind = base.PySparkValueError if number < 6 else IllegalArgumentException
+            kind = base.PySparkValueError if number < 7 else IllegalArgumentException
             assert isinstance(error, kind), repr(error)
-            assert (error.getCondition() == "VALUE_NOT_POSITIVE") is (number < 6)
+            assert (error.getCondition() == "VALUE_NOT_POSITIVE") is (number < 7)
+        of_wrong_types: list[Call] = [
+            *(lambda q, one=one: q.rescale(one) for one in ("2", 2.5, None, True, [2])),  # type: ignore[misc]
+            *(
+                lambda q, name=name: q.snapshot(**{name: 3})
+                for name in ("label", "alignment", "note", "format", "wait")
+            ),  # type: ignore[misc]
+            lambda q: q.snapshot(label=["a"]),
+            lambda q: q.snapshot(label=b"a"),
+            *(lambda q, name=name: q.setCheckpoints(**{name: 3}) for name in ("interval", "alignment")),  # type: ignore[misc]
+            lambda q: q.suspend(3),
+            lambda q: q.resume(3),
+            lambda q: q.resume("chk-1", 3),
+            lambda q: q.stop(drain="no"),
+            lambda q: q.stop(snapshot=1),
+        ]
+        for call in of_wrong_types:
+            error = refused(call, query)
+            assert isinstance(error, ConfigError), repr(error)
+            assert isinstance(error, base.PySparkTypeError), repr(error)
+            assert error.getCondition() == "NOT_EXPECTED_TYPE"
+        assert isinstance(refused(lambda q: q.suspend("x" * 201), query), ValueError)
         assert query.isActive
+        assert query.view().restarts_begun == 0
     finally:
         query.stop()
 
@@ -353,3 +376,5 @@ def test_functions_of_foreach_fail_with_spark_s_error_class(
         assert str(one).startswith("[STREAM_FAILED] Query [id = ")
         assert str(one).endswith(parameters["message"])
     assert isinstance(error.__cause__, FunctionError if condition == FOREACH else SinkError)
+    if condition == FOREACH:
+        assert error.__cause__.operator == "sink-0 (foreach)"

@@ -15,6 +15,7 @@ from test_spark_lane import MemoryStream, values
 import penstock
 from penstock.errors import ConfigError, LocationError, PenstockError, PlanChanged, SinkError
 from penstock.snapshot.model import SnapshotMetadata
+from penstock.snapshot.portable.export import export_snapshot
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -71,7 +72,7 @@ def test_a_fork_goes_on_by_itself_and_its_origin_may_be_deleted(
     assert sorted([*already, *rows_of(theirs)], key=repr) == by_batch(spark, inbox, 70)
 
 
-def test_rows_in_flight_go_along_and_two_forks_are_alike(
+def test_rows_in_flight_go_along_and_all_forks_are_alike_also_from_a_portable_snapshot(
     spark: SparkSession, inbox: Inbox, out: Path, tmp_path: Path, start: Start
 ) -> None:
     gate = tmp_path / "open"
@@ -99,15 +100,26 @@ def test_rows_in_flight_go_along_and_two_forks_are_alike(
     origin.stop()
     gate.touch()
     already = rows_of(out)
-    for name in ("one", "two"):
+    native, portable = f"{tmp_path}/checkpoint", str(tmp_path / "portable")
+    export_snapshot(native, taken[-1].id, portable)
+    for name, origin_, parallelism in (
+        ("one", f"{native}#{taken[-1].label}", None),
+        ("two", f"{native}#{taken[-1].label}", None),
+        ("three", portable, None),
+        ("four", f"{portable}#{taken[-1].label}", 3),
+    ):
         settings = {
             "checkpointLocation": str(tmp_path / f"{name}-c"),
             "path": str(tmp_path / name),
-            "parallelism": None,
+            "parallelism": parallelism,
         }
-        forked = start(df, startFrom=f"{tmp_path}/checkpoint#{taken[-1].label}", **settings)
+        forked = start(df, startFrom=origin_, **settings)
+        assert forked.parallelism == (parallelism or 2)
         forked.processAllAvailable()
         forked.stop()
+        again = start(df, startFrom=origin_, **settings)
+        assert again.id == forked.id, "the script is run again as it is"
+        again.stop()
         assert sorted(value for _, value in [*already, *rows_of(tmp_path / name)]) == list(range(5000))
 
 
@@ -207,7 +219,8 @@ def test_a_refused_fork_leaves_nothing(
     origin.processAllAvailable()
     origin.snapshot(label="kept")
     origin.stop()
-    place, fork = str(tmp_path / "checkpoint"), tmp_path / "fork"
+    place, fork, portable = str(tmp_path / "checkpoint"), tmp_path / "fork", str(tmp_path / "portable")
+    export_snapshot(place, "kept", portable)
     (tmp_path / "empty").mkdir()
     (tmp_path / "sparks" / "offsets").mkdir(parents=True)
     (tmp_path / "sparks" / "metadata").touch()
@@ -225,6 +238,17 @@ def test_a_refused_fork_leaves_nothing(
         (cleaning, {"startFrom": place}, LocationError, "cleanSource takes files away that are read; leave it off"),
         (same, {"startFrom": place, "maxParallelism": 64}, LocationError, "taken with maxParallelism 128"),
         (same, {"startFrom": place, "path": str(out)}, SinkError, "writes to where query .* writes, of which"),
+        (same, {"startFrom": f"{portable}#mine"}, LocationError, r"no snapshot 'mine'.*\('kept'\)"),
+        (other, {"startFrom": portable}, PlanChanged, r"(?s)startFrom .*state of"),
+        (cleaning, {"startFrom": portable}, LocationError, "cleanSource takes files away that are read; leave it off"),
+        (same, {"startFrom": portable, "maxParallelism": 64}, LocationError, "taken with maxParallelism 128"),
+        (same, {"startFrom": portable, "path": str(out)}, SinkError, "writes to where query .* writes, of which"),
+        (
+            same,
+            {"startFrom": portable, "startMode": "claim", "checkpointLocation": None},
+            LocationError,
+            "is a portable",
+        ),
     ]
     for df, options, kind, message in refused:
         settings = {"checkpointLocation": str(fork), "path": str(tmp_path / "theirs"), "parallelism": 2} | options

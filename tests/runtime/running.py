@@ -18,6 +18,7 @@ from penstock.protocol.elements import Alignment
 from penstock.runtime.execution import QueryExecution
 from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.view import EpochProgress, ExecutionView
+from penstock.snapshot.fork import Origin
 
 EXECUTIONS: list[QueryExecution] = []
 """Started by the test that runs; stopped after it."""
@@ -66,6 +67,7 @@ def run(
     launcher: SlotLauncher,
     alignment: Alignment = Alignment.UNALIGNED,
     until_available: bool = False,
+    origin: Origin | None = None,
     **options: Any,
 ) -> Running:
     """Start a query with quick checkpoints and restarts."""
@@ -79,6 +81,7 @@ def run(
         options=Options(checkpoint_alignment=alignment, **{**FAST, **options}),
         launcher=launcher,
         until_available=until_available,
+        origin=origin,
         on_progress=progress.append,
         on_end=ends.append,
     )

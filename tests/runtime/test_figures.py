@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from penstock.operators.base import Plain
 from penstock.operators.watermark import WatermarkSpec
 from penstock.protocol.coordinator_types import SnapshotRequested
 from penstock.protocol.elements import Alignment
+from penstock.query.streaming_query import StreamingQuery
 from penstock.runtime.feed import BEHIND
 from penstock.runtime.figures import Figures
 from penstock.runtime.messages import Register, SlotMetrics, SubtaskMetrics
@@ -74,15 +76,15 @@ def test_a_query_is_idle_once_an_epoch_is_committed_that_has_every_row_and_nothi
 
     assert not idle_after(1), "a source may have rows"
     figures.triggered(2, "auto")
-    figures.sources_dry(True)
+    figures.turned(True)
     commit(2, [])
     assert not figures.view().idle, "rows may have come after the barrier"
     assert not idle_after(3, [waiting])
     assert idle_after(4)
     assert idle_after(5)
-    figures.sources_dry(False)
+    figures.turned(False)
     assert not figures.view().idle
-    figures.sources_dry(True)
+    figures.turned(True)
     assert not figures.view().idle
     assert idle_after(6)
     figures.failed(1, "killed")
@@ -261,7 +263,7 @@ def test_a_view_is_the_same_object_while_nothing_changes(tmp_path: Path) -> None
     figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None, clock=clock)
     first = figures.view()
     clock.now += 10
-    figures.sources_dry(False)  # as before
+    figures.turned(False)  # as before
     assert figures.view() is first
     figures.metrics(moved(1))
     assert figures.view() is not first
@@ -277,7 +279,7 @@ def test_what_subtasks_say_and_checkpoints_under_way_may_be_told_later_but_not_w
     clock.now += 50
     figures.metrics(moved(1))
     figures.triggered(1, "auto")
-    figures.sources_dry(True)
+    figures.turned(True)
     clock.now += 0.05
     figures.metrics(moved(2))
     clock.now += 0.04
@@ -376,3 +378,27 @@ def test_a_source_tells_how_far_its_slowest_reader_is_if_a_watermark_is_generate
     assert progress is not None
     [told] = progress.sources
     assert (told.has_event_time, told.watermark_us) == (generates, least if generates else None)
+
+
+def test_a_view_names_the_snapshots_that_checkpoints_in_flight_need_until_the_query_ends(tmp_path: Path) -> None:
+    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
+    figures.turned(False, (2, 3))
+    assert figures.view(3600.0).pinned == (2, 3)
+    figures.turned(False, (3,))
+    assert figures.view(3600.0).pinned == (3,)
+    figures.ended(failed=False, suspended=False)
+    assert figures.view(3600.0).pinned == ()
+
+
+def test_a_query_that_recovers_says_that_it_waits_for_slots(tmp_path: Path) -> None:
+    figures = Figures(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None)
+    query = SimpleNamespace(_execution=SimpleNamespace(error=None))
+
+    def message() -> str:
+        return str(StreamingQuery._status(query, figures.view())["message"])  # type: ignore[arg-type]
+
+    figures.failed(1, "slot 0 was lost")
+    figures.opened(2, None, 0)
+    assert message() == "Recovering as generation 2, waiting for slots (2 needed)"
+    figures.registered({slot: Register(slot, 1, "1.0", 42, "host", 1) for slot in range(2)})
+    assert message() == "Recovering as generation 2"

@@ -11,6 +11,7 @@ from process_launcher import ProcessLauncher
 from running import run
 from tiny import CountSpec, Numbers, assert_exact, tiny_graph
 
+from penstock.snapshot.fork import Origin
 from penstock.snapshot.portable.convert import convert_snapshot
 from penstock.snapshot.portable.export import export_snapshot
 
@@ -24,9 +25,9 @@ def committed_up_to(epoch: int, folder: Path) -> None:
             path.unlink()
 
 
-@pytest.mark.parametrize("parallelism", [2, 3])
+@pytest.mark.parametrize(("parallelism", "converted"), [(2, True), (3, True), (2, False), (3, False), (1, False)])
 def test_a_query_goes_on_from_a_portable_snapshot_with_exact_rows(
-    tmp_path: Path, launcher: ProcessLauncher, parallelism: int
+    tmp_path: Path, launcher: ProcessLauncher, parallelism: int, converted: bool
 ) -> None:
     slow = tmp_path / "slow"
     slow.write_text("200")  # microseconds per row: most of the input waits in queues
@@ -42,10 +43,14 @@ def test_a_query_goes_on_from_a_portable_snapshot_with_exact_rows(
     shutil.rmtree(tmp_path / "native")
     committed_up_to(taken.checkpoint, tmp_path / "out")
 
-    convert_snapshot(tmp_path / "portable", tmp_path / "back")
-    shutil.rmtree(tmp_path / "portable")
+    if converted:
+        convert_snapshot(tmp_path / "portable", tmp_path / "back")
+        shutil.rmtree(tmp_path / "portable")
+    origin = None if converted else Origin(str(tmp_path / "portable"))
     slow.write_text("0")
-    again = run(tiny_graph(tmp_path / "out", parallelism, Numbers(TOTAL)), tmp_path / "back", launcher)
+    job = tiny_graph(tmp_path / "out", parallelism, Numbers(TOTAL))
+    again = run(job, tmp_path / "back", launcher, origin=origin, allow_shared_sink=True)
+    shutil.rmtree(tmp_path / "portable", ignore_errors=True)
     again.execution.process_all_available(60)
     again.execution.stop()
     assert_exact(tmp_path / "out", TOTAL)

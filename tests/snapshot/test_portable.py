@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -36,6 +37,9 @@ from penstock.snapshot.portable.export import export_snapshot
 from penstock.snapshot.portable.layout import file_name, read_manifest
 from penstock.snapshot.store import LocalStore
 from penstock.snapshot.table_entries import pieces
+from penstock.state.hashing import groups_of
+
+GOLDEN = Path(__file__).parent.parent / "golden/narrowed"
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +71,7 @@ def test_what_is_restored_from_the_way_back_is_what_was_there(made: tuple[Scene,
 
 
 @pytest.mark.parametrize("parallelism", [1, 3, 4])
-def test_a_snapshot_taken_after_a_rescale_keeps_what_is_not_a_consumers_own(
+def test_a_snapshot_taken_after_a_rescale_is_exported_with_each_row_once(
     scene: Scene, tmp_path: Path, parallelism: int
 ) -> None:
     """Nothing of what was restored at parallelism 3 had been read when it was taken."""
@@ -75,9 +79,54 @@ def test_a_snapshot_taken_after_a_rescale_keeps_what_is_not_a_consumers_own(
     export_snapshot(str(scene.location), name, tmp_path / "portable")
     convert_snapshot(tmp_path / "portable", tmp_path / "back")
     job = at(scene.graph, parallelism)
-    before = restored(scene.location, job)
+    before, after = restored(scene.location, job), restored(tmp_path / "back", job)
     assert any(described[-1] for _, entries in before[2::2] for described, *_ in entries), "some are narrowed"
-    assert restored(tmp_path / "back", job) == before
+    assert without_how(after) == without_how(before)
+    exported = {
+        consumer: stream_rows(tmp_path / f"portable/inflight/0/consumer-{consumer:05d}.arrows") for consumer in range(3)
+    }
+    there = [rows for _, entries in restored(scene.location, at(scene.graph, 2))[2::2] for _, _, rows, _ in entries]
+    flying = Counter(row["key"] for rows in there for row in rows)
+    assert sum((Counter(keys) for keys in exported.values()), Counter()) == flying, "each row once"
+    assert all(key_groups_owner(key) == consumer for consumer, keys in exported.items() for key in keys)
+    assert sum(stream.rows for stream in read_manifest(tmp_path / "portable").streams) == flying.total()
+
+
+@pytest.mark.parametrize("parallelism", [1, 3, 4])
+def test_what_an_earlier_release_exported_after_a_rescale_is_read(
+    scene: Scene, tmp_path: Path, parallelism: int
+) -> None:
+    """It wrote all rows of a section for each of its consumers, with ``narrowed`` true."""
+    rewritten(scene.location, lambda metadata: taken_at(metadata, at(scene.graph, 3)))
+    convert_snapshot(GOLDEN, tmp_path / "back")
+    job = at(scene.graph, parallelism)
+    assert without_how(restored(tmp_path / "back", job)) == without_how(restored(scene.location, job))
+
+
+def without_how(parts: list[Any]) -> list[Any]:
+    """What subtasks restore, without how an entry tells its own rows from others."""
+    return [
+        (part[0], [(described[:-1], rows) for described, _, rows, _ in part[1] if rows]) if len(part) == 2 else part
+        for part in parts
+    ]
+
+
+def stream_rows(path: Path) -> list[int]:
+    """The keys of all batches, none of which says that others are among its rows."""
+    found: list[int] = []
+    with pa.ipc.open_stream(path.read_bytes()) as stream:
+        for _ in range(1000):
+            try:
+                batch, custom = stream.read_next_batch_with_custom_metadata()
+            except StopIteration:
+                break
+            assert custom[b"narrowed"] == b"false"
+            found += batch["key"].to_pylist()
+    return found
+
+
+def key_groups_owner(key: int) -> int:
+    return int(groups_of([pa.array([key])], 1, 128)[0]) * 3 // 128
 
 
 def test_rows_of_an_earlier_plan_come_as_those_of_the_snapshots_plan(scene: Scene, tmp_path: Path) -> None:

@@ -89,6 +89,24 @@ def test_the_one_beside_a_native_snapshot_is_read_where_it_is(s3: S3Server, scen
     assert restored(tmp_path / "back", scene.graph) == restored(scene.location, scene.graph)
 
 
+def test_a_query_starts_from_it_without_a_conversion(scene: Scene, portable: str, s3: S3Server, tmp_path: Path) -> None:
+    """A location here, a location in a bucket, and a fork of that one."""
+
+    def fork(there: str, here: str) -> None:
+        result = CliRunner().invoke(app, ["snapshot", "fork", there, "chk-2", here])
+        assert result.exit_code == 0, result.output
+
+    in_bucket = s3.location()
+    fork(portable, str(tmp_path / "one"))
+    fork(portable, in_bucket)
+    fork(in_bucket, str(tmp_path / "two"))
+    convert_snapshot(portable, tmp_path / "converted")
+    expected = restored(tmp_path / "converted", scene.graph)
+    assert restored(tmp_path / "one", scene.graph) == expected
+    assert restored(tmp_path / "two", scene.graph) == expected
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["converted", "one", "two"], "what was fetched is gone"
+
+
 def lane(body: Body) -> Body:
     found: Body = body["lane"][0]
     return found

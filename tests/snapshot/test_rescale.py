@@ -214,7 +214,7 @@ def test_rows_and_bytes_in_flight_count_once_after_a_rescale(before: int, after:
 
 def test_no_skew_is_seen_where_several_subtasks_refer_to_one_section() -> None:
     store, plan = MemoryStore(), PlanManifest({}, {"exchange-0": HASHED})
-    found = with_own_rows(store, rescale(with_rows_in_flight(store, graph(1), 60), graph(3)), plan)
+    found = with_own_rows(store, rescale(with_rows_in_flight(store, graph(1), 600), graph(3)), plan)
     for slot in found.slots:
         for number, subtask in enumerate(slot.subtasks):
             large = [
@@ -224,11 +224,7 @@ def test_no_skew_is_seen_where_several_subtasks_refer_to_one_section() -> None:
             slot.subtasks[number] = msgspec.structs.replace(subtask, inflight=large)
     bottleneck = bottleneck_of(found, plan)
     assert bottleneck.bytes == 20 << 20, "two sections, one for each side of the channel"
-    rows = Counter(entry.consumer for entry in inflight_entries(found) for _ in range(entry.rows))
-    ((subtask, most),) = rows.most_common(1)
-    assert bottleneck.subtask == subtask
-    assert abs(bottleneck.share - most / rows.total()) < 0.1
-    assert bottleneck.share < 0.6
+    assert (bottleneck.subtask, bottleneck.share) == (-1, 0.0)
 
 
 @few

@@ -6,20 +6,24 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from portable_kit import Scene, at, rewritten, taken_at
 from snapshot_kit import COUNT, SOURCE
 from verbs_kit import Kept, contents, flip
 
 from penstock.connectors.base import Split
 from penstock.errors import CorruptSnapshot, LocationError, PenstockError
-from penstock.snapshot.model import PlanManifest
+from penstock.snapshot.model import InflightEntry, PlanManifest
 from penstock.snapshot.plan import key_columns
-from penstock.snapshot.store import LocalStore
-from penstock.snapshot.verbs import listing
+from penstock.snapshot.restore import load_inflight
+from penstock.snapshot.store import LocalStore, Store
+from penstock.snapshot.verbs import listing, own_rows, ownership
 from penstock.snapshot.verbs.bottleneck import STANDING_BYTES, InputLoad, find_bottleneck
+from penstock.snapshot.verbs.deleting import choose
 from penstock.snapshot.verbs.listing import Listing, list_snapshots
 from penstock.snapshot.verbs.location_cache import LocationCache
-from penstock.snapshot.verbs.opened import open_location_to_read
+from penstock.snapshot.verbs.opened import OpenedLocation, open_location_to_read
 from penstock.snapshot.verbs.showing import ShownSnapshot, show_snapshot
 from penstock.testing.rows import group_of
 
@@ -57,6 +61,53 @@ def test_a_listing_says_what_each_snapshot_holds_and_costs(tmp_path: Path) -> No
     assert other.bytes == sum(files.values()) + metadata
     assert other.exclusive_bytes == sum(own.values()) + metadata, "what both refer to stays when one goes"
     assert one.exclusive_bytes == sizes(tmp_path)[f"snapshots/chk-{first}/metadata.json"]
+
+
+@pytest.mark.parametrize("damaged", [0, 2, 3])
+def test_a_listing_says_which_snapshots_cannot_be_deleted_and_why(tmp_path: Path, damaged: int) -> None:
+    kept = Kept(tmp_path)
+    for _ in range(3):
+        kept.snapshot()
+    kept.player.end_generation()
+    if damaged:
+        flip(tmp_path / "snapshots" / f"chk-{damaged}" / "metadata.json")
+    opened = open_location_to_read(str(tmp_path))
+    said = {line.checkpoint: line.not_deletable for line in list_snapshots(opened, TAKEN_MS).snapshots}
+    assert said == {checkpoint: refusal_at(opened, checkpoint) for checkpoint in (1, 2, 3)}
+    deletable = {checkpoint for checkpoint, why in said.items() if not why}
+    assert deletable == {0: {1, 2}, 2: {2}, 3: set()}[damaged]
+    pinned = {line.checkpoint: line.not_deletable for line in list_snapshots(opened, TAKEN_MS, [2]).snapshots}
+    assert "builds on chk-2" in pinned[2]
+    assert {**pinned, 2: said[2]} == said
+
+
+def test_rows_in_flight_after_a_rescale_are_counted_once_and_not_again_by_the_next_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path, rounds=1)
+    rewritten(scene.location, lambda metadata: taken_at(metadata, at(scene.graph, 3)))
+    read: list[InflightEntry] = []
+
+    def load(store: Store, entry: InflightEntry) -> list[pa.RecordBatch]:
+        read.append(entry)
+        return load_inflight(store, entry)
+
+    monkeypatch.setattr(own_rows, "load_inflight", load)
+    opened = open_location_to_read(str(scene.location))
+    before, after = list_snapshots(opened, TAKEN_MS).snapshots
+    assert read
+    assert after.inflight_rows == before.inflight_rows > 0
+    read.clear()
+    assert list_snapshots(opened, TAKEN_MS).snapshots == [before, after]
+    assert not read
+
+
+def refusal_at(opened: OpenedLocation, checkpoint: int) -> str:
+    try:
+        ownership.would_delete(opened.store, choose("there", opened.view, [f"chk-{checkpoint}"]))
+    except LocationError as refused:
+        return str(refused)
+    return ""
 
 
 def sizes(location: Path) -> dict[str, int]:
@@ -191,6 +242,18 @@ def test_counted_rows_tell_the_skew(tmp_path: Path) -> None:
     assert groups.count(table.skew.group) == most
 
 
+@pytest.mark.parametrize("count_rows", [False, True])
+def test_fewer_rows_than_key_groups_are_not_skewed(tmp_path: Path, count_rows: bool) -> None:
+    keys = {group_of(key, 128): key for key in range(40)}.values()
+    kept = Kept(tmp_path)
+    kept.put(dict.fromkeys(keys, 0))
+    kept.snapshot()
+    (operator,) = [one for one in show(tmp_path, "1", count_rows=count_rows).operators if one.tables]
+    skew = operator.tables[0].skew
+    assert skew is not None
+    assert (skew.skew, skew.counted, len(keys) > 20) == (1.0, count_rows, True)
+
+
 # -- the bottleneck ---------------------------------------------------------------------------------------------------
 
 FULL = 10 * STANDING_BYTES
@@ -218,6 +281,16 @@ def test_the_bottleneck_is_the_last_full_input(loads: list[InputLoad], slow: int
     if found:
         assert found.subtask == 1
         assert found.share == pytest.approx(0.75, abs=1e-3)
+
+
+@pytest.mark.parametrize(("held", "parallelism", "subtask"), [((3,), 1, -1), ((5, 7, 6), 3, -1), ((4, 9, 5), 3, 1)])
+def test_a_subtask_is_named_only_if_it_holds_more_than_its_share(
+    held: tuple[int, ...], parallelism: int, subtask: int
+) -> None:
+    by_subtask = {index: part * STANDING_BYTES for index, part in enumerate(held)}
+    found = find_bottleneck([InputLoad(1, [], sum(by_subtask.values()), by_subtask)], parallelism)
+    assert found is not None
+    assert (found.subtask, found.share) == (subtask, 0.5 if subtask >= 0 else 0.0)
 
 
 def test_the_bottleneck_has_a_name_and_an_aligned_snapshot_tells_nothing(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from playwright.sync_api import Page, Route
 BASE_EVERY = 8
 """Snapshots that build on one whole table."""
 DELTA_LIVES = 4
+NEWEST = "it is the newest snapshot: the query goes on from it"
+"""Why the newest cannot be deleted."""
 
 
 @dataclass
@@ -95,6 +97,7 @@ class MadeUpSnapshots:
             "exclusive_bytes": 941_000 * (1 + number % 5),
             "in_lineage": True,
             "problem": "",
+            "not_deletable": NEWEST if number == self.count else "",
         }
 
     def _query(self, route: Route) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from browser import DESK, PHONE, OpenTab, Tab, assert_fit
 from made_up_query import MadeUpQuery
-from made_up_snapshots import MadeUpSnapshots
+from made_up_snapshots import NEWEST, MadeUpSnapshots
 from playwright.sync_api import Locator, Page, expect
 
 from penstock.rest.server import RestServer
@@ -148,11 +148,22 @@ def test_deleting_says_first_what_goes(look: Look) -> None:
     expect(page.get_by_role("link", name="chk-5", exact=True)).to_have_count(0)
 
 
-def test_what_cannot_be_deleted_offers_no_button(look: Look) -> None:
-    tab, _ = look(refused={"chk-12/deletion": (409, "chk-12 is the newest snapshot, which the query goes on from")})
+def test_deleting_is_not_offered_where_it_is_refused(look: Look) -> None:
+    tab, _ = look()
     page = tab.page
-    dialog = dialog_of(page, "Delete chk-12")
-    expect(dialog.get_by_role("alert")).to_contain_text("the newest snapshot")
+    expect(page.get_by_role("button", name="Delete chk-11")).to_be_visible()
+    expect(page.get_by_role("button", name="Label chk-12")).to_be_visible()
+    expect(page.get_by_role("button", name="Delete chk-12")).to_have_count(0)
+    page.get_by_role("link", name="chk-12", exact=True).click()
+    expect(page.get_by_text(f"It cannot be deleted now: {NEWEST}.")).to_be_visible()
+    expect(page.get_by_role("button", name="Delete chk-12")).to_have_count(0)
+
+
+def test_what_cannot_be_deleted_any_more_offers_no_button(look: Look) -> None:
+    tab, _ = look(refused={"chk-11/deletion": (409, "a checkpoint that is being taken builds on chk-11")})
+    page = tab.page
+    dialog = dialog_of(page, "Delete chk-11")
+    expect(dialog.get_by_role("alert")).to_contain_text("builds on chk-11")
     expect(dialog.get_by_role("button")).to_have_text(["Close"])
 
 

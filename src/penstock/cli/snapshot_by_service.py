@@ -13,10 +13,10 @@ from penstock.cli.query.models import Query, Snapshot, SnapshotList, SnapshotOpe
 from penstock.cli.query.service import Answer, Service
 from penstock.cli.query.texts import one_line
 from penstock.cli.snapshot_changes import Deleted, Labelled
-from penstock.errors import NoAnswer, ServiceError
+from penstock.errors import LocationError, NoAnswer, ServiceError
 from penstock.snapshot.names import find_called
 from penstock.snapshot.verbs import requests as rq
-from penstock.snapshot.verbs.deleting import refuse_newest
+from penstock.snapshot.verbs.deleting import refusal
 from penstock.snapshot.verbs.ownership import new_token
 
 PATIENT_S = 60.0
@@ -54,7 +54,9 @@ class ByService:
     def delete(self, names: Sequence[str]) -> Deleted:
         there = self._stored()
         chosen = {one.checkpoint: one.id for one in (self._named(there, name) for name in names)}
-        refuse_newest([one.checkpoint for one in there.snapshots if one.in_lineage], list(chosen))
+        why = refusal(chosen, [one.checkpoint for one in there.snapshots if one.in_lineage])
+        if why:
+            raise LocationError(why)
         ids = [chosen[checkpoint] for checkpoint in sorted(chosen)]
         parts = [ids[first : first + rq.MAX_IDS] for first in range(0, len(ids), rq.MAX_IDS)]
         ended = [self._delete(part) for part in parts]

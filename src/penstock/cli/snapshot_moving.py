@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Annotated
 
 import typer
@@ -15,6 +15,7 @@ from penstock.cli.snapshot_changing import Force
 from penstock.cli.snapshot_reading import SNAPSHOT_HELP, _bar
 from penstock.errors import ConfigError, LocationError
 from penstock.snapshot.catalog import snapshot_id
+from penstock.snapshot.fork import Origin
 from penstock.snapshot.location import IDENTITY_PATH, MOVING_PATH, open_location
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.names import is_called
@@ -100,9 +101,17 @@ def _move_snapshots(
 
 @snapshot_app.command()
 def fork(location: Location, snapshot: _Snapshot, target: _Target, as_json: AsJson = False) -> None:
-    """Make a location where a query of its own begins with a snapshot; the query at LOCATION is not disturbed."""
-    with reported() as console, located(location) as there, _made(target) as here:
-        identity = forking.fork_snapshot(there, snapshot, here)
+    """Make a location where a query of its own begins with a snapshot; the query at LOCATION is not disturbed. LOCATION
+    may be the directory of a portable snapshot."""
+    with reported() as console, ExitStack() as opened:
+        origin = Origin(location, snapshot, what="")
+        if origin.portable is not None:
+            here = opened.enter_context(_made(target))
+            identity = forking.fork_portable(origin, origin.portable, here)
+        else:
+            there = opened.enter_context(located(location))
+            here = opened.enter_context(_made(target))
+            identity = forking.fork_snapshot(there, snapshot, here)
         if as_json:
             emit({"target": here.root, "query_id": identity.query_id, "origin": identity.origin})
         else:

@@ -26,17 +26,19 @@ def print_snapshot(console: Console, shown: ShownSnapshot) -> None:
     _say(console, f"{line.id}{label} of query {shown.query_id}, {line.kind}, {age_text(line.age_s)} old")
     if line.note:
         _say(console, f"note: {line.note}")
+    own = size_text(line.exclusive_bytes)
     _say(
         console,
         f"Generation {line.generation}, parallelism {line.parallelism} of {shown.max_parallelism}, alignment "
         f"{line.alignment} ({line.unaligned_subtasks} of {line.subtasks} subtasks unaligned), "
-        f"{size_text(line.bytes)}, deleting it frees {size_text(line.exclusive_bytes)}"
+        f"{size_text(line.bytes)}, "
+        + (f"{own} only its own" if line.not_deletable else f"deleting it frees {own}")
         + ("" if line.in_lineage else ", not in the lineage")
         + (", drained" if shown.drained else ""),
     )
     found = shown.bottleneck
     if found.vertex:
-        where = f"; {found.share:.0%} of it at subtask {found.subtask}" if line.parallelism > 1 else ""
+        where = f"; {found.share:.0%} of it at subtask {found.subtask}" if found.subtask >= 0 else ""
         console.print(
             f"[bold]bottleneck:[/] [yellow]{escape(found.vertex)}[/]: {found.explanation}{where}", soft_wrap=True
         )

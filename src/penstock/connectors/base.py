@@ -281,7 +281,7 @@ class FenceOpener:
 class SinkContext:
     """``generation`` marks staged data, so that what a fenced attempt left can be told apart. ``attempt_token`` is a
     random hex string, new per Generation and slot. ``first_epoch``: epochs of this Generation are not below it, and
-    those of earlier ones are. ``fence``: what ``SinkCommitter.fence`` returned."""
+    those of earlier ones are. ``fence``: what ``SinkCommitter.fence`` returned. ``operator_id``: of the sink."""
 
     query_id: str
     generation: int
@@ -290,6 +290,7 @@ class SinkContext:
     attempt_token: str
     first_epoch: int = 1
     fence: str = ""
+    operator_id: str = ""
 
 
 class SinkWriter(ABC):

@@ -19,7 +19,8 @@ from penstock.connectors.spark_rows import to_rows
 from penstock.errors import ConfigError, GenerationFailed, SinkError
 from penstock.operators.user_code import user_errors
 
-OPERATOR = "foreach"
+NAME = "(foreach)"
+"""End of the operator that an error of the user's code names; the output's id is in front of it."""
 SPARKS_CONDITION = "[FOREACH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach sink."
 """Spark's message when the user's code raises, without the reason."""
 
@@ -67,17 +68,19 @@ class _ForeachWriter(SinkWriter):
     def __init__(self, sink: ForeachSink) -> None:
         self._sink = sink
         self._schema = StructType.fromJson(json.loads(sink.spark_schema_json))
+        self._operator = NAME
         self._subtask = 0
         self._epoch = 0
         self._user: Any = None
         self._wanted = True
 
     def open(self, context: SinkContext) -> None:
+        self._operator = f"{context.operator_id} {NAME}"
         self._subtask = context.subtask
         self._epoch = context.first_epoch
 
     def write(self, batch: pa.RecordBatch) -> None:
-        with user_errors(OPERATOR):
+        with user_errors(self._operator):
             if self._user is None:
                 self._begin()
             if self._wanted:
@@ -112,7 +115,7 @@ class _ForeachWriter(SinkWriter):
         """``close`` is called whatever ``open`` returned, with what ``process`` raised, if it did."""
         user, self._user = self._user, None
         if user is not None and not callable(user) and hasattr(user, "close"):
-            with user_errors(OPERATOR):
+            with user_errors(self._operator):
                 user.close(error)
 
 

@@ -102,8 +102,8 @@ class PythonSink(Sink):
     def spark_schema(self) -> StructType:
         return StructType.fromJson(json.loads(self.columns))
 
-    def make_writer(self, columns: str) -> DataSourceStreamWriter:
-        """Create a writer of the user's class for rows of these columns (``row_columns``).
+    def make_writer(self, columns: str, operator: str = "") -> DataSourceStreamWriter:
+        """Create a writer of the user's class for rows of these columns (``row_columns``). ``operator``: for errors.
 
         Raises:
             FunctionError: user code raised.
@@ -111,7 +111,7 @@ class PythonSink(Sink):
             SinkError: the columns cannot be decoded.
         """
         schema = parsed_columns(columns, self.columns)
-        with user_errors(f"sink {self.name}"):
+        with user_errors(operator or f"sink {self.name}"):
             if isinstance(self._factory, type):
                 source = self._factory(options=cast("dict[str, str]", CaseInsensitiveDict(self._options)))
             else:
@@ -126,18 +126,20 @@ class _PythonSinkWriter(SinkWriter):
     def __init__(self, sink: PythonSink) -> None:
         self._sink = sink
         self._context = SinkContext("", 0, 0, 0, "")
+        self._operator = ""
         self._writer: DataSourceStreamWriter | None = None
         self._call: UserIterator[pa.RecordBatch, Any] | None = None
         self._returned: list[Any] = []
 
     def open(self, context: SinkContext) -> None:
         self._context = context
+        self._operator = f"{context.operator_id} (sink {self._sink.name})"
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._call is None:
-            self._writer = self._writer or self._sink.make_writer(self._sink.columns)
+            self._writer = self._writer or self._sink.make_writer(self._sink.columns, self._operator)
             self._call = UserIterator(self._write_epoch)
-        with user_errors(f"sink {self._sink.name}"):
+        with user_errors(self._operator):
             self._returned += self._call.feed(pa.RecordBatch.from_arrays(batch.columns, schema=self._sink.schema))
 
     def replace(self) -> None:
@@ -148,7 +150,7 @@ class _PythonSinkWriter(SinkWriter):
     def prepare(self, epoch: int) -> bytes | None:
         if self._call is None:
             return None
-        with user_errors(f"sink {self._sink.name}"):
+        with user_errors(self._operator):
             self._returned += self._call.finish()
         (message,), self._returned, self._call = self._returned, [], None
         if not isinstance(message, WriterCommitMessage):
@@ -160,7 +162,7 @@ class _PythonSinkWriter(SinkWriter):
     def close(self) -> None:
         call, self._call = self._call, None
         if call is not None:
-            with user_errors(f"sink {self._sink.name}"):
+            with user_errors(self._operator):
                 call.close()
 
     def _write_epoch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:

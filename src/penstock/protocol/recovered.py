@@ -47,7 +47,20 @@ class RecoveredRows:
         self._offset = 0
         self.loaded_bytes = 0
         self._finished_bytes = 0
-        self.rows_left = sum(e.rows for e in self._entries)
+        self._own_left = sum(e.rows for e in self._entries if not e.narrowed)
+        self._not_loaded = sum(map(_weight, self._entries))
+        self._own_loaded = self._loaded_weight = 0
+
+    @property
+    def rows_left(self) -> int:
+        """Number of this consumer's rows that are not read yet.
+
+        Only the keys of a narrowed entry's rows say whose they are. So those that are not loaded yet are estimated from
+        those that are: as many rows per key group. Before any is loaded, all rows count.
+        """
+        if not self._loaded_weight:
+            return self._own_left + sum(e.rows for e in self._entries if e.narrowed)
+        return self._own_left + self._not_loaded * self._own_loaded // self._loaded_weight
 
     @property
     def drained(self) -> bool:
@@ -93,6 +106,11 @@ class RecoveredRows:
             raise ProtocolViolation("recovered rows", f"{position} of {asked} asked loaded", f"{rows} rows of {entry}")
         marks = reached if entry.narrowed else [None] * len(batches)
         self._loaded.append(deque((b, r) for b, r in zip(batches, marks, strict=True) if b.num_rows))
+        if entry.narrowed:
+            self._not_loaded -= _weight(entry)
+            self._loaded_weight += _weight(entry)
+            self._own_loaded += rows
+            self._own_left += rows
         loaded = sum(self._measure(b) for b in batches if b.num_rows)
         self.loaded_bytes += loaded
         # A compressed section is larger in memory.
@@ -117,8 +135,8 @@ class RecoveredRows:
             f"{channel} recovered {entry.section.identity}[{start}:+{rows}]",
         )
         self._offset += rows
+        self._own_left -= rows
         self._read_in_first = start - entry.row_start + rows if reached is None else int(reached[self._offset - 1])
-        self.rows_left -= self._read_in_first - (start - entry.row_start)
         if self._offset == batch.num_rows:
             batch_bytes = self._measure(batch)
             self.loaded_bytes -= batch_bytes
@@ -131,7 +149,7 @@ class RecoveredRows:
     def _leave_what_is_read(self) -> None:
         while self._loaded and not self._loaded[0]:
             self._loaded.popleft()
-            self.rows_left -= self._entries.popleft().rows - self._read_in_first
+            self._entries.popleft()
             self.reserved_bytes -= self._reserved.popleft()
             self._read_in_first = 0
 
@@ -145,7 +163,15 @@ class RecoveredRows:
         return entries
 
     def check_invariants(self) -> None:
-        assert self.rows_left == sum(e.rows for e in self._entries) - self._read_in_first
+        here = sum(batch.num_rows for batches in self._loaded for batch, _ in batches) - self._offset
+        rest = list(self._entries)[len(self._loaded) :]
+        assert self._own_left == here + sum(e.rows for e in rest if not e.narrowed)
+        assert self._not_loaded == sum(map(_weight, rest))
         assert len(self._loaded) <= len(self._reserved) <= min(MAX_AHEAD, len(self._entries))
         assert self.reserved_bytes == sum(self._reserved)
         assert self.loaded_bytes <= self.reserved_bytes
+
+
+def _weight(entry: InflightEntry) -> int:
+    """Rows of a narrowed entry, times the key groups that are its consumer's."""
+    return entry.rows * (entry.key_group_last - entry.key_group_first + 1) if entry.narrowed else 0

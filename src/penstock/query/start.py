@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ from penstock.query.streams import TERMINATIONS
 from penstock.query.triggers import Trigger
 from penstock.runtime.transport import check_free
 from penstock.snapshot.copies import copy_refused, origin_runs, refuse_copy
-from penstock.snapshot.fork import check_beforehand
+from penstock.snapshot.fork import Origin, check_beforehand, parallelism_at
 from penstock.snapshot.location import last_parallelism, read_identity
 from penstock.snapshot.store_access import StoreAccess, is_access_option, parse_access
 from penstock.snapshot.stores import below, location_text, store_at
@@ -107,8 +107,7 @@ def _start(
         check_free(launcher.control_address().bind, options.driver_ports)
         parallelism = (
             options.parallelism
-            or _stored_parallelism(location, access)
-            or (start_from.origin and _stored_parallelism(start_from.origin.location, access))
+            or _stored_parallelism(location, access, start_from.origin)
             or launcher.default_parallelism(options.max_parallelism)
         )
         if parallelism > options.max_parallelism:
@@ -203,12 +202,16 @@ def _checkpoint_location(
     )
 
 
-def _stored_parallelism(location: str, access: StoreAccess) -> int | None:
-    """What the query last had here: a restart that does not say otherwise takes the same."""
-    try:
+def _stored_parallelism(location: str, access: StoreAccess, origin: Origin | None) -> int | None:
+    """What the query last had here, or its origin there: a start that does not say otherwise takes the same.
+
+    None if nothing is there, or if it cannot be read: opening it raises the error.
+    """
+    with suppress(OSError):
         return last_parallelism(store_at(location, access))
-    except OSError:
-        return None  # nothing there; or whoever opens it says what is wrong
+    with suppress(OSError):
+        return None if origin is None else parallelism_at(origin)
+    return None
 
 
 def _take_place(spark: SparkSession, name: str | None, location: str, query_id: str, undo: ExitStack) -> Place:

@@ -12,8 +12,8 @@ from enum import Enum
 
 from penstock.errors import ConfigError, LocationError
 from penstock.snapshot.catalog import Catalog, operators_restored, snapshot_id
-from penstock.snapshot.fork import OPTION, Origin, choose, identity_at, view_of
-from penstock.snapshot.location import IDENTITY_PATH, existing_location, refuse_archive
+from penstock.snapshot.fork import OPTION, Origin, choose, identity_at, snapshot_at, view_of
+from penstock.snapshot.location import IDENTITY_PATH, refuse_archive
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.store import Store
@@ -56,10 +56,7 @@ def _restored(origin: Origin | None, store: Store) -> SnapshotMetadata | None:
     lineage = SnapshotLog(store).refresh().lineage if store.exists(IDENTITY_PATH) else ()
     if lineage:
         return Catalog(store).read(lineage[-1])
-    if origin is None:
-        return None
-    there = existing_location(origin.what, origin.location, origin.access)
-    return Catalog(there).read(choose(view_of(origin), origin))
+    return None if origin is None else snapshot_at(origin)
 
 
 def refuse_own_place(origin: Origin, location: str) -> None:
@@ -115,6 +112,11 @@ def _mode(text: str | None) -> StartMode:
 
 def _check_claim(origin: Origin) -> None:
     """A claim goes on behind everything that is committed, so it begins with the newest snapshot."""
+    if origin.portable is not None:
+        raise LocationError(
+            f"{OPTION} {origin} is a portable snapshot, where no query runs: leave {MODE_OPTION} out, and give a "
+            "checkpointLocation of its own to the query that starts from it"
+        )
     refuse_archive(identity_at(origin))
     view = view_of(origin)
     if choose(view, origin) not in view.lineage[-1:]:

@@ -38,7 +38,7 @@ from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.portable.in_both import in_both, then_in_both
 from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.verbs.rolling_back import Output
-from penstock.spark.errors import check_seconds, pysparks_refusals
+from penstock.spark.errors import check_flags, check_numbers, check_seconds, check_texts, pysparks_refusals
 
 PROGRESS_FOLLOWS_S = 5.0
 """How long ``processAllAvailable`` waits for the progress of what was committed, which follows on another thread."""
@@ -174,10 +174,11 @@ class StreamingQuery:
 
     def _status(self, view: ExecutionView) -> dict[str, Any]:
         running = view.state is ExecutionState.RUNNING
+        waits = "" if view.slots else f", waiting for slots ({view.parallelism} needed)"
         messages = {
             ExecutionState.STARTING: "Initializing sources and slots",
             ExecutionState.RUNNING: "Waiting for data to arrive" if view.idle else "Processing new data",
-            ExecutionState.RESTARTING: f"Recovering as generation {view.generation}",
+            ExecutionState.RESTARTING: f"Recovering as generation {view.generation}{waits}",
             ExecutionState.SUSPENDED: "Suspended: no slots are taken until it is resumed",
             ExecutionState.STOPPED: "Stopped",
             ExecutionState.FAILED: f"Terminated with exception: {self._execution.error}",
@@ -211,7 +212,7 @@ class StreamingQuery:
         cause = _first_cause(error)
         whole = str(error) if str(error).startswith(str(cause)) else str(cause)  # the reason for giving up follows
         reason = f"{type(cause).__name__}: {whole}"
-        if isinstance(cause, FunctionError) and cause.operator == foreach.OPERATOR:
+        if isinstance(cause, FunctionError) and cause.operator.endswith(foreach.NAME):
             reason = f"{foreach.SPARKS_CONDITION} Reason: {reason}"
         exception = StreamingQueryException(
             f"Query [id = {self.id}, runId = {self._run_id}] terminated with exception: {reason}",
@@ -283,6 +284,7 @@ class StreamingQuery:
             StreamingQueryException: the query failed before it was drained, or before all that the snapshot covers was
                 committed: the next start does that.
         """
+        check_flags(drain=drain, snapshot=snapshot)
         if drain and snapshot:
             raise ConfigError(
                 "stop(drain=True, snapshot=True): choose one, since no query goes on from a snapshot of a drained one"
@@ -335,10 +337,12 @@ class StreamingQuery:
             QueryFailed: the query has ended.
             TimeoutError: not all subtasks run yet; it goes on being rescaled.
         """
+        check_numbers(parallelism=parallelism)
         check_seconds(timeout)
         with interruptible():
             self._execution.rescale(parallelism, timeout)
 
+    @pysparks_refusals()
     def suspend(self, label: str | None = None) -> SnapshotMetadata | None:
         """Take a snapshot as ``stop(snapshot=True)`` does, and give the slots back; ``resume`` goes on exactly there.
         Until then nothing is read or written and no task runs; name and place are kept, ``isActive`` stays True, and
@@ -359,6 +363,7 @@ class StreamingQuery:
             QueryFailed: it was stopped meanwhile, or its input ended.
             StreamingQueryException: it failed before all that the snapshot covers was committed.
         """
+        check_texts(label=label)
         with interruptible():
             try:
                 return self._execution.suspend(label or "")
@@ -385,6 +390,7 @@ class StreamingQuery:
             LocationError: no such snapshot, or ``output`` is needed. ResourceError: too few free slots. SinkError: the
                 output cannot be taken back. The query stays suspended.
         """
+        check_texts(snapshot=snapshot, output=output)
         chosen = None if output is None else parse_output(output)
         if chosen is not None and snapshot is None:
             raise ConfigError(f"output={output!r} says nothing without a snapshot to go on from; give that, too")
@@ -403,6 +409,7 @@ class StreamingQuery:
             ConfigError: an argument is out of range; nothing is changed.
             QueryFailed: the query has ended.
         """
+        check_texts(interval=interval, alignment=alignment)
         interval_ms = None if interval is None else parse_interval("interval", interval)
         chosen = None if alignment is None else parse_alignment("alignment", alignment)
         self._execution.set_checkpoints(interval_ms, chosen)
@@ -500,6 +507,8 @@ class StreamingQuery:
                 a native one then); the query itself goes on.
             ConfigError: an argument is out of range.
         """
+        check_texts(label=label, alignment=alignment, note=note, format=format)
+        check_flags(wait=wait)
         form = self._options.snapshots_format if format is None else snapshot_format("format", format)
         portable = form is SnapshotFormat.PORTABLE
         chosen = None if alignment is None else parse_alignment("alignment", alignment)

@@ -270,8 +270,8 @@ SUBTASK = (
     of_subtask("penstock_subtask_output_queued_bytes", "Queued behind it.", lambda m: m.output_queued_bytes),
     of_subtask(
         "penstock_subtask_recovered_rows",
-        "Rows in flight at the recovery that are not yet read. After a rescale several subtasks look through the same "
-        "rows for their own.",
+        "Its rows in flight at the recovery that are not yet read. After a rescale several subtasks share sections: "
+        "its rows in those that it has not loaded are estimated from those that it has.",
         lambda m: m.recovered_rows_left,
     ),
     of_subtask("penstock_subtask_watermark_timestamp_seconds", "Its event time.", lambda m: _moment_s(m.watermark_us)),

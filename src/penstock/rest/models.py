@@ -121,7 +121,8 @@ class QueryList(BaseModel):
 
 
 class SubtaskFigures(Shown):
-    """Since its Generation began: rows and times add up. ``watermark_us``: event time, microseconds since 1970."""
+    """Since its Generation began: rows and times add up. ``watermark_us``: event time, microseconds since 1970.
+    ``recovered_rows_left``: its rows in flight at the recovery that are not yet read; see ``docs/metrics.md``."""
 
     index: int
     rows_in: int

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Response
 
 from penstock.errors import CorruptSnapshot, LocationError
+from penstock.ids import CheckpointId
 from penstock.query.active_queries import ACTIVE_QUERIES
 from penstock.query.facts import QueryFacts
 from penstock.query.snapshot_steering import (
@@ -112,7 +113,7 @@ def relabel(query_id: QueryId, snapshot: SnapshotId, patch: SnapshotPatch) -> Re
     wanted = rq.Label(checkpoint, patch.named("label"), patch.named("note"))
     if patch.model_fields_set:
         _label(facts, wanted)
-    lines = list_snapshots(opened_location(facts), now_ms()).snapshots
+    lines = list_snapshots(opened_location(facts), now_ms(), facts_of(query_id).view.pinned).snapshots
     line = next((one for one in lines if one.checkpoint == checkpoint), None)
     if line is None:
         raise ProblemError(404, f"{snapshot} was deleted, or collected, meanwhile")
@@ -122,8 +123,9 @@ def relabel(query_id: QueryId, snapshot: SnapshotId, patch: SnapshotPatch) -> Re
 @router.get("/{snapshot:snapshot}/deletion", response_model=DeletionPlan, responses=responses(404, 409))
 def plan_deletion(query_id: QueryId, snapshot: SnapshotId) -> Response:
     """What deleting it would free now; nothing is changed."""
-    opened = opened_location(facts_of(query_id))
-    record = _deletable(opened, snapshot)
+    facts = facts_of(query_id)
+    opened = opened_location(facts)
+    record = _deletable(opened, snapshot, facts.view.pinned)
     deletion = would_delete(opened, record.checkpoint)
     files = deletion.files
     return answer(DeletionPlan(snapshot=snapshot, files=len(files), bytes=deletion.bytes, paths=list(files)))
@@ -156,10 +158,10 @@ def _deletion(query_id: str, snapshots: Sequence[str]) -> Operation:
     return begun(delete_snapshots(facts, checkpoints))
 
 
-def _deletable(opened: OpenedLocation, snapshot: str) -> SnapshotRecord:
+def _deletable(opened: OpenedLocation, snapshot: str, pinned: Collection[CheckpointId] = ()) -> SnapshotRecord:
     record = opened.record(snapshot)
     try:
-        check_deletable(opened.view, [record.checkpoint])
+        check_deletable(opened.view, [record.checkpoint], pinned)
     except LocationError as refusal:
         raise ProblemError(409, str(refusal)) from refusal
     return record

@@ -51,14 +51,22 @@ def list_stored(query_id: QueryId) -> Response:
     """All snapshots at the query's checkpoint location, as they were at most a quarter of a second ago; damaged ones
     say so in ``problem``."""
     facts = _about_now(query_id)
-    listing = SnapshotList.model_validate(list_snapshots(opened_location(facts_of(query_id)), now_ms()))
+    known = facts_of(query_id)
+    found = list_snapshots(opened_location(known), now_ms(), known.view.pinned)
+    listing = SnapshotList.model_validate(found)
     return KeptAnswer(listing.model_dump_json(), facts, partial(_about_now, query_id))
 
 
 def _about_now(query_id: str) -> tuple[object, ...]:
     """The location is not looked at for every request: others than this driver change it hardly ever."""
     view = facts_of(query_id).view
-    return view.generation, view.checkpoints_completed, STEERING.all_under_way(), time.monotonic() // LISTED_FOR_S
+    return (
+        view.generation,
+        view.checkpoints_completed,
+        view.pinned,
+        STEERING.all_under_way(),
+        time.monotonic() // LISTED_FOR_S,
+    )
 
 
 @router.get("/snapshots/sharing", response_model=SharingResource, responses=responses(404))
@@ -72,8 +80,9 @@ def show_stored(
     query_id: QueryId, snapshot: Annotated[str, Path(max_length=MAX_LABEL, description="Its id or label.")]
 ) -> Response:
     """What one snapshot holds, and what the query was waiting for when it was taken."""
-    opened = opened_location(facts_of(query_id))
-    shown = show_snapshot(opened, opened.record(snapshot), now_ms())
+    facts = facts_of(query_id)
+    opened = opened_location(facts)
+    shown = show_snapshot(opened, opened.record(snapshot), now_ms(), pinned=facts.view.pinned)
     resource = SnapshotResource(
         snapshot=SnapshotSummary.model_validate(shown.snapshot),
         max_parallelism=shown.max_parallelism,

@@ -18,7 +18,8 @@ FOLDER_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 
 class SnapshotSummary(Shown):
     """``kind``: ``periodic`` or ``requested``. ``exclusive_bytes``: what would go with it. ``in_lineage``: recovery may
-    choose it. ``problem``: why its metadata cannot be read; empty otherwise."""
+    choose it. ``problem``: why its metadata cannot be read; empty otherwise. ``not_deletable``: why deleting it is
+    refused now; empty if it can be deleted."""
 
     id: str
     checkpoint: int
@@ -39,6 +40,7 @@ class SnapshotSummary(Shown):
     exclusive_bytes: int
     in_lineage: bool
     problem: Redacted
+    not_deletable: Redacted
 
 
 class SnapshotList(Shown):
@@ -106,7 +108,8 @@ class StoredSubtask(Shown):
 
 
 class BottleneckResource(Shown):
-    """``vertex``: what everything waited for; empty if nothing. ``explanation`` says how that was told."""
+    """``vertex``: what everything waited for; empty if nothing. ``explanation`` says how that was told.
+    ``subtask``: the one with most of it; -1 if none has more than the others."""
 
     vertex: str
     explanation: str

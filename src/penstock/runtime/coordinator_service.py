@@ -250,7 +250,7 @@ class CoordinatorService:
             self._handle(event)
         if now_ms() >= self._due_ms():
             self._tick()
-        self._figures.sources_dry(self._core.dry)
+        self._figures.turned(self._core.dry, self._core.coordinator.collection().pinned)
         self._pursue_demands()
 
     def _due_ms(self) -> float:

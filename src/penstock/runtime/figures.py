@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from penstock.connectors.base import Split
 from penstock.graph.model import EdgeKind, JobGraph, SourceSpec
+from penstock.ids import CheckpointId
 from penstock.operators.base import Plain
 from penstock.operators.watermark import WatermarkSpec
 from penstock.protocol.coordinator_types import SnapshotRequested
@@ -87,6 +88,7 @@ class Figures:
         self._failed_s = 0.0
         self._committed_epoch = 0
         self._dry = self._idle = False
+        self._pinned: tuple[CheckpointId, ...] = ()
         self._triggered_at_work = 0  # the newest checkpoint that was triggered before the sources became dry
         self._drained = 0  # the newest complete checkpoint without in-flight rows
         self._newest: SnapshotMetadata | None = None
@@ -189,6 +191,7 @@ class Figures:
         """No slots are left. One that is suspended may go on."""
         with self._changing():
             self._outages.clear()
+            self._pinned = ()
             orderly = ExecutionState.SUSPENDED if suspended else ExecutionState.STOPPED
             self._state = ExecutionState.FAILED if failed else orderly
             self._slots.clear()
@@ -200,8 +203,12 @@ class Figures:
             self._state = ExecutionState.STARTING
             self._newest = None
 
-    def sources_dry(self, dry: bool) -> None:
-        if dry != self._dry:  # it is said after everything that happens
+    def turned(self, dry: bool, pinned: tuple[CheckpointId, ...] = ()) -> None:
+        """Take what may change with everything that happens: see ``ExecutionView``."""
+        if pinned != self._pinned:
+            with self._changing():
+                self._pinned = pinned
+        if dry != self._dry:
             with self._moving():
                 self._dry = dry
                 self._begin_work()
@@ -221,12 +228,11 @@ class Figures:
         with self._lock:
             known = [one for (_, index), one in self._metrics.items() if index in missing]
             names = {vertex.id: vertex.name for vertex in self._graph.vertices}
-        busiest = max(known, key=_busy_share, default=None)
+        busiest = max(known, key=lambda one: one.busy_share, default=None)
         if busiest is None:
             return reason
         subtask = f"{names[busiest.vertex]!r}, subtask {busiest.index}"
-        share = f"{_busy_share(busiest):.0%}"
-        return f"{reason}. The busiest operator there is {subtask}: at work for {share} of the time"
+        return f"{reason}. The busiest operator there is {subtask}: at work for {busiest.busy_share:.0%} of the time"
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
@@ -287,8 +293,7 @@ class Figures:
                 subtasks=metrics,
                 recovered_rows=distinct_rows(entries) - sum(m.inflight_rows for m in metrics),
             )
-            known = self._checkpoints.get(checkpoint)
-            if known is not None:
+            if (known := self._checkpoints.get(checkpoint)) is not None:
                 self._checkpoint_seconds = self._checkpoint_seconds.with_value(known.duration_ms / 1000)
 
     def aborted(self, checkpoint: int, reason: str, wrong: bool, missing: Collection[int] = ()) -> str:
@@ -401,6 +406,7 @@ class Figures:
             commit_seconds=self._commit_seconds,
             outages=tuple(self._outages.values()),
             commit_errors=self._commit_errors,
+            pinned=self._pinned,
         )
 
     def _begin_work(self) -> None:
@@ -592,9 +598,3 @@ class Figures:
         before = self._dropped_before.get((vertex, name), 0)
         self._dropped_before[vertex, name] = total
         return total - before
-
-
-def _busy_share(subtask: SubtaskMetrics) -> float:
-    """Share of the time of this Generation."""
-    total_ms = subtask.busy_ms + subtask.backpressured_ms + subtask.idle_ms
-    return subtask.busy_ms / total_ms if total_ms else 0.0

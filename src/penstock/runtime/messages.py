@@ -91,6 +91,12 @@ class SubtaskMetrics(msgspec.Struct, frozen=True):
     watermark_us: int | None
     counters: dict[str, int]
 
+    @property
+    def busy_share(self) -> float:
+        """Share of the time of this Generation at work."""
+        total_ms = self.busy_ms + self.backpressured_ms + self.idle_ms
+        return self.busy_ms / total_ms if total_ms else 0.0
+
 
 class SlotMetrics(msgspec.Struct, frozen=True, tag=True):
     """Sent about twice a second; also the heartbeat."""

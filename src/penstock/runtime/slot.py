@@ -324,6 +324,7 @@ class Slot:
 
         def build() -> Subtask:
             restore = None if manifest is None else load_restore(manifest, self._store, vertex.operators, self._local)
+            sink = "" if vertex.sink is None else vertex.sink.operator_id
             context = SinkContext(
                 task.query_id,
                 task.generation,
@@ -331,7 +332,8 @@ class Slot:
                 task.graph.parallelism,
                 self._token,
                 task.first_epoch,
-                task.fences.get(vertex.sink.operator_id, "") if vertex.sink is not None else "",
+                task.fences.get(sink, ""),
+                sink,
             )
             return Subtask(vertex, task.graph, subtask_id, task.generation, task.options, self._host, restore, context)
 

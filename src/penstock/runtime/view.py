@@ -307,7 +307,8 @@ class ExecutionView:
     failed, the periodic ones that something went wrong with. ``last_epoch``: the newest that was
     committed in this run. ``first_generation``: of this run; 0 before there is one. ``checkpoint_seconds`` and
     ``commit_seconds`` (complete to visible): of every one of this run. ``outages``: what fails now, by the
-    time it began. ``commit_errors``: commits that failed in this run.
+    time it began. ``commit_errors``: commits that failed in this run. ``pinned``: snapshots that checkpoints in flight
+    may refer to.
     """
 
     query_id: str
@@ -333,6 +334,7 @@ class ExecutionView:
     commit_seconds: Distribution = field(default_factory=Distribution.of_seconds)
     outages: tuple[Outage, ...] = ()
     commit_errors: int = 0
+    pinned: tuple[int, ...] = ()
 
     @property
     def inflight_bytes(self) -> int:

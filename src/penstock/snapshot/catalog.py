@@ -185,6 +185,20 @@ class Catalog:
         """As ``files_of`` of each, together."""
         return {path for files in together(self._store, self.files_of, list(records)) for path in files}
 
+    def unreadable(self, records: Iterable[SnapshotRecord]) -> set[CheckpointId]:
+        """Return the snapshots whose metadata does not tell which files they need."""
+
+        def is_readable(record: SnapshotRecord) -> bool:
+            try:
+                self.files_of(record)
+            except CorruptSnapshot:
+                return False
+            return True
+
+        found = list(records)
+        readable = together(self._store, is_readable, found)
+        return {record.checkpoint for record, known in zip(found, readable, strict=True) if not known}
+
     def files_written(self, checkpoint: CheckpointId) -> frozenset[str]:
         """As ``files_of``, for one whose metadata this catalog wrote, chose, or was asked for the files of."""
         return self._files.get(checkpoint, frozenset())

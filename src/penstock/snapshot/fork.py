@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 
@@ -21,12 +22,21 @@ from penstock.snapshot.bringing import Bringer, kept_files
 from penstock.snapshot.catalog import FOLDER as SNAPSHOTS_FOLDER
 from penstock.snapshot.catalog import Catalog, plan_restore, snapshot_id
 from penstock.snapshot.collect import ids_named
-from penstock.snapshot.location import IDENTITY_PATH, existing_location, read_identity, refuse_archive, refuse_moved
+from penstock.snapshot.location import (
+    IDENTITY_PATH,
+    existing_location,
+    last_parallelism,
+    read_identity,
+    refuse_archive,
+    refuse_moved,
+)
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import Forked, LogView, SnapshotRecord
 from penstock.snapshot.model import QueryIdentity, SnapshotMetadata, next_batch_after
-from penstock.snapshot.names import described, find_record, is_called, known_snapshots
+from penstock.snapshot.names import described, find_called, find_record, is_called, known_snapshots
 from penstock.snapshot.plan import taken_away, target_of, targets_of
+from penstock.snapshot.portable.at_hand import manifest_at
+from penstock.snapshot.portable.layout import Manifest
 from penstock.snapshot.relocate import relocate
 from penstock.snapshot.sections import FOLDER as DATA_FOLDER
 from penstock.snapshot.store import Store
@@ -42,8 +52,8 @@ ATTEMPTS = 16
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a query starts from: a location and the id or label of a snapshot there; without one, its newest.
-    ``what``: the option that says so; ``access``: to an object store.
+    """Where a query starts from: a location and the id or label of a snapshot there; without one, its newest. Or the
+    directory of a portable snapshot. ``what``: the option that says so; ``access``: to an object store.
     """
 
     location: str
@@ -59,6 +69,18 @@ class Origin:
         """For messages: who named it, and as what."""
         return f"{self.what} {self}".strip()
 
+    @cached_property
+    def portable(self) -> Manifest | None:
+        """Manifest of the portable snapshot that this is; None: it is a location.
+
+        Raises:
+            LocationError: it has another id and label; or it cannot be started from.
+        """
+        manifest = manifest_at(self.location, self.access)
+        if manifest is not None and self.snapshot:
+            find_called(self.says, [manifest.metadata], self.snapshot)
+        return manifest
+
 
 def identity_at(origin: Origin) -> QueryIdentity:
     """The query there. Raises LocationError if there is none."""
@@ -67,8 +89,29 @@ def identity_at(origin: Origin) -> QueryIdentity:
 
 
 def query_at(origin: Origin) -> str:
-    """The id of the query there. Raises LocationError if there is none."""
-    return identity_at(origin).query_id
+    """The id of the query whose snapshot it is. Raises LocationError if there is none."""
+    return identity_at(origin).query_id if origin.portable is None else origin.portable.metadata.query_id
+
+
+def check_named(origin: Origin) -> None:
+    """Raise LocationError if there is no such snapshot."""
+    if origin.portable is None:
+        choose(view_of(origin), origin)
+
+
+def snapshot_at(origin: Origin) -> SnapshotMetadata:
+    """The snapshot's metadata; of a portable one its ``outline``. Raises LocationError."""
+    if origin.portable is not None:
+        return origin.portable.outline()
+    there = existing_location(origin.what, origin.location, origin.access)
+    return Catalog(there).read(choose(view_of(origin), origin))
+
+
+def parallelism_at(origin: Origin) -> int:
+    """What the query there had last. Raises LocationError, OSError."""
+    if origin.portable is not None:
+        return origin.portable.metadata.parallelism
+    return last_parallelism(store_at(origin.location, origin.access))
 
 
 def view_of(origin: Origin) -> LogView:
@@ -98,7 +141,7 @@ def check_beforehand(origin: Origin, location: str, access: StoreAccess | None =
     if store.exists(IDENTITY_PATH) and SnapshotLog(store).refresh().next_seq > 1:
         _check_descent(origin, read_identity(store), SnapshotLog(store).forked())
     else:
-        choose(view_of(origin), origin)
+        check_named(origin)
 
 
 def choose(view: LogView, origin: Origin) -> SnapshotRecord:
@@ -177,7 +220,7 @@ def forked(
     check_unknown_sinks(identity.origin, graph, sink_target or allow_shared_sink)
     if identity.origin != query_at(origin):
         raise LocationError(_other_query(origin, identity))
-    there = existing_location(origin.what, origin.location, origin.access)
+    there = existing_location(origin.what, origin.location, origin.access) if origin.portable is None else None
 
     def check(metadata: SnapshotMetadata) -> None:
         check_forkable(f"{origin.says}", metadata)
@@ -188,12 +231,12 @@ def forked(
 
 
 def begun_with(
-    origin: Origin, there: Store, store: Store, query_id: str, check: Callable[[SnapshotMetadata], None]
+    origin: Origin, there: Store | None, store: Store, query_id: str, check: Callable[[SnapshotMetadata], None]
 ) -> Forked:
     """What the log of a fork begins with. All that it refers to is durable here on return.
 
     Args:
-        there: the location of the origin; ``query_id``: of the query there.
+        there: the location of the origin; None: it is a portable snapshot. ``query_id``: of the query there.
         store: where the fork is to be.
         check: raises what is to be said against a snapshot.
 
@@ -201,7 +244,10 @@ def begun_with(
         LocationError: as ``forked``.
     """
     try:
-        record, metadata = _brought(origin, there, store, check)
+        if there is None:
+            record, metadata = _converted(origin, store, check)
+        else:
+            record, metadata = _brought(origin, there, store, check)
         left = ids_named(store.list(DATA_FOLDER) + store.list(SNAPSHOTS_FOLDER))
         next_batch = next_batch_after(metadata)
         # Files of an earlier try with another snapshot count as well. Epochs are numbered above all batch ids.
@@ -211,10 +257,10 @@ def begun_with(
         raise LocationError(f"{origin.says}: the snapshot cannot be brought here: {error}") from error
 
 
-def sinks_of(there: Store, metadata: SnapshotMetadata) -> list[str]:
-    """What a query writes to, and the one that it was forked from itself."""
-    log = SnapshotLog(there)
-    begun = log.forked() if log.refresh().next_seq > 1 else None
+def sinks_of(there: Store | None, metadata: SnapshotMetadata) -> list[str]:
+    """What a query writes to, and the one that it was forked from itself, which a portable snapshot does not tell."""
+    log = None if there is None else SnapshotLog(there)
+    begun = None if log is None or log.refresh().next_seq == 1 else log.forked()
     own = [] if metadata.plan is None else [target for some in targets_of(metadata.plan).values() for target in some]
     return sorted({*own, *([] if begun is None else begun.sinks)})
 
@@ -309,6 +355,16 @@ def _brought(
         f"{origin.says}: its snapshots are deleted faster than one can be copied; take one with query.snapshot(), "
         "which is kept, and name it"
     )
+
+
+def _converted(
+    origin: Origin, store: Store, check: Callable[[SnapshotMetadata], None]
+) -> tuple[SnapshotRecord, SnapshotMetadata]:
+    """As ``_brought``, of a portable snapshot."""
+    from penstock.snapshot.portable.convert import bring_snapshot  # importing pyarrow.parquet takes a moment
+
+    check(snapshot_at(origin))
+    return bring_snapshot(origin.location, store, origin.access)
 
 
 def check_forkable(what: str, metadata: SnapshotMetadata) -> None:

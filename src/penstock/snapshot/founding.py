@@ -137,7 +137,7 @@ class Founding:
         store = self.store
         if store.list(LOG_FOLDER):
             raise _lost(store)  # long ago, perhaps: its numbers may be a query's by now
-        ref, metadata = self._described(metadata)
+        ref, metadata = self.described(metadata)
         files = [path for folder in (DATA_FOLDER, SNAPSHOTS_FOLDER) for path in store.list(folder)]
         used = {ref.path, *(section.path for section in sections_of(metadata))}
         record = SnapshotRecord(
@@ -175,8 +175,11 @@ class Founding:
             if self.store.exists(IDENTITY_PATH) or not any(self.store.list(folder) for folder in folders):
                 self.store.delete(FOUNDING_PATH)
 
-    def _described(self, metadata: SnapshotMetadata) -> tuple[MetadataRef, SnapshotMetadata]:
-        """The snapshot's metadata there, whoever wrote it."""
+    def described(self, metadata: SnapshotMetadata) -> tuple[MetadataRef, SnapshotMetadata]:
+        """Write the snapshot's metadata. Return what is there: another attempt may have written it.
+
+        Raises: as ``completed``.
+        """
         catalog, path = Catalog(self.store), metadata_path(metadata.checkpoint)
         if not self.store.exists(path):
             self._published = True  # from here on others may refer to what is there
@@ -201,6 +204,11 @@ class Founding:
         return ref, theirs
 
 
+def attempt_at(store: Store) -> Founding:
+    """Return one of several attempts that may be made at this place at the same time."""
+    return Founding(store, SPAN * (1 + secrets.randbits(32)))
+
+
 @contextmanager
 def founding(location: str, access: StoreAccess | None = None) -> Iterator[Founding]:
     """Make a location in place; if the block fails, what it has written is taken back.
@@ -223,7 +231,7 @@ def founding(location: str, access: StoreAccess | None = None) -> Iterator[Found
         yield Founding(store, found=found)
         return
     store.create_if_absent(FOUNDING_PATH, seal_envelope({}))
-    attempt = Founding(store, SPAN * (1 + secrets.randbits(32)))
+    attempt = attempt_at(store)
     try:
         yield attempt
     except BaseException:

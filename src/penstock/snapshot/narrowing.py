@@ -43,12 +43,20 @@ def load_own(store: Store, entry: InflightEntry, graph: JobGraph) -> OwnRows:
     return _narrow(entry, batches, edge, graph.max_parallelism) if entry.narrowed else OwnRows(batches)
 
 
+def own_positions(
+    batch: pa.RecordBatch, keys: Sequence[int], max_parallelism: int, entry: InflightEntry
+) -> npt.NDArray[np.int64]:
+    """Return the positions of the rows of a narrowed entry that are its consumer's. ``keys``: positions of the columns
+    of the edge's key."""
+    groups = key_groups(batch, keys, max_parallelism)
+    return np.flatnonzero((groups >= entry.key_group_first) & (groups <= entry.key_group_last))
+
+
 def _narrow(entry: InflightEntry, batches: Sequence[pa.RecordBatch], edge: Edge, max_parallelism: int) -> OwnRows:
     kept, reached = [], []
     before = 0
     for batch in batches:
-        groups = key_groups(batch, edge.key_columns, max_parallelism)
-        own = np.flatnonzero((groups >= entry.key_group_first) & (groups <= entry.key_group_last))
+        own = own_positions(batch, edge.key_columns, max_parallelism, entry)
         if len(own):
             kept.append(batch if len(own) == batch.num_rows else batch.take(pa.array(own)))
             reached.append(before + own + 1)

@@ -9,8 +9,8 @@ All other failures of a slot's task, and all failures in other stages, are logge
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,8 +34,19 @@ def dropped_of(stage: int) -> str:
     return rf"(?s)Exception in {task}|.*Lost {task} .*: Python worker exited unexpectedly.*"
 
 
+@contextmanager
+def _ignored() -> Iterator[None]:
+    try:
+        yield
+    except Exception as problem:  # noqa: BLE001 - Py4J and Log4j errors alike: the lines are logged, nothing is lost
+        log.debug("Spark's log lines of killed workers stay as they are: %s", problem)
+
+
 class CrashLog:
     """Drops the lines of one job from when its stage is known until ``KEPT_S`` after ``close``.
+
+    No thread lives as long as the job: one waits for its stage, which is known when the first slot starts, and a timer
+    ends it.
 
     Args:
         group: the job group of the job, which has no other job.
@@ -45,23 +56,24 @@ class CrashLog:
         self._context = context
         self._group = group
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="penstock-crash-log", daemon=True)
-        self._thread.start()
+        self._undo: list[Callable[[], None]] = []
+        threading.Thread(target=self._begin, name="penstock-crash-log", daemon=True).start()
 
     def close(self) -> None:
         self._closed.set()
+        end = threading.Timer(KEPT_S, self._end)
+        end.daemon = True
+        end.start()
 
-    def _follow(self) -> None:
-        undo: list[Callable[[], None]] = []
-        try:
-            while not self._closed.wait(POLL_S) and not undo:
-                undo += [one for stage in self._stages() for one in self._drop(dropped_of(stage))]
-            self._closed.wait()
-            time.sleep(KEPT_S)
-            for one in undo:
-                one()
-        except Exception as problem:  # noqa: BLE001 - Py4J and Log4j errors alike: the lines are logged, nothing is lost
-            log.debug("Spark's log lines of killed workers stay as they are: %s", problem)
+    def _begin(self) -> None:
+        with _ignored():
+            while not self._undo and not self._closed.wait(POLL_S):
+                self._undo += [undo for stage in self._stages() for undo in self._drop(dropped_of(stage))]
+
+    def _end(self) -> None:
+        with _ignored():
+            for undo in self._undo:
+                undo()
 
     def _stages(self) -> list[int]:
         tracker = self._context.statusTracker()

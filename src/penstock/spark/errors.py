@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from math import isfinite
 from typing import Any
 
 from pyspark.errors import (
@@ -112,13 +113,35 @@ def wrong_type(name: str, value: object, expected: str) -> ArgumentTypeError:
     return ArgumentTypeError(f"{name} must be {expected}, not {type(value).__name__}", "NOT_EXPECTED_TYPE", parameters)
 
 
+def check_texts(**arguments: object) -> None:
+    """Raise ArgumentTypeError for one that is neither a string nor None."""
+    for name, value in arguments.items():
+        if not isinstance(value, str | None):
+            raise wrong_type(name, value, "a string")
+
+
+def check_flags(**arguments: object) -> None:
+    """Raise ArgumentTypeError for one that is not True or False."""
+    for name, value in arguments.items():
+        if not isinstance(value, bool):
+            raise wrong_type(name, value, "a bool")
+
+
+def check_numbers(**arguments: object) -> None:
+    """Raise ArgumentTypeError for one that is not a whole number."""
+    for name, value in arguments.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise wrong_type(name, value, "an int")
+
+
 def check_seconds(timeout: object, zero: bool = False) -> None:
     """Check a time-out.
 
     Raises:
         ArgumentError: not a number, or negative, or zero unless ``zero`` is set.
     """
-    if timeout is None or (isinstance(timeout, int | float) and (timeout > 0 or (zero and timeout == 0))):
+    is_finite = isinstance(timeout, int | float) and isfinite(timeout)
+    if timeout is None or (is_finite and (timeout > 0 or (zero and timeout == 0))):  # type: ignore[operator]
         return
     parameters = {"arg_name": "timeout", "arg_value": type(timeout).__name__}
     least = "that is not negative" if zero else "above zero"

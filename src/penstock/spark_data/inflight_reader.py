@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.snapshot.model import InflightEntry, PlanManifest, SnapshotMetadata
+from penstock.snapshot.narrowing import own_positions
 from penstock.snapshot.portable.columns import declared_schema
 from penstock.snapshot.portable.layout import column_names
 from penstock.snapshot.restore import load_inflight
@@ -22,7 +22,6 @@ from penstock.snapshot.type_texts import column_of
 from penstock.snapshot.verbs.measures import inflight_entries
 from penstock.spark_data.columns import Projection
 from penstock.spark_data.reading import Place, SnapshotReader
-from penstock.state.hashing import key_groups
 
 _CHANNEL = pa.schema([("producer", pa.int32()), ("consumer", pa.int32()), ("layer", pa.int32()), ("side", pa.string())])
 
@@ -133,6 +132,4 @@ class InflightReader(SnapshotReader):
         """Without the rows of other consumers: their entries have them, too."""
         if not entry.narrowed:
             return batch
-        groups = key_groups(batch, self._inflight.keys, self._inflight.max_parallelism)
-        own = (groups >= entry.key_group_first) & (groups <= entry.key_group_last)
-        return batch.take(pa.array(np.flatnonzero(own)))
+        return batch.take(pa.array(own_positions(batch, self._inflight.keys, self._inflight.max_parallelism, entry)))

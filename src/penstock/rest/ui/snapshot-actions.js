@@ -25,7 +25,7 @@ export function actionButtons(one, at) {
     ["label", "Label…"],
     copies && !one.problem && ["exports", "Export…"],
     copies && !one.problem && ["forks", "Fork…"],
-    ["delete", "Delete…"],
+    !one.not_deletable && ["delete", "Delete…"],
   ];
   return h("div", { class: "row-buttons" }, offered.filter(Boolean).map(([kind, word]) => h("button", {
     type: "button", key: kind, class: "small", onclick: () => open(kind, one, at), "aria-label": `${word.replace("…", "")} ${one.id}`,

@@ -29,6 +29,7 @@ export function snapshotView(shown, query, buttons) {
       ]),
       snapshot.note && h("p", { class: "cause" }, snapshot.note),
       buttons,
+      snapshot.not_deletable && h("p", { class: "hint" }, `It cannot be deleted now: ${snapshot.not_deletable}.`),
       waitedFor(bottleneck)),
     section("Rows in flight", inFlight(shown.edges)),
     section("State", tables.length

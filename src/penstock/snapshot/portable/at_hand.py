@@ -16,6 +16,7 @@ from pathlib import Path
 import xxhash
 
 from penstock.errors import CorruptSnapshot, LocationError
+from penstock.snapshot.location import IDENTITY_PATH
 from penstock.snapshot.meter import Meter, Progress, untold
 from penstock.snapshot.portable.checks import checked_manifest
 from penstock.snapshot.portable.files import AT_ONCE, checked_file
@@ -97,6 +98,24 @@ def manifest_in(store: Store) -> Manifest:
         raise no_manifest(store.root)
     check_manifest_size(size, path)
     return opened_manifest(store.read_range(MANIFEST, 0, size), path)
+
+
+def manifest_at(location: str, access: StoreAccess | None = None) -> Manifest | None:
+    """Return the checked manifest of a portable snapshot; None if there is none at this place, or it cannot be read.
+
+    Raises:
+        LocationError, CorruptSnapshot: as ``portable_at_hand``.
+    """
+    store = store_at(location, access)
+    try:
+        names = store.names()
+        if MANIFEST not in names or IDENTITY_PATH in names:
+            return None
+        manifest = manifest_in(store)
+    except OSError:
+        return None
+    checked_manifest(manifest, store.root)
+    return manifest
 
 
 def check_sizes(store: Store, manifest: Manifest) -> None:

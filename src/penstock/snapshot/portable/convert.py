@@ -21,7 +21,8 @@ from penstock.ids import SubtaskId
 from penstock.operators.base import Plain
 from penstock.snapshot.blob import Blob
 from penstock.snapshot.blobs import BlobStore, joined
-from penstock.snapshot.founding import Founding, founding, in_use, without_data
+from penstock.snapshot.founding import Founding, attempt_at, founding, in_use, without_data
+from penstock.snapshot.log_entries import SnapshotRecord
 from penstock.snapshot.meter import Meter, Progress, untold
 from penstock.snapshot.model import InflightEntry, SnapshotMetadata, StateEntry
 from penstock.snapshot.portable.at_hand import PortableAtHand, portable_at_hand
@@ -31,7 +32,7 @@ from penstock.snapshot.portable.foreign import Batch, read_rows, read_stream
 from penstock.snapshot.portable.layout import FileRef, Manifest, Stream, Table, TablePart
 from penstock.snapshot.sections import SectionWriter, data_path, state_path
 from penstock.snapshot.state_parts import append_nothing, append_rows
-from penstock.snapshot.store import LocalStore
+from penstock.snapshot.store import LocalStore, Store
 from penstock.snapshot.store_access import StoreAccess
 from penstock.snapshot.stores import is_object_store, local_folder
 
@@ -125,6 +126,41 @@ def convert_snapshot(
         raise LocationError(f"the location {location} cannot be written: {error}") from error
 
 
+def bring_snapshot(
+    directory: str, store: Store, access: StoreAccess | None = None
+) -> tuple[SnapshotRecord, SnapshotMetadata]:
+    """Have all of a portable snapshot at a location whose log has not begun, durable and verified.
+
+    Args:
+        directory: as in ``convert_snapshot``.
+        store: the location. A call that was interrupted there may have left files.
+        access: to the directory.
+
+    Returns:
+        What the log has to begin with, and the metadata. Retention collects the snapshot as a periodic one.
+
+    Raises:
+        LocationError, CorruptSnapshot: as ``convert_snapshot``.
+        OSError: the store is full or fails.
+    """
+    staging = Path(store.root).parent if isinstance(store, LocalStore) else None
+    try:
+        with portable_at_hand(directory, access, staging) as found:
+            made = attempt_at(store)
+            ref, metadata = made.described(_Conversion(found, made, write_states).data())
+    except CheckpointFailed as error:
+        raise LocationError(f"the location {store.root} cannot be written: {error}") from error
+    record = SnapshotRecord(
+        metadata.checkpoint,
+        metadata.generation,
+        requested=False,
+        metadata=ref,
+        label=metadata.label,
+        note=metadata.note,
+    )
+    return record, metadata
+
+
 def _written_in_place(found: PortableAtHand, made: Founding, states: WriteStates) -> SnapshotMetadata:
     if made.found is None:
         return _Conversion(found, made, states).written()
@@ -148,12 +184,16 @@ class _Conversion:
 
     def written(self) -> SnapshotMetadata:
         """The log comes last."""
+        return self._made.completed(self.data())
+
+    def data(self) -> SnapshotMetadata:
+        """Write all data files; return the metadata that refers to them."""
         states = self._states()
         inflight = self._inflight()
         metadata = self._with_blobs(self._filled(states, inflight))
         for ref in self._manifest.lane:
             self._bring(ref)
-        return self._made.completed(metadata)
+        return metadata
 
     # -- state --------------------------------------------------------------------------------------------------------
 

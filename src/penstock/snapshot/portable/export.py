@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.errors import CorruptSnapshot
+from penstock.operators.base import Plain
 from penstock.protocol.elements import Side
 from penstock.snapshot.bringing import kept_files
 from penstock.snapshot.catalog import snapshot_id
@@ -199,11 +200,11 @@ class _Export:
                     key = identities[entry.edge], entry.consumer
                     found.setdefault(key, []).append(((slot.slot, number, position), entry))
         for (exchange, consumer), entries in sorted(found.items()):
-            columns = self._plan.edges[exchange]["schema"]
-            assert isinstance(columns, list)
+            columns, keys = (_texts(self._plan.edges[exchange][part]) for part in ("schema", "keys"))
             path = f"{INFLIGHT_FOLDER}/{file_name(exchange)}/consumer-{consumer:05d}.arrows"
             ordered = sorted(entries, key=_restore_order)
-            yield _StreamJob(consumer, StreamJob(path, exchange, [str(one) for one in columns], ordered))
+            groups = self._metadata.max_parallelism
+            yield _StreamJob(consumer, StreamJob(path, exchange, columns, keys, groups, ordered))
 
     # -- sources ------------------------------------------------------------------------------------------------------
 
@@ -228,6 +229,11 @@ class _Export:
                     file.write(data)
                     offset += len(data)
             yield file.ref()
+
+
+def _texts(part: Plain) -> list[str]:
+    assert isinstance(part, list)
+    return [str(one) for one in part]
 
 
 def _restore_order(placed: tuple[Place, InflightEntry]) -> tuple[int, bool, tuple[int, int, int]]:

@@ -17,6 +17,7 @@ from penstock.errors import CorruptSnapshot, NotSupported
 from penstock.snapshot.checkpoint_writer import BUFFER_ID, BUFFER_OFFSET
 from penstock.snapshot.meter import Meter
 from penstock.snapshot.model import InflightEntry, StateEntry
+from penstock.snapshot.narrowing import own_positions
 from penstock.snapshot.portable.columns import declared_schema, parquet_schema, portable_columns
 from penstock.snapshot.portable.files import NewFile
 from penstock.snapshot.portable.layout import PLACE, FileRef
@@ -94,12 +95,16 @@ class StreamJob:
 
     Attributes:
         columns: of the exchange, as the plan declares them.
-        entries: in the order in which they are restored; at least one.
+        keys: names of the columns that rows are spread by.
+        entries: in the order in which they are restored; at least one. Of narrowed ones the consumer's own rows are
+            written.
     """
 
     path: str
     exchange: str
     columns: Sequence[str]
+    keys: Sequence[str]
+    max_parallelism: int
     entries: Sequence[tuple[Place, InflightEntry]]
 
     @property
@@ -116,15 +121,27 @@ class StreamJob:
                 if writer is None:
                     schema = declared_schema(self.columns, content.schema, f"exchange {self.exchange}")
                     writer = pa.ipc.new_stream(pa.PythonFile(file, mode="w"), schema)
-                for batch, metadata in _rows_of(content, entry):
+                for batch, metadata in self._own(content, entry):
                     described = {**metadata, **_described(place, entry)}
                     writer.write_batch(as_schema(batch, schema), custom_metadata=described)
-                rows += entry.rows
+                    rows += batch.num_rows
                 if meter is not None:
                     meter.add(entry.rows)
             assert writer is not None
             writer.close()
         return Written(rows, file.ref())
+
+    def _own(self, content: SectionContent, entry: InflightEntry) -> Iterator[tuple[pa.RecordBatch, Metadata]]:
+        """The consumer's rows of an entry, in batches that are not empty. Those that leave out rows of other consumers
+        are of no one place in a buffer."""
+        for batch, metadata in _rows_of(content, entry):
+            if not entry.narrowed:
+                yield batch, metadata
+                continue
+            keys = [batch.schema.names.index(key) for key in self.keys]
+            own = own_positions(batch, keys, self.max_parallelism, entry)
+            if len(own):
+                yield batch.take(pa.array(own)), {}
 
 
 Job = TableJob | StreamJob
@@ -159,7 +176,7 @@ def _described(place: Place, entry: InflightEntry) -> dict[str, str]:
         "side": entry.side,
         "key_group_first": str(entry.key_group_first),
         "key_group_last": str(entry.key_group_last),
-        "narrowed": "true" if entry.narrowed else "false",
+        "narrowed": "false",
     }
 
 

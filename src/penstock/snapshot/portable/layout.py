@@ -8,12 +8,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.decoding import decode_json
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.grammar import FreeText, OperatorName
+from penstock.protocol.elements import Side
 from penstock.snapshot.envelope import canonical_json, check_values, digest
-from penstock.snapshot.model import Count, Index, SnapshotMetadata
+from penstock.snapshot.model import (
+    Count,
+    Index,
+    InflightEntry,
+    SectionRef,
+    SnapshotMetadata,
+    StateEntry,
+    SubtaskManifest,
+)
 
 FORMAT = "penstock-portable-snapshot"
 FORMAT_VERSION = 1
@@ -28,6 +38,7 @@ BLOB_FOLDER = "sources"
 PLACE = "place"
 """Custom metadata of an in-flight batch: ``slot:subtask:entry``, all counted from 0, where the metadata listed it."""
 
+_NO_DATA = SectionRef("", 0, 0, "", "")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 
 
@@ -107,6 +118,35 @@ class Manifest(msgspec.Struct, frozen=True):
             *(file for blobs in self.blobs for file in blobs.files),
             *self.lane,
         ]
+
+    def outline(self) -> SnapshotMetadata:
+        """Return the metadata with an entry per part of a table and per stream, which refer to no data.
+
+        It is enough to check whether a query can start from the snapshot.
+        """
+        plan = self.metadata.plan
+        assert plan is not None
+        found: dict[tuple[int, int], SubtaskManifest] = {}
+        for table in self.tables:
+            vertex = int(str(plan.operators[table.operator_id]["vertex"]))
+            for part in table.parts:
+                state = StateEntry(table.operator_id, table.table, "base", part.rows, 0, -1, _NO_DATA)
+                one = found.setdefault((vertex, part.subtask), SubtaskManifest(vertex, part.subtask))
+                one.states.append(state)
+        groups = 0, self.metadata.max_parallelism - 1
+        for stream in (stream for stream in self.streams if stream.rows):
+            edge = plan.edges[stream.exchange]
+            vertex = int(str(edge["consumer"]))
+            one = found.setdefault((vertex, stream.consumer), SubtaskManifest(vertex, stream.consumer))
+            place = 0, int(str(edge["id"])), 0, stream.consumer, Side.CONSUMER.value, 0, stream.rows
+            one.inflight.append(InflightEntry(*place, *groups, _NO_DATA))
+
+        def outlined(subtask: SubtaskManifest) -> SubtaskManifest:
+            one = found.get((subtask.vertex, subtask.index))
+            return subtask if one is None else replace(subtask, states=one.states, inflight=one.inflight)
+
+        slots = [replace(slot, subtasks=[*map(outlined, slot.subtasks)]) for slot in self.metadata.slots]
+        return replace(self.metadata, slots=slots)
 
 
 def file_name(name: str) -> str:

@@ -14,6 +14,8 @@ STANDING_BYTES = 64 << 10
 """An input with less than this per subtask is no queue that stands: so much is on its way in a query that keeps up."""
 LITTLE = 1 / 8
 """An input that holds less than this part of the fullest one is not full."""
+UNEVEN = 1.4
+"""A subtask that holds less than this multiple of the mean over all subtasks holds no more than its share."""
 
 
 class InputLoad(msgspec.Struct, frozen=True):
@@ -26,7 +28,8 @@ class InputLoad(msgspec.Struct, frozen=True):
 
 
 class Bottleneck(msgspec.Struct, frozen=True):
-    """``share``: the part of the vertex's in-flight bytes that waits at ``subtask``, the one with most."""
+    """``share``: the part of the vertex's in-flight bytes that waits at ``subtask``, the one with most; -1 and 0 if it
+    has no more than the others."""
 
     vertex: int
     bytes: int
@@ -50,6 +53,8 @@ def find_bottleneck(loads: Sequence[InputLoad], parallelism: int) -> Bottleneck 
         return None
     load = max(slow, key=lambda load: load.bytes)
     subtask, held = max(load.subtask_bytes.items(), key=lambda item: item[1])
+    if held * parallelism < UNEVEN * load.bytes:
+        return Bottleneck(load.vertex, load.bytes, -1, 0.0)
     return Bottleneck(load.vertex, load.bytes, subtask, held / load.bytes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -36,19 +36,43 @@ def choose(where: str, view: LogView, names: Iterable[str]) -> list[CheckpointId
     return chosen
 
 
-def check_deletable(view: LogView, checkpoints: Sequence[CheckpointId]) -> None:
-    """Raise LocationError for the one that recovery needs."""
-    refuse_newest([record.checkpoint for record in view.lineage], checkpoints)
+def refusal(
+    checkpoints: Collection[CheckpointId],
+    lineage: Sequence[CheckpointId],
+    pinned: Collection[CheckpointId] = (),
+    unreadable: Collection[CheckpointId] = (),
+) -> str:
+    """Return why these snapshots cannot be deleted together, and the way out; empty if they can. All rules are here.
 
-
-def refuse_newest(lineage: Sequence[CheckpointId], checkpoints: Sequence[CheckpointId]) -> None:
-    """As ``check_deletable``; ``lineage``: ascending."""
+    Args:
+        lineage: ascending.
+        pinned: snapshots that checkpoints in flight may refer to.
+        unreadable: snapshots whose metadata does not tell which files they need.
+    """
     for newest in lineage[-1:]:
         if newest in checkpoints:
-            raise LocationError(
+            return (
                 f"{snapshot_id(newest)} is the newest snapshot: the query goes on from it. It can be "
                 "deleted when a newer one is complete; to give the query up, delete the whole checkpoint location"
             )
+    for needed in sorted({*pinned}.intersection(checkpoints)):
+        return f"a checkpoint that is being taken builds on {snapshot_id(needed)}: delete it when that is complete"
+    for damaged in sorted({*unreadable}.difference(checkpoints)):
+        return (
+            f"{metadata_path(damaged)} is damaged, so it is not known which files {snapshot_id(damaged)} needs: "
+            "restore it from a copy, or delete that snapshot, too"
+        )
+    return ""
+
+
+def check_deletable(
+    view: LogView, checkpoints: Collection[CheckpointId], pinned: Collection[CheckpointId] = ()
+) -> None:
+    """Raise LocationError with the ``refusal`` that needs no metadata."""
+    existing = {record.checkpoint for record in view.snapshots}.intersection(checkpoints)
+    why = refusal(existing, [record.checkpoint for record in view.lineage], pinned)
+    if why:
+        raise LocationError(why)
 
 
 def planned(owned: Owned, checkpoints: Iterable[CheckpointId]) -> Deletion:
@@ -60,6 +84,9 @@ def planned(owned: Owned, checkpoints: Iterable[CheckpointId]) -> Deletion:
     view, wanted = owned.view, set(checkpoints)
     going = [record for record in view.snapshots if record.checkpoint in wanted]
     staying = tuple(record for record in view.snapshots if record.checkpoint not in wanted)
+    damaged = owned.catalog.unreadable(staying)
+    if damaged:
+        raise CorruptSnapshot(refusal(wanted, (), unreadable=damaged))
     used: set[str] = set()
     for record in going:
         with suppress(CorruptSnapshot):  # its data is left to a collection, which asks the others only
@@ -81,12 +108,7 @@ def delete_snapshots(owned: Owned, checkpoints: Sequence[CheckpointId]) -> Answe
         Fenced: somebody else owns the location now; those deleted up to then stay deleted.
         OSError: the store fails; what is left of the files a collection finds.
     """
-    check_deletable(owned.view, checkpoints)
-    for checkpoint in checkpoints:
-        if checkpoint in owned.pinned and owned.view.snapshot(checkpoint) is not None:
-            raise LocationError(
-                f"a checkpoint that is being taken builds on {snapshot_id(checkpoint)}: delete it when that is complete"
-            )
+    check_deletable(owned.view, checkpoints, owned.pinned)
     deletion = planned(owned, checkpoints)
     for checkpoint in deletion.checkpoints:
         delete_snapshot(owned.store, owned.log, owned.catalog, checkpoint)

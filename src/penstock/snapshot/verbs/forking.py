@@ -18,9 +18,9 @@ from penstock.snapshot.fork import Origin, begun_with, check_forkable
 from penstock.snapshot.founding import identity_for
 from penstock.snapshot.location import IDENTITY_PATH, read_identity, refuse_moved, release_identity
 from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import SnapshotRecord
 from penstock.snapshot.model import QueryIdentity
 from penstock.snapshot.names import find_record, is_called
+from penstock.snapshot.portable.layout import Manifest
 from penstock.snapshot.store import Store
 
 
@@ -48,14 +48,18 @@ def fork_snapshot(there: Store, name: str, here: Store) -> QueryIdentity:
     metadata = Catalog(there).read(record)
     check_forkable(there.root, metadata)
     proposed = identity_for(metadata, metadata.plan or read_identity(there), query_id)
-    identity = _claimed(here, proposed)
-    try:
-        _begin(there, here, query_id, record)
-    except Exception:
-        if identity is proposed:
-            release_identity(here)
-        raise
-    return _complete(here, query_id, name)
+    origin = Origin(there.root, snapshot_id(record.checkpoint), what="")
+    return _made(origin, there, here, proposed, name)
+
+
+def fork_portable(origin: Origin, manifest: Manifest, here: Store) -> QueryIdentity:
+    """As ``fork_snapshot``, with a portable snapshot, which is ``origin`` and has this manifest."""
+    metadata = manifest.metadata
+    if _begun(here):
+        return _complete(here, metadata.query_id, metadata.id)
+    check_forkable(origin.location, metadata)
+    assert metadata.plan is not None
+    return _made(origin, None, here, identity_for(metadata, metadata.plan, metadata.query_id), metadata.id)
 
 
 def _begun(here: Store) -> bool:
@@ -73,8 +77,18 @@ def _claimed(here: Store, proposed: QueryIdentity) -> QueryIdentity:
     return stored
 
 
-def _begin(there: Store, here: Store, query_id: str, record: SnapshotRecord) -> None:
-    origin = Origin(there.root, snapshot_id(record.checkpoint), what="")
+def _made(origin: Origin, there: Store | None, here: Store, proposed: QueryIdentity, name: str) -> QueryIdentity:
+    identity = _claimed(here, proposed)
+    try:
+        _begin(origin, there, here, proposed.origin)
+    except Exception:
+        if identity is proposed:
+            release_identity(here)
+        raise
+    return _complete(here, proposed.origin, name)
+
+
+def _begin(origin: Origin, there: Store | None, here: Store, query_id: str) -> None:
     entry = begun_with(origin, there, here, query_id, lambda metadata: None)
     log = SnapshotLog(here, lambda: secrets.token_hex(16))
     if log.refresh().next_seq == 1:

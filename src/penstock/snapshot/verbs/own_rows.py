@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-import numpy as np
 
 from penstock.errors import CorruptSnapshot
 from penstock.snapshot.model import InflightEntry, PlanManifest, SnapshotMetadata, SubtaskManifest
+from penstock.snapshot.narrowing import own_positions
 from penstock.snapshot.restore import load_inflight
 from penstock.snapshot.store import Store
-from penstock.state.hashing import key_groups
 
 
 def with_own_rows(store: Store, metadata: SnapshotMetadata, plan: PlanManifest) -> SnapshotMetadata:
@@ -51,6 +50,5 @@ def _own_rows(store: Store, entry: InflightEntry, keys: Sequence[str], max_paral
     count = 0
     for batch in load_inflight(store, entry):
         positions = [batch.schema.names.index(key) for key in keys]
-        groups = key_groups(batch, positions, max_parallelism)
-        count += int(np.count_nonzero((groups >= entry.key_group_first) & (groups <= entry.key_group_last)))
+        count += len(own_positions(batch, positions, max_parallelism, entry))
     return count

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
+from penstock.ids import CheckpointId
 from penstock.snapshot.inflight_counts import divided_bytes
 from penstock.snapshot.log_entries import SnapshotRecord
 from penstock.snapshot.model import PlanManifest, SnapshotMetadata, StateEntry
@@ -30,7 +31,8 @@ class ShownSkew(msgspec.Struct, frozen=True):
     Attributes:
         counted: rows were read and counted. Otherwise it is told from where sections begin and end: ``skew`` is at
             least that large, and ``group`` and ``rows`` are not known (-1).
-        skew: rows of the largest key group by the mean over all key groups.
+        skew: rows of the largest key group by the mean over all key groups, or by 1 if there are fewer rows than key
+            groups: they cannot be spread more evenly.
     """
 
     skew: float
@@ -110,9 +112,10 @@ def show_snapshot(
     now_ms: int,
     *,
     count_rows: bool = False,
+    pinned: Collection[CheckpointId] = (),
 ) -> ShownSnapshot:
     """Reads metadata alone (all snapshots' that are not known: which bytes are this one's own, the others tell), and
-    with ``count_rows`` all state.
+    with ``count_rows`` all state. ``pinned``: as in ``list_snapshots``.
 
     Raises:
         CorruptSnapshot: metadata, or a section that is read, is damaged.
@@ -124,7 +127,7 @@ def show_snapshot(
     operators = opened.unless_deleted(
         [record.checkpoint], lambda: _operators(metadata, plan, opened.store if count_rows else None)
     )
-    lines = list_snapshots(opened, now_ms).snapshots
+    lines = list_snapshots(opened, now_ms, pinned).snapshots
     return ShownSnapshot(
         opened.path,
         next(line for line in lines if line.checkpoint == record.checkpoint),
@@ -214,7 +217,7 @@ def _table(
         if groups is not None:
             rows, largest = int(groups.sum()), int(groups.argmax())
             held = int(groups[largest])
-            skew = ShownSkew(held * len(groups) / rows, True, largest, held) if rows else None
+            skew = ShownSkew(_skew(held, rows, len(groups)), True, largest, held) if rows else None
     keys = None if key_count is None else [column.partition(" ")[0] for column in shown[1 : 1 + key_count]]
     sections = dict.fromkeys(entry.section for entry in entries)
     return ShownTable(name[1], shown, keys, rows, stored_bytes(sections), len(sections), skew)
@@ -247,7 +250,11 @@ def _known_skew(entries: Sequence[StateEntry], max_parallelism: int) -> ShownSke
     if not rows or not _written_at_once(entries):
         return None
     densest = max(entry.rows / (entry.key_group_last - entry.key_group_first + 1) for entry in bases)
-    return ShownSkew(densest * max_parallelism / rows, False)
+    return ShownSkew(_skew(max(densest, 1.0), rows, max_parallelism), False)
+
+
+def _skew(largest: float, rows: int, groups: int) -> float:
+    return largest / max(rows / groups, 1.0)
 
 
 def _subtasks(metadata: SnapshotMetadata, plan: PlanManifest) -> list[ShownSubtask]:
