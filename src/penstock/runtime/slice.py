@@ -8,8 +8,15 @@ from dataclasses import dataclass
 
 from penstock.errors import FunctionError
 
+LONG_S = 0.1
+"""A slice is meant to take 20 ms: one that has taken this long may be abandoned."""
+
 JOINED_FOR_S = 10.0
 """So long rows may join a slice that is under way: now and then one ends, whatever comes in."""
+
+
+class Abandoned(Exception):
+    """The subtask was stopped in the middle of a long slice."""
 
 
 @dataclass
@@ -18,6 +25,7 @@ class Slice:
 
     Attributes:
         rows: how many; 0 once their cost was told.
+        bytes: how many these rows have.
         first, last: where its first and its last input came from.
         bytes_before: how many the subtask had put out before.
         away_before_ms: how long other processes had worked for it before.
@@ -27,6 +35,7 @@ class Slice:
     """
 
     rows: int
+    bytes: int
     first: str
     last: str
     bytes_before: int
@@ -39,6 +48,11 @@ class Slice:
     def position(self) -> str:
         """For errors."""
         return self.first if self.first == self.last else f"{self.first} to {self.last}"
+
+    def abandon_if(self, stopped: bool) -> None:
+        """Raise Abandoned if the subtask is stopped and this slice takes long: few rows may become millions."""
+        if stopped and self.clock() - self.began_s > LONG_S:
+            raise Abandoned
 
     @property
     def open(self) -> bool:
@@ -57,7 +71,8 @@ class Slice:
             raise FunctionError(error.operator, error.message, error.user_traceback, self.position) from error
         self.here_ms += (self.clock() - began_s) * 1000
 
-    def join(self, rows: int, last: str) -> None:
-        """Rows that came while it was under way."""
+    def join(self, rows: int, size: int, last: str) -> None:
+        """Rows that came while it was under way, of ``size`` bytes."""
         self.rows += rows
+        self.bytes += size
         self.last = last
