@@ -13,6 +13,7 @@ from penstock.errors import FunctionError, ProtocolViolation
 from penstock.ids import SubtaskId
 from penstock.operators.base import Operator, OperatorState
 from penstock.protocol.elements import Alignment, Barrier, Buffer
+from penstock.runtime.activity import LONG_S, Abandoned
 from penstock.runtime.host import (
     Aborted,
     Completed,
@@ -23,7 +24,6 @@ from penstock.runtime.host import (
     Triggered,
     WatermarkMayRise,
 )
-from penstock.runtime.slice import LONG_S, Abandoned
 from penstock.runtime.slicing import TARGET_MS
 from penstock.snapshot.model import InflightEntry, SectionRef
 

@@ -10,10 +10,10 @@ import time
 import pytest
 
 from penstock.ids import SubtaskId
+from penstock.runtime.activity import Abandoned
 from penstock.runtime.breather import LONG_STEP_S, MOMENT_S, PATIENCE_S, Breather
 from penstock.runtime.host import StepResult
 from penstock.runtime.inbox import Inbox
-from penstock.runtime.slice import Abandoned
 from penstock.runtime.subtask_thread import SubtaskThread
 from penstock.runtime.underway import Underway
 

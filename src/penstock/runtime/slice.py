@@ -8,15 +8,8 @@ from dataclasses import dataclass
 
 from penstock.errors import FunctionError
 
-LONG_S = 0.1
-"""A slice is meant to take 20 ms: one that has taken this long may be abandoned."""
-
 JOINED_FOR_S = 10.0
 """So long rows may join a slice that is under way: now and then one ends, whatever comes in."""
-
-
-class Abandoned(Exception):
-    """The subtask was stopped in the middle of a long slice."""
 
 
 @dataclass
@@ -48,11 +41,6 @@ class Slice:
     def position(self) -> str:
         """For errors."""
         return self.first if self.first == self.last else f"{self.first} to {self.last}"
-
-    def abandon_if(self, stopped: bool) -> None:
-        """Raise Abandoned if the subtask is stopped and this slice takes long: few rows may become millions."""
-        if stopped and self.clock() - self.began_s > LONG_S:
-            raise Abandoned
 
     @property
     def open(self) -> bool:

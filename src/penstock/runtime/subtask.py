@@ -215,7 +215,7 @@ class Subtask:
             self._writer = vertex.sink.sink.create_writer()
             closing.callback(self._writer.close)
             self._writer.open(sink_context)
-        chain = Chain(stages, self._emit, self.outputs.watermark, lambda: self._slice.abandon_if(self.stopped))
+        chain = Chain(stages, self._emit, self.outputs.watermark, lambda: self._activity.abandon_if(self.stopped))
         if self.gate.watermark_us is not None:
             chain.watermark(self.gate.watermark_us)
         if self._feed is not None and self._feed.one_by_one:
