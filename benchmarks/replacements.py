@@ -70,7 +70,9 @@ def _no_rows_durable(original: Any) -> Any:
 
 
 def _one_buffer(original: Any) -> Any:
-    def gather(gate: InputGate, max_rows: int, now_ms: float) -> tuple[dict[int, list[RowRange]], Behind | None]:
+    def gather(
+        gate: InputGate, max_rows: int, now_ms: float, max_bytes: int = 0
+    ) -> tuple[dict[int, list[RowRange]], Behind | None]:
         consumed = gate.poll(MAX_ROWS, now_ms)
         return ({consumed.channel.edge: [consumed]}, None) if isinstance(consumed, RowRange) else ({}, consumed)
 

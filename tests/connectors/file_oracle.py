@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from kits import discover_all, new_reader
+from kits import discover_all, new_reader, next_batch
 
 from penstock.connectors.file_source import FileSource
 from penstock.errors import PenstockError
@@ -51,7 +51,7 @@ def _ours(source: FileSource) -> dict[str, Rows | str]:
         path = Path(str(split.spec["path"]))
         rows: Rows = []
         try:
-            while (batch := reader.poll(1000, 0)) is not None:
+            while (batch := next_batch(reader, 1000)) is not None:
                 batch.validate(full=True)
                 rows += rows_of(batch.columns, batch.num_rows)
             found[path.name] = rows

@@ -67,6 +67,14 @@ def read_rows(reader: SourceReader, max_rows: int = 1000, limit: int | None = No
     return rows
 
 
+def next_batch(reader: SourceReader, max_rows: int) -> pa.RecordBatch | None:
+    """The next rows, however long they take; None at the end."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (batch := reader.poll(max_rows, 0)) is None and reader.snapshot():
+        assert time.monotonic() < deadline, "the reader yields nothing and does not finish"
+    return batch
+
+
 def rows_of(batch: pa.RecordBatch | pa.Table) -> list[tuple[Any, ...]]:
     columns = [_values(column) for column in batch.columns]
     return list(zip(*columns, strict=True)) if columns else [()] * batch.num_rows

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kits import check_replay, discover_all, new_reader, read_rows, rows_of, stored_state
+from kits import check_replay, discover_all, new_reader, next_batch, read_rows, rows_of, stored_state
 
 from penstock.connectors.file_discovery import LONGEST_REST_S, LOOK_FILES, _Memory
 from penstock.connectors.file_listing import hidden
@@ -130,7 +130,7 @@ def test_a_file_that_is_not_as_listed_is_named(tmp_path: Path, damage, message: 
     reader = new_reader(source)
     reader.add_split(splits[0])
     with pytest.raises(DataError, match=message):
-        reader.poll(10, 0)
+        next_batch(reader, 10)
 
 
 def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
     source = csv(tmp_path)
     reader = new_reader(source)
     reader.add_split(discover_all(source)[0])
-    assert reader.poll(5, 0).num_rows == 5
+    assert next_batch(reader, 5).num_rows == 5
     os.utime(tmp_path / "a.csv", (7, 7))
     with pytest.raises(DataError, match="changed after it was listed"):
         read_rows(reader)
@@ -150,7 +150,7 @@ def test_a_broken_parquet_file_is_named(tmp_path: Path) -> None:
     reader = new_reader(source)
     reader.add_split(discover_all(source)[0])
     with pytest.raises(DataError, match=r"cannot read .*a\.parquet: not a readable Parquet file"):
-        reader.poll(10, 0)
+        next_batch(reader, 10)
 
 
 def test_options_that_are_not_supported_are_named() -> None:
@@ -202,7 +202,7 @@ def test_columns_are_found_by_name_and_widened(tmp_path: Path) -> None:
     source = FileSource("parquet", str(tmp_path), schema)
     reader = new_reader(source)
     reader.add_split(discover_all(source)[0])
-    batch = reader.poll(10, 0)
+    batch = next_batch(reader, 10)
     assert batch.schema.equals(schema)
     assert rows_of(batch) == [
         (1, None, "x", {"z": None, "y": 1}, [{"z": None, "y": 1}], [("k", 1)]),
@@ -216,7 +216,7 @@ def test_columns_that_cannot_be_widened_are_named(tmp_path: Path) -> None:
     reader = new_reader(source)
     reader.add_split(discover_all(source)[0])
     with pytest.raises(DataError, match=r"column a of type string cannot be read as int64"):
-        reader.poll(10, 0)
+        next_batch(reader, 10)
 
 
 def test_a_schema_without_columns_of_the_file_still_counts_its_rows(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_what_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("penstock.connectors.text_lines._open", denied)
     with pytest.raises(DataError, match=r"cannot read .*a\.csv: .*Permission denied"):
-        reader.poll(10, 0)
+        next_batch(reader, 10)
     monkeypatch.setattr("os.scandir", denied)
     with pytest.raises(DataError, match=f"directory {tmp_path} cannot be listed: Permission denied"):
         csv(tmp_path).discover(None, 1)

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from harness import UTC_STAMP, WINDOW, opened, rows_of, run, stored
 
+from penstock.operators.batches import first_rows
 from penstock.operators.expand import ExpandSpec
 from penstock.operators.expressions import BoundReference, Literal
 from penstock.operators.filter import FilterSpec
@@ -106,3 +107,17 @@ def test_the_watermark_survives_a_restore_and_rises_when_sources_run_dry() -> No
     fresh = opened(watermark())
     fresh.restore(stored(opened(watermark()).snapshot()))
     assert fresh.emitted_watermark() is None
+
+
+def test_first_rows_are_cut_by_bytes() -> None:
+    texts = pa.record_batch({"s": ["x" * 10] * 1000 + ["x" * 100_000] * 10 + ["y"] * 1000})
+    assert first_rows(texts, 1 << 30) is texts
+    for most in (1, 20, 1_000, 14_000, 150_000, 900_000):
+        rest, sizes = texts, []
+        while rest.num_rows:
+            head = first_rows(rest, most)
+            assert head.num_rows == 1 or head.nbytes <= most
+            sizes.append(head.num_rows)
+            rest = rest.slice(head.num_rows)
+        assert sum(sizes) == texts.num_rows
+        assert len(sizes) < 3 * texts.nbytes / most + 20 or most == 1

@@ -14,7 +14,7 @@ from penstock.graph.keygroups import owner
 from penstock.graph.model import Edge, EdgeKind, JobGraph
 from penstock.runtime.partitioner import REBALANCE_CUT_ROWS, partitioner
 from penstock.runtime.payloads import compact
-from penstock.runtime.slicing import FIRST_ROWS, MAX_ROWS, TARGET_MS, SliceSizer
+from penstock.runtime.slicing import FIRST_ROWS, LEAST_BYTES, MAX_ROWS, TARGET_MS, SliceSizer
 from penstock.state.hashing import key_groups
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64())])
@@ -154,3 +154,31 @@ def test_a_slice_that_is_to_be_over_sooner_has_fewer_rows() -> None:
     assert sizer.rows_within(0.0) == sizer.rows_within(-1.0) == 1
     fixed = settle(lambda rows: 1_000.0)
     assert fixed.rows_within(1.0) == fixed.rows > 1, "single rows would take as long"
+
+
+@pytest.mark.parametrize("cheap_ms", [0.0005, 1e-6])
+@pytest.mark.parametrize("large_bytes", [100_000, 1_600_000])
+def test_the_first_slice_is_one_row_and_large_rows_do_not_come_together(cheap_ms: float, large_bytes: int) -> None:
+    """First rows of 8 bytes, then of 30 ms each: a slice of many rows is followed by slices of few."""
+    sizer = SliceSizer(1 << 30)
+    assert (sizer.rows, sizer.bytes) == (1, LEAST_BYTES)
+    for _ in range(60):
+        sizer.observe(sizer.rows, sizer.rows * cheap_ms, 0, sizer.rows * 8)
+    assert sizer.rows > 20_000
+    assert sizer.bytes <= 2 * sizer.rows * 8
+    taken = []
+    for _ in range(20):
+        rows = max(1, min(sizer.rows, sizer.bytes // large_bytes))
+        taken.append(rows)
+        sizer.observe(rows, rows * 30.0, 0, rows * large_bytes)
+    assert max(taken) <= (2 << 20) * 2 / large_bytes
+    assert max(taken[8:]) <= 2
+
+
+def test_rows_that_cost_much_each_are_told_from_a_call_that_does() -> None:
+    each, call = SliceSizer(1 << 30), SliceSizer(1 << 30)
+    for _ in range(4):
+        each.observe(each.rows, each.rows * 50.0, 0)
+        call.observe(call.rows, 50.0, 0)
+    assert each.rows == 1
+    assert call.rows > 16

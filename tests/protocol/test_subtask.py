@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pytest
-from hand_driven import HandDriven, Log, batch_of, graph_of, rows_in, slow
+from hand_driven import FIRST_ROWS, HandDriven, Log, batch_of, graph_of, rows_in, slow
 
 from penstock.errors import FunctionError, ProtocolViolation
 from penstock.ids import SubtaskId
 from penstock.operators.base import Operator, OperatorState
 from penstock.protocol.elements import Alignment, Barrier, Buffer
+from penstock.runtime.activity import LONG_S, Abandoned
 from penstock.runtime.host import (
     Aborted,
     Completed,
@@ -23,7 +24,7 @@ from penstock.runtime.host import (
     Triggered,
     WatermarkMayRise,
 )
-from penstock.runtime.slicing import FIRST_ROWS, TARGET_MS
+from penstock.runtime.slicing import TARGET_MS
 from penstock.snapshot.model import InflightEntry, SectionRef
 
 ROWS = 2_000
@@ -552,3 +553,25 @@ def test_event_time_rises_past_what_a_reader_holds_unread() -> None:
     job.tick_s = 0.0
     job.run()
     assert [job.operator(1, i).watermark for i in range(2)] == [200, 200]  # type: ignore[attr-defined]
+
+
+class Endless(Log):
+    """One slice becomes batches without end."""
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        while True:
+            self.seen.append(batch.num_rows)
+            yield batch
+
+
+def test_a_slice_that_takes_long_is_abandoned_when_the_subtask_is_stopped() -> None:
+    job = HandDriven(graph_of(first=Endless))
+    job.step(0)
+    job.assign(0, 0, 20)
+    job.tick_s = LONG_S / 10
+    source = job.at(0, 0)
+    source.stopped = True
+    with pytest.raises(Abandoned):
+        source.step(job.now_ms)
+    assert len(job.operator(0, 0).seen) > 5, "an ordinary slice is finished"  # type: ignore[attr-defined]
+    job.close()

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from penstock.ids import SubtaskId
+from penstock.runtime.activity import Abandoned
 from penstock.runtime.breather import LONG_STEP_S, MOMENT_S, PATIENCE_S, Breather
 from penstock.runtime.host import StepResult
 from penstock.runtime.inbox import Inbox
@@ -151,6 +152,7 @@ class Stub:
     captured = ALL
 
     def __init__(self) -> None:
+        self.stopped = False
         self.inbox: Inbox[object] = Inbox()
         self.allowed: list[bool] = []
         self.within_ms: list[float] = []
@@ -211,3 +213,28 @@ def test_the_thread_of_a_subtask_has_its_steps_end_by_when_barriers_are_due() ->
     thread.thread.join(30)
     assert failures == []
     assert 3_500_000 < stub.within_ms[0] <= 3_600_000
+
+
+class Long(Stub):
+    """Its first step lasts until the subtask is stopped."""
+
+    def step(self, now_ms: float, take_input: bool, within_ms: float) -> StepResult:
+        self.allowed.append(take_input)
+        deadline = time.monotonic() + 30
+        while not self.stopped and time.monotonic() < deadline:
+            time.sleep(0.005)
+        raise Abandoned
+
+
+def test_a_stopped_thread_abandons_the_step_that_runs_and_reports_no_failure() -> None:
+    stub, failures = Long(), list[BaseException]()
+    thread = thread_of(stub, Underway(), failures)
+    thread.start()
+    thread.go()
+    while not stub.allowed:
+        time.sleep(0.005)
+    thread.stop()
+    thread.thread.join(10)
+    assert not thread.thread.is_alive()
+    assert stub.closed.is_set()
+    assert (failures, thread.failed) == ([], True), "its tables are not those between two steps"

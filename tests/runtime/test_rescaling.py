@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from process_launcher import ProcessLauncher
 from running import Running, finish, run
-from tiny import CountSpec, Numbers, tiny_graph
+from tiny import CountSpec, Numbers, graph_with_slow_middle, tiny_graph
 
 from penstock.errors import ConfigError, QueryFailed, ResourceError
 from penstock.protocol.elements import Alignment
 from penstock.runtime import scaling
 from penstock.runtime.coordinator_service import _Call
-from penstock.runtime.view import CheckpointState, ExecutionState
+from penstock.runtime.view import CheckpointState, ExecutionState, ExecutionView
 from penstock.snapshot.portable.beside import write_beside
 from penstock.snapshot.sections import read_section
 from penstock.snapshot.store import LocalStore
@@ -110,6 +110,33 @@ def test_under_full_backpressure_nothing_waits_and_rows_in_flight_change_hands(
         assert (taken.parallelism, len(taken.slots)) == (parallelism, parallelism)
     slow.unlink()
     finish(query, tmp_path / "out", total)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2)])
+def test_a_backlog_without_keys_is_dealt_out_evenly(
+    tmp_path: Path, launcher: ProcessLauncher, before: int, after: int
+) -> None:
+    total, slow = 60_000, tmp_path / "slow"
+    slow.write_text("3000")
+    graph = graph_with_slow_middle(tmp_path / "out", before, Numbers(total), slow)
+    query = run(graph, tmp_path / "chk", launcher, memory_per_gate=1 << 20)
+    query.until(
+        lambda v: sum(m.metrics.input_queued_bytes for m in v.subtasks if m.metrics.vertex == 1) > before * 200_000,
+        what="backpressure",
+    )
+    query.execution.rescale(after, 30)
+    slots(query, after)
+    view = query.until(lambda v: len(recovered_rows(v)) == after and all(recovered_rows(v)), what="recovered rows")
+    left = recovered_rows(view)
+    assert sum(left) > 10_000
+    assert max(left) - min(left) < 0.05 * max(left), left
+    slow.unlink()
+    finish(query, tmp_path / "out", total)
+
+
+def recovered_rows(view: ExecutionView) -> list[int]:
+    """Of each subtask behind the rebalance edge."""
+    return [m.metrics.recovered_rows_left for m in view.subtasks if m.metrics.vertex == 1]
 
 
 def test_rows_and_bytes_in_flight_count_once_after_a_rescale(tmp_path: Path, launcher: ProcessLauncher) -> None:

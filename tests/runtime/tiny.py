@@ -123,7 +123,7 @@ class Count(Operator):
         self._counts = context.backend.create_table("counts", TableSpec(schema, 1, MAX_PARALLELISM))
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        self._be_slow(batch.num_rows)
+        be_slow(self._spec.slow_file, batch.num_rows)
         if self._spec.fail_at in batch.column(1).to_pylist():
             raise FunctionError("count (RunningCount)", f"ValueError: {self._spec.fail_at}", "Traceback of the user\n")
         counts = []
@@ -137,11 +137,6 @@ class Count(Operator):
             [batch.column(0), batch.column(1), pa.array(counts, pa.int64())], schema=COUNTED
         )
 
-    def _be_slow(self, rows: int) -> None:
-        if self._spec.slow_file:
-            with contextlib.suppress(FileNotFoundError):
-                time.sleep(rows * float(Path(self._spec.slow_file).read_text() or 0) / 1e6)
-
     def snapshot(self) -> OperatorState:
         return OperatorState({"counts": self._counts.capture()})
 
@@ -153,6 +148,35 @@ class Count(Operator):
 
     def close(self) -> None:
         self._counts.close()
+
+
+def be_slow(slow_file: str, rows: int) -> None:
+    """See ``CountSpec``."""
+    if slow_file:
+        with contextlib.suppress(FileNotFoundError):
+            time.sleep(rows * float(Path(slow_file).read_text() or 0) / 1e6)
+
+
+@dataclass(frozen=True)
+class SlowSpec(OperatorSpec):
+    """Passes rows on. ``slow_file``: see ``CountSpec``."""
+
+    slow_file: str
+    operator_id = "slow"
+    name = "Slow"
+    output_schema = ROWS
+
+    def create(self) -> Operator:
+        return Slow(self.slow_file)
+
+
+class Slow(Operator):
+    def __init__(self, slow_file: str) -> None:
+        self._slow_file = slow_file
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        be_slow(self._slow_file, batch.num_rows)
+        yield batch
 
 
 @dataclass(frozen=True)
@@ -242,6 +266,20 @@ def assert_exact(folder: Path, total: int, keys: int = 17) -> None:
     for key, counts in counted.items():
         counts.sort()
         assert counts == list(range(1, len(counts) + 1)), f"key {key}: the state does not fit the rows"
+
+
+def graph_with_slow_middle(folder: Path, parallelism: int, source: Numbers, slow_file: Path) -> JobGraph:
+    """numbers -> rebalance edge -> a slow operator without state -> hash edge -> running count -> files."""
+    return JobGraph(
+        vertices=(
+            Vertex(0, "Numbers", SourceSpec("numbers", "Numbers", source), (), None),
+            Vertex(1, "Slow", None, (SlowSpec(str(slow_file)),), None),
+            Vertex(2, "Count", None, (CountSpec(),), SinkSpec("files", "Files", Files(str(folder)))),
+        ),
+        edges=(Edge(0, 0, 1, EdgeKind.REBALANCE, ROWS), Edge(1, 1, 2, EdgeKind.HASH, ROWS, (0,))),
+        parallelism=parallelism,
+        max_parallelism=MAX_PARALLELISM,
+    )
 
 
 def tiny_graph(

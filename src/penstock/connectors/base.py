@@ -28,6 +28,10 @@ COLUMNS_NOT_STORED = (
 """Part of an error of ``SinkCommitter.check_pending``."""
 
 
+BATCH_BYTES = 8 << 20
+"""The most bytes that ``SourceReader.poll`` should return before more is known of the query."""
+
+
 class Split(msgspec.Struct, frozen=True):
     """A unit of a source, read by exactly one reader at a time.
 
@@ -160,6 +164,9 @@ class SourceReader(ABC):
     """Reads all its splits at the same time: it is given further ones while it reads. Otherwise one after the other."""
     takes_turns: bool = False
     """Of several splits that it holds, all the same, none waits for another one's end; implied by ``side_by_side``."""
+    batch_bytes: int = BATCH_BYTES
+    """The most bytes that the next ``poll`` should return, if the rows can be large; a single row may have more. Set
+    by the caller: what comes after the rows of one batch must not take long."""
 
     def open(self, subtask: int, parallelism: int) -> None:  # noqa: B027
         """Called once before anything else."""

@@ -1,4 +1,8 @@
-"""Files as rows, one after the other, in a slot."""
+"""Files as rows, one after the other, in a slot.
+
+To open a file of 5,000 columns, or to read a line of 10 MB, may take a second. So files are read on a thread of their
+own. ``poll`` waits for a batch, but for 20 ms at most: then it returns None, and the subtask has its turn.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import os
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -14,19 +19,18 @@ import pyarrow as pa
 
 from penstock.connectors.base import SourceReader, Split
 from penstock.connectors.file_columns import FileColumns
+from penstock.connectors.patient_calls import NotDone, PatientCalls
 from penstock.decoding import convert
 from penstock.errors import DataError, PenstockError
 from penstock.logs import get_logger
 from penstock.operators.base import Plain
+from penstock.operators.batches import first_rows
 from penstock.snapshot.model import Count, Microseconds
 
 log = get_logger(__name__)
 
 ReadFile = Callable[[str, int], Iterator[pa.RecordBatch]]
 """``read(path, skip_rows)``: the file's rows from the given one on, in small batches of the format's schema."""
-
-GATHERED_BYTES = 8 << 20
-"""So much is enough for one step."""
 
 UNREADABLE = (OSError, EOFError, zlib.error, pa.ArrowException)
 """What libraries raise about a file that is cut short or no file of its format."""
@@ -101,6 +105,7 @@ class FileReader(SourceReader):
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._rest: pa.RecordBatch | None = None
         self._rows = 0
+        self._calls: PatientCalls[pa.RecordBatch | None] = PatientCalls("file-reader")
 
     def add_split(self, split: Split) -> None:
         """Add a split.
@@ -127,7 +132,10 @@ class FileReader(SourceReader):
         while self._split is not None or self._waiting:
             if self._split is None:
                 self._start(self._waiting.popleft())
-            batch = self._gathered(max_rows)
+            try:
+                batch = self._gathered(max_rows)
+            except NotDone:
+                return None
             if batch is None:
                 self._split = None
                 continue
@@ -156,30 +164,44 @@ class FileReader(SourceReader):
 
     def _gathered(self, max_rows: int) -> pa.RecordBatch | None:
         """At most so many rows of the current file, or None at its end. Files are decoded in small batches; but what
-        aggregates before an exchange shrinks a larger one to fewer rows."""
+        aggregates before an exchange shrinks a larger one to fewer rows.
+
+        Raises:
+            NotDone: no row is there yet.
+        """
         batches: list[pa.RecordBatch] = []
         rows = size = 0
-        while rows < max_rows and size < GATHERED_BYTES and (batch := self._next_batch()) is not None:
-            if rows + batch.num_rows > max_rows:
-                self._rest = batch.slice(max_rows - rows)
-                batch = batch.slice(0, max_rows - rows)
-            batches.append(batch)
-            rows += batch.num_rows
-            size += batch.nbytes
+        while rows < max_rows and size < self.batch_bytes:
+            try:
+                batch = self._next_batch()
+            except NotDone:
+                if not batches:
+                    raise
+                break
+            if batch is None:
+                break
+            head = first_rows(batch.slice(0, max_rows - rows), self.batch_bytes - size)
+            if head.num_rows < batch.num_rows:
+                self._rest = batch.slice(head.num_rows)
+            batches.append(head)
+            rows += head.num_rows
+            size += head.nbytes
         if len(batches) > 1:
             return pa.concat_batches(batches)
         return batches[0] if batches else None
 
     def _next_batch(self) -> pa.RecordBatch | None:
-        """The next non-empty batch of the current file, or None at its end."""
+        """The next non-empty batch of the current file, or None at its end. Raises NotDone."""
         assert self._split is not None
         if self._rest is not None:
             batch, self._rest = self._rest, None
             return batch
         try:
-            for batch in self._batches:
-                if batch.num_rows:
-                    return batch
+            batch = self._calls.result(partial(_next_rows, self._batches))
+            if batch is not None:
+                return batch
+        except NotDone:
+            raise
         except UNREADABLE as error:
             self._on_unreadable(self._split, error)
         except PenstockError:
@@ -215,5 +237,13 @@ class FileReader(SourceReader):
         current = Split(self._split.split_id, self._split.spec, {"rows": self._rows})
         return (current, *self._waiting)
 
+    def wake_after_ms(self) -> int:
+        return 1
+
     def close(self) -> None:
+        self._calls.close()
         self._batches, self._rest, self._split = iter(()), None, None
+
+
+def _next_rows(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+    return next((batch for batch in batches if batch.num_rows), None)

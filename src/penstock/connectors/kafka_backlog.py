@@ -13,6 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from penstock.connectors.base import BATCH_BYTES
+from penstock.operators.batches import first_rows
+
 Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 FULL_ROWS = 100_000
@@ -100,14 +103,14 @@ class Backlog:
         rest = np.flatnonzero(~free)
         self._wait_for(rows.take(pa.array(rest)) if len(rest) else None, lanes[rest], times[rest])
 
-    def take(self, max_rows: int) -> tuple[pa.RecordBatch, Longs] | None:
-        """The next ready rows and their lanes."""
+    def take(self, max_rows: int, max_bytes: int = BATCH_BYTES) -> tuple[pa.RecordBatch, Longs] | None:
+        """The next ready rows and their lanes; at least one row."""
         if self._ready is None:
             return None
-        batch, lanes = self._ready.slice(0, max_rows), self._ready_lanes[:max_rows]
-        left = self._ready.num_rows - batch.num_rows
-        self._ready = self._ready.slice(max_rows) if left else None
-        self._ready_lanes = self._ready_lanes[max_rows:]
+        batch = first_rows(self._ready.slice(0, max_rows), max_bytes)
+        taken = batch.num_rows
+        lanes, self._ready_lanes = self._ready_lanes[:taken], self._ready_lanes[taken:]
+        self._ready = self._ready.slice(taken) if taken < self._ready.num_rows else None
         for number, count in zip(*np.unique(lanes, return_counts=True), strict=True):
             self._lanes[number].buffered -= int(count)
         return batch, lanes

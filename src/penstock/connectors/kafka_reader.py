@@ -150,7 +150,7 @@ class KafkaReader(SourceReader):
         if not self._backlog.has_ready:
             self._fetch(now_ms)
         limit = max_rows if self._left is None else min(max_rows, self._left)
-        taken = self._backlog.take(limit) if limit else None
+        taken = self._backlog.take(limit, self.batch_bytes) if limit else None
         if taken is None:
             return None
         batch, lanes = taken

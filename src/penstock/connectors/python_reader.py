@@ -20,6 +20,7 @@ from penstock.connectors.python_simple import Idle, Range, SimpleLoop, as_iterat
 from penstock.connectors.row_checksum import RowChecksum
 from penstock.errors import DataError, FunctionError, PenstockError
 from penstock.operators.base import Plain
+from penstock.operators.batches import first_rows
 
 QUEUED_ROWS = 16_384
 """Rows that user code may be ahead of the query. A RecordBatch counts by its bytes; a larger one waits alone."""
@@ -69,7 +70,7 @@ class PythonSourceReader(SourceReader):
                 if self._frontier_begins:
                     self.begin_frontier()
                 self._in_vain = 0
-            batch = self._current.next_batch(max_rows)
+            batch = self._current.next_batch(max_rows, self.batch_bytes)
             if batch is not None:
                 self._in_vain = 0
                 return batch
@@ -214,16 +215,17 @@ class _OpenSplit:
     def _exhausted(self) -> bool:
         return self._pump.finished and not self._items and not self._ready
 
-    def next_batch(self, max_rows: int) -> pa.RecordBatch | None:
+    def next_batch(self, max_rows: int, max_bytes: int) -> pa.RecordBatch | None:
         """The next rows that are there; None if there are none now or the split is finished."""
         if not self._ready:
             self._convert(max_rows)
         while self._ready:
             batch = self._ready.popleft()
             wanted = max_rows if not self._progress.skip else min(max_rows, self._progress.skip - self._progress.rows)
-            if batch.num_rows > wanted:
-                self._ready.appendleft(batch.slice(wanted))
-                batch = batch.slice(0, wanted)
+            head = first_rows(batch.slice(0, wanted), max_bytes)
+            if head.num_rows < batch.num_rows:
+                self._ready.appendleft(batch.slice(head.num_rows))
+                batch = head
             self._progress.rows += batch.num_rows
             self._progress.checksum.update(batch)
             if not self._progress.skip:

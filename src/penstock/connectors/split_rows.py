@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.connectors.base import SourceReader, Split
 from penstock.connectors.split_forms import SplitForm
+from penstock.operators.batches import first_rows
 
 
 class SplitRowsReader(SourceReader):
@@ -38,6 +39,7 @@ class SplitRowsReader(SourceReader):
             assert isinstance(read, int)
             batch = self.rows(split, read, max_rows)
             if batch.num_rows:
+                batch = first_rows(batch, self.batch_bytes)
                 self._splits[0] = Split(split.split_id, split.spec, {"rows": read + batch.num_rows})
                 return batch
             self._splits.popleft()

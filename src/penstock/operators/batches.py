@@ -22,6 +22,17 @@ def pieces(rows: int, at_most: int) -> Iterator[tuple[int, int]]:
         yield first, min(size, rows - first)
 
 
+def first_rows(batch: pa.RecordBatch, most_bytes: int) -> pa.RecordBatch:
+    """First rows of a batch that have at most so many bytes together, not necessarily all of these; at least one."""
+    size = batch.nbytes
+    if size <= most_bytes:
+        return batch
+    rows = batch.num_rows * most_bytes // size
+    while rows > 1 and batch.slice(0, rows).nbytes > most_bytes:
+        rows //= 2
+    return batch.slice(0, max(1, rows))
+
+
 def append_columns(batch: pa.RecordBatch, columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     """The batch with more columns at its end; ``schema`` names them all."""
     return make_batch([*batch.columns, *columns], schema, batch.num_rows)

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+LONG_S = 0.1
+"""A step is meant to take 20 ms: one that has taken this long may be abandoned."""
+
+
+class Abandoned(Exception):
+    """The subtask was stopped in the middle of a long step."""
+
 
 class Activity:
     """Accumulates since creation. Time inside a step that worked is busy; all other time counts as what the last step
@@ -21,6 +28,11 @@ class Activity:
 
     def step_begins(self) -> None:
         self._wait(self._lap())
+
+    def abandon_if(self, stopped: bool) -> None:
+        """Raise Abandoned if the subtask is stopped and its step has lasted long: few rows may become millions."""
+        if stopped and self._clock() - self._since > LONG_S:
+            raise Abandoned
 
     def step_ends(self, worked: bool, has_room: bool, away: bool = False) -> None:
         elapsed = self._lap()

@@ -55,10 +55,16 @@ class Chain:
         stages: opened and restored operators in order; may be empty.
         emit: takes every batch that leaves the last operator.
         forward: takes every watermark that leaves the last operator; it only rises.
+        between: called whenever an operator has yielded rows. It may raise to abandon the work: then the chain can
+            only be closed.
     """
 
     def __init__(
-        self, stages: Sequence[Stage], emit: Callable[[pa.RecordBatch], None], forward: Callable[[int], None]
+        self,
+        stages: Sequence[Stage],
+        emit: Callable[[pa.RecordBatch], None],
+        forward: Callable[[int], None],
+        between: Callable[[], None] = lambda: None,
     ) -> None:
         self._stages = list(stages)
         self._elsewhere = [
@@ -86,6 +92,7 @@ class Chain:
         )
         self._emit = emit
         self._forward = forward
+        self._between = between
         # _due[k] is the watermark in front of operator k, _done[k] the one it was advanced to; the last place is the
         # way out.
         self._due: list[int | None] = [None] * (len(self._stages) + 1)
@@ -267,6 +274,7 @@ class Chain:
         return total
 
     def _push(self, index: int, batch: pa.RecordBatch) -> None:
+        self._between()
         if index == len(self._stages):
             self._emit(batch)
             return

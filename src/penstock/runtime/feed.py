@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from penstock.connectors.base import SourceReader, Split
+from penstock.connectors.base import BATCH_BYTES, SourceReader, Split
 from penstock.errors import ProtocolViolation
 from penstock.ids import CheckpointId, SubtaskId
 from penstock.protocol.splits import Requested
@@ -123,10 +123,11 @@ class SourceFeed:
         figures = (sum(behind), min(behind), max(behind), len(behind))
         return dict(zip(BEHIND, figures, strict=True))
 
-    def poll(self, max_rows: int, now_ms: float) -> pa.RecordBatch | None:
+    def poll(self, max_rows: int, now_ms: float, max_bytes: int = BATCH_BYTES) -> pa.RecordBatch | None:
         """The next rows, or None if there are none now."""
         if not self._unfinished or (self._poll_at_ms is not None and now_ms < self._poll_at_ms):
             return None
+        self._reader.batch_bytes = max_bytes
         batch = self._reader.poll(max_rows, int(now_ms))
         self._unfinished = tuple(self._reader.snapshot())
         if batch is None and self._unfinished:

@@ -18,6 +18,7 @@ class Slice:
 
     Attributes:
         rows: how many; 0 once their cost was told.
+        bytes: how many these rows have.
         first, last: where its first and its last input came from.
         bytes_before: how many the subtask had put out before.
         away_before_ms: how long other processes had worked for it before.
@@ -27,6 +28,7 @@ class Slice:
     """
 
     rows: int
+    bytes: int
     first: str
     last: str
     bytes_before: int
@@ -57,7 +59,8 @@ class Slice:
             raise FunctionError(error.operator, error.message, error.user_traceback, self.position) from error
         self.here_ms += (self.clock() - began_s) * 1000
 
-    def join(self, rows: int, last: str) -> None:
-        """Rows that came while it was under way."""
+    def join(self, rows: int, size: int, last: str) -> None:
+        """Rows that came while it was under way, of ``size`` bytes."""
         self.rows += rows
+        self.bytes += size
         self.last = last

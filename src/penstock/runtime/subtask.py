@@ -31,7 +31,7 @@ from penstock.protocol.alignment import (
     Record,
 )
 from penstock.protocol.elements import END_OF_TIME_US, Alignment, Barrier
-from penstock.protocol.gate import BarrierReached, ChannelEnded, WatermarkRose
+from penstock.protocol.gate import UNLIMITED, BarrierReached, ChannelEnded, WatermarkRose
 from penstock.protocol.input import RowRange
 from penstock.protocol.recovered import RecoveredRows
 from penstock.runtime.activity import Activity
@@ -89,6 +89,7 @@ class Subtask:
         inbox: where the host puts events, from any thread.
         status: the newest figures, for any thread.
         finished: all input has ended; only barriers still pass.
+        stopped: set by any thread: what a step still does does not matter. A long one raises ``Abandoned``.
         captured: the newest checkpoint of which all barriers have come and gone and the capture is handed over.
         gate, outputs: the owner thread's; others may look at them only while no step runs.
 
@@ -123,7 +124,7 @@ class Subtask:
         for edge in graph.outputs(vertex.id):
             self._ports.setdefault(edge.port, []).append((edge.id, partitioner(edge, subtask.index, graph)))
         self._sizer = SliceSizer(self.outputs.step_bytes)
-        self._slice = Slice(0, "", "", 0, 0.0, clock(), clock)
+        self._slice = Slice(0, 0, "", "", 0, 0.0, clock(), clock)
         self._isolation = options.function_isolation
         self._activity = Activity(clock)
         self._epoch_ends: dict[CheckpointId, EpochEnd] = {}
@@ -131,7 +132,7 @@ class Subtask:
         self._inherited_messages = list(restore.inherited_messages)
         self._committed_epoch = 0
         self._source_ended = False
-        self.finished = False
+        self.finished = self.stopped = False
         self.captured: CheckpointId = 0
         self._work_ends = math.inf
         self._rows_in = restore.rows_in
@@ -155,6 +156,7 @@ class Subtask:
 
         Raises:
             FunctionError: user code raised; ``position`` says on which input.
+            Abandoned: see ``stopped``.
             ProtocolViolation: a bug in Penstock. After any exception the subtask can only be closed.
         """
         self._now_ms = now_ms
@@ -213,7 +215,7 @@ class Subtask:
             self._writer = vertex.sink.sink.create_writer()
             closing.callback(self._writer.close)
             self._writer.open(sink_context)
-        chain = Chain(stages, self._emit, self.outputs.watermark)
+        chain = Chain(stages, self._emit, self.outputs.watermark, lambda: self._activity.abandon_if(self.stopped))
         if self.gate.watermark_us is not None:
             chain.watermark(self.gate.watermark_us)
         if self._feed is not None and self._feed.one_by_one:
@@ -411,8 +413,8 @@ class Subtask:
     def _consume(self) -> bool:
         if self._feed is not None:
             return self._read_source(self._feed)
-        most = MAX_ROWS if self._chain.pauses else self._slice_rows()
-        gathered, behind = gather(self.gate, most, self._clock_ms())
+        limits = (MAX_ROWS, UNLIMITED) if self._chain.pauses else (self._slice_rows(), self._sizer.bytes)
+        gathered, behind = gather(self.gate, limits[0], self._clock_ms(), limits[1])
         for edge, ranges in gathered.items():
             self._process(self._input_numbers[edge], ranges)
         match behind:
@@ -430,7 +432,7 @@ class Subtask:
 
     def _read_source(self, feed: SourceFeed) -> bool:
         position = feed.position
-        batch = feed.poll(self._slice_rows(), self._now_ms)
+        batch = feed.poll(self._slice_rows(), self._now_ms, self._sizer.bytes)
         if batch is None:
             return False
         self._push(0, batch, position, position)
@@ -448,11 +450,12 @@ class Subtask:
 
     def _push(self, number: int, batch: pa.RecordBatch, first: str, last: str) -> None:
         """One slice through the chain, or on its way to another process; rows that join one are of it."""
+        size = measure(batch)
         if self._chain.under_way and self._slice.rows:
-            self._slice.join(batch.num_rows, last)
+            self._slice.join(batch.num_rows, size, last)
         else:
             before, away_ms = self._bytes_out, self._chain.away_ms()
-            self._slice = Slice(batch.num_rows, first, last, before, away_ms, self._clock(), self._clock)
+            self._slice = Slice(batch.num_rows, size, first, last, before, away_ms, self._clock(), self._clock)
         with self._slice.worked_on():
             self._chain.process(batch, number)
         self._rows_in += batch.num_rows
@@ -473,7 +476,7 @@ class Subtask:
             return
         elapsed_ms = slice_.here_ms + self._chain.away_ms() - slice_.away_before_ms
         self._sizer.max_output_bytes = self.outputs.step_bytes
-        self._sizer.observe(slice_.rows, elapsed_ms, self._bytes_out - slice_.bytes_before)
+        self._sizer.observe(slice_.rows, elapsed_ms, self._bytes_out - slice_.bytes_before, slice_.bytes)
         slice_.rows = 0
 
     def _raise_watermark(self, risen: WatermarkRose | None) -> None:

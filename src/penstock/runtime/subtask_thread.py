@@ -42,6 +42,7 @@ class SubtaskThread:
         self._wake = threading.Event()
         self._go = threading.Event()
         self._stopping = False
+        self._subtask: Subtask | None = None
         self._reported = False
         self.failed = False
         self.thread = daemon_thread(self._run, f"penstock-{subtask}")
@@ -54,8 +55,10 @@ class SubtaskThread:
         self._go.set()
 
     def stop(self) -> None:
-        """Ask for the end; the step that runs is finished first."""
+        """Ask for the end. The step that runs is finished first, unless it has taken long already."""
         self._stopping = True
+        if self._subtask is not None:
+            self._subtask.stopped = True
         self._go.set()
         self._wake.set()
 
@@ -65,7 +68,7 @@ class SubtaskThread:
 
     def _live(self) -> None:
         try:
-            subtask = self._build()
+            subtask = self._subtask = self._build()
             try:
                 subtask.inbox.wake = self._wake_up
                 self._on_built(subtask)
@@ -76,6 +79,7 @@ class SubtaskThread:
                 self._failed(problem)
                 raise
             finally:
+                self._subtask = None
                 subtask.close()
         except BaseException as problem:  # noqa: BLE001 - user code may raise anything, SystemExit too; it is reported
             self._failed(problem)

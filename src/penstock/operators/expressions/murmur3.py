@@ -18,6 +18,8 @@ _WORD_BYTES = 4
 _FEW_TEXTS = 32
 """The rest of so few texts that are longer than all others is hashed text by text: numpy takes longer for each word."""
 _U32 = 0xFFFFFFFF
+_AT_ONCE = 1 << 18
+"""Bytes of a long text whose words are Python's numbers at once."""
 
 
 def hash_leaf(array: pa.Array, seeds: U32) -> U32:
@@ -75,7 +77,7 @@ def _hash_texts(array: pa.Array, seeds: U32) -> U32:
         hashes[:going] = _mix(hashes[:going], _word_at(data, starts[:going] + word * _WORD_BYTES))
     for row in range(int(np.searchsorted(-words, -shared))):
         left = data[starts[row] + shared * _WORD_BYTES : starts[row] + words[row] * _WORD_BYTES]
-        hashes[row] = _mix_words(left.tobytes(), int(hashes[row]))
+        hashes[row] = _mix_words(left, int(hashes[row]))
     for place in range(_WORD_BYTES - 1):
         rows = np.flatnonzero(lengths % _WORD_BYTES > place)
         tail = data[starts[rows] + words[rows] * _WORD_BYTES + place]
@@ -89,17 +91,19 @@ def hash_value(value: bytes, seed: int) -> int:
     """Chain the bytes of one value onto one seed."""
     whole = len(value) // _WORD_BYTES * _WORD_BYTES
     tail = struct.pack(f"<{len(value) - whole}i", *struct.unpack(f"{len(value) - whole}b", value[whole:]))
-    hashed = _mix_words(value[:whole] + tail, seed) ^ len(value)
+    hashed = _mix_words(np.frombuffer(value[:whole] + tail, np.uint8), seed) ^ len(value)
     hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & _U32
     hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 & _U32
     return hashed ^ hashed >> 16
 
 
-def _mix_words(words: bytes, hashed: int) -> int:
-    for (word,) in struct.iter_unpack("<I", words):
-        mixed = word * 0xCC9E2D51 & _U32
-        hashed ^= (mixed << 15 | mixed >> 17) * 0x1B873593 & _U32
-        hashed = ((hashed << 13 | hashed >> 19) & _U32) * 5 + 0xE6546B64 & _U32
+def _mix_words(data: npt.NDArray[np.uint8], hashed: int) -> int:
+    """Only what needs the hash of the words before is computed word by word."""
+    for start in range(0, len(data), _AT_ONCE):
+        words = np.frombuffer(data[start : start + _AT_ONCE].tobytes(), "<u4")
+        for mixed in _mixed(words).tolist():
+            hashed ^= mixed
+            hashed = ((hashed << 13 | hashed >> 19) & _U32) * 5 + 0xE6546B64 & _U32
     return hashed
 
 
@@ -116,8 +120,11 @@ def _rotated(values: U32, bits: int) -> U32:
 
 
 def _mix(hashes: U32, words: U32) -> U32:
-    mixed = _rotated(words * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-    return _rotated(hashes ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    return _rotated(hashes ^ _mixed(words), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+
+
+def _mixed(words: U32) -> U32:
+    return _rotated(words * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
 
 
 def _final(hashes: U32, lengths: U32 | np.uint32) -> U32:
