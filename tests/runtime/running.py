@@ -66,6 +66,7 @@ def run(
     launcher: SlotLauncher,
     alignment: Alignment = Alignment.UNALIGNED,
     until_available: bool = False,
+    drains: bool = False,
     **options: Any,
 ) -> Running:
     """Start a query with quick checkpoints and restarts."""
@@ -79,6 +80,7 @@ def run(
         options=Options(checkpoint_alignment=alignment, **{**FAST, **options}),
         launcher=launcher,
         until_available=until_available,
+        drains=drains,
         on_progress=progress.append,
         on_end=ends.append,
     )

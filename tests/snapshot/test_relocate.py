@@ -134,7 +134,7 @@ def test_rows_in_flight_are_lost_with_nobody() -> None:
         PlanChanged, match=r"forward-1, which has 5 rows in flight: stored forward, now absent"
     ) as caught:
         relocate(taken(with_output(), 3, entry(1, 0, 0)), single(), 2)
-    assert "alignment='aligned'" in str(caught.value)
+    assert "startMode=drain" in str(caught.value)
     changed = single()
     changed = replace(changed, edges=(replace(changed.edges[0], kind=EdgeKind.REBALANCE, key_columns=()),))
     with pytest.raises(PlanChanged, match=r"exchange-0, which has 10 rows in flight, kind: stored hash, now rebalance"):

@@ -116,6 +116,14 @@ class Pending:
         """Nothing may be in flight in it, and sources do not read."""
         return self.request is not None and self.request.drain
 
+    @property
+    def way_out(self) -> str:
+        """What to do if it takes too long, as the end of a text."""
+        if self.drain:
+            return ". All rows in flight are processed first: raise checkpoint.timeout, or add slots"
+        text = ". A strictly aligned snapshot waits for all queued data; an unaligned one does not"
+        return text if self.strict else ""
+
     def again(self) -> Waiting:
         """Its request, which is to be triggered once more when this checkpoint has been given up."""
         request = self.request

@@ -69,7 +69,6 @@ MAX_REQUESTS = 64
 MAX_CANCELLATIONS = 3
 """A user's strictly aligned snapshot is triggered again so often."""
 HISTORY = 32
-_WAY_OUT = "A strictly aligned snapshot waits for all queued data; an unaligned one does not"
 
 
 class Coordinator:
@@ -424,7 +423,7 @@ class Coordinator:
             "checkpoint.interval"
         )
         if request is not None and request.kept and not request.drain and attempt > MAX_CANCELLATIONS:
-            reason = f"{reason}, the last of {attempt} times. {_WAY_OUT}"
+            reason = f"{reason}, the last of {attempt} times{pending.way_out}"
             return self._abort(pending, life.GAVE_WAY, reason, now_ms)
         self._requests.append(pending.again())
         return self._abort(pending, life.GAVE_WAY, reason, now_ms, answered=False)
@@ -552,8 +551,7 @@ class Coordinator:
 
     def _timeout_text(self, pending: Pending) -> str:
         waited_ms = round(pending.deadline_ms - pending.started_ms)
-        text = f"not acknowledged by slots {self._missing(pending)} within {waited_ms} ms"
-        return f"{text}. {_WAY_OUT}" if pending.strict else text
+        return f"not acknowledged by slots {self._missing(pending)} within {waited_ms} ms{pending.way_out}"
 
     def _missing(self, pending: Pending) -> list[int]:
         return [slot for slot in range(self._parallelism) if slot not in pending.acks]

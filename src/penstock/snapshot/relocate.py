@@ -36,13 +36,15 @@ from penstock.snapshot.plan import (
 
 _Entry = Mapping[str, Any]
 
-_IN_FLIGHT = (
-    "Rows in flight between operators can only go on where they were: start the query as it was, take "
-    "query.snapshot(alignment='aligned'), which holds none, stop it and start the new one; or undo the change"
+_DRAIN = (
+    "start the query as it was with option startFrom=<checkpointLocation> and startMode=drain. It processes them "
+    "without new input and ends; then start the new one. Or undo the change"
 )
-_WAITING = (
-    "These rows have come in and wait for their turn: start the query as it was, stop it with stop(snapshot=True) at a "
-    "quiet moment, for example behind processAllAvailable(), and start the new one; or undo the change"
+_IN_FLIGHT = f"Rows in flight between operators can only go on where they were: {_DRAIN}"
+_WAITING = f"These rows have come in and wait for their turn: {_DRAIN}"
+_STAGED = (
+    "The query as it was has to read these rows: start it, stop it after processAllAvailable(), and start the new one; "
+    "or undo the change"
 )
 
 
@@ -109,7 +111,7 @@ def _check_staged_input(metadata: SnapshotMetadata, old: PlanManifest, new: Plan
             what = f"source {spec.operator_id}, which has staged rows that are not read yet"
             lost += compare_parts(what, {"schema": before["schema"]}, {"schema": after["schema"]})
     if lost:
-        raise plan_changed(lost, _WAITING)
+        raise plan_changed(lost, _STAGED)
 
 
 def _check_removed_sinks(

@@ -45,14 +45,14 @@ def _begins_to_read(original: Any) -> Any:
 def _trigger_first(original: Any) -> Any:
     def pause(self: DriverCore, now_ms: float) -> list[w.Output]:
         drained = any(self._coordinator._pending[c].drain for c in self._coordinator.in_flight)
-        return [] if drained and not self._paused else original(self, now_ms)  # type: ignore[no-any-return]
+        return [] if drained and not self._paused else original(self, now_ms)
 
     return pause
 
 
 def _never_reads_on(original: Any) -> Any:
     def pause(self: DriverCore, now_ms: float) -> list[w.Output]:
-        return [] if self._paused else original(self, now_ms)  # type: ignore[no-any-return]
+        return [] if self._paused else original(self, now_ms)
 
     return pause
 

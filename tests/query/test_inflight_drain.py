@@ -1,0 +1,178 @@
+"""An edit changes an exchange under full backpressure: the old query is drained, and the new one loses nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from query_running import SCHEMA, Inbox, Start, eventually, rows_of
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+from penstock.errors import CheckpointFailed, ConfigError, LocationError, PlanChanged
+from penstock.query.streaming_query import StreamingQuery
+from penstock.snapshot.catalog import Catalog
+from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.model import SnapshotMetadata
+from penstock.snapshot.store import LocalStore
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ROWS = 30_000
+COST_US = 100
+
+
+@pytest.fixture
+def cost(tmp_path: Path, inbox: Inbox) -> Path:
+    """A file with the microseconds that a row takes. All rows are there."""
+    inbox.add((number % 7, number, float(number)) for number in range(ROWS))
+    path = tmp_path / "cost"
+    path.write_text(str(COST_US))
+    return path
+
+
+def slowly(df: DataFrame, cost: Path) -> DataFrame:
+    path = str(cost)
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            with open(path) as file:
+                time.sleep(batch.num_rows * float(file.read()) / 1e6)
+            yield batch
+
+    return df.mapInArrow(wait, df.schema)
+
+
+def before(df: DataFrame, cost: Path) -> DataFrame:
+    return slowly(df.select("key", "value").repartition(2, "key"), cost).select("value")
+
+
+def after(df: DataFrame, cost: Path) -> DataFrame:
+    """The exchange has one more column, which rows in flight lack."""
+    return slowly(df.selectExpr("key", "value", "value * 2 AS more").repartition(2, "key"), cost).select("value")
+
+
+def under_pressure(query: StreamingQuery) -> None:
+    eventually(lambda: query.view.inflight_bytes > 100_000, "full queues")
+
+
+def newest(location: Path) -> SnapshotMetadata:
+    store = LocalStore(location)
+    return Catalog(store).read(SnapshotLog(store).refresh().lineage[-1])
+
+
+def in_flight(metadata: SnapshotMetadata) -> int:
+    return sum(entry.rows for slot in metadata.slots for subtask in slot.subtasks for entry in subtask.inflight)
+
+
+def goes_on_edited(spark: SparkSession, inbox: Inbox, cost: Path, out: Path, start: Start) -> None:
+    cost.write_text("0")
+    query = start(after(inbox.stream(spark), cost))
+    query.processAllAvailable()
+    assert [value for (value,) in sorted(rows_of(out))] == list(range(ROWS))
+
+
+def test_a_stop_with_nothing_in_flight(
+    spark: SparkSession, inbox: Inbox, cost: Path, out: Path, tmp_path: Path, start: Start
+) -> None:
+    query = start(before(inbox.stream(spark), cost))
+    under_pressure(query)
+    taken = query.stop(snapshot=True, inflight="drain")
+    assert taken is not None
+    assert in_flight(taken) == 0
+    assert newest(tmp_path / "checkpoint").id == taken.id
+    goes_on_edited(spark, inbox, cost, out, start)
+
+
+def test_the_old_query_is_drained_from_its_unaligned_snapshot(
+    spark: SparkSession, inbox: Inbox, cost: Path, out: Path, tmp_path: Path, start: Start
+) -> None:
+    location = tmp_path / "checkpoint"
+    query = start(before(inbox.stream(spark), cost))
+    under_pressure(query)
+    query.setCheckpoints(alignment="unaligned")
+    older = query.snapshot(alignment="unaligned")
+    taken = query.stop(snapshot=True)
+    assert taken is not None
+    assert in_flight(taken) > 0
+    with pytest.raises(PlanChanged, match=r"(?s)rows in flight.*startMode=drain"):
+        start(after(inbox.stream(spark), cost))
+    cost.write_text("10")
+    with pytest.raises(LocationError, match=rf"goes on from {taken.id}"):
+        start(
+            before(inbox.stream(spark), cost),
+            checkpointLocation=None,
+            startFrom=f"{location}#{older.id}",
+            startMode="drain",
+        )
+    old = start(before(inbox.stream(spark), cost), checkpointLocation=None, startFrom=str(location), startMode="drain")
+    old.awaitTermination()
+    assert in_flight(newest(location)) == 0
+    goes_on_edited(spark, inbox, cost, out, start)
+
+
+def test_the_command_line_drains_with_the_users_program(
+    spark: SparkSession, inbox: Inbox, cost: Path, out: Path, tmp_path: Path, start: Start
+) -> None:
+    location = tmp_path / "checkpoint"
+    job = tmp_path / "old_job.py"
+    job.write_text(
+        "import sys\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import penstock\n"
+        "from pathlib import Path\n"
+        "from test_inflight_drain import before\n"
+        "def build(spark):\n"
+        f"    rows = spark.readStream.schema({SCHEMA!r}).parquet({str(inbox.directory)!r})\n"
+        f"    writer = penstock.writeStream(before(rows, Path({str(cost)!r})))\n"
+        f"    return writer.format('parquet').option('path', {str(out)!r}).option('parallelism', 1)\n"
+        "def frame(spark):\n"
+        "    return spark.range(3)\n"
+    )
+
+    def drained(*words: str) -> tuple[int, str]:
+        said = CliRunner().invoke(app, ["snapshot", "drain", *words], prog_name="penstock")
+        return said.exit_code, said.output
+
+    query = start(before(inbox.stream(spark), cost))
+    under_pressure(query)
+    assert drained(str(location), "--query", f"{job}:build")[0] == 1, "it runs"
+    taken = query.stop(snapshot=True)
+    assert taken is not None
+    code, said = drained(str(location), "--query", f"{job}:frame")
+    assert (code, "it must return a writer" in said) == (2, True), said
+    assert drained(f"{location}#chk-77", "--query", f"{job}:build")[0] == 1
+    assert drained(str(tmp_path / "nothing"), "--query", f"{job}:build")[0] == 1
+    cost.write_text("10")
+    code, said = drained(f"{location}#{taken.id}", "--query", f"{job}:build", "--json")
+    assert code == 0, said
+    assert json.loads(said) == {"snapshot": newest(location).id}
+    assert in_flight(newest(location)) == 0
+    goes_on_edited(spark, inbox, cost, out, start)
+
+
+def test_what_does_not_go_together(spark: SparkSession, inbox: Inbox, tmp_path: Path, start: Start) -> None:
+    inbox.add([(1, 1, 1.0)])
+    query = start(inbox.stream(spark).select("value"))
+    for wrong in ({"inflight": "drain"}, {"snapshot": True, "inflight": "keep"}, {"drain": True, "inflight": "drain"}):
+        with pytest.raises(ConfigError, match=r"say 'drain', with snapshot=True"):
+            query.stop(**wrong)
+    assert query.isActive
+    query.stop()
+    with pytest.raises(CheckpointFailed, match="not running"):
+        query.stop(snapshot=True, inflight="drain")
+    with pytest.raises(ConfigError, match="startMode=drain says nothing without startFrom"):
+        start(inbox.stream(spark).select("value"), startMode="drain")
+    with pytest.raises(LocationError):
+        start(
+            inbox.stream(spark).select("value"),
+            checkpointLocation=None,
+            startFrom=str(tmp_path / "nothing"),
+            startMode="drain",
+        )
+    assert not (tmp_path / "nothing").exists()
