@@ -126,7 +126,7 @@ def test_the_command_line_drains_with_the_users_program(
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import penstock\n"
         "from pathlib import Path\n"
-        "from test_inflight_drain import before\n"
+        "from test_edits_under_pressure import before\n"
         "def build(spark):\n"
         f"    rows = spark.readStream.schema({SCHEMA!r}).parquet({str(inbox.directory)!r})\n"
         f"    writer = penstock.writeStream(before(rows, Path({str(cost)!r})))\n"
