@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from query_running import SCHEMA, Inbox, Start, eventually, rows_of
 from typer.testing import CliRunner
 
@@ -58,7 +61,7 @@ def after(df: DataFrame, cost: Path) -> DataFrame:
 
 
 def under_pressure(query: StreamingQuery) -> None:
-    eventually(lambda: query.view.inflight_bytes > 100_000, "full queues")
+    eventually(lambda: query.view().inflight_bytes > 100_000, "full queues")
 
 
 def newest(location: Path) -> SnapshotMetadata:
@@ -176,3 +179,75 @@ def test_what_does_not_go_together(spark: SparkSession, inbox: Inbox, tmp_path: 
             startMode="drain",
         )
     assert not (tmp_path / "nothing").exists()
+
+
+def with_pid(df: DataFrame, cost: Path) -> DataFrame:
+    """Slowly, and with the process that did it."""
+    path = str(cost)
+
+    def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            with open(path) as file:
+                time.sleep(batch.num_rows * float(file.read()) / 1e6)
+            pids = pa.array([os.getpid()] * batch.num_rows, pa.int64())
+            yield pa.RecordBatch.from_arrays([*batch.columns, pids], names=[*batch.schema.names, "pid"])
+
+    return df.mapInArrow(told, "key bigint, value bigint, bucket bigint, at timestamp, pid bigint")
+
+
+def totals(rows: DataFrame, cost: Path, *spread_by: str) -> DataFrame:
+    path = str(cost)
+
+    def wait(values: pd.Series) -> pd.Series:
+        with open(path) as file:
+            time.sleep(len(values) * float(file.read()) / 1e6)
+        return values
+
+    timed = rows.selectExpr("key", "value", "value % 5 AS bucket", "at").withWatermark("at", "0 seconds")
+    told = timed.repartition(2, *spread_by).withColumn("value", F.pandas_udf(wait, "bigint")("value"))
+    grouped = told.groupBy(F.window("at", "100 seconds"), "bucket")
+    return grouped.agg(F.sum("value"), F.count("value")).drop("window")
+
+
+def test_rows_in_flight_go_on_over_an_exchange_with_other_keys(
+    spark: SparkSession, inbox: Inbox, cost: Path, tmp_path: Path, start: Start
+) -> None:
+    rows = inbox.stream(spark).selectExpr("key", "value", "value % 5 AS bucket", "at")
+    old, new = tmp_path / "old", tmp_path / "new"
+    query = start(with_pid(rows.repartition(2, "key"), cost), path=str(old), parallelism=2)
+    under_pressure(query)
+    taken = query.stop(snapshot=True)
+    assert taken is not None
+    assert in_flight(taken) > 1_000
+    cost.write_text("0")
+    query = start(with_pid(rows.repartition(2, "bucket"), cost), path=str(new), parallelism=2)
+    query.processAllAvailable()
+    query.stop()
+    assert sorted(row[1] for row in [*rows_of(old), *rows_of(new)]) == list(range(ROWS))
+    pids: dict[int, set[int]] = {}
+    for _, _, bucket, _, pid in rows_of(new):
+        pids.setdefault(bucket, set()).add(pid)
+    assert {len(found) for found in pids.values()} == {1}, "each bucket has one owner"
+    assert len(set.union(*pids.values())) == 2
+    assert len(rows_of(new)) >= in_flight(taken)
+
+
+@pytest.mark.parametrize("spread_by", [("bucket",), ()])
+def test_no_row_in_flight_is_late_when_another_subtask_reads_it(
+    spark: SparkSession, inbox: Inbox, cost: Path, out: Path, tmp_path: Path, start: Start, spread_by: tuple[str, ...]
+) -> None:
+    query = start(totals(inbox.stream(spark), cost, "key"), parallelism=2)
+    under_pressure(query)
+    taken = query.stop(snapshot=True)
+    assert taken is not None
+    assert in_flight(taken) > 1_000
+    cost.write_text("0")
+    query = start(totals(inbox.stream(spark), cost, *spread_by), parallelism=2)
+    query.processAllAvailable()
+    closed = ROWS // 100 - 1
+    expected = [
+        (bucket, sum(range(start_s + bucket, start_s + 100, 5)), 20)
+        for start_s in range(0, closed * 100, 100)
+        for bucket in range(5)
+    ]
+    assert rows_of(out) == sorted(expected, key=repr)

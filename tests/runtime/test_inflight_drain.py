@@ -132,13 +132,28 @@ def test_a_worker_is_killed_during_a_drain(
     goes_on_edited(tmp_path, launcher, job(2))
 
 
+def test_a_drain_goes_on_at_another_parallelism(
+    tmp_path: Path, launcher: ProcessLauncher, job: Callable[[int], JobGraph]
+) -> None:
+    query = under_pressure(run(job(1), tmp_path / "chk", launcher))
+    with ThreadPoolExecutor(1) as pool:
+        drained = pool.submit(query.execution.stop_with_snapshot, True)
+        query.until(lambda v: v.checkpoints[-1].alignment == "aligned", what="the strictly aligned one")
+        query.execution.rescale(3)
+        (tmp_path / "slow").write_text("20")
+        is_drained(drained.result(60), tmp_path / "out")
+    assert (query.view.generation, query.view.parallelism) == (2, 3)
+    goes_on_edited(tmp_path, launcher, job(3))
+
+
 def test_a_drain_that_fails_lets_the_query_read_on(
     tmp_path: Path, launcher: ProcessLauncher, job: Callable[[int], JobGraph]
 ) -> None:
     query = run(job(2), tmp_path / "chk", launcher, Alignment.ALIGNED, checkpoint_timeout_ms=300, **SMALL_QUEUES)
     under_pressure(query)
     with pytest.raises(
-        CheckpointFailed, match=r"not acknowledged by slots .* within \d+ ms\. All rows in flight .* timeout"
+        CheckpointFailed,
+        match=r"not acknowledged by slots .* within \d+ ms\. All rows in flight .* checkpoint\.timeout",
     ):
         query.execution.stop_with_snapshot(drain=True)
     (tmp_path / "slow").unlink()
