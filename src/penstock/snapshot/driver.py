@@ -213,7 +213,9 @@ class DriverCore:
             case _:
                 outputs += self._coordinate(event, now_ms)
         outputs += self._finish(now_ms)
-        return self._pause(now_ms) + outputs + self._after()
+        pause = self._pause(now_ms)
+        outputs = pause + outputs if self._paused else outputs + pause  # before a trigger, and after what has failed
+        return outputs + self._after()
 
     def _on_ready(self, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
         self._opening = False
@@ -279,7 +281,7 @@ class DriverCore:
         return self._coordinator.drains and self._planned is None
 
     def _pause(self, now_ms: float) -> list[w.Output]:
-        """Pause the sources or let them go on; before a trigger, so that no row comes in after its barrier either."""
+        """Pause the sources or let them go on."""
         if self._paused == self._drains_inflight or len(self._running) < self._graph.parallelism:
             return []
         self._paused = not self._paused
