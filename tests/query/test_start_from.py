@@ -200,7 +200,7 @@ def test_what_does_not_go_together_is_refused(spark: SparkSession, inbox: Inbox,
     here, there = str(tmp_path / "checkpoint"), str(tmp_path / "there")
     for options, message in (
         ({"startMode": "fork"}, "says nothing without startFrom"),
-        ({"startFrom": there, "startMode": "steal"}, "choose fork or claim"),
+        ({"startFrom": there, "startMode": "steal"}, "choose fork, claim or drain"),
         ({"startFrom": "#chk-1"}, "write <location> or <location>#<snapshot>"),
         ({"startFrom": here}, "a fork needs one of its own"),
         ({"startFrom": f"file://{here}#chk-1"}, "a fork needs one of its own"),

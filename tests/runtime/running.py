@@ -68,6 +68,7 @@ def run(
     alignment: Alignment = Alignment.UNALIGNED,
     until_available: bool = False,
     origin: Origin | None = None,
+    drains: bool = False,
     **options: Any,
 ) -> Running:
     """Start a query with quick checkpoints and restarts."""
@@ -82,6 +83,7 @@ def run(
         launcher=launcher,
         until_available=until_available,
         origin=origin,
+        drains=drains,
         on_progress=progress.append,
         on_end=ends.append,
     )

@@ -237,3 +237,23 @@ def test_metadata_of_a_superfluous_checkpoint_is_not_kept() -> None:
     assert [o.checkpoint for o in all_of(player, ct.Abort) if isinstance(o, ct.Abort)] == [first]
     assert [record.checkpoint for record in player.effects.view.snapshots] == [second]
     assert player.effects._written == {}
+
+
+def test_sources_are_paused_before_the_trigger_of_a_drained_snapshot_and_read_on_when_it_fails() -> None:
+    player = driver()
+    player.start()
+    player.others.clear()
+    player.feed(ct.SnapshotRequested(7, Alignment.ALIGNED, last=True, drain=True))
+    told = [o for o in player.others if isinstance(o, sp.PauseReaders | ct.Trigger)]
+    assert [type(one) for one in told] == [sp.PauseReaders, ct.Trigger]
+    assert told[0] == sp.PauseReaders(0, True)
+    player.feed(ct.GenerationEnded(player.core.generation, "a slot was lost"))
+    player.start()
+    assert [o.paused for o in player.others if isinstance(o, w.Deploy)] == [True]
+    *_, again = all_of(player, ct.Trigger)
+    assert isinstance(again, ct.Trigger)
+    player.feed(ct.Decline(player.core.generation, again.checkpoint, 0, "its disk is full"))
+    assert all_of(player, sp.PauseReaders)[-1] == sp.PauseReaders(0, False)
+    player.feed(ct.GenerationEnded(player.core.generation, "a slot was lost"))
+    player.start()
+    assert [o.paused for o in player.others if isinstance(o, w.Deploy)] == [True, False]

@@ -15,6 +15,7 @@ from penstock.graph.model import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec,
 from penstock.snapshot.catalog import plan_restore
 from penstock.snapshot.model import (
     InflightEntry,
+    ScalarShare,
     SectionRef,
     SlotManifest,
     SnapshotMetadata,
@@ -24,6 +25,7 @@ from penstock.snapshot.model import (
 )
 from penstock.snapshot.plan import differences, plan_of
 from penstock.snapshot.relocate import relocate
+from penstock.snapshot.rescale import rescale
 
 SECTION = SectionRef("data/1-1-0.arrows", 0, 10, "g1/c1/x", "00")
 EXCHANGE = "exchange-0"
@@ -58,8 +60,9 @@ def entry(
     return InflightEntry(layer, edge, producer, consumer, side, 0, rows, 0, 127, SECTION)
 
 
-def taken(by: JobGraph, counts: int, *inflight: InflightEntry) -> SnapshotMetadata:
-    """A snapshot by a plan whose count is in vertex ``counts``: state, splits, messages, watermarks, rows in flight."""
+def taken(by: JobGraph, counts: int, *inflight: InflightEntry, of: str = COUNT) -> SnapshotMetadata:
+    """A snapshot by a plan whose count is in vertex ``counts``: state, splits, messages, watermarks, rows in flight.
+    ``of``: the operator that has scalars."""
     slots = []
     for index in range(2):
         state = StateEntry(COUNT, "counts", "base", 3 + index, 0, 127, SECTION)
@@ -70,7 +73,7 @@ def taken(by: JobGraph, counts: int, *inflight: InflightEntry) -> SnapshotMetada
                 counts,
                 index,
                 states=[state],
-                scalars={COUNT: {"x": index}},
+                scalars={of: {"x": index}},
                 channel_watermarks={f"{by.inputs(counts)[0].id}:{p}": 100 + p for p in range(2)},
                 pending_messages={1: b"old", 2: b"new"},
                 inflight=[one for one in inflight if one.producer == index],
@@ -134,12 +137,65 @@ def test_rows_in_flight_are_lost_with_nobody() -> None:
         PlanChanged, match=r"forward-1, which has 5 rows in flight: stored forward, now absent"
     ) as caught:
         relocate(taken(with_output(), 3, entry(1, 0, 0)), single(), 2)
-    assert "alignment='aligned'" in str(caught.value)
+    assert "startMode=drain" in str(caught.value)
     changed = single()
-    changed = replace(changed, edges=(replace(changed.edges[0], kind=EdgeKind.REBALANCE, key_columns=()),))
-    with pytest.raises(PlanChanged, match=r"exchange-0, which has 10 rows in flight, kind: stored hash, now rebalance"):
+    changed = replace(changed, edges=(replace(changed.edges[0], kind=EdgeKind.BROADCAST, key_columns=()),))
+    with pytest.raises(PlanChanged, match=r"exchange-0, which has 10 rows in flight, kind: stored hash, now broadcast"):
         relocate(taken(single(), 1, entry(0, 0, 0), entry(0, 1, 0)), changed, 2)
     assert relocate(taken(single(), 1), changed, 2).slots, "with nothing in flight an exchange may change"
+
+
+def stateless(kind: EdgeKind, *keys: int) -> JobGraph:
+    """source -> an exchange -> sink."""
+    [edge] = single().edges
+    sink = replace(single().vertices[1], operators=(CountSpec("filter-0", "Filter", states={}),))
+    edges = (replace(edge, kind=kind, key_columns=keys),)
+    return replace(single(), vertices=(single().vertices[0], sink), edges=edges)
+
+
+def held_by(metadata: SnapshotMetadata) -> list[list[tuple[int, int, int, int, bool]]]:
+    """Of each consumer: where its entries begin, their rows, the key groups, and whether they are narrowed."""
+    return [
+        [(e.row_start, e.rows, e.key_group_first, e.key_group_last, e.narrowed) for e in slot.subtasks[1].inflight]
+        for slot in metadata.slots
+    ]
+
+
+def test_rows_in_flight_find_the_owners_of_their_new_keys() -> None:
+    rows = entry(0, 0, 1), entry(0, 1, 0, rows=3)
+    before = taken(stateless(EdgeKind.HASH, 0), 1, *rows, of="filter-0")
+    for old in (before, taken(stateless(EdgeKind.REBALANCE), 1, *rows, of="filter-0")):
+        moved = rescale(relocate(old, stateless(EdgeKind.HASH, 1), 2), stateless(EdgeKind.HASH, 1))
+        assert held_by(moved) == [
+            [(0, 3, 0, 63, True), (0, 5, 0, 63, True)],
+            [(0, 3, 64, 127, True), (0, 5, 64, 127, True)],
+        ]
+        assert [slot.subtasks[1].channel_watermarks for slot in moved.slots] == [{"0:0": 100, "0:1": 100}] * 2
+        assert plan_restore(moved, stateless(EdgeKind.HASH, 1), committed_epoch=2)
+        assert [slot.subtasks[1].shares for slot in moved.slots] == [
+            [ScalarShare(index, 0, 127, {"filter-0": {"x": index}}) for index in range(2)]
+        ] * 2
+    stays = relocate(before, stateless(EdgeKind.REBALANCE), 2)
+    assert rescale(stays, stateless(EdgeKind.REBALANCE)) is stays
+    assert held_by(stays) == [[(0, 3, 0, 127, False)], [(0, 5, 0, 127, False)]]
+
+
+def test_an_exchange_with_other_keys_between_other_operators_is_another_one() -> None:
+    other = stateless(EdgeKind.HASH, 1)
+    filters = (CountSpec("filter-1", "Filter", states={}), *other.vertices[1].operators)
+    other = replace(other, vertices=(other.vertices[0], replace(other.vertices[1], operators=filters)))
+    with pytest.raises(PlanChanged, match=r"exchange-0, which has 5 rows in flight, keys: stored \(key\), now"):
+        relocate(taken(stateless(EdgeKind.HASH, 0), 1, entry(0, 0, 1)), other, 2)
+
+
+def test_only_the_old_keys_tell_which_rows_of_a_narrowed_entry_are_meant() -> None:
+    narrowed = msgspec.structs.replace(entry(0, 0, 1), narrowed=True)
+    with pytest.raises(PlanChanged, match=r"exchange-0, which has 5 rows in flight, keys: stored \(key\), now"):
+        relocate(taken(stateless(EdgeKind.HASH, 0), 1, narrowed), stateless(EdgeKind.HASH, 1), 2)
+    fewer = stateless(EdgeKind.HASH, 0)
+    fewer = replace(fewer, vertices=(fewer.vertices[0], replace(fewer.vertices[1], operators=())))
+    moved = relocate(taken(stateless(EdgeKind.HASH, 0), 1, narrowed), fewer, 2)
+    assert held_by(moved) == [[], [(0, 5, 0, 127, True)]]
 
 
 def test_rows_in_flight_lose_columns_and_gain_none() -> None:

@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli import (  # noqa: F401 - they join the group
     snapshot_changing,
+    snapshot_draining,
     snapshot_moving,
     snapshot_portable,
     snapshot_reading,

@@ -110,22 +110,33 @@ def built(place: str) -> DataFrame:
         ConfigError: there is no such file, module or function, or it returns something else.
         ResourceError: there is no Java for a Spark session.
     """
+    from pyspark.sql import DataFrame
+
+    found = returned(place)
+    if not isinstance(found, DataFrame):
+        raise ConfigError(f"--query {place}: it returned a {type(found).__name__}; it must return a DataFrame")
+    return found
+
+
+def returned(place: str) -> Any:
+    """What the user's function returns, called in a Spark session.
+
+    Raises:
+        ConfigError: there is no such file, module or function, or it raises.
+        ResourceError: there is no Java for a Spark session.
+    """
     name, separator, function_name = place.rpartition(":")
     if not separator or not name or not function_name:
         raise ConfigError(f"--query {place}: write FILE.py:FUNCTION or MODULE:FUNCTION")
     function = _function(place, name, function_name)
-    from pyspark.sql import DataFrame
 
     from penstock.query.sessions import session
 
     spark = session()
     try:
-        found = _called(function, spark)
+        return _called(function, spark)
     except Exception as error:
         raise ConfigError(f"--query {place}: it raised {_told(error)}") from error
-    if not isinstance(found, DataFrame):
-        raise ConfigError(f"--query {place}: it returned a {type(found).__name__}; it must return a DataFrame")
-    return found
 
 
 def _called(function: Callable[..., Any], spark: SparkSession) -> Any:

@@ -111,6 +111,26 @@ class Pending:
         """The query is to end with it."""
         return self.request is not None and self.request.last
 
+    @property
+    def drain(self) -> bool:
+        """Nothing may be in flight in it, and sources do not read."""
+        return self.request is not None and self.request.drain
+
+    @property
+    def way_out(self) -> str:
+        """What to do if it takes too long, as the end of a text."""
+        if self.drain:
+            return ". All rows in flight are processed first: raise checkpoint.timeout, or add slots"
+        text = ". A strictly aligned snapshot waits for all queued data; an unaligned one does not"
+        return text if self.strict else ""
+
+    def again(self) -> Waiting:
+        """Its request, which is to be triggered once more when this checkpoint has been given up."""
+        request = self.request
+        assert request is not None, "nobody asked for a periodic one"
+        deadline_ms = None if request.timeout_ms is None else self.started_ms + request.timeout_ms
+        return Waiting(request, self.started_ms, deadline_ms, self.cancellations + 1)
+
     def step(self, event: str) -> None:
         """Raises ProtocolViolation if the event is not allowed in this phase; nothing is changed then."""
         self.phase = LIFECYCLE.after(self.phase, event, str(self.checkpoint))

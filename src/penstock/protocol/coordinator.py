@@ -57,6 +57,7 @@ from penstock.protocol.coordinator_types import (
     Tick,
     Trigger,
     WriteMetadata,
+    line_of,
 )
 from penstock.protocol.elements import Alignment
 from penstock.protocol.restarts import Retries
@@ -68,7 +69,6 @@ MAX_REQUESTS = 64
 MAX_CANCELLATIONS = 3
 """A user's strictly aligned snapshot is triggered again so often."""
 HISTORY = 32
-_WAY_OUT = "A strictly aligned snapshot waits for all queued data; an unaligned one does not"
 
 
 class Coordinator:
@@ -102,6 +102,7 @@ class Coordinator:
         self._commit_retries = Retries(policy.commit_retries, policy.commit_timeout_ms)
         self._gave_up = False
         self._last: CheckpointId = 0
+        self._drained = False
         self._planned = False
         self._history: deque[str] = deque(maxlen=HISTORY)
 
@@ -150,9 +151,17 @@ class Coordinator:
     @property
     def serves_requests(self) -> bool:
         """True if a request of the driver's owner is queued or its checkpoint is in flight."""
-        requests = [waiting.request for waiting in self._requests]
-        requests += [pending.request for pending in self._pending.values() if pending.request is not None]
-        return any(request.ticket > 0 for request in requests)
+        return any(request.ticket > 0 for request in self._unanswered)
+
+    @property
+    def drains(self) -> bool:
+        """True from the request of a drained snapshot on, until it fails: sources must not read."""
+        return self._drained or any(request.drain for request in self._unanswered)
+
+    @property
+    def _unanswered(self) -> list[SnapshotRequested]:
+        waiting = [waiting.request for waiting in self._requests]
+        return waiting + [pending.request for pending in self._pending.values() if pending.request is not None]
 
     def next_wake_ms(self) -> float | None:
         """When the next ``Tick`` has something to do, or None: only another event can change anything."""
@@ -176,7 +185,7 @@ class Coordinator:
         handler: Callable[[Event, float], list[Command]] = getattr(self, _HANDLERS[type(event)])
         commands = handler(event, now_ms)
         if not isinstance(event, Tick):
-            self._history.append(_line_of(event))
+            self._history.append(line_of(event))
         commands += self._next_commit(now_ms)
         commands += self._notify()
         commands += self._fail_generation()
@@ -238,7 +247,8 @@ class Coordinator:
         # What is being logged may already be true: its outcome is awaited, everything earlier is dead.
         dead = [p for p in self._pending.values() if p.phase is not Phase.LOGGING]
         reason = f"Generation {event.generation} ended: {event.reason}"
-        return [command for p in dead for command in self._abort(p, life.ENDED, reason, now_ms)]
+        self._requests.extend(p.again() for p in dead if p.drain)
+        return [c for p in dead for c in self._abort(p, life.ENDED, reason, now_ms, answered=not p.drain)]
 
     def _on_requested(self, event: SnapshotRequested, now_ms: float) -> list[Command]:
         if self._gave_up:
@@ -320,6 +330,7 @@ class Coordinator:
         if pending.request is not None:
             commands.append(SnapshotSucceeded(pending.request.ticket, event.checkpoint))
             self._last = event.checkpoint if pending.request.last else self._last
+            self._drained |= pending.drain
         return commands + self._subsume(event.checkpoint, now_ms)
 
     def _on_log_failed(self, event: LogFailed, now_ms: float) -> list[Command]:
@@ -404,18 +415,17 @@ class Coordinator:
         return None if waits_ms is None else waits_ms + self._policy.interval_ms
 
     def _cancel(self, pending: Pending, now_ms: float) -> list[Command]:
-        """Abort it. Its request waits behind the others then; a user's not more often than ``MAX_CANCELLATIONS``."""
+        """Abort it. Its request waits behind the others then; a user's not more often than ``MAX_CANCELLATIONS``,
+        unless it drains: then less is in flight each time."""
         request, attempt = pending.request, pending.cancellations + 1
-        assert request is not None, "only requested ones give way"
         reason = (
             f"not acknowledged by slots {self._missing(pending)} when others had waited for it for one "
             "checkpoint.interval"
         )
-        if request.kept and attempt > MAX_CANCELLATIONS:
-            reason = f"{reason}, the last of {attempt} times. {_WAY_OUT}"
+        if request is not None and request.kept and not request.drain and attempt > MAX_CANCELLATIONS:
+            reason = f"{reason}, the last of {attempt} times{pending.way_out}"
             return self._abort(pending, life.GAVE_WAY, reason, now_ms)
-        own_ms = None if request.timeout_ms is None else pending.started_ms + request.timeout_ms
-        self._requests.append(Waiting(request, pending.started_ms, own_ms, attempt))
+        self._requests.append(pending.again())
         return self._abort(pending, life.GAVE_WAY, reason, now_ms, answered=False)
 
     def _trigger(self, now_ms: float) -> list[Command]:
@@ -541,8 +551,7 @@ class Coordinator:
 
     def _timeout_text(self, pending: Pending) -> str:
         waited_ms = round(pending.deadline_ms - pending.started_ms)
-        text = f"not acknowledged by slots {self._missing(pending)} within {waited_ms} ms"
-        return f"{text}. {_WAY_OUT}" if pending.strict else text
+        return f"not acknowledged by slots {self._missing(pending)} within {waited_ms} ms{pending.way_out}"
 
     def _missing(self, pending: Pending) -> list[int]:
         return [slot for slot in range(self._parallelism) if slot not in pending.acks]
@@ -550,7 +559,7 @@ class Coordinator:
     def _violation(self, event: Event) -> ProtocolViolation:
         phases = {c: p.phase.value for c, p in self._pending.items()}
         return ProtocolViolation(
-            "coordinator", f"generation {self._generation}, in flight {phases}", _line_of(event), tuple(self._history)
+            "coordinator", f"generation {self._generation}, in flight {phases}", line_of(event), tuple(self._history)
         )
 
     def check_invariants(self) -> None:
@@ -567,13 +576,6 @@ class Coordinator:
             complete = len(p.acks) == self._parallelism
             assert complete == (p.phase is not Phase.RUNNING), "written exactly when all have acknowledged"
             assert p.generation == self._generation or p.phase is Phase.LOGGING, "older Generations are dead"
-
-
-def _line_of(event: Event) -> str:
-    """An event in a few words: a manifest has thousands of them."""
-    if isinstance(event, Ack):
-        return f"Ack(generation={event.generation}, checkpoint={event.checkpoint}, slot={event.manifest.slot})"
-    return repr(event)[:200]
 
 
 _HANDLERS: dict[type, str] = {

@@ -103,7 +103,9 @@ class SnapshotRequested:
     keeps all others waiting, always has a time-out. ``kept``: it is never collected; False for one that the driver
     itself wants now. ``last``: nothing is triggered behind it, unless it fails: the query is to end with it. Tickets of
     the driver's owner are positive; others are the driver's own. ``planned``: it is the checkpoint of the planned
-    batch; all others wait for it.
+    batch; all others wait for it. ``drain``: nothing may be in flight in it. It is strictly aligned and the ``last``,
+    and sources read nothing while it is requested. It may give way any number of times, and the next Generation
+    triggers it again if its own ends.
     """
 
     ticket: int
@@ -114,6 +116,7 @@ class SnapshotRequested:
     note: str = ""
     last: bool = False
     planned: bool = False
+    drain: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,6 +211,14 @@ Event = (
     | EpochCommitted
     | CommitFailed
 )
+
+
+def line_of(event: Event) -> str:
+    """Return the event in a few words: a manifest has thousands of them."""
+    if isinstance(event, Ack):
+        return f"Ack(generation={event.generation}, checkpoint={event.checkpoint}, slot={event.manifest.slot})"
+    return repr(event)[:200]
+
 
 # -- commands ---------------------------------------------------------------------------------------------------------
 

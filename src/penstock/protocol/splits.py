@@ -23,6 +23,9 @@ another look.
 
 A reader without event time rises to the watermark of other readers in a round (``rounds``).
 
+*Pausing*: while what is in flight is drained, readers read nothing and nothing is discovered. All else goes on: a split
+that was found is handed out, and a look that is under way is answered.
+
 *Holding*: a location that begins with a planned batch reads the splits of that batch first. There is no discovery until
 ``Release``, because the rows of the batch are an epoch of their own.
 """
@@ -110,7 +113,14 @@ class Freeze:
     drain: bool = False
 
 
-Event = LookAround | Discovered | Requested | Progressed | ReadersRun | Release | Freeze
+@dataclass(frozen=True)
+class Pause:
+    """Read and discover nothing, or (``paused`` is False) go on. Only while all readers run."""
+
+    paused: bool
+
+
+Event = LookAround | Discovered | Requested | Progressed | ReadersRun | Release | Freeze | Pause
 
 # -- commands ---------------------------------------------------------------------------------------------------------
 
@@ -135,6 +145,14 @@ class FreezeReaders:
     """To every reader: endless splits end with what is there now. Ask anew."""
 
     vertex: int
+
+
+@dataclass(frozen=True)
+class PauseReaders:
+    """To every reader: read nothing, or (``paused`` is False) go on."""
+
+    vertex: int
+    paused: bool
 
 
 @dataclass(frozen=True)
@@ -169,7 +187,7 @@ class Ended:
     vertex: int
 
 
-Command = Discover | FreezeSource | FreezeReaders | Assign | Dry | Rise | Ended
+Command = Discover | FreezeSource | FreezeReaders | PauseReaders | Assign | Dry | Rise | Ended
 
 
 @dataclass
@@ -248,6 +266,7 @@ class SplitAssigner:
         restored_unread: ids of the splits that the snapshot gives to readers.
         looks_ahead: as the source says (``Source.looks_ahead``).
         held: there is no discovery before ``Release``.
+        paused: readers begin paused, and there is no discovery before ``Pause(False)``.
     """
 
     operator_id: str
@@ -257,6 +276,7 @@ class SplitAssigner:
     restored_unread: Collection[str] = ()
     looks_ahead: bool = True
     held: bool = False
+    paused: bool = False
     _state: Plain = field(init=False, default=None)
     _pending: deque[Split] = field(init=False, default_factory=deque)
     _readers: list[Reader] = field(init=False)
@@ -325,7 +345,7 @@ class SplitAssigner:
 
     @property
     def _looks_on(self) -> bool:
-        return not (self.held or self._finished)
+        return not (self.held or self.paused or self._finished)
 
     def handle(self, event: Event, now_ms: float) -> list[Command]:
         """Take one event; the commands are to be executed in order."""
@@ -343,6 +363,9 @@ class SplitAssigner:
             self.held = False
         elif isinstance(event, Freeze):
             commands = self._on_freeze(event, now_ms)
+        elif isinstance(event, Pause):
+            self.paused = event.paused
+            commands = [PauseReaders(self.vertex, event.paused)]
         return commands + self._end() + self._look(now_ms)
 
     def capture(self) -> SourceCapture:

@@ -136,6 +136,7 @@ def _start(
             access=access,
             settings=settings,
             claimed=start_from.claimed is not None,
+            drains=start_from.drains,
             committing=lambda run_id: committing(spark, run_id, request.name),
             on_commit=lambda: _committed(chosen),
             on_end=lambda error: _ended(place, undo, error),

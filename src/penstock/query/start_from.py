@@ -1,7 +1,8 @@
 """``startFrom`` and ``startMode``: beginning with a snapshot that is there, instead of with nothing.
 
 ``fork`` begins a new query, at a checkpoint location of its own; see ``snapshot/fork.py``. ``claim`` goes on with the
-query that is there, where it is, and only if it is there: a mistyped location is refused, not begun anew.
+query that is there, where it is, and only if it is there: a mistyped location is refused, not begun anew. ``drain``
+claims it, too, but only processes what is in flight, takes a snapshot and ends (``docs/draining.md``).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class StartMode(Enum):
 
     FORK = "fork"
     CLAIM = "claim"
+    DRAIN = "drain"
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,12 @@ class StartFrom:
     Attributes:
         origin: what to fork.
         claimed: the checkpoint location that was claimed.
+        drains: only to process what is in flight there.
     """
 
     origin: Origin | None = None
     claimed: str | None = None
+    drains: bool = False
 
 
 def restored_operators(origin: Origin | None, location: str, access: StoreAccess) -> Collection[str]:
@@ -75,13 +79,13 @@ def parse_start(
 
     Args:
         start_from: ``<location>[#<snapshot>]``, the snapshot by id or label.
-        start_mode: ``fork``, the default, or ``claim``.
+        start_mode: ``fork``, the default, ``claim`` or ``drain``.
         checkpoint_location: as the user gave it.
         access: to an object store.
 
     Raises:
         ConfigError: an unknown mode, a mode without a location, or one that does not go with ``checkpointLocation``.
-        LocationError: (claim) there is no such query or snapshot, or the snapshot is not the newest.
+        LocationError: (claim, drain) there is no such query or snapshot, or the snapshot is not the newest.
     """
     mode = _mode(start_mode)
     if start_from is None:
@@ -96,18 +100,18 @@ def parse_start(
         return StartFrom(origin)
     if checkpoint_location is not None and not same_place(origin.location, checkpoint_location):
         raise ConfigError(
-            f"{MODE_OPTION}=claim goes on with the query at {origin.location}, where it is: leave checkpointLocation "
-            f"({checkpoint_location}) out; or say {MODE_OPTION}=fork for a query of its own there"
+            f"{MODE_OPTION}={mode.value} goes on with the query at {origin.location}, where it is: leave "
+            f"checkpointLocation ({checkpoint_location}) out; or say {MODE_OPTION}=fork for a query of its own there"
         )
     _check_claim(origin)
-    return StartFrom(claimed=origin.location)
+    return StartFrom(claimed=origin.location, drains=mode is StartMode.DRAIN)
 
 
 def _mode(text: str | None) -> StartMode:
     try:
         return StartMode((text or "fork").strip().lower())
     except ValueError:
-        raise ConfigError(f"option {MODE_OPTION}={text!r}: choose fork or claim") from None
+        raise ConfigError(f"option {MODE_OPTION}={text!r}: choose fork, claim or drain") from None
 
 
 def _check_claim(origin: Origin) -> None:

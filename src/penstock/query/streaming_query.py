@@ -64,6 +64,7 @@ class StreamingQuery:
         until_available: read what is there when it starts, commit it and end.
         origin: start from this snapshot of another query.
         claimed: run here even if this location is a copy of a location that still exists.
+        drains: see ``QueryExecution``.
         bus: where listener events go.
         settings: settings of the session, read at the start.
         committing: takes the run id and returns the context in which each commit of the run is made.
@@ -86,6 +87,7 @@ class StreamingQuery:
         access: StoreAccess | None = None,
         settings: ObeyedSettings,
         claimed: bool = False,
+        drains: bool = False,
         committing: Callable[[str], Committing] = lambda run_id: nullcontext,
         on_commit: Callable[[], None] = lambda: None,
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
@@ -117,6 +119,7 @@ class StreamingQuery:
             origin=origin,
             access=access,
             claimed=claimed,
+            drains=drains,
             committing=committing(self._run_id),
             on_progress=self._progressed,
             on_end=self._finished,
@@ -264,7 +267,7 @@ class StreamingQuery:
             self._reported.wait_for(lambda: self._reported_epoch >= committed_epoch, PROGRESS_FOLLOWS_S)
 
     @pysparks_refusals()
-    def stop(self, drain: bool = False, snapshot: bool = False) -> SnapshotMetadata | None:
+    def stop(self, drain: bool = False, snapshot: bool = False, inflight: str | None = None) -> SnapshotMetadata | None:
         """Stop without a final checkpoint: what is not committed is read again at the next start. Idempotent.
 
         Args:
@@ -275,9 +278,11 @@ class StreamingQuery:
             drain: read what the sources have now and let event time end first: every window closes, all is committed,
                 and this returns when the query has ended, however long that takes (not in a callback of its own). It is
                 for the end of a query: there is no restart from its location.
+            inflight: ``"drain"``, with ``snapshot``: pause the sources and process what is in flight first, so that the
+                snapshot holds none of it and an edited query can start from it (docs/draining.md).
 
         Raises:
-            ConfigError: both ``drain`` and ``snapshot``.
+            ConfigError: both ``drain`` and ``snapshot``, or ``inflight`` without ``snapshot``.
             CheckpointFailed: the snapshot cannot be taken, and the query goes on; or it is not running.
             NotSupported: a source cannot tell what it has now; the query goes on.
             QueryFailed: a source has ended already, and the query goes on; or it ended before it was drained.
@@ -289,22 +294,24 @@ class StreamingQuery:
             raise ConfigError(
                 "stop(drain=True, snapshot=True): choose one, since no query goes on from a snapshot of a drained one"
             )
+        if inflight not in (None, "drain") or (inflight and not snapshot):
+            raise ConfigError(f"stop(inflight={inflight!r}, snapshot={snapshot}): say 'drain', with snapshot=True")
         taken = None
         with interruptible():
             if drain:
                 self._drain()
             elif snapshot:
-                taken = self._stop_with_snapshot()
+                taken = self._stop_with_snapshot(drain=inflight is not None)
             else:
                 self._execution.stop()
             self._events.join(LISTENERS_HEAR_THE_END_S)
         return taken
 
-    def _stop_with_snapshot(self) -> SnapshotMetadata | None:
+    def _stop_with_snapshot(self, drain: bool) -> SnapshotMetadata | None:
         if not self._execution.is_active:
             raise CheckpointFailed("no snapshot was taken: the query is not running")
         try:
-            return self._execution.stop_with_snapshot()
+            return self._execution.stop_with_snapshot(drain)
         except QueryFailed:
             self._raise_if_failed()
             raise

@@ -24,6 +24,7 @@ from penstock.runtime.messages import (
     Register,
     SourceEnds,
     SourceFreezes,
+    SourcePauses,
     Stop,
     ToSlot,
     TriggerCheckpoint,
@@ -68,6 +69,7 @@ class Attempt:
 
     Args:
         ready: the opened Generation.
+        paused: sources begin so.
         now_s: the monotonic clock, here and in all methods.
 
     Raises:
@@ -82,10 +84,12 @@ class Attempt:
         loop: IoLoop,
         on_event: Callable[[SlotSaid | SlotLost], None],
         now_s: float,
+        paused: bool = False,
     ) -> None:
         self.generation = ready.generation
         now_about(generation=ready.generation)
         self._ready = ready
+        self._paused = paused
         self._parallelism = plan.graph.parallelism
         self._launched_s = now_s
         self._start_timeout_s = plan.options.slot_start_timeout_ms / 1000
@@ -153,7 +157,7 @@ class Attempt:
         self._heard_s = {slot: self._heard_s[seat] for slot, seat in enumerate(self._seats)}
         peers, access = peers_of(self.registered), self._access
         for slot in range(self._parallelism):
-            self.send(slot, Deploy(slot, peers, self._ready.slots[slot], self._ready.checkpoint, access))
+            self.send(slot, Deploy(slot, peers, self._ready.slots[slot], self._ready.checkpoint, access, self._paused))
         return True
 
     def run(self, slot: int) -> bool:
@@ -239,6 +243,8 @@ class Attempt:
                 self.broadcast(RaiseWatermark(vertex, watermark_us))
             case sp.FreezeReaders(vertex):
                 self.broadcast(SourceFreezes(vertex))
+            case sp.PauseReaders(vertex, paused):
+                self.broadcast(SourcePauses(vertex, paused))
             case sp.Ended(vertex):
                 self.broadcast(SourceEnds(vertex))
 

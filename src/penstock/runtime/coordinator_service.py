@@ -184,9 +184,9 @@ class CoordinatorService:
         self.thread.start()
         self._started.result()
 
-    def stop(self) -> None:
-        """Ask for an orderly end; ``ended`` is set when it has come."""
-        self._queue.put(_Call(lambda: self._raise_end(None)))
+    def stop(self, error: PenstockError | None = None) -> None:
+        """Ask for an orderly end, or for one with an error; ``ended`` is set when it has come."""
+        self._queue.put(_Call(lambda: self._raise_end(error)))
 
     def owns_current_thread(self) -> bool:
         """Whether the caller is a callback: it must not wait for the end of this service."""
@@ -354,8 +354,8 @@ class CoordinatorService:
 
     def _tell(self, output: w.Output) -> None:
         match output:
-            case w.Deploy(ready):
-                self._launch(ready)
+            case w.Deploy(ready, paused):
+                self._launch(ready, paused)
             case w.SnapshotExists(metadata):
                 self._figures.complete(metadata)
                 self._restarts.completed(rows_read(metadata))
@@ -421,7 +421,7 @@ class CoordinatorService:
 
     # -- Generations ----------------------------------------------------------------------------------------------
 
-    def _launch(self, ready: w.GenerationReady) -> None:
+    def _launch(self, ready: w.GenerationReady, paused: bool) -> None:
         self._figures.opened(ready.generation, ready.restored, ready.committed_epoch)
         if ready.restored is not None:
             self._restarts.restored(rows_read(ready.restored))
@@ -433,7 +433,7 @@ class CoordinatorService:
         self._figures.rescaled(graph)
         self._demands.rescaled(graph.parallelism)
         try:
-            self._generations.launch(ready, self._plan)
+            self._generations.launch(ready, self._plan, paused)
         except ResourceError as problem:
             if not self._started.done():
                 raise

@@ -30,7 +30,7 @@ from penstock.runtime.history_writer import HistoryWriter
 from penstock.runtime.launching import SlotLauncher
 from penstock.runtime.policy import policy_of
 from penstock.runtime.scaling import no_such_parallelism
-from penstock.runtime.snapshot_tickets import SnapshotWish
+from penstock.runtime.snapshot_tickets import DRAINED, SnapshotWish
 from penstock.runtime.view import EpochProgress, ExecutionState, ExecutionView, Wanted
 from penstock.snapshot.fork import Origin
 from penstock.snapshot.history.keeping import HistoryKeeper
@@ -62,6 +62,8 @@ class QueryExecution:
         until_available: read what is there when it starts, commit it and end; windows that are open stay so.
         origin: start from this snapshot of another query; once it has, this counts no more.
         access: to an object store; None: as the environment of driver and slots says.
+        drains: process what is in flight in the restored snapshot, take one with nothing in flight, and end. No source
+            is read.
         claimed: run here even if this location is a copy of a location that still exists.
         committing: context in which each commit runs.
         on_progress: called on a service thread after each committed epoch; must not raise or block for long.
@@ -82,6 +84,7 @@ class QueryExecution:
         origin: Origin | None = None,
         access: StoreAccess | None = None,
         claimed: bool = False,
+        drains: bool = False,
         committing: Committing = nullcontext,
         on_progress: Callable[[EpochProgress], None] = lambda progress: None,
         on_end: Callable[[PenstockError | None], None] = lambda error: None,
@@ -96,6 +99,7 @@ class QueryExecution:
         self._origin = origin
         self._access = access
         self._claimed = claimed
+        self._drains = drains
         self._committing = committing
         self._on_progress = on_progress
         self._on_end = on_end
@@ -188,6 +192,8 @@ class QueryExecution:
 
         service = CoordinatorService(plan, place.store, self._launcher, self._figures, self._on_progress, over)
         self._service = service
+        if self._drains:  # asked for before the first Generation, whose sources begin paused therefore
+            service.request_snapshot(DRAINED).add_done_callback(lambda drained: _end_undrained(service, drained))
         try:
             service.start()
         except BaseException:
@@ -301,24 +307,27 @@ class QueryExecution:
         ``CheckpointFailed``. Its callbacks are called on a service thread and must not block."""
         return self._wish(self._active(), label, alignment, timeout_s, True, note)
 
-    def stop_with_snapshot(self) -> SnapshotMetadata | None:
+    def stop_with_snapshot(self, drain: bool = False) -> SnapshotMetadata | None:
         """Take a snapshot, let nothing be committed behind it, and stop once it is complete and its epochs are. Returns
         when everything has ended; None in a callback, which must not wait for it.
+
+        Args:
+            drain: pause the sources and process what is in flight first, so that the snapshot holds none of it.
 
         Raises:
             CheckpointFailed: there is no such snapshot; the query goes on, or has ended without it.
             QueryFailed: the query failed when the snapshot was complete, but not everything in it committed: the next
                 start commits it.
         """
-        if self.suspended:
+        if self.suspended and not drain:
             self.stop()
             return self._suspended_at
         service = self._active()
         service.to_be_suspended = False
-        return self._last_snapshot(service, "", kept=True)
+        last = SnapshotWish(self._options.checkpoint_alignment, last=True)
+        return self._last_snapshot(service, DRAINED if drain else last)
 
-    def _last_snapshot(self, service: CoordinatorService, label: str, *, kept: bool) -> SnapshotMetadata | None:
-        wish = SnapshotWish(self._options.checkpoint_alignment, label, kept=kept, last=True)
+    def _last_snapshot(self, service: CoordinatorService, wish: SnapshotWish) -> SnapshotMetadata | None:
         future = service.request_snapshot(wish)
         if service.owns_current_thread():
             return None
@@ -345,7 +354,8 @@ class QueryExecution:
         service = self._active()
         service.to_be_suspended = True
         try:
-            metadata = self._last_snapshot(service, label or SUSPENDED, kept=bool(label))
+            wish = SnapshotWish(self._options.checkpoint_alignment, label or SUSPENDED, kept=bool(label), last=True)
+            metadata = self._last_snapshot(service, wish)
         except CheckpointFailed:
             service.to_be_suspended = False
             raise
@@ -512,3 +522,12 @@ class QueryExecution:
                 return None
             concurrent.futures.wait([future], timeout=left)
         return future.result()
+
+
+def _end_undrained(service: CoordinatorService, drained: Future[SnapshotMetadata]) -> None:
+    """End a query that was started to drain: without the snapshot it must not go on and read."""
+    problem = drained.exception()
+    if problem is not None:
+        error = QueryFailed("what was in flight was not drained: start the query in the same way once more")
+        error.__cause__ = problem
+        service.stop(error)

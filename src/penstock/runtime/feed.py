@@ -43,7 +43,7 @@ class SourceFeed:
         self._rise_us: int | None = None
         self._next_rise_us: int | None = None
         self._frontier: frozenset[str] = frozenset()
-        self._frozen = False
+        self._frozen = self._paused = False
         self._drained = False
         self._look: int | None = None
         self._captures: dict[CheckpointId, Sequence[Split]] = {}
@@ -66,8 +66,8 @@ class SourceFeed:
 
     @property
     def wake_at_ms(self) -> float | None:
-        """When the next ``poll`` is worth while; None: not before splits are assigned, or at once."""
-        return self._poll_at_ms
+        """When the next ``poll`` is worth while; None: not before splits are assigned, while paused, or at once."""
+        return None if self._paused else self._poll_at_ms
 
     @property
     def finished(self) -> bool:
@@ -109,6 +109,10 @@ class SourceFeed:
         self._reader.freeze()
         self._poll_at_ms = None
 
+    def pause(self, paused: bool) -> None:
+        """Read nothing, or go on. Splits that are assigned meanwhile wait."""
+        self._paused = paused
+
     def drain(self) -> None:
         """Event time has ended: what is left of endless splits is not read, by nobody, and not kept."""
         self._drained = True
@@ -125,7 +129,7 @@ class SourceFeed:
 
     def poll(self, max_rows: int, now_ms: float, max_bytes: int = BATCH_BYTES) -> pa.RecordBatch | None:
         """The next rows, or None if there are none now."""
-        if not self._unfinished or (self._poll_at_ms is not None and now_ms < self._poll_at_ms):
+        if self._paused or not self._unfinished or (self._poll_at_ms is not None and now_ms < self._poll_at_ms):
             return None
         self._reader.batch_bytes = max_bytes
         batch = self._reader.poll(max_rows, int(now_ms))

@@ -39,13 +39,13 @@ class Generations:
         self._old: Attempt | None = None
         self._link_failure: tuple[float, Failure] | None = None
 
-    def launch(self, ready: w.GenerationReady, plan: AttemptPlan) -> None:
-        """Start the slots of an opened Generation.
+    def launch(self, ready: w.GenerationReady, plan: AttemptPlan, paused: bool) -> None:
+        """Start the slots of an opened Generation. ``paused``: sources begin so.
 
         Raises:
             ResourceError: too few free slots.
         """
-        self.current = Attempt(ready, plan, self._launcher, self._loop, self._on_event, time.monotonic())
+        self.current = Attempt(ready, plan, self._launcher, self._loop, self._on_event, time.monotonic(), paused)
 
     def link_broke(self, failure: Failure, now_ms: float) -> None:
         """A slot has reported a broken link: the cause may be told by another one soon."""

@@ -93,6 +93,13 @@ class SourceFrozen:
 
 
 @dataclass(frozen=True, slots=True)
+class SourcePaused:
+    """To a source subtask: read nothing, or (``paused`` is False) go on."""
+
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LookedFor:
     """To a source subtask: say ``SubtaskHost.looked`` once the reader is idle and has looked at the outside anew."""
 
@@ -121,6 +128,7 @@ InboxEvent = (
     | Aborted
     | SplitsAssigned
     | SourceFrozen
+    | SourcePaused
     | WatermarkMayRise
     | LookedFor
     | SourceEnded

@@ -131,13 +131,15 @@ class Stopped(msgspec.Struct, frozen=True, tag=True):
 
 class Deploy(msgspec.Struct, frozen=True, tag=True):
     """Driver -> slot once all registered: which slot it is, its peers (host, port) by slot, and what to restore (empty:
-    first start), of which snapshot (0). ``access``: to the location, if that is on an object store."""
+    first start), of which snapshot (0). ``access``: to the location, if that is on an object store. ``paused``: sources
+    read nothing before ``SourcePauses``."""
 
     slot: int
     peers: list[tuple[str, int]]
     subtasks: list[SubtaskManifest]
     restored: int = 0
     access: StoreAccess | None = None
+    paused: bool = False
 
 
 class TriggerCheckpoint(msgspec.Struct, frozen=True, tag=True):
@@ -177,6 +179,13 @@ class SourceFreezes(msgspec.Struct, frozen=True, tag=True):
     vertex: int
 
 
+class SourcePauses(msgspec.Struct, frozen=True, tag=True):
+    """Driver -> slot: the reader of this vertex is to read nothing, or (``paused`` is False) to go on."""
+
+    vertex: int
+    paused: bool
+
+
 class LookAgain(msgspec.Struct, frozen=True, tag=True):
     """Driver -> slot: readers of this vertex are to look at the outside once more; ``Looked`` follows. Numbers rise."""
 
@@ -214,6 +223,7 @@ ToSlot = (
     | CheckpointAbort
     | AssignSplits
     | SourceFreezes
+    | SourcePauses
     | RaiseWatermark
     | LookAgain
     | SourceEnds

@@ -37,6 +37,7 @@ from penstock.logs import SparingLog, about, get_logger, log_to_stderr, now_abou
 from penstock.runtime import worker_memory
 from penstock.runtime.control import read_from_driver, send
 from penstock.runtime.handshake import ClientHandshake, Identity, ServerHandshake
+from penstock.runtime.host import SourcePaused
 from penstock.runtime.launching import SlotTask
 from penstock.runtime.loads import Loader
 from penstock.runtime.log_relay import LogRelay
@@ -316,6 +317,8 @@ class Slot:
             built = self._await(_Built, deadline, "its subtasks")
             self._subtasks.append(built.subtask)
             self._host.add(built.subtask.subtask, built.subtask.inbox)
+            if deploy.paused and self._task.graph.vertex(built.subtask.subtask.vertex).source is not None:
+                built.subtask.inbox.append(SourcePaused(True))
         return sum(entry.rows for m in deploy.subtasks for entry in m.inflight)
 
     def _subtask_thread(self, vertex: Vertex, manifest: SubtaskManifest | None) -> SubtaskThread:

@@ -23,6 +23,7 @@ from penstock.runtime.host import (
     RecoveredLoaded,
     SourceEnded,
     SourceFrozen,
+    SourcePaused,
     SplitsAssigned,
     SubtaskCapture,
     Triggered,
@@ -39,6 +40,7 @@ from penstock.runtime.messages import (
     RaiseWatermark,
     SourceEnds,
     SourceFreezes,
+    SourcePauses,
     SplitRequest,
     SubtaskFinished,
     ToSlot,
@@ -181,6 +183,8 @@ class SlotHost:
                 self._inboxes[SubtaskId(vertex, index)].append(SplitsAssigned(splits))
             case SourceFreezes(vertex):
                 self._inboxes[SubtaskId(vertex, self._slot)].append(SourceFrozen())
+            case SourcePauses(vertex, paused):
+                self._inboxes[SubtaskId(vertex, self._slot)].append(SourcePaused(paused))
             case LookAgain(vertex, number):
                 self._inboxes[SubtaskId(vertex, self._slot)].append(LookedFor(number))
             case SourceEnds(vertex):

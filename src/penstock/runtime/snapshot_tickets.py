@@ -24,12 +24,24 @@ class SnapshotWish:
     timeout_ms: int | None = None
     kept: bool = True
     last: bool = False
+    drain: bool = False
 
     def requested(self, ticket: int) -> ct.SnapshotRequested:
         """The event for the coordinator."""
         return ct.SnapshotRequested(
-            ticket, self.alignment, self.label, self.timeout_ms, self.kept, self.note, self.last
+            ticket,
+            self.alignment,
+            self.label,
+            self.timeout_ms,
+            self.kept,
+            self.note,
+            self.last,
+            drain=self.drain,
         )
+
+
+DRAINED = SnapshotWish(Alignment.ALIGNED, last=True, drain=True)
+"""The last snapshot of a query, with nothing in flight."""
 
 
 class SnapshotTickets:

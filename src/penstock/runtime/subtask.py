@@ -49,6 +49,7 @@ from penstock.runtime.host import (
     RecoveredLoaded,
     SourceEnded,
     SourceFrozen,
+    SourcePaused,
     SplitsAssigned,
     StepResult,
     SubtaskCapture,
@@ -257,6 +258,8 @@ class Subtask:
                 self._source().look(number)
             case SourceFrozen():
                 self._source().freeze()
+            case SourcePaused(paused):
+                self._source().pause(paused)
             case WatermarkMayRise(watermark_us):
                 self._may_rise(watermark_us)
             case SourceEnded():

@@ -69,6 +69,7 @@ class DriverCore:
         self._told_committed = 0
         self._planned: int | None = None
         self._covers_planned = False
+        self._paused = False
 
     # -- what others may read ------------------------------------------------------------------------------------
 
@@ -211,7 +212,10 @@ class DriverCore:
                 outputs += self._assign_all(sp.LookAround(), now_ms)
             case _:
                 outputs += self._coordinate(event, now_ms)
-        return outputs + self._finish(now_ms) + self._after()
+        outputs += self._finish(now_ms)
+        pause = self._pause(now_ms)
+        outputs = pause + outputs if self._paused else outputs + pause  # before a trigger, and after what has failed
+        return outputs + self._after()
 
     def _on_ready(self, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
         self._opening = False
@@ -229,6 +233,8 @@ class DriverCore:
             event.planned,
         )
         outputs = self._coordinate(opened, now_ms)
+        self._planned, self._covers_planned = event.planned, False
+        self._paused = self._drains_inflight
         self._captures.clear()
         self._metadata.clear()
         self._abandon = (event.generation - 1, restored) if event.generation > 1 else None
@@ -248,12 +254,12 @@ class DriverCore:
                     [] if metadata is None else [split.split_id for split in unread_splits(metadata, vertex.id)],
                     vertex.source.source.looks_ahead,
                     held=event.planned is not None,
+                    paused=self._paused,
                 )
         for name, group in groups.items():
             rounds = EventTimeRounds([self._assigners[vertex] for vertex in group], eager=name == ONE_CLOCK)
             self._rounds |= dict.fromkeys(group, rounds)
-        self._planned, self._covers_planned = event.planned, False
-        return [w.Deploy(event), *outputs, *self._freeze_all(now_ms)]
+        return [w.Deploy(event, self._paused), *outputs, *self._freeze_all(now_ms)]
 
     def _freeze_all(self, now_ms: float) -> list[w.Output]:
         """Freeze the sources of an "available now" run or a drain; a planned batch is processed first."""
@@ -268,6 +274,18 @@ class DriverCore:
         if len(self._running) < self._graph.parallelism:
             return []
         return [*self._coordinate(ct.AllRunning(event.generation), now_ms), *self._assign_all(sp.ReadersRun(), now_ms)]
+
+    @property
+    def _drains_inflight(self) -> bool:
+        """Sources must not read. A planned batch is read first."""
+        return self._coordinator.drains and self._planned is None
+
+    def _pause(self, now_ms: float) -> list[w.Output]:
+        """Pause the sources or let them go on."""
+        if self._paused == self._drains_inflight or len(self._running) < self._graph.parallelism:
+            return []
+        self._paused = not self._paused
+        return self._assign_all(sp.Pause(self._paused), now_ms)
 
     def _drain(self, now_ms: float) -> list[w.Output]:
         self.check_drainable()

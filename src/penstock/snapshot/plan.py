@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.connectors.base import Sink
 from penstock.errors import PlanChanged
-from penstock.graph.model import Edge, JobGraph
+from penstock.graph.model import Edge, EdgeKind, JobGraph
 from penstock.operators.base import Plain
 from penstock.snapshot.envelope import digest
 from penstock.snapshot.evolution import Loss, evolution_entry, evolves, losses, passing
@@ -231,13 +231,21 @@ def compare_parts(what: str, before: Entry, after: Entry) -> list[Difference]:
 
 
 def carries(new: Entry, old: Entry) -> bool:
-    """Whether rows in flight on the exchange ``old`` can go on over ``new``: columns may be left out, change places
-    and, unless they are keys, be wider, for they are told apart by name and type."""
-    if any(new.get(part) != old.get(part) for part in SHAPE if part != "schema"):
+    """Return True if rows in flight on the exchange ``old`` can go on over ``new``. Columns may be left out, change
+    places and, unless they are keys, be wider, for they are told apart by name and type. The kind and the keys only say
+    which subtask reads a row, so they may change (``is_dealt_anew``); a broadcast has copies of each row."""
+    if new.get("port") != old.get("port"):
+        return False
+    if is_dealt_anew(new, old) and EdgeKind.BROADCAST.value in (new["kind"], old["kind"]):
         return False
     keys = new["keys"]
     assert isinstance(keys, list)
     return columns_fit(old["schema"], new["schema"], [str(key) for key in keys], whole=False)
+
+
+def is_dealt_anew(new: Entry, old: Entry) -> bool:
+    """Return True if rows of the exchange ``old`` may be for other subtasks on ``new``."""
+    return any(new.get(part) != old.get(part) for part in ("kind", "keys"))
 
 
 def _keeps(operator: Entry) -> bool:

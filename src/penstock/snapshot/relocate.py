@@ -29,6 +29,7 @@ from penstock.snapshot.plan import (
     columns_fit,
     compare_parts,
     differences,
+    is_dealt_anew,
     losses_of,
     plan_changed,
     plan_of,
@@ -36,13 +37,15 @@ from penstock.snapshot.plan import (
 
 _Entry = Mapping[str, Any]
 
-_IN_FLIGHT = (
-    "Rows in flight between operators can only go on where they were: start the query as it was, take "
-    "query.snapshot(alignment='aligned'), which holds none, stop it and start the new one; or undo the change"
+_DRAIN = (
+    "start the query as it was with option startFrom=<checkpointLocation> and startMode=drain. It processes them "
+    "without new input and ends; then start the new one. Or undo the change"
 )
-_WAITING = (
-    "These rows have come in and wait for their turn: start the query as it was, stop it with stop(snapshot=True) at a "
-    "quiet moment, for example behind processAllAvailable(), and start the new one; or undo the change"
+_IN_FLIGHT = f"Rows in flight between operators can only go on where they were: {_DRAIN}"
+_WAITING = f"These rows have come in and wait for their turn: {_DRAIN}"
+_STAGED = (
+    "The query as it was has to read these rows: start it, stop it after processAllAvailable(), and start the new one; "
+    "or undo the change"
 )
 
 
@@ -109,7 +112,7 @@ def _check_staged_input(metadata: SnapshotMetadata, old: PlanManifest, new: Plan
             what = f"source {spec.operator_id}, which has staged rows that are not read yet"
             lost += compare_parts(what, {"schema": before["schema"]}, {"schema": after["schema"]})
     if lost:
-        raise plan_changed(lost, _WAITING)
+        raise plan_changed(lost, _STAGED)
 
 
 def _check_removed_sinks(
@@ -161,19 +164,35 @@ class _Move:
         for slot in sorted(self._metadata.slots, key=lambda s: s.slot):
             for entry in (entry for subtask in slot.subtasks for entry in subtask.inflight):
                 identity = identities[entry.edge]
-                edge = self._same_edge(identity)
+                edge = self._same_edge(identity, entry)
                 if edge is None:
                     lost[identity] = lost.get(identity, 0) + entry.rows
                     continue
                 moved = msgspec.structs.replace(entry, edge=edge["id"])
+                if is_dealt_anew(edge, self._old.edges[identity]) and self._graph.edge(edge["id"]).keyed:
+                    # ``rescale`` gives the entry to all subtasks, and each finds its own rows by their keys.
+                    last = self._graph.max_parallelism - 1
+                    moved = msgspec.structs.replace(moved, key_group_first=0, key_group_last=last, narrowed=True)
                 self._inflight.setdefault((edge["consumer"], entry.consumer), []).append(moved)
         if lost:
             raise plan_changed([line for item in lost.items() for line in self._loss(*item)], _IN_FLIGHT)
 
-    def _same_edge(self, identity: str) -> _Entry | None:
-        """The new plan's edge of this id, if rows that were in flight on the old one fit."""
+    def _same_edge(self, identity: str, entry: InflightEntry) -> _Entry | None:
+        """The new plan's edge of this id, if rows that were in flight on the old one fit. With other keys it has to be
+        at the same place, since exchanges are counted; and of a narrowed entry only the old keys tell which rows are
+        meant."""
         old, edge = self._old.edges[identity], self._new.edges.get(identity)
-        return edge if edge is not None and carries(edge, old) else None
+        if edge is None or not carries(edge, old):
+            return None
+        if is_dealt_anew(edge, old) and (entry.narrowed or not self._is_at_the_same_place(edge, old)):
+            return None
+        return edge
+
+    def _is_at_the_same_place(self, edge: _Entry, old: _Entry) -> bool:
+        return self._old.edges.keys() == self._new.edges.keys() and all(
+            _operators_in(self._new, edge[end]) == _operators_in(self._old, old[end])
+            for end in ("producer", "consumer")
+        )
 
     def _loss(self, identity: str, rows: int) -> list[Difference]:
         what = f"exchange {identity}, which has {rows} rows in flight"
@@ -235,3 +254,12 @@ class _Move:
         vertices = {v.source.operator_id: v.id for v in self._graph.vertices if v.source is not None}
         for manifest in self._metadata.sources:
             yield msgspec.structs.replace(manifest, vertex=vertices[manifest.operator_id])
+
+
+def _operators_in(plan: PlanManifest, vertex: object) -> set[str]:
+    """Without projections: other columns bring and take them."""
+    return {
+        operator_id
+        for operator_id, operator in plan.operators.items()
+        if operator["vertex"] == vertex and not str(operator["name"]).startswith("Project")
+    }

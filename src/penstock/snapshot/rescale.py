@@ -39,17 +39,40 @@ def rescale(metadata: SnapshotMetadata, graph: JobGraph) -> SnapshotMetadata:
     Raises:
         CorruptSnapshot: a subtask is missing in it.
     """
-    if metadata.parallelism == graph.parallelism:
+    anew = _dealt_anew(metadata, graph)
+    if metadata.parallelism == graph.parallelism and not anew:
         return metadata
-    return _Rescale(metadata, graph).rescaled()
+    return _Rescale(metadata, graph, anew).rescaled()
+
+
+def _dealt_anew(metadata: SnapshotMetadata, graph: JobGraph) -> frozenset[int]:
+    """Return the vertices that rows in flight come to by other keys than before (``relocate``), and those that they
+    reach from there without an exchange: any of their subtasks may get rows from any other."""
+    anew = {
+        graph.edge(entry.edge).consumer
+        for slot in metadata.slots
+        for subtask in slot.subtasks
+        for entry in subtask.inflight
+        if entry.narrowed
+        and not _is_within(entry, owned_range(entry.consumer, metadata.parallelism, graph.max_parallelism))
+    }
+    for vertex in graph.vertices:
+        if vertex.id in anew:
+            anew.update(edge.consumer for edge in graph.outputs(vertex.id) if edge.kind is EdgeKind.FORWARD)
+    return frozenset(anew)
+
+
+def _is_within(entry: InflightEntry, groups: Range) -> bool:
+    return groups[0] <= entry.key_group_first and entry.key_group_last <= groups[1]
 
 
 class _Rescale:
-    """Between the parallelism of ``metadata`` and that of ``graph``."""
+    """Between the parallelism of ``metadata`` and that of ``graph``. ``anew``: see ``_dealt_anew``."""
 
-    def __init__(self, metadata: SnapshotMetadata, graph: JobGraph) -> None:
+    def __init__(self, metadata: SnapshotMetadata, graph: JobGraph, anew: frozenset[int]) -> None:
         self._metadata = metadata
         self._graph = graph
+        self._anew = anew
         self._before, self._after = metadata.parallelism, graph.parallelism
         self._ranges = [owned_range(index, self._before, graph.max_parallelism) for index in range(self._before)]
         self._manifests = {(m.vertex, m.index): m for slot in metadata.slots for m in slot.subtasks}
@@ -112,7 +135,7 @@ class _Rescale:
         old = [self._manifest(vertex.id, index) for index in range(self._before)]
         splits = _dealt([manifest.splits for manifest in old], self._after)
         inherited = self._inherited(old)
-        keyed = any(edge.keyed for edge in self._graph.inputs(vertex.id))
+        keyed = vertex.id not in self._anew and any(edge.keyed for edge in self._graph.inputs(vertex.id))
         return [
             SubtaskManifest(
                 vertex.id,
@@ -158,7 +181,7 @@ class _Rescale:
         for edge in self._graph.inputs(vertex.id):
             stood = [
                 manifest.channel_watermarks.get(f"{edge.id}:{producer}")
-                for manifest in (forebears if edge.keyed else old)
+                for manifest in (forebears if edge.keyed and vertex.id not in self._anew else old)
                 for producer in edge.producers(manifest.index, self._before)
             ]
             known = [watermark for watermark in stood if watermark is not None]

@@ -280,9 +280,10 @@ DriverEvent = (
 
 @dataclass(frozen=True)
 class Deploy:
-    """To the owner: start the slots of this Generation and hand each its manifests."""
+    """To the owner: start the slots of this Generation and hand each its manifests. ``paused``: sources begin so."""
 
     ready: GenerationReady
+    paused: bool = False
 
 
 @dataclass(frozen=True)
@@ -334,8 +335,10 @@ Output = (
     | sp.Ended
     | sp.Rise
     | sp.FreezeReaders
+    | sp.PauseReaders
 )
-"""For every slot: Trigger, NotifyComplete, Abort (if ``tell_slots``), FreezeReaders, Dry, Ended; for one: Assign, Rise.
+"""For every slot: Trigger, NotifyComplete, Abort (if ``tell_slots``), FreezeReaders, PauseReaders, Dry, Ended; for one:
+Assign, Rise.
 The rest is the owner's. FailGeneration is answered with ``GenerationEnded``, as a lost slot is."""
 
 WORKS = (

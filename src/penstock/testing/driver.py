@@ -15,12 +15,13 @@ from penstock.protocol import splits as sp
 from penstock.protocol.elements import Alignment
 from penstock.protocol.restarts import Failure, GiveUp, RestartPolicy, Restarts
 from penstock.runtime.request_files import LOOK_EVERY_MS, RequestFiles
-from penstock.runtime.snapshot_tickets import SnapshotTickets, SnapshotWish
+from penstock.runtime.snapshot_tickets import DRAINED, SnapshotTickets, SnapshotWish
 from penstock.snapshot import work as w
 from penstock.snapshot.driver import DriverCore, rows_read
 from penstock.snapshot.effects import DriverEffects
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.state_index import DELTA
+from penstock.testing.drain_watch import DrainWatch
 from penstock.testing.event_time_watch import EventTimeWatch
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.generation import SimulatedGeneration
@@ -104,6 +105,7 @@ class SimulatedDriver:
         self.splits = SplitWatch(world)
         self._event_time = EventTimeWatch(self)
         self._watched_requests = RequestWatch(self)
+        self._watched_drains = DrainWatch()
         policy = world.settings.policy()
         if not checkpoints:
             never_ms = 1 << 40
@@ -180,15 +182,18 @@ class SimulatedDriver:
     def request_snapshot(self, alignment: Alignment, timeout_ms: int | None = REQUEST_TIMEOUT_MS) -> None:
         self._take(Future(), SnapshotWish(alignment, timeout_ms=timeout_ms))
 
-    def stop_with_snapshot(self) -> None:
-        """A user stops the query behind one more snapshot."""
+    def stop_with_snapshot(self, drain: bool = False) -> None:
+        """A user stops the query behind one more snapshot; ``drain``: with nothing in flight."""
         if self._stopping is None and not self.core.drains:
             self._stopping = Future()
-            self._take(self._stopping, SnapshotWish(Alignment(self.world.settings.alignment), last=True))
+            last = SnapshotWish(Alignment(self.world.settings.alignment), last=True)
+            self._take(self._stopping, DRAINED if drain else last)
+            self.world.figures.count("in-flight drains", drain)
 
     def _take(self, future: Future[SnapshotMetadata], wish: SnapshotWish) -> None:
         request = wish.requested(self._tickets.issue(future))
         self._watched_requests.requested(request)
+        self._watched_drains.requested(request)
         self.feed(request)
 
     def drain(self) -> None:
@@ -298,17 +303,20 @@ class SimulatedDriver:
     def _tell(self, output: w.Output) -> None:
         figures, log = self.world.figures, self.world.log
         match output:
-            case w.Deploy(ready):
-                self._deploy(ready)
+            case w.Deploy(ready, paused):
+                self._watched_drains.deployed(paused)
+                self._deploy(ready, paused)
             case w.SnapshotExists(metadata):
                 self._snapshot_exists(metadata)
             case ct.SnapshotSucceeded(ticket, checkpoint):
                 figures.count("user snapshots")
                 self._watched_requests.answered(ticket)
+                self._watched_drains.answered(ticket)
                 self._tickets.succeeded(ticket, checkpoint)
             case ct.SnapshotFailed(ticket, _, reason, _):
                 figures.count("user snapshots failed")
                 self._watched_requests.answered(ticket)
+                self._watched_drains.answered(ticket, reason)
                 self._tickets.failed(ticket, reason)
                 self._stopping = None if self._stopping is not None and self._stopping.done() else self._stopping
             case w.LastCommitted(checkpoint):
@@ -326,6 +334,7 @@ class SimulatedDriver:
             case ct.Trigger(checkpoint, alignment, remaining_ms):
                 log.triggered(self.core.generation, checkpoint)
                 self._watched_requests.triggered(checkpoint)
+                self._watched_drains.triggered(checkpoint, self.core.coordinator.wish_of(checkpoint))
                 figures.count(f"triggered {_kind(alignment, remaining_ms)}")
                 figures.count(f"in flight at a trigger: {len(self.core.coordinator.in_flight)}")
                 self._broadcast(output)
@@ -340,6 +349,10 @@ class SimulatedDriver:
                     self.current.ledger.forget(checkpoint)
             case sp.FreezeReaders():
                 self.frozen_ms = self.world.chance.now_ms if self.frozen_ms is None else self.frozen_ms
+                self._broadcast(output)
+            case sp.PauseReaders(_, paused):
+                figures.count("sources paused" if paused else "sources read on")
+                self._watched_drains.told(paused)
                 self._broadcast(output)
             case ct.NotifyComplete() | sp.Dry() | sp.Ended():
                 if isinstance(output, sp.Dry):
@@ -359,6 +372,7 @@ class SimulatedDriver:
     def _snapshot_exists(self, metadata: SnapshotMetadata) -> None:
         self._restarts.completed(rows_read(metadata))
         self._tickets.exists(metadata)
+        self._watched_drains.completed(metadata)
         self._watched_requests.ended(metadata.checkpoint)
         self.world.figures.count("completed")
         self.world.figures.count(f"completed {metadata.alignment}")
@@ -372,6 +386,7 @@ class SimulatedDriver:
         if committed > checkpoint and self.core.generation == self.world.log.view.owner:
             raise SimulationFailure(f"stopped behind {checkpoint}, but epoch {committed} is visible", "requests")
         self.world.figures.count("queries stopped with a snapshot")
+        self.world.figures.count("queries drained of what is in flight", checkpoint in self._watched_drains.checkpoints)
         self._close()
         self.die()
 
@@ -408,7 +423,7 @@ class SimulatedDriver:
             return settings.first_parallelism
         return self.world.chance.random.choice(settings.parallelisms) if settings.parallelisms else None
 
-    def _deploy(self, ready: w.GenerationReady) -> None:
+    def _deploy(self, ready: w.GenerationReady, paused: bool) -> None:
         world = self.world
         world.newest_generation = max(world.newest_generation, ready.generation)
         self.splits.opened(ready)
@@ -425,7 +440,7 @@ class SimulatedDriver:
         if restored is not None and restored.parallelism != self.core.graph.parallelism:
             world.figures.count(f"rescaled {'up' if restored.parallelism < self.core.graph.parallelism else 'down'}")
             world.figures.count("rescaled with in-flight rows", len(layers) > 0)
-        self.current = SimulatedGeneration(ready, world, self.core.graph, self._said, self._takes_input)
+        self.current = SimulatedGeneration(ready, world, self.core.graph, self._said, self._takes_input, paused)
         if world.interference is not None:
             world.interference.deployed(self.current, ready.inflight_rows)
 

@@ -195,7 +195,7 @@ class EventTimeWatch:
         # With many slots a reader reports more often than it handles messages.
         under_way = _has_messages(slot, runner.subtask)
         unread = _is_unread(below.unread, runner.subtask, assigner.pending_ids)
-        if unread or busy or under_way or assigner._is_stocked() or _is_held_up(runner.subtask):
+        if unread or busy or under_way or assigner._is_stocked() or assigner.paused or _is_held_up(runner.subtask):
             below.reports = 0
             return
         below.reports += 1
@@ -254,5 +254,6 @@ def _has_messages(slot: SimulatedSlot, subtask: Subtask) -> bool:
 
 
 def _is_held_up(subtask: Subtask) -> bool:
-    """Return True if its rows wait for room in an output or for a function."""
-    return not subtask.outputs.has_room or subtask._chain.holds_rows or not subtask._settled
+    """Return True if it is paused, or its rows wait for room in an output or for a function."""
+    paused = subtask._feed is not None and subtask._feed._paused
+    return paused or not subtask.outputs.has_room or subtask._chain.holds_rows or not subtask._settled

@@ -20,6 +20,7 @@ class SimulatedGeneration:
         graph: at the parallelism of this Generation.
         hear: takes what slots say, at the driver.
         takes_input: False holds all input back.
+        paused: sources begin paused.
     """
 
     def __init__(
@@ -29,13 +30,14 @@ class SimulatedGeneration:
         graph: JobGraph,
         hear: Callable[[SimulatedSlot, ToDriver], None],
         takes_input: bool = True,
+        paused: bool = False,
     ) -> None:
         self.generation = ready.generation
         self.world = world
         self.graph = graph
         self.ledger = Ledger(world, graph, ready)
         self.slots = [
-            SimulatedSlot(index, self, parts, hear, takes_input, ready.checkpoint)
+            SimulatedSlot(index, self, parts, hear, takes_input, ready.checkpoint, paused)
             for index, parts in enumerate(ready.slots)
         ]
         self.links: list[Link] = []

@@ -121,7 +121,8 @@ class PromptnessWithinLimit(Promptness):
 
     def step_ended(self) -> None:
         for checkpoint, side, cost in self._costs:
-            if cost <= self._room(checkpoint) and side in dict(self._waiting(checkpoint)):
+            still = dict(self._waiting(checkpoint)).get(side)  # more than before, if an older one has overtaken
+            if still is not None and max(cost, still) <= self._room(checkpoint):
                 name = f"{self._subtask.subtask}: checkpoint {checkpoint} still waits at its {side}"
                 raise SimulationFailure(f"{name}, and {cost} bytes fit", "progress")
 

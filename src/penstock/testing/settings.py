@@ -71,7 +71,7 @@ class UserSnapshot(msgspec.Struct, frozen=True):
 
 class UserCommand(msgspec.Struct, frozen=True):
     """A user runs ``penstock snapshot`` (one of ``commands.COMMAND_KINDS``), or stops the query with a snapshot
-    (``stop``), at this step."""
+    (``stop``; ``drained stop``: with nothing in flight), at this step."""
 
     kind: str
     step: int
@@ -173,7 +173,8 @@ class Settings(msgspec.Struct, frozen=True):
         """What the seed says."""
         random = Random(f"settings {seed}")
         drawn = _with_rollback(random, _with_commands(random, _with_rescales(random, _with_end(random, _draw(random)))))
-        return _with_partitions(Random(f"partitions {seed}"), _with_late_splits(Random(f"late splits {seed}"), drawn))
+        drawn = _with_partitions(Random(f"partitions {seed}"), _with_late_splits(Random(f"late splits {seed}"), drawn))
+        return _with_drained_stops(Random(f"drained stops {seed}"), drawn)
 
     @staticmethod
     def calm(seed: int) -> Settings:
@@ -296,6 +297,16 @@ def _with_commands(random: Random, settings: Settings) -> Settings:
     kinds = [random.choice(COMMANDS) for _ in range(count)]
     commands = tuple(UserCommand(kind, random.randrange(FAULT_STEPS)) for kind in kinds)
     return msgspec.structs.replace(settings, commands=commands)
+
+
+def _with_drained_stops(random: Random, settings: Settings) -> Settings:
+    """Some queries are stopped with nothing in flight. Other drawn settings do not depend on it."""
+    if settings.cut_short or random.random() < 0.88:
+        return settings
+    steps = [random.randrange(FAULT_STEPS) for _ in range(random.choice((1, 1, 2)))]
+    return msgspec.structs.replace(
+        settings, commands=(*settings.commands, *(UserCommand("drained stop", step) for step in steps))
+    )
 
 
 def _with_late_splits(random: Random, settings: Settings) -> Settings:

@@ -24,6 +24,7 @@ from penstock.runtime.host import (
     RecoveredLoaded,
     SourceEnded,
     SourceFrozen,
+    SourcePaused,
     SplitsAssigned,
     SubtaskCapture,
     Triggered,
@@ -37,6 +38,7 @@ from penstock.snapshot.kept_tables import KeptTables, LocalTables
 from penstock.snapshot.model import InflightEntry, SubtaskManifest
 from penstock.snapshot.narrowing import load_own
 from penstock.snapshot.restore import load_restore
+from penstock.testing.failure import SimulationFailure
 from penstock.testing.links import Link
 from penstock.testing.promptness import Promptness, PromptnessWithinLimit
 from penstock.testing.routine import Routine, call_of
@@ -61,7 +63,17 @@ class SlotFailed:
     reason: str
 
 
-FromDriver = ct.Trigger | ct.NotifyComplete | ct.Abort | sp.Assign | sp.FreezeReaders | sp.Dry | sp.Ended | sp.Rise
+FromDriver = (
+    ct.Trigger
+    | ct.NotifyComplete
+    | ct.Abort
+    | sp.Assign
+    | sp.FreezeReaders
+    | sp.PauseReaders
+    | sp.Dry
+    | sp.Ended
+    | sp.Rise
+)
 ToDriver = w.DriverEvent | SlotFailed
 
 
@@ -79,8 +91,14 @@ class _Runner:
         self.actor = Actor(f"{slot.name} {subtask.subtask}", self._step, slot.world.settings.eagerness)
         self._slot = slot
         self._world = slot.world
+        self._rows_at_pause: int | None = None
         self._until_check = slot.world.chance.random.randrange(slot.world.settings.checks)
         subtask.inbox.wake = lambda: slot.world.scheduler.ready(self.actor)
+
+    def pause(self, paused: bool) -> None:
+        """The source is told to read nothing, or to go on. A step handles that before it reads."""
+        self.subtask.inbox.append(SourcePaused(paused))
+        self._rows_at_pause = self.subtask._rows_in if paused else None
 
     def _step(self) -> bool:
         chance, scheduler = self._world.chance, self._world.scheduler
@@ -92,6 +110,8 @@ class _Runner:
             self._slot.fail("function", str(problem))
             return False
         self.promptness.step_ended()
+        if self._rows_at_pause not in (None, self.subtask._rows_in):
+            raise SimulationFailure(f"{self.actor.name} reads although it is paused", "in-flight drains")
         self._count_phases()
         self._until_check -= 1
         if self._until_check <= 0:
@@ -126,6 +146,7 @@ class SimulatedSlot:
         hear: takes what this slot says, at the driver.
         takes_input: False holds all input back; only control runs.
         restored: whose the manifests are; 0 without any.
+        paused: sources begin paused.
     """
 
     def __init__(
@@ -136,6 +157,7 @@ class SimulatedSlot:
         hear: Callable[[SimulatedSlot, ToDriver], None],
         takes_input: bool = True,
         restored: CheckpointId = 0,
+        paused: bool = False,
     ) -> None:
         world = home.world
         self.name = f"g{home.generation}/s{index}"
@@ -145,6 +167,7 @@ class SimulatedSlot:
         self.alive = True
         self.orphaned = False
         self.takes_input = takes_input
+        self._paused = paused
         self.links: dict[int, Link] = {}
         self.runners: dict[int, _Runner] = {}
         self._home = home
@@ -348,6 +371,8 @@ class SimulatedSlot:
                 self._inboxes[vertex].append(SplitsAssigned(splits))
             case sp.Dry(vertex, watermark_us) | sp.Rise(vertex, _, watermark_us):
                 self._inboxes[vertex].append(WatermarkMayRise(watermark_us))
+            case sp.PauseReaders(vertex, paused):
+                self.runners[vertex].pause(paused)
             case sp.FreezeReaders(vertex):
                 self._inboxes[vertex].append(SourceFrozen())
             case sp.Ended(vertex):
@@ -388,6 +413,8 @@ class SimulatedSlot:
             self.world.figures.count("tables that were still in memory", self._local.kept)
             self._inboxes = {vertex: runner.subtask.inbox for vertex, runner in self.runners.items()}
             scheduler = self.world.scheduler
+            for vertex in self._sources if self._paused else ():
+                self.runners[vertex].pause(True)
             for runner in self.runners.values():
                 scheduler.ready(runner.actor)
             if self._from_driver:

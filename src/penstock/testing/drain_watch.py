@@ -1,0 +1,67 @@
+"""Oracle of in-flight drains: no source is read while one is requested, and its snapshot holds nothing in flight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.ids import CheckpointId
+from penstock.protocol import coordinator_types as ct
+from penstock.snapshot.model import SnapshotMetadata
+from penstock.testing.failure import SimulationFailure
+
+
+@dataclass
+class DrainWatch:
+    """Check of one driver, over all its Generations.
+
+    Attributes:
+        checkpoints: all that were triggered for a drain.
+    """
+
+    checkpoints: set[CheckpointId] = field(default_factory=set)
+    _open: set[int] = field(default_factory=set)
+    _paused: bool = False
+
+    def requested(self, wish: ct.SnapshotRequested) -> None:
+        """A user asks for it."""
+        if wish.drain:
+            self._open.add(wish.ticket)
+
+    def deployed(self, paused: bool) -> None:
+        """A Generation begins."""
+        self._paused = paused
+        if self._open and not paused:
+            raise _failure("a Generation begins to read during a drain")
+
+    def told(self, paused: bool) -> None:
+        """All readers of a source are told to pause or to go on."""
+        self._paused = paused
+        if self._open and not paused:
+            raise _failure("a source is read on during a drain")
+
+    def triggered(self, checkpoint: CheckpointId, wish: ct.SnapshotRequested | None) -> None:
+        """A checkpoint is triggered for this request."""
+        if wish is not None and wish.drain:
+            self.checkpoints.add(checkpoint)
+            if not self._paused:
+                raise _failure(f"checkpoint {checkpoint} is to be drained, and sources are read")
+
+    def completed(self, metadata: SnapshotMetadata) -> None:
+        """A snapshot exists."""
+        if metadata.checkpoint not in self.checkpoints:
+            return
+        rows = sum(entry.rows for slot in metadata.slots for subtask in slot.subtasks for entry in subtask.inflight)
+        if rows:
+            raise _failure(f"{metadata.id} is drained, and has {rows} rows in flight")
+
+    def answered(self, ticket: int, reason: str = "") -> None:
+        """``reason``: why it failed."""
+        if ticket not in self._open:
+            return
+        self._open.discard(ticket)
+        if "others had waited" in reason or "Generation" in reason:
+            raise _failure(f"a drain is given up: {reason}")
+
+
+def _failure(message: str) -> SimulationFailure:
+    return SimulationFailure(message, "in-flight drains")

@@ -1,0 +1,113 @@
+"""Mutants of in-flight drains: snapshots of an old query with nothing in flight."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol.checkpoint_life import Pending
+from penstock.protocol.coordinator import MAX_CANCELLATIONS, Coordinator
+from penstock.protocol.elements import Alignment
+from penstock.runtime.feed import SourceFeed
+from penstock.runtime.snapshot_tickets import SnapshotWish
+from penstock.snapshot import work as w
+from penstock.snapshot.driver import DriverCore
+from penstock.testing.mutation import mutant
+
+
+def _overtakes(original: Any) -> Any:
+    def requested(self: SnapshotWish, ticket: int) -> ct.SnapshotRequested:
+        request: ct.SnapshotRequested = original(self, ticket)
+        return dataclasses.replace(request, alignment=Alignment.UNALIGNED) if self.drain else request
+
+    return requested
+
+
+def _reads_on(original: Any) -> Any:
+    def pause(self: SourceFeed, paused: bool) -> None:
+        original(self, False)
+
+    return pause
+
+
+def _begins_to_read(original: Any) -> Any:
+    def on_ready(self: DriverCore, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
+        outputs = original(self, event, now_ms)
+        self._paused = False
+        for assigner in self.assigners:
+            assigner.paused = False
+        return [w.Deploy(one.ready) if isinstance(one, w.Deploy) else one for one in outputs]
+
+    return on_ready
+
+
+def _trigger_first(original: Any) -> Any:
+    def pause(self: DriverCore, now_ms: float) -> list[w.Output]:
+        drained = any(self._coordinator._pending[c].drain for c in self._coordinator.in_flight)
+        return [] if drained and not self._paused else original(self, now_ms)
+
+    return pause
+
+
+def _never_reads_on(original: Any) -> Any:
+    def pause(self: DriverCore, now_ms: float) -> list[w.Output]:
+        return [] if self._paused else original(self, now_ms)
+
+    return pause
+
+
+def _forgets(pending: Pending) -> None:
+    if pending.drain:
+        assert pending.request is not None
+        pending.request = dataclasses.replace(pending.request, drain=False)
+
+
+def _given_up(original: Any) -> Any:
+    def cancel(self: Coordinator, pending: Pending, now_ms: float) -> Any:
+        if pending.cancellations >= MAX_CANCELLATIONS:
+            _forgets(pending)
+        return original(self, pending, now_ms)
+
+    return cancel
+
+
+def _ends_with_generation(original: Any) -> Any:
+    def on_ended(self: Coordinator, event: ct.GenerationEnded, now_ms: float) -> Any:
+        for pending in self._pending.values():
+            _forgets(pending)
+        return original(self, event, now_ms)
+
+    return on_ended
+
+
+DRAINS = {
+    "drained-unaligned": mutant(
+        "the barriers of a drained snapshot overtake what is in flight",
+        (SnapshotWish, "requested", _overtakes),
+    ),
+    "drained-source-reads-on": mutant(
+        "a reader that is paused for a drain reads on",
+        (SourceFeed, "pause", _reads_on),
+    ),
+    "drained-generation-reads": mutant(
+        "a Generation that begins during a drain reads until all its slots run",
+        (DriverCore, "_on_ready", _begins_to_read),
+    ),
+    "drained-before-the-pause": mutant(
+        "a drained snapshot is triggered while sources are read",
+        (DriverCore, "_pause", _trigger_first),
+    ),
+    "drain-failed-and-paused": mutant(
+        "sources stay paused when a drain has failed",
+        (DriverCore, "_pause", _never_reads_on),
+    ),
+    "drain-given-up": mutant(
+        "a drain that has given way to others several times is given up, although less is in flight each time",
+        (Coordinator, "_cancel", _given_up),
+    ),
+    "drain-ends-with-its-generation": mutant(
+        "a drain is forgotten when its Generation fails",
+        (Coordinator, "_on_ended", _ends_with_generation),
+    ),
+}

@@ -1,0 +1,73 @@
+"""The request for a snapshot with nothing in flight: it lasts until it is answered, and pauses the sources so long."""
+
+from __future__ import annotations
+
+from coordinator_kit import ALIGNED, UNALIGNED, complete, started
+
+from penstock.protocol import coordinator_types as ct
+from penstock.protocol import splits as sp
+from penstock.protocol.coordinator import ID_BLOCK, MAX_CANCELLATIONS, Coordinator
+from penstock.protocol.splits import SplitAssigner
+
+TICK = ct.Tick()
+DRAIN = ct.SnapshotRequested(7, ALIGNED, last=True, drain=True)
+
+
+def triggers(commands: list[ct.Command]) -> list[ct.Trigger]:
+    return [command for command in commands if isinstance(command, ct.Trigger)]
+
+
+def drained() -> Coordinator:
+    machine = started()
+    assert not machine.drains
+    assert machine.handle(DRAIN, 100) == [ct.Trigger(1, ALIGNED)]
+    assert machine.drains
+    return machine
+
+
+def test_it_gives_way_any_number_of_times() -> None:
+    machine, now_ms = drained(), 100.0
+    for _ in range(MAX_CANCELLATIONS + 5):
+        now_ms = machine.next_wake_ms() or 0.0
+        commands = machine.handle(TICK, now_ms)
+        periodic, again = triggers(commands)
+        assert (periodic.alignment, again.alignment) == (UNALIGNED, ALIGNED)
+        assert not [command for command in commands if isinstance(command, ct.SnapshotFailed)]
+        complete(machine, periodic.checkpoint, now_ms + 1)
+        assert machine.drains
+    complete(machine, again.checkpoint, now_ms + 2)
+    assert machine.drains, "nothing is read behind it"
+    assert machine.ended_with == again.checkpoint
+
+
+def test_it_is_triggered_again_in_the_next_generation() -> None:
+    machine = drained()
+    commands = machine.handle(ct.GenerationEnded(1, "a slot was lost"), 200)
+    assert [type(command) for command in commands] == [ct.Abort]
+    assert machine.drains
+    assert machine.handle(ct.GenerationOpened(2, 0, 65, 65 + ID_BLOCK), 300) == []
+    assert machine.drains
+    assert triggers(machine.handle(ct.AllRunning(2), 400)) == [ct.Trigger(65, ALIGNED)]
+
+
+def test_sources_may_read_when_it_has_failed() -> None:
+    machine = drained()
+    commands = machine.handle(ct.Decline(1, 1, 0, "its disk is full"), 200)
+    assert ct.SnapshotFailed(7, 1, "slot 0 declined: its disk is full") in commands
+    assert not machine.drains
+    machine = started(alignment=ALIGNED)
+    machine.handle(DRAIN, 0)
+    (failed,) = [command for command in machine.handle(TICK, 5000) if isinstance(command, ct.SnapshotFailed)]
+    assert failed.reason.endswith("All rows in flight are processed first: raise checkpoint.timeout, or add slots")
+    assert not machine.drains
+
+
+def test_a_paused_source_is_not_looked_at() -> None:
+    assigner = SplitAssigner("source", 3, 1, paused=True)
+    assert assigner.handle(sp.Requested(0, 0, None, 0), 0) == []
+    assert assigner.next_wake_ms() is None
+    assert assigner.handle(sp.Pause(False), 1) == [sp.PauseReaders(3, False), sp.Discover(3, None)]
+    assert assigner.handle(sp.Pause(True), 2) == [sp.PauseReaders(3, True)]
+    found = sp.Discovered([], 1)
+    assert assigner.handle(found, 3) == [sp.Dry(3, None)], "the look was under way"
+    assert assigner.handle(sp.LookAround(), 10_000) == []
