@@ -295,7 +295,7 @@ def test_snapshots_are_found_by_id_number_and_label(tmp_path: Path) -> None:
         opened.record("")
 
 
-@pytest.mark.parametrize("path", ["query.json", "log/00000000000000000001.json"])
+@pytest.mark.parametrize("path", ["query.json", "log/00000000000000000003.json"])
 def test_a_damaged_log_or_identity_is_named(tmp_path: Path, path: str) -> None:
     Kept(tmp_path).snapshot()
     flip(tmp_path / path)
