@@ -48,16 +48,16 @@ def measured(seconds: int) -> None:
         rows = spark.readStream.format("rate").option("rowsPerSecond", 1_000).load()
         counts = rows.groupBy((F.col("value") % 100).alias("key")).agg(F.count("*").alias("n"))
         with harness.running(counts, mode="update", **{"checkpoint.interval": "1s"}) as query:
-            store = LocalStore(harness.LOCATIONS[query.runId])
+            location = harness.LOCATIONS[query.runId]
             for minute in range(1, seconds // MINUTE_S + 1):
                 most: Counter[str] = Counter()
                 end_s = time.monotonic() + MINUTE_S
                 while time.monotonic() < end_s:
-                    for folder in store.names():
-                        files = len(store.list(folder)) or 1
-                        most[folder] = max(most[folder], files)
+                    paths = (path.relative_to(location) for path in location.rglob("*") if path.is_file())
+                    files = Counter(path.parts[0] for path in paths)
+                    most |= files
                     time.sleep(SAMPLE_EVERY_S)
-                entries = SnapshotLog(store).refresh().next_seq - 1
+                entries = SnapshotLog(LocalStore(location)).refresh().next_seq - 1
                 print(f"minute {minute}: entry {entries}, files {dict(sorted(most.items()))}", flush=True)
 
 

@@ -39,7 +39,7 @@ def test_a_log_has_one_owner_and_says_the_same_while_entries_are_removed() -> No
         simulation.run()
         for outcome, count in simulation.outcomes.items():
             outcomes[outcome] = outcomes.get(outcome, 0) + count
-    for outcome, part in {"ended": 2, "fenced": 1, "killed": 2, "refused": 20, "strays": 10}.items():
+    for outcome, part in {"ended": 2, "fenced": 1, "killed": 2, "refused": 60, "strays": 10}.items():
         assert outcomes.get(outcome, 0) > SCHEDULES / part, outcomes
 
 

@@ -17,6 +17,7 @@ from penstock.decoding import convert
 from penstock.errors import CorruptSnapshot, Fenced
 from penstock.snapshot import log_entries
 from penstock.snapshot.envelope import open_envelope
+from penstock.snapshot.location import claim_identity, identity_of
 from penstock.snapshot.log import SUMMARY_EVERY, SnapshotLog, entry_path, number_of
 from penstock.snapshot.log_entries import (
     EpochCommitted,
@@ -38,6 +39,7 @@ from penstock.snapshot.log_entries import (
 from penstock.snapshot.store import Effect, LocalStore, MemoryStore
 from penstock.snapshot.verbs.location_cache import LogMemory
 from penstock.snapshot.verbs.log_check import check_log
+from penstock.snapshot.verbs.moving import move_query
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "compacted"
 CHECKPOINTS = some(20_000)
@@ -358,3 +360,30 @@ def test_a_golden_location_with_a_compacted_log_goes_on(version: str, tmp_path: 
     driver = Driver(store, Target(), "third")
     assert driver.start().checkpoint == said["checkpoint"]
     assert driver.checkpoint() > said["checkpoint"]
+
+
+def test_a_query_with_a_compacted_log_is_moved() -> None:
+    there, here, target = MemoryStore(), MemoryStore(), Target()
+    there.root, here.root = "memory:there", "memory:here"
+    sleeper = Driver(there, target, "sleeper", summary_every=4)
+    claim_identity(there, identity_of(sleeper.graph, "query-1"))
+    sleeper.start()
+    sleeper.checkpoint()
+    owner = Driver(there, target, "owner", summary_every=4)
+    owner.start()
+    for _ in range(8):
+        owner.checkpoint()
+    positions = [position for _, position in owner.effects._log._positions]
+    owner.effects.close(owner.core.coordinator.committed_epoch, owner.core.coordinator.next_checkpoint)
+    view = move_query(there, here)
+    moved = SnapshotLog(here)
+    assert moved.refresh() == view
+    assert len(numbers(here)) < view.next_seq / 2
+    assert all(moved.contains(position) for position in positions)
+    assert not check_log(here).problems
+    with pytest.raises(Fenced):
+        sleeper.checkpoint()
+    successor = Driver(here, target, "successor")
+    assert successor.start().checkpoint == view.lineage[-1].checkpoint
+    successor.checkpoint()
+    assert len(target.visible) == 1 + 8 + 1

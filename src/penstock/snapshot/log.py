@@ -170,7 +170,7 @@ class SnapshotLog:
             if not self._store.exists(path):
                 raise
             created = False
-        if not created and self._read(seq).token != body.token:
+        if not created and ((found := self._read_if_there(seq)) is None or found.token != body.token):
             raise self._fenced(seq)
         self._check_newest(seq)
         self._passed(body)
