@@ -26,6 +26,8 @@ FenceToken = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 """Token of a driver that opened a fence. Its work directory has this name."""
 LogToken = Annotated[str, msgspec.Meta(max_length=100)]
 """Token of an entry of a location's log. It is only compared."""
+TokenStem = Annotated[str, msgspec.Meta(max_length=100)]
+"""Start of a ``LogToken``. It is only compared."""
 MarkToken = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 """Token of the mark at the target of a move."""
 FreeText = Annotated[str, msgspec.Meta(max_length=1 << 24)]

@@ -20,9 +20,10 @@ from penstock.snapshot.log_entries import (
     MetadataRef,
     SnapshotComplete,
     SnapshotRecord,
-    Summary,
     SummaryOfVersion1,
+    SummaryOfVersion2,
     fold,
+    summary_of,
 )
 from penstock.snapshot.metadata_checks import check_metadata
 from penstock.snapshot.model import FORMAT_VERSION, SlotManifest, SnapshotMetadata, SubtaskManifest
@@ -174,8 +175,7 @@ def test_the_log_never_forgets_an_id() -> None:
     for entry in (complete(2, 5), complete(1, 3), GenerationOpened(2, 1, 65, 129, 0), EpochCommitted(2, 1, 129)):
         view = fold(view, entry)
     assert view.next_batch == 5
-    assert not view.of_version_1
-    assert fold(view, Summary(2, 65, 1, 1, view.next_batch, 129, list(view.snapshots))).next_batch == 5
+    assert fold(view, summary_of(view)).next_batch == 5
 
 
 def test_a_fork_goes_on_after_its_snapshot() -> None:
@@ -187,11 +187,11 @@ def test_a_fork_goes_on_after_its_snapshot() -> None:
 def test_logs_of_earlier_releases_give_bounds_that_no_count_exceeded() -> None:
     opened = fold(LogView(), GenerationOpened(1, 0, 1, 65, 0))
     view = fold(opened, complete(6, None, batches={"a-sink": 2}))
-    assert (view.next_batch, view.of_version_1) == (6, True)
+    assert view.next_batch == 6
     summed_up = fold(view, SummaryOfVersion1(1, 1, 0, 6, 65, [], {"a-sink": 3}))
-    assert (summed_up.next_batch, summed_up.of_version_1) == (65, True)
+    assert summed_up.next_batch == 65
     forked = fold(LogView(), Forked("origin", SnapshotRecord(7, 2, False, REF), 9))
-    assert (forked.next_batch, forked.of_version_1) == (7, True)
+    assert forked.next_batch == 7
 
 
 def test_what_earlier_releases_counted_belongs_to_its_epoch_and_stays() -> None:
@@ -201,7 +201,7 @@ def test_what_earlier_releases_counted_belongs_to_its_epoch_and_stays() -> None:
     assert (view.committed_epoch, view.counted) == (7, Counted(7, {"a-sink": 3}))
     view = fold(fold(view, GenerationOpened(2, 0, 65, 129, 8)), EpochCommitted(2, 9, 129))
     assert (view.committed_epoch, view.counted) == (9, Counted(7, {"a-sink": 3}))
-    summary = Summary(2, 65, 0, 9, 70, 129, [], counted={"a-sink": 3}, counted_epoch=7)
+    summary = SummaryOfVersion2(2, 65, 0, 9, 70, 129, [], counted={"a-sink": 3}, counted_epoch=7)
     assert fold(view, summary).counted == Counted(7, {"a-sink": 3})
     summary_1 = SummaryOfVersion1(2, 65, 0, 9, 129, [], {"a-sink": 3})
     assert fold(LogView(), summary_1).counted == Counted(9, {"a-sink": 3})

@@ -28,6 +28,7 @@ from penstock.snapshot.checkpoint_writer import CheckpointWriter
 from penstock.snapshot.driver import DriverCore
 from penstock.snapshot.effects import DriverEffects
 from penstock.snapshot.handover import SubtaskCapture
+from penstock.snapshot.log import SUMMARY_EVERY
 from penstock.snapshot.log_entries import Forked
 from penstock.snapshot.model import CaptureMetrics, InflightEntry, SlotManifest, SubtaskManifest
 from penstock.snapshot.store import MemoryStore, Store
@@ -186,7 +187,7 @@ def capture(
 
 def tokens(prefix: str = "token") -> Callable[[], str]:
     numbers = itertools.count()
-    return lambda: f"{prefix}-{next(numbers)}"
+    return lambda: f"{prefix:->16}{next(numbers):016}"
 
 
 class Driver:
@@ -209,6 +210,7 @@ class Driver:
         forked: Forked | None = None,
         job: JobGraph | None = None,
         allow_dropped: bool = False,
+        summary_every: int = SUMMARY_EVERY,
     ) -> None:
         self.name = name
         self.store = store
@@ -229,6 +231,7 @@ class Driver:
             allow_older=allow_older,
             allow_dropped=allow_dropped,
             forked=forked,
+            summary_every=summary_every,
         )
         self.now = 0.0
         self.works: list[w.Work] = []

@@ -33,10 +33,17 @@ class ForeignReader:
         self.query = self.envelope("query.json")
         assert self.query["format_version"] in (1, 2)
         self.owner, self.committed, self.snapshots = 0, 0, {}
-        for number, path in enumerate(sorted((location / "log").glob("*.json")), start=1):
-            body = self.envelope(f"log/{number:020d}.json")
-            assert path.name == f"{number:020d}.json"
-            assert body["seq"] == number
+        bodies = [self.envelope(f"log/{path.name}") for path in sorted((location / "log").glob("*.json"))]
+        summaries = [body["entry"] for body in bodies if body["entry"]["type"] == "summary (format version 3)"]
+        head, kept_from = (summaries[-1]["head"], summaries[-1]["kept_from"]) if summaries else (0, 0)
+        kept = [body for body in bodies if not head < body["seq"] < kept_from]
+        count = bodies[-1]["seq"]
+        assert [body["seq"] for body in kept] == [n for n in range(1, count + 1) if not head < n < kept_from]
+        for body in kept:
+            if body["seq"] == kept_from > head + 1:  # what it says is not in entries that are here
+                entry = body["entry"]
+                self.owner, self.committed = entry["generation"], entry["committed_epoch"]
+                self.snapshots = {snapshot["checkpoint"]: dict(snapshot) for snapshot in entry["snapshots"]}
             self.fold(body["entry"])
 
     def envelope(self, path: str) -> Any:
@@ -75,7 +82,7 @@ class ForeignReader:
             self.snapshots[copy["checkpoint"]] = dict(copy)
         elif kind == "moved":
             self.snapshots = {}
-        elif kind in ("summary", "summary (format version 2)"):
+        elif kind.startswith("summary"):
             assert {s["checkpoint"] for s in entry["snapshots"]} == set(self.snapshots)
 
     def newest(self) -> dict[str, Any]:
@@ -261,6 +268,18 @@ def test_a_stranger_can_read_a_fork(tmp_path: Path) -> None:
     assert batch.num_rows == 2
 
 
+def test_a_stranger_can_read_a_compacted_log(tmp_path: Path) -> None:
+    driver = Driver(open_location(str(tmp_path)), Target(), retained=2, summary_every=4)
+    claim_identity(driver.store, identity_of(driver.graph, "query-1"))
+    driver.start()
+    for _ in range(10):
+        driver.checkpoint()
+    reader = ForeignReader(tmp_path)
+    assert not (tmp_path / "log" / "00000000000000000003.json").exists()
+    assert sorted(reader.snapshots) == [9, 10]
+    assert reader.newest()["id"] == "chk-10"
+
+
 def test_a_stranger_can_read_an_archive_a_rollback_and_a_move(tmp_path: Path) -> None:
     there, archive, here = (open_location(str(tmp_path / name)) for name in ("there", "archive", "here"))
     player = Driver(there, Target(), retained=100)
@@ -278,7 +297,7 @@ def test_a_stranger_can_read_an_archive_a_rollback_and_a_move(tmp_path: Path) ->
     assert batch.num_rows == 2
 
     roll_back(there, "chk-2", output=Output.RETRACT)
-    entry = ForeignReader(tmp_path / "there").envelope("log/00000000000000000006.json")["entry"]
+    entry = ForeignReader(tmp_path / "there").envelope("log/00000000000000000007.json")["entry"]
     assert (entry["type"], entry["restored"]) == ("generation-opened", 2)
     assert entry["retract"] == {"above": 2, "below": entry["first_checkpoint"], "sinks": {SINK: []}}
     assert ForeignReader(tmp_path / "there").newest()["id"] == "chk-2"

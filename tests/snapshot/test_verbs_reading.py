@@ -151,7 +151,7 @@ def test_what_was_read_is_kept_outside_of_the_location_and_never_trusted_blindly
     cold = cached(kept.location)
     assert cold.snapshots[0].bytes == alone.snapshots[0].bytes
     known = cache.load(LocalStore(kept.location))
-    assert (len(known.measures), known.log.next_seq, len(known.sizes)) == (2, 4, 2)
+    assert (len(known.measures), known.log.next_seq, len(known.sizes)) == (2, 5, 2)
     metadata = kept.location / "snapshots" / "chk-1" / "metadata.json"
     log = kept.location / "log" / f"{2:020d}.json"
     hidden = [path.rename(path.with_suffix(".hidden")) for path in (metadata, log)]
@@ -368,7 +368,7 @@ def test_snapshots_are_found_by_id_number_and_label(tmp_path: Path) -> None:
         opened.record("")
 
 
-@pytest.mark.parametrize("path", ["query.json", "log/00000000000000000001.json"])
+@pytest.mark.parametrize("path", ["query.json", "log/00000000000000000003.json"])
 def test_a_damaged_log_or_identity_is_named(tmp_path: Path, path: str) -> None:
     Kept(tmp_path).snapshot()
     flip(tmp_path / path)

@@ -271,6 +271,7 @@ class FenceOpener:
         has_snapshot: True if there is a snapshot to which this location can be rolled back.
         left_at: number of the entry with which the location last dropped a snapshot from its lineage. A copy may have
             that snapshot and commit an epoch that it covers, so this driver must record at once that it does not.
+            Or number of the entry below which the location forgets positions before long, if that is larger.
     """
 
     query_id: str

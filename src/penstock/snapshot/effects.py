@@ -33,7 +33,7 @@ from penstock.snapshot.blobs import BlobStore
 from penstock.snapshot.catalog import Catalog, Chosen, plan_restore, snapshot_id
 from penstock.snapshot.collect import collect
 from penstock.snapshot.location import refuse_moved
-from penstock.snapshot.log import SnapshotLog
+from penstock.snapshot.log import SUMMARY_EVERY, SnapshotLog
 from penstock.snapshot.log_entries import (
     Counted,
     EpochCommitted,
@@ -73,6 +73,7 @@ class DriverEffects:
         forked: the first log entry of a fork, whose files are here; None for any other location.
         refuse_copy_of: takes a path; raises LocationError if this location is a copy of an existing one at that path.
         committing: context in which each commit runs.
+        summary_every: see ``SnapshotLog``.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class DriverEffects:
         forked: Forked | None = None,
         refuse_copy_of: Callable[[str], None] = lambda origin: None,
         committing: Committing = nullcontext,
+        summary_every: int = SUMMARY_EVERY,
     ) -> None:
         self._refuse_copy_of = refuse_copy_of
         self._graph = graph
@@ -104,7 +106,7 @@ class DriverEffects:
         self._allow_dropped = allow_dropped
         self._forked = forked
         self._committing = committing
-        self._log = SnapshotLog(store, token)
+        self._log = SnapshotLog(store, token, summary_every=summary_every)
         self._token = token
         self._catalog = Catalog(store)
         self._blobs = BlobStore(store)
@@ -295,14 +297,14 @@ class DriverEffects:
             self._token,
             over,
             bool(view.lineage),
-            view.left_at,
+            max(view.left_at, view.recent_from),
         )
 
     def _goes_on_from(self, position: LogPosition) -> bool:
         """A location that was copied while its query ran may have an entry, and not the files of its snapshot."""
         if not self._log.contains(position):
             return False
-        return self._passed_over is None or self._log.snapshot_at(position) <= self._passed_over
+        return self._passed_over is None or not self._log.is_behind(position, self._passed_over)
 
     def _open_fences(self, over: Collection[str] = ()) -> None:
         opener = self._opener(over)
@@ -443,6 +445,7 @@ class DriverEffects:
                 kept=self._files_not_logged(),
             )
             self._log.summarise()
+            self._log.remove_covered()
         except Fenced:
             raise
         except (OSError, LocationError) as error:

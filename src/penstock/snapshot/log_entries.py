@@ -1,20 +1,27 @@
 """What the log says: its entries, and all that they say together; pure.
 
 ``fold`` is the one place that knows what an entry means. ``batches`` in entries was written by releases before format
-version 2, which counted batches by sink; it is only read. Their readers refuse the summary of version 2 by its name.
+version 2, which counted batches by sink; it is only read. Earlier releases refuse the newest summary by its name.
+``docs/log-compaction.md`` explains what may be removed from a log.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from penstock.grammar import FreeText, MarkToken, OperatorName, PositionName, QueryId
+from penstock.connectors.base import LogPosition
+from penstock.grammar import FreeText, MarkToken, OperatorName, PositionName, QueryId, TokenStem
 from penstock.ids import CheckpointId, GenerationId
 from penstock.snapshot.model import Count, Ordinal
+
+STEM_DIGITS = 16
+"""Hex digits at the start of a token that all entries of one writer have in common."""
+WRITERS_AT_MOST = 4096
+"""Newest writers of a log that a summary names."""
 
 
 class MetadataRef(msgspec.Struct, frozen=True):
@@ -117,7 +124,8 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch-committed"):
 
 class SnapshotRecord(msgspec.Struct, frozen=True):
     """One existing snapshot. ``requested``: it is never collected. ``in_lineage``: the current Generation descends from
-    it. ``kept_by_label``: it is only requested because a user has labelled it."""
+    it. ``kept_by_label``: it is only requested because a user has labelled it. ``logged_at``: number of the entry that
+    completed it, if no later snapshot was complete before; otherwise, and in entries of earlier releases, 0."""
 
     checkpoint: Ordinal
     generation: Count
@@ -127,6 +135,7 @@ class SnapshotRecord(msgspec.Struct, frozen=True):
     in_lineage: bool = True
     note: FreeText = ""
     kept_by_label: bool = False
+    logged_at: Count = 0
 
 
 class Forked(msgspec.Struct, frozen=True, tag="forked"):
@@ -173,8 +182,8 @@ class SummaryOfVersion1(msgspec.Struct, frozen=True, tag="summary"):
     retract: Retraction | None = None
 
 
-class Summary(msgspec.Struct, frozen=True, tag="summary (format version 2)"):
-    """All that the entries before it say. Written by the owner; changes nothing. ``counted``, ``counted_epoch``: see
+class SummaryOfVersion2(msgspec.Struct, frozen=True, tag="summary (format version 2)"):
+    """Summary that a release before the compaction of logs wrote. ``counted``, ``counted_epoch``: see
     ``LogView.counted``."""
 
     generation: Count
@@ -192,6 +201,34 @@ class Summary(msgspec.Struct, frozen=True, tag="summary (format version 2)"):
     left_at: Count = 0
 
 
+class LogWriter(msgspec.Struct, frozen=True):
+    """One driver or command that appended to a log.
+
+    Attributes:
+        first: number of its first entry. All entries up to the first one of the next writer are its own.
+        stem: start of the tokens of its entries.
+    """
+
+    first: Ordinal
+    stem: TokenStem
+
+
+class Summary(SummaryOfVersion2, frozen=True, kw_only=True, tag="summary (format version 3)"):
+    """All that the entries before it say. Written by the owner; changes nothing.
+
+    Entries above ``head`` and below ``kept_from`` may be missing, now or later.
+
+    Attributes:
+        head: number of the first summary of this version.
+        kept_from: number of the summary before this one. So what a slow reader or copier has listed stays for a while.
+        writers: see ``LogView.writers``.
+    """
+
+    head: Ordinal
+    kept_from: Ordinal
+    writers: list[LogWriter]
+
+
 Entry = (
     GenerationOpened
     | SnapshotComplete
@@ -202,8 +239,11 @@ Entry = (
     | SnapshotCopied
     | Moved
     | SummaryOfVersion1
+    | SummaryOfVersion2
     | Summary
 )
+ANY_SUMMARY = SummaryOfVersion1 | SummaryOfVersion2
+"""Of any version: ``Summary`` is one of version 2 with more fields."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +269,6 @@ class LogView:
         next_batch: no batch id below this one may be given to a new epoch. It never falls.
         counted: last counts of earlier releases; empty if none of them used this location.
         planned: the planned batch with which the location began; see ``PlannedBatch``.
-        of_version_1: an earlier release took snapshots here and could continue: the log has no summary of version 2.
         reserved_until: the next Generation's ids start here (if the owner's driver is gone).
         snapshots: those that exist, by ascending checkpoint.
         ended: the owner has said that it is gone: it writes, deletes and commits nothing any more. A driver that died
@@ -239,6 +278,9 @@ class LogView:
         over: see ``GenerationOpened``.
         left_at: number of the last entry with which the query continued from an older snapshot than its newest; 0 if
             there is none.
+        head: number of the first summary of format version 3; 0 if there is none, so an earlier release may continue.
+        kept_from: lower numbers, down to the head, may be missing.
+        writers: who wrote the entries above the head, by number; the newest ``WRITERS_AT_MOST``.
     """
 
     next_seq: int = 1
@@ -250,7 +292,6 @@ class LogView:
     next_batch: int = 0
     counted: Counted = Counted()
     planned: PlannedBatch | None = None
-    of_version_1: bool = False
     reserved_until: CheckpointId = 1
     snapshots: tuple[SnapshotRecord, ...] = ()
     ended: bool = False
@@ -258,6 +299,9 @@ class LogView:
     moved: str = ""
     over: tuple[str, ...] = ()
     left_at: int = 0
+    head: int = 0
+    kept_from: int = 0
+    writers: tuple[LogWriter, ...] = ()
 
     @property
     def lineage(self) -> tuple[SnapshotRecord, ...]:
@@ -278,6 +322,21 @@ class LogView:
         found = self.snapshots[place : place + 1]
         return found[0] if found and found[0].checkpoint == checkpoint else None
 
+    def is_covered(self, seq: int) -> bool:
+        """Return True if the entry may be removed: the last two summaries cover it."""
+        return self.head < seq < self.kept_from
+
+    def was_written(self, position: LogPosition) -> bool:
+        """Return True if a covered entry had this position; False also if its writer is not known any more."""
+        place = bisect_right(self.writers, position.seq, key=_first)
+        return bool(place) and position.token[:STEM_DIGITS] == self.writers[place - 1].stem
+
+    @property
+    def recent_from(self) -> int:
+        """Number from which positions are known for long; 0 if all are. See ``docs/log-compaction.md``, Positions."""
+        newest = self.writers[-(WRITERS_AT_MOST // 2) :]
+        return newest[0].first if len(newest) < len(self.writers) else 0
+
 
 NOTHING_LOGGED = LogView()
 
@@ -291,7 +350,7 @@ def fold(view: LogView, entry: Entry) -> LogView:
     if view.moved:
         raise ValueError("an entry behind the last one: the query was moved away")
     after = replace(view, next_seq=view.next_seq + 1, ended=False)
-    if isinstance(entry, Summary | SummaryOfVersion1):
+    if isinstance(entry, ANY_SUMMARY):
         return _summarised(view, after, entry)
     if isinstance(entry, Forked):
         return _as_forked(view, after, entry)
@@ -337,7 +396,38 @@ def fold(view: LogView, entry: Entry) -> LogView:
     )
 
 
-def _summarised(view: LogView, after: LogView, entry: Summary | SummaryOfVersion1) -> LogView:
+def passed(view: LogView, position: LogPosition) -> LogView:
+    """Return the view with the writer of the newest entry, to be called after ``fold``."""
+    stem = position.token[:STEM_DIGITS]
+    if not view.head or (view.writers and view.writers[-1].stem == stem):
+        return view
+    writers = (*view.writers, LogWriter(position.seq, stem))
+    return replace(view, writers=writers[-WRITERS_AT_MOST:])
+
+
+def summary_of(view: LogView) -> Summary:
+    """Return the summary that is the next entry."""
+    return Summary(
+        generation=view.owner,
+        first_checkpoint=view.first_checkpoint,
+        restored=view.restored,
+        committed_epoch=view.committed_epoch,
+        next_batch=view.next_batch,
+        reserved_until=view.reserved_until,
+        snapshots=list(view.snapshots),
+        retract=view.retract,
+        counted=dict(view.counted.batches),
+        counted_epoch=view.counted.epoch,
+        planned=view.planned,
+        over=list(view.over),
+        left_at=view.left_at,
+        head=view.head or view.next_seq,
+        kept_from=view.last_summary if view.head else view.next_seq,
+        writers=list(view.writers),
+    )
+
+
+def _summarised(view: LogView, after: LogView, entry: SummaryOfVersion1 | SummaryOfVersion2) -> LogView:
     after = replace(
         after,
         last_summary=view.next_seq,
@@ -346,22 +436,37 @@ def _summarised(view: LogView, after: LogView, entry: Summary | SummaryOfVersion
         restored=entry.restored,
         committed_epoch=entry.committed_epoch,
         reserved_until=entry.reserved_until,
-        snapshots=tuple(sorted(entry.snapshots, key=_checkpoint)),
+        snapshots=tuple(_logged_at(view, record) for record in sorted(entry.snapshots, key=_checkpoint)),
         retract=entry.retract,
     )
     if isinstance(entry, SummaryOfVersion1):
         # No earlier release used more batch ids than it reserved checkpoint ids.
         counted = Counted(entry.committed_epoch, entry.batches)
-        return replace(after, next_batch=entry.reserved_until, counted=counted, of_version_1=True)
-    return replace(
+        return replace(after, next_batch=entry.reserved_until, counted=counted)
+    after = replace(
         after,
         next_batch=entry.next_batch,
         counted=Counted(entry.counted_epoch, entry.counted),
-        of_version_1=False,
         planned=entry.planned,
         over=tuple(entry.over),
         left_at=entry.left_at,
     )
+    return _compacted(view, after, entry) if isinstance(entry, Summary) else after
+
+
+def _compacted(view: LogView, after: LogView, entry: Summary) -> LogView:
+    if entry.head != (view.head or entry.head) or not entry.head <= entry.kept_from <= view.next_seq:
+        raise ValueError(f"a summary with a head of {entry.head} entries and others from {entry.kept_from} on")
+    firsts = [writer.first for writer in entry.writers]
+    if firsts != sorted(set(firsts)) or not all(entry.head <= first < view.next_seq for first in firsts):
+        raise ValueError("a summary that names the writers in no order")
+    return replace(after, head=entry.head, kept_from=entry.kept_from, writers=tuple(entry.writers))
+
+
+def _logged_at(view: LogView, record: SnapshotRecord) -> SnapshotRecord:
+    """Earlier releases did not write this number."""
+    known = None if record.logged_at else view.snapshot(record.checkpoint)
+    return record if known is None else msgspec.structs.replace(record, logged_at=known.logged_at)
 
 
 def called(record: SnapshotRecord, label: FreeText | None, note: FreeText | None) -> SnapshotRecord:
@@ -385,7 +490,7 @@ def _as_forked(view: LogView, after: LogView, entry: Forked) -> LogView:
     """Generations go on behind the snapshot's, and ids behind those of all files there are: none is named twice."""
     if view.next_seq != 1:
         raise ValueError("a location that was in use cannot become a fork")
-    record = entry.snapshot
+    record = msgspec.structs.replace(entry.snapshot, logged_at=view.next_seq)
     return replace(
         after,
         owner=record.generation,
@@ -395,7 +500,6 @@ def _as_forked(view: LogView, after: LogView, entry: Forked) -> LogView:
         next_batch=record.checkpoint if entry.next_batch is None else entry.next_batch,
         counted=Counted(record.checkpoint),
         planned=entry.planned,
-        of_version_1=entry.next_batch is None,
         reserved_until=entry.first_checkpoint,
         snapshots=(record,),
         ended=True,
@@ -405,7 +509,7 @@ def _as_forked(view: LogView, after: LogView, entry: Forked) -> LogView:
 def _with_copy(view: LogView, after: LogView, record: SnapshotRecord) -> LogView:
     if view.snapshot(record.checkpoint) is not None or record.generation >= view.owner or record.in_lineage:
         raise ValueError(f"snapshot {record.checkpoint} cannot have been copied here")
-    return replace(after, snapshots=_with_record(view.snapshots, record))
+    return replace(after, snapshots=_with_record(view.snapshots, msgspec.structs.replace(record, logged_at=0)))
 
 
 def _with_label(view: LogView, after: LogView, entry: SnapshotLabelled) -> LogView:
@@ -426,11 +530,21 @@ def _checkpoint(record: SnapshotRecord) -> CheckpointId:
     return record.checkpoint
 
 
+def _first(writer: LogWriter) -> int:
+    return writer.first
+
+
 def _with_snapshot(view: LogView, after: LogView, entry: SnapshotComplete) -> LogView:
     if view.snapshot(entry.checkpoint) is not None or entry.checkpoint < view.first_checkpoint:
         raise ValueError(f"snapshot {entry.checkpoint} was completed twice")
     record = SnapshotRecord(
-        entry.checkpoint, entry.generation, entry.requested, entry.metadata, entry.label, note=entry.note
+        entry.checkpoint,
+        entry.generation,
+        entry.requested,
+        entry.metadata,
+        entry.label,
+        note=entry.note,
+        logged_at=view.next_seq if all(one.checkpoint < entry.checkpoint for one in view.snapshots[-1:]) else 0,
     )
     # An earlier release numbered no more batches than there are epochs up to the snapshot.
     next_batch = entry.checkpoint if entry.next_batch is None else entry.next_batch
@@ -439,7 +553,6 @@ def _with_snapshot(view: LogView, after: LogView, entry: SnapshotComplete) -> Lo
         committed_epoch=max(view.committed_epoch, entry.committed_epoch),
         next_batch=max(view.next_batch, next_batch),
         planned=view.planned and msgspec.structs.replace(view.planned, pending=False),
-        of_version_1=view.of_version_1 or entry.next_batch is None,
         counted=_counted(view, entry.committed_epoch, entry.batches),
         reserved_until=max(view.reserved_until, entry.reserved_until),
         snapshots=_with_record(view.snapshots, record),

@@ -47,7 +47,7 @@ class Chance:
         return (self.now_ms + self.spent_ms) / 1000
 
     def token(self) -> str:
-        return f"{self.random.getrandbits(64):016x}"
+        return f"{self.random.getrandbits(128):032x}"
 
     @property
     def story(self) -> list[str]:

@@ -39,6 +39,8 @@ RESTARTS = RestartPolicy(attempts=1_000, delay_ms=10, max_delay_ms=500)
 MANY_CHECKPOINTS = 10
 """After so many complete ones the user lengthens the interval: a schedule is to be short."""
 REQUEST_TIMEOUT_MS = 2_000
+SUMMARY_EVERY = 8
+"""Entries of the log that a summary covers: a schedule is too short for the real number."""
 
 
 class _Lane:
@@ -127,6 +129,7 @@ class SimulatedDriver:
             wall_ms=lambda: int(world.chance.now_ms),
             retained=world.settings.retained,
             allow_older=world.settings.allow_older,
+            summary_every=SUMMARY_EVERY,
         )
         self._restarts = Restarts(RESTARTS)
         self._takes_input = takes_input

@@ -27,6 +27,7 @@ PENDING = "roll back to an older snapshot"
 _DIGITS = 32
 _IDS = 4
 """Checkpoint ids that a Generation reserves."""
+_SUMMARY_EVERY = 3
 
 
 class SteppedStore(MemoryStore):
@@ -115,7 +116,7 @@ class Driver:
         self._source = source
         self._chance = chance
         self._lazy = lazy
-        self._log = SnapshotLog(place.store, self._token)
+        self._log = SnapshotLog(place.store, self._token, summary_every=_SUMMARY_EVERY)
         self._generation = self._adopted = self._committed = 0
         self._ids_from, self._batches_from = 1, 0
         self._pending: list[Epoch] = []
@@ -168,6 +169,7 @@ class Driver:
         self._log.append(entry)
         self._generation, self._committed = entry.generation, view.committed_epoch
         self._open_fences()
+        self._log.summarise()
         if self._carries_out:
             self.place.before = None
         return True
@@ -258,6 +260,8 @@ class Driver:
             self._clean()
         if self._chance.random() < 0.6:
             self._commit()
+        self._log.summarise()
+        self._log.remove_covered()
 
     def _epoch(self, record: SnapshotRecord) -> Epoch | None:
         if not record.note:
@@ -307,5 +311,5 @@ class Driver:
             self._token,
             over,
             bool(view.lineage),
-            view.left_at,
+            max(view.left_at, view.recent_from),
         )

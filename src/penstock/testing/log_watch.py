@@ -8,6 +8,7 @@ from penstock.decoding import convert, decode_json
 from penstock.ids import CheckpointId, GenerationId
 from penstock.snapshot.catalog import sections_of
 from penstock.snapshot.envelope import open_envelope
+from penstock.snapshot.log import entry_path, number_of
 from penstock.snapshot.log_entries import Entry, GenerationOpened, LogView, SnapshotComplete, fold
 from penstock.snapshot.model import SlotManifest, SnapshotMetadata
 from penstock.testing.failure import SimulationFailure
@@ -99,6 +100,9 @@ class LogWatch:
     def created(self, path: str) -> None:
         if not path.startswith("log/"):
             return
+        if path < entry_path(self.view.next_seq):
+            self._figures.count("removed log entries created again")
+            return  # whoever did it must not act on it, which the other watches see
         entry = convert(open_envelope(self._store.files[path], path)["entry"], Entry)  # type: ignore[index]
         before = self.view
         try:
@@ -113,6 +117,9 @@ class LogWatch:
         self._hold()
 
     def deleted(self, path: str) -> None:
+        if path.startswith("log/") and not self.view.is_covered(number_of(path)):
+            raise SimulationFailure(f"{path} is removed, and no summary covers it", "lineage")
+        self._figures.count("log entries removed", path.startswith("log/"))
         holders = [c for c in self._held.get(path, ()) if self.view.snapshot(c) is not None]
         holders += [checkpoint for checkpoint, paths in self._pending.items() if path in paths]
         if holders:

@@ -25,7 +25,7 @@ from penstock.snapshot.log_entries import NOTHING_LOGGED, LogView
 from penstock.snapshot.store import Store
 from penstock.snapshot.verbs.measures import Measures
 
-VERSION = b"penstock location 2\n"
+VERSION = b"penstock location 3\n"
 """Changes with what ``Known`` and all that is in it mean."""
 _DIGEST_BYTES = 16
 REMEMBERED = 32
@@ -71,7 +71,7 @@ class LocationCache:
     def load(self, store: Store) -> Known:
         """What can be used at this location as it is now; it may be nothing. Raises OSError if the store fails."""
         known = self._kept()
-        if known is NOTHING or _last_entry(store, known.log) == known.last_entry:
+        if known is NOTHING or (known.last_entry and _last_entry(store, known.log) == known.last_entry):
             return known
         return Known(known.measures)
 
@@ -115,7 +115,7 @@ class LogMemory:
         """What is known of the log that is at this place now; it may be nothing. Raises OSError if the store fails."""
         with self._lock:
             view, last_entry = self._logs.get(store.root, (NOTHING_LOGGED, ""))
-        return view if _last_entry(store, view) == last_entry else NOTHING_LOGGED
+        return view if last_entry and _last_entry(store, view) == last_entry else NOTHING_LOGGED
 
     def remember(self, store: Store, view: LogView) -> None:
         """As it was just read. Raises OSError if the store fails."""
@@ -132,7 +132,7 @@ class LogMemory:
 
 
 def _last_entry(store: Store, view: LogView) -> str:
-    """The digest of the newest entry that the view knows; empty where there is none."""
+    """The digest of the newest entry that the view knows; empty where there is none, or it was removed since."""
     try:
         return digest(store.read(entry_path(view.next_seq - 1)))
     except FileNotFoundError:

@@ -119,7 +119,7 @@ def _bring(there: Store, here: Store, view: LogView, progress: Progress) -> None
     paths = [
         *there.list(STAGED_FOLDER),
         *there.list(PORTABLE_FOLDER),
-        *(entry_path(seq) for seq in range(1, view.next_seq)),
+        *(entry_path(seq) for seq in range(1, view.next_seq) if not view.is_covered(seq)),
     ]
     total = len(view.snapshots) + len(paths)
     for done, record in enumerate(view.snapshots):

@@ -170,6 +170,8 @@ def taken_over(
         if not log.view.moved:
             log.summarise()
             log.append(ending(log.view))
+            with suppress(OSError):  # what is left of the log is removed by a later owner
+                log.remove_covered(at_most=None)
 
 
 def _opening(view: LogView) -> GenerationOpened:
