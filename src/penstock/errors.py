@@ -196,3 +196,10 @@ class ProtocolViolation(PenstockError):
     def __str__(self) -> str:
         story = "".join(f"\n  {line}" for line in self.history)
         return f"{self.subject} in state {self.state} cannot take {self.event}{story}"
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """Return what users want to read: the first cause below wrappers that say that a query or Generation ended."""
+    while type(error) in (QueryFailed, GenerationFailed) and error.__cause__ is not None:
+        error = error.__cause__
+    return error

@@ -17,7 +17,7 @@ from penstock.config import alignment as parse_alignment
 from penstock.config import interval_ms as parse_interval
 from penstock.connectors import foreach
 from penstock.connectors.base import Committing
-from penstock.errors import CheckpointFailed, ConfigError, FunctionError, GenerationFailed, PenstockError, QueryFailed
+from penstock.errors import CheckpointFailed, ConfigError, FunctionError, PenstockError, QueryFailed, first_cause
 from penstock.graph.model import JobGraph
 from penstock.logs import log_on_driver
 from penstock.query.checkpoint_traces import CheckpointTraces
@@ -212,7 +212,7 @@ class StreamingQuery:
         error = self._execution.error
         if error is None:
             return None
-        cause = _first_cause(error)
+        cause = first_cause(error)
         whole = str(error) if str(error).startswith(str(cause)) else str(cause)  # the reason for giving up follows
         reason = f"{type(cause).__name__}: {whole}"
         if isinstance(cause, FunctionError) and cause.operator.endswith(foreach.NAME):
@@ -441,7 +441,7 @@ class StreamingQuery:
         wanted: Wanted,
         view: ExecutionView,
     ) -> QueryFacts:
-        cause = None if error is None else _first_cause(error)
+        cause = None if error is None else first_cause(error)
         return QueryFacts(
             id=query_id,
             run_id=self._run_id,
@@ -580,7 +580,7 @@ class StreamingQuery:
             return
         self._ended.set()
         self._trace()
-        self._events.terminated(None if error is None else f"{type(error).__name__}: {_first_cause(error)}")
+        self._events.terminated(None if error is None else f"{type(error).__name__}: {first_cause(error)}")
         self._on_end(error)
 
 
@@ -596,10 +596,3 @@ def _outage_text(outage: Outage) -> str:
     """Return the description of an outage for ``status``."""
     count = f"{outage.failures} failure{'s' if outage.failures > 1 else ''}"
     return f"{outage.what}: {count} since {iso_timestamp(outage.since_ms)}, tried again: {outage.summary}"
-
-
-def _first_cause(error: BaseException) -> BaseException:
-    """What a user wants to read: the first cause below the wrappers that say that a query or Generation ended."""
-    while type(error) in (QueryFailed, GenerationFailed) and error.__cause__ is not None:
-        error = error.__cause__
-    return error

@@ -23,13 +23,7 @@ from penstock.graph.model import JobGraph, Vertex
 from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.operators.base import OperatorContext
 from penstock.operators.isolation.operator import isolated
-from penstock.protocol.alignment import (
-    CaptureReady,
-    Command,
-    Declined,
-    EndEpoch,
-    Record,
-)
+from penstock.protocol.alignment import CaptureReady, Command, Declined, EndEpoch, Record
 from penstock.protocol.elements import END_OF_TIME_US, Alignment, Barrier
 from penstock.protocol.gate import UNLIMITED, BarrierReached, ChannelEnded, WatermarkRose
 from penstock.protocol.input import RowRange
