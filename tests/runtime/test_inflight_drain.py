@@ -100,13 +100,13 @@ def test_a_drain_takes_time_in_proportion_to_the_bytes_in_flight(
 def test_rows_in_flight_have_no_place_in_the_edited_query_until_the_old_one_is_started_to_drain(
     tmp_path: Path, launcher: ProcessLauncher, job: Callable[[int], JobGraph]
 ) -> None:
-    query = under_pressure(run(job(2), tmp_path / "chk", launcher))
+    query = under_pressure(run(job(2), tmp_path / "chk", launcher, **SMALL_QUEUES))
     taken = query.execution.stop_with_snapshot()
     assert taken is not None
     assert in_flight(taken) > 1_000
+    assert rows_in(taken, 0) < ROWS
     with pytest.raises(PlanChanged, match=r"exchange 0, which has \d+ rows in flight: stored hash, now absent"):
         run(edited(job(2)), tmp_path / "chk", launcher)
-    (tmp_path / "slow").write_text("20")
     old = run(job(3), tmp_path / "chk", launcher, drains=True)
     assert old.execution.await_termination(60)
     assert old.ends == [None]
@@ -164,9 +164,10 @@ def test_a_drain_that_fails_lets_the_query_read_on(
 def test_a_query_that_was_started_to_drain_does_not_read_on_when_that_fails(
     tmp_path: Path, launcher: ProcessLauncher, job: Callable[[int], JobGraph]
 ) -> None:
-    query = under_pressure(run(job(2), tmp_path / "chk", launcher))
+    query = under_pressure(run(job(2), tmp_path / "chk", launcher, **SMALL_QUEUES))
     taken = query.execution.stop_with_snapshot()
     assert taken is not None
+    (tmp_path / "slow").write_text("3000")
     old = run(job(2), tmp_path / "chk", launcher, Alignment.ALIGNED, drains=True, checkpoint_timeout_ms=300)
     assert old.execution.await_termination(60)
     assert isinstance(old.execution.error, QueryFailed)

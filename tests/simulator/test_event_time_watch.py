@@ -20,7 +20,7 @@ REPORTS = 2 * PATIENCE
 def reader(busy_until_ms: float) -> SimpleNamespace:
     """Reader with nothing left to read, whose thread is busy until a given time."""
     subtask = SimpleNamespace(
-        _feed=SimpleNamespace(_unfinished=()),
+        _feed=SimpleNamespace(_unfinished=(), _paused=False),
         _chain=SimpleNamespace(holds_rows=False, advancing=False),
         _settled=True,
         outputs=SimpleNamespace(has_room=True),
