@@ -34,6 +34,7 @@ class RecoveredRows:
     Attributes:
         budget: bytes that may be asked for or loaded together, unless they are one entry; set by the gate.
         reserved_bytes: what these take at present.
+        rows_read: number of this consumer's rows that were read.
     """
 
     def __init__(self, entries: Sequence[InflightEntry], measure: Callable[[Payload], int]) -> None:
@@ -43,6 +44,7 @@ class RecoveredRows:
         self.reserved_bytes = 0
         self._reserved: deque[int] = deque()
         self._loaded: deque[deque[tuple[Payload, Sequence[int] | None]]] = deque()
+        self.rows_read = 0
         self._read_in_first = 0
         self._offset = 0
         self.loaded_bytes = 0
@@ -136,6 +138,7 @@ class RecoveredRows:
         )
         self._offset += rows
         self._own_left -= rows
+        self.rows_read += rows
         self._read_in_first = start - entry.row_start + rows if reached is None else int(reached[self._offset - 1])
         if self._offset == batch.num_rows:
             batch_bytes = self._measure(batch)

@@ -337,6 +337,7 @@ class Subtask:
             {id_: us for id_, c in self.gate.channels.items() if (us := self.gate.watermark_of(c)) is not None},
             self._rows_in,
             (self._clock() - began) * 1000,
+            self.gate.recovered.rows_read,
         )
         return commands
 
@@ -372,6 +373,7 @@ class Subtask:
                 end.rows_in,
                 metrics,
                 [kept for kept in self._inherited_messages if kept.epoch > self._committed_epoch],
+                end.recovered_rows_read,
             )
         )
 
