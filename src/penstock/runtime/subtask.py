@@ -114,7 +114,7 @@ class Subtask:
         self._host = host
         self._clock = clock
         self._now_ms = 0.0
-        recovered = RecoveredRows(restore.inflight, measure)
+        recovered = RecoveredRows(restore.inflight, measure, graph.max_parallelism)
         self.gate = build_gate(graph, subtask, generation, options, restore.channel_watermarks, recovered)
         self.outputs = build_outputs(graph, subtask, generation, options)
         self._checkpoints = build_checkpoints(subtask, self.gate, self.outputs, options, host.allow_capture)
