@@ -329,9 +329,9 @@ def test_rows_of_other_consumers_do_not_count_as_left() -> None:
     """Two sections are shared with other consumers, of the second one half as many key groups; a third one is not."""
     shared = [replace(entry("a", 12), narrowed=True), replace(entry("b", 24), key_group_last=3, narrowed=True)]
     last = entry("c", 2)
-    recovered = RecoveredRows([*shared, last], row_bytes)  # type: ignore[arg-type]
+    recovered = RecoveredRows([*shared, last], row_bytes, 32)  # type: ignore[arg-type]
     gate = gate_of([A, B], recovered=recovered)
-    assert recovered.rows_left == 12 + 24 + 2, "nothing is known yet"
+    assert recovered.rows_left == 12 // 4 + 24 // 8 + 2, "nothing is known yet but how many key groups are its own"
     assert recovered.to_load() == shared
     gate.loaded(shared[0], [rows_of(4)], [[3, 5, 6, 11]])
     assert recovered.rows_left == 4 + 24 // 3 // 2 + 2, "a third of the rows for all key groups"

@@ -60,7 +60,7 @@ def test_a_snapshot_that_completes_after_a_newer_one_takes_no_rows_back(tmp_path
 def test_a_query_is_idle_once_an_epoch_is_committed_that_has_every_row_and_nothing_in_flight(tmp_path: Path) -> None:
     figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
     figures.opened(1, None, 0)
-    figures.all_run(0)
+    figures.all_run()
 
     def commit(checkpoint: int, inflight: list[InflightEntry]) -> None:
         slots = [SlotManifest(0, [SubtaskManifest(0, 0, rows_in=500, inflight=inflight)])]
@@ -89,7 +89,7 @@ def test_a_query_is_idle_once_an_epoch_is_committed_that_has_every_row_and_nothi
     assert idle_after(6)
     figures.failed(1, "killed")
     figures.opened(2, None, 6)
-    figures.all_run(0)
+    figures.all_run()
     assert not figures.view().idle, "rows are read again"
     assert not idle_after(7, [waiting]), "recovered rows wait"
     assert idle_after(8)
@@ -101,11 +101,16 @@ def test_rows_that_were_recovered_and_not_read_are_in_flight_in_the_next_snapsho
     """A checkpoint only refers to them. After a rescale two subtasks refer to one section: its rows count once."""
     figures = Figures(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None)
 
-    def inflight_after(checkpoint: int, captured: int, *inflight: InflightEntry) -> int:
-        figures.triggered(checkpoint, "auto")
+    def taken(checkpoint: int, captured: int, *inflight: InflightEntry) -> SnapshotMetadata:
         metrics = [CaptureMetrics(1, 0, inflight_rows=captured)]
         slots = [SlotManifest(0, [SubtaskManifest(1, 0, inflight=[*inflight])], metrics)]
-        figures.complete(msgspec.structs.replace(snapshot(checkpoint, 500), slots=slots))
+        return msgspec.structs.replace(snapshot(checkpoint, 500), slots=slots)
+
+    def inflight_after(checkpoint: int, captured: int, *inflight: InflightEntry, read: Sequence[int] = ()) -> int:
+        figures.triggered(checkpoint, "auto")
+        for rows in read:
+            figures.acknowledged(checkpoint, 0.0, rows)
+        figures.complete(taken(checkpoint, captured, *inflight))
         progress = figures.committed(checkpoint)
         assert progress is not None
         assert progress.checkpoint is not None
@@ -116,9 +121,18 @@ def test_rows_that_were_recovered_and_not_read_are_in_flight_in_the_next_snapsho
     own = InflightEntry(0, 0, 0, 0, "consumer", 0, 5, 0, 127, SectionRef("i", "data/2-4-0.arrows", 0, 8, "x"))
     assert inflight_after(1, 0) == 0
     assert inflight_after(2, 5, own) == 5
-    assert inflight_after(3, 5, recovered, own) == 705
-    narrowed = [msgspec.structs.replace(recovered, narrowed=True, rows=rows) for rows in (700, 650)]
-    assert inflight_after(4, 5, own, *narrowed) == 705
+    figures.opened(2, taken(3, 0, recovered), 2)
+    assert inflight_after(4, 5, recovered, own) == 705
+    figures.opened(3, restored := taken(4, 5, recovered, own), 2)
+    first, second = (
+        msgspec.structs.replace(recovered, narrowed=True, row_start=start, rows=700 - start) for start in (0, 50)
+    )
+    assert inflight_after(5, 0, own, first, second) == 705, "what was captured before is recovered now"
+    assert inflight_after(6, 0, own, first, second, read=(0, 30)) == 675, "one subtask has read 30 of its own rows"
+    assert inflight_after(7, 0, own, first, read=(0, 400)) == 305, "and then all of its own"
+    figures.opened(4, restored, 2)
+    figures.all_run()
+    assert inflight_after(8, 0, read=(400, 305)) == 0
 
 
 def test_durations_of_checkpoints_and_commits_are_counted_and_the_newest_epoch_is_kept(tmp_path: Path) -> None:
@@ -145,7 +159,7 @@ def test_between_two_generations_of_a_rescale_nothing_runs(tmp_path: Path) -> No
     figures.opened(1, None, 0)
     figures.registered({0: Register(0, 1, "1.0", 42, "host", 1)})
     figures.slot_runs(0, 0)
-    figures.all_run(0)
+    figures.all_run()
     assert (figures.view().state, figures.view().slots[0].running) == (ExecutionState.RUNNING, True)
     figures.left(tiny_graph(tmp_path, 3, Numbers(1000)))
     view = figures.view()

@@ -375,7 +375,7 @@ def test_references_that_are_known_are_not_read_again_and_count_as_much() -> Non
     for path in kept:
         del store.files[path]
     assert set(ownership.would_delete(store, [1], known).files) == set(foreseen.files)
-    with pytest.raises(LocationError, match=r"chk-\d/metadata\.json is missing"):
+    with pytest.raises(LocationError, match=r"chk-\d/metadata\.json is missing or damaged"):
         ownership.change(store, rq.Delete([1]))
     ownership.change(store, rq.Delete([1]), known=known)
     assert ownership.change(store, rq.Collect(), known=known).files == 0

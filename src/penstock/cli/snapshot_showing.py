@@ -32,7 +32,7 @@ def print_snapshot(console: Console, shown: ShownSnapshot) -> None:
         f"Generation {line.generation}, parallelism {line.parallelism} of {shown.max_parallelism}, alignment "
         f"{line.alignment} ({line.unaligned_subtasks} of {line.subtasks} subtasks unaligned), "
         f"{size_text(line.bytes)}, "
-        + (f"{own} only its own" if line.not_deletable else f"deleting it frees {own}")
+        + (f"{own} in files of its own" if line.not_deletable else f"deleting it frees {own}")
         + ("" if line.in_lineage else ", not in the lineage")
         + (", drained" if shown.drained else ""),
     )

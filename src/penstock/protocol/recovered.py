@@ -30,19 +30,25 @@ class RecoveredRows:
     Args:
         entries: in restore order; entries without rows are skipped.
         measure: bytes of a payload.
+        key_groups: number of all key groups; for ``rows_left`` of narrowed entries only.
 
     Attributes:
         budget: bytes that may be asked for or loaded together, unless they are one entry; set by the gate.
         reserved_bytes: what these take at present.
+        rows_read: number of this consumer's rows that were read.
     """
 
-    def __init__(self, entries: Sequence[InflightEntry], measure: Callable[[Payload], int]) -> None:
+    def __init__(
+        self, entries: Sequence[InflightEntry], measure: Callable[[Payload], int], key_groups: int = 1
+    ) -> None:
         self._entries = deque(e for e in entries if e.rows > 0)
         self._measure = measure
+        self._key_groups = key_groups
         self.budget = 0
         self.reserved_bytes = 0
         self._reserved: deque[int] = deque()
         self._loaded: deque[deque[tuple[Payload, Sequence[int] | None]]] = deque()
+        self.rows_read = 0
         self._read_in_first = 0
         self._offset = 0
         self.loaded_bytes = 0
@@ -56,10 +62,10 @@ class RecoveredRows:
         """Number of this consumer's rows that are not read yet.
 
         Only the keys of a narrowed entry's rows say whose they are. So those that are not loaded yet are estimated from
-        those that are: as many rows per key group. Before any is loaded, all rows count.
+        those that are: as many rows per key group. Before any is loaded, as if each had rows of all key groups.
         """
         if not self._loaded_weight:
-            return self._own_left + sum(e.rows for e in self._entries if e.narrowed)
+            return self._own_left + self._not_loaded // self._key_groups
         return self._own_left + self._not_loaded * self._own_loaded // self._loaded_weight
 
     @property
@@ -136,6 +142,7 @@ class RecoveredRows:
         )
         self._offset += rows
         self._own_left -= rows
+        self.rows_read += rows
         self._read_in_first = start - entry.row_start + rows if reached is None else int(reached[self._offset - 1])
         if self._offset == batch.num_rows:
             batch_bytes = self._measure(batch)

@@ -180,11 +180,6 @@ class Attempt:
         self._gone.add(slot)
 
     @property
-    def inflight_rows(self) -> int:
-        """Restored rows that are replayed."""
-        return self._ready.inflight_rows
-
-    @property
     def all_gone(self) -> bool:
         """All that ever registered."""
         return self._gone >= set(self.registered)

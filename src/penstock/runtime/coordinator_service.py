@@ -313,11 +313,11 @@ class CoordinatorService:
             case ms.Running(kept_tables=kept):
                 self._figures.slot_runs(slot, kept)
                 if attempt.run(slot):
-                    self._figures.all_run(attempt.inflight_rows)
+                    self._figures.all_run()
                     self.scaling.runs(attempt)
                 self._feed(w.SlotRunning(generation, slot))
-            case ms.CheckpointAck(checkpoint, manifest, limit_wait_ms):
-                self._figures.acknowledged(checkpoint, limit_wait_ms)
+            case ms.CheckpointAck(checkpoint, manifest, limit_wait_ms, recovered_rows_read):
+                self._figures.acknowledged(checkpoint, limit_wait_ms, recovered_rows_read)
                 self._feed(ct.Ack(generation, checkpoint, manifest))
             case ms.CheckpointDecline(_, checkpoint, reason):
                 self._feed(ct.Decline(generation, checkpoint, slot, reason))

@@ -36,7 +36,7 @@ from penstock.runtime.view import (
     StateProgress,
     SubtaskView,
 )
-from penstock.snapshot.inflight_counts import distinct_rows
+from penstock.snapshot.inflight_counts import rows_in_flight
 from penstock.snapshot.model import CaptureMetrics, SnapshotMetadata
 
 REMEMBERED = 200
@@ -77,12 +77,12 @@ class Figures:
         self._metrics: dict[tuple[int, int], SubtaskMetrics] = {}
         self._checkpoints: dict[int, CheckpointView] = {}
         self._triggered_s: dict[int, float] = {}
-        self._limit_waits: dict[int, float] = {}
+        self._acks: dict[int, tuple[float, int]] = {}
         self._complete_s: dict[int, float] = {}
         self._restarts: deque[RestartView] = deque(maxlen=REMEMBERED)
         self._counts = dict.fromkeys((CheckpointState.COMPLETE, CheckpointState.FAILED), 0)
         self._checkpoint_errors = 0
-        self._restarts_begun = 0
+        self._restarts_begun = self._recovered_rows = 0
         self._outages: dict[str, Outage] = {}
         self._commit_errors = self._commit_errors_before = 0
         self._failed_s = 0.0
@@ -124,6 +124,8 @@ class Figures:
                     spec.operator_id: spec.source.offset_of([*pending, *reading])
                     for _, spec, pending, reading in self._source_splits(restored)
                 }
+            known = self._checkpoints.get(0 if restored is None else restored.checkpoint)
+            self._recovered_rows = rows_in_flight(restored) if known is None else known.inflight_rows
             self._committed_epoch = max(self._committed_epoch, committed_epoch)
             batches = {} if restored is None else restored.batches
             self._batches = {epoch: batch for epoch, batch in batches.items() if epoch > committed_epoch}
@@ -152,13 +154,13 @@ class Figures:
             if slot in self._slots:
                 self._slots[slot] = replace(self._slots[slot], running=False)
 
-    def all_run(self, inflight_rows: int) -> None:
+    def all_run(self) -> None:
         with self._changing():
             self._state = ExecutionState.RUNNING
             self._amend_restart(
                 running_ms=self._wall_ms(),
                 duration_ms=(self._clock() - self._failed_s) * 1000,
-                restored_inflight_rows=inflight_rows,
+                restored_inflight_rows=self._recovered_rows,
             )
 
     def failed(self, generation: int, cause: str) -> None:
@@ -251,14 +253,11 @@ class Figures:
                 0.0,
             )
             for old in list(self._checkpoints)[:-REMEMBERED]:
-                for known in (self._checkpoints, self._triggered_s, self._complete_s, self._limit_waits):
+                for known in (self._checkpoints, self._triggered_s, self._complete_s, self._acks):
                     known.pop(old, None)
 
-    def acknowledged(self, checkpoint: int, limit_wait_ms: float = 0.0) -> None:
-        """Count one slot's acknowledgement.
-
-        Args:
-            limit_wait_ms: see ``CheckpointAck``; the longest wait of a slot becomes the checkpoint's reason.
+    def acknowledged(self, checkpoint: int, limit_wait_ms: float = 0.0, recovered_rows_read: int = 0) -> None:
+        """Count one slot's ``CheckpointAck``. The longest wait for the limit becomes the checkpoint's reason.
 
         An acknowledgement after the checkpoint's end is ignored: the history already has the ended checkpoint.
         """
@@ -267,8 +266,9 @@ class Figures:
             if known is None or known.state is not CheckpointState.PENDING:
                 return
             known = replace(known, acknowledged=known.acknowledged + 1)
-            if limit_wait_ms > self._limit_waits.get(checkpoint, 0.0):
-                self._limit_waits[checkpoint] = limit_wait_ms
+            waited_ms, read = self._acks.get(checkpoint, (0.0, 0))
+            self._acks[checkpoint] = max(waited_ms, limit_wait_ms), read + recovered_rows_read
+            if limit_wait_ms > waited_ms:
                 known = replace(known, reason=f"waited {limit_wait_ms:.0f} ms for checkpoint.maxInflightBytes")
             self._checkpoints[checkpoint] = known
 
@@ -283,7 +283,7 @@ class Figures:
                 self._drained = max(self._drained, checkpoint)
             self._counts[CheckpointState.COMPLETE] += 1
             metrics = tuple(m for slot in metadata.slots for m in slot.metrics)
-            entries = (entry for slot in metadata.slots for subtask in slot.subtasks for entry in subtask.inflight)
+            left = self._recovered_rows - self._acks.get(checkpoint, (0.0, 0))[1]
             self._amend_checkpoint(
                 checkpoint,
                 state=CheckpointState.COMPLETE,
@@ -291,7 +291,7 @@ class Figures:
                 requested=metadata.requested,
                 label=metadata.label,
                 subtasks=metrics,
-                recovered_rows=distinct_rows(entries) - sum(m.inflight_rows for m in metrics),
+                recovered_rows=min(left, rows_in_flight(metadata) - sum(m.inflight_rows for m in metrics)),
             )
             if (known := self._checkpoints.get(checkpoint)) is not None:
                 self._checkpoint_seconds = self._checkpoint_seconds.with_value(known.duration_ms / 1000)

@@ -146,6 +146,7 @@ class EpochEnd:
     channel_watermarks: dict[ChannelId, int]
     rows_in: int
     sync_ms: float
+    recovered_rows_read: int
 
 
 class SubtaskHost(Protocol):

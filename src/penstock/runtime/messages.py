@@ -33,11 +33,13 @@ class Running(msgspec.Struct, frozen=True, tag=True):
 
 
 class CheckpointAck(msgspec.Struct, frozen=True, tag=True):
-    """``limit_wait_ms``: from the first capture that ``checkpoint.maxInflightBytes`` did not allow to the last one."""
+    """``limit_wait_ms``: from the first capture that ``checkpoint.maxInflightBytes`` did not allow to the last one.
+    ``recovered_rows_read``: number of its subtasks' own recovered rows that were read before their captures."""
 
     checkpoint: int
     manifest: SlotManifest
     limit_wait_ms: float = 0.0
+    recovered_rows_read: int = 0
 
 
 class CheckpointDecline(msgspec.Struct, frozen=True, tag=True):

@@ -110,7 +110,7 @@ class Subtask:
         self._host = host
         self._clock = clock
         self._now_ms = 0.0
-        recovered = RecoveredRows(restore.inflight, measure)
+        recovered = RecoveredRows(restore.inflight, measure, graph.max_parallelism)
         self.gate = build_gate(graph, subtask, generation, options, restore.channel_watermarks, recovered)
         self.outputs = build_outputs(graph, subtask, generation, options)
         self._checkpoints = build_checkpoints(subtask, self.gate, self.outputs, options, host.allow_capture)
@@ -336,6 +336,7 @@ class Subtask:
             {id_: us for id_, c in self.gate.channels.items() if (us := self.gate.watermark_of(c)) is not None},
             self._rows_in,
             (self._clock() - began) * 1000,
+            self.gate.recovered.rows_read,
         )
         return commands
 
@@ -371,6 +372,7 @@ class Subtask:
                 end.rows_in,
                 metrics,
                 [kept for kept in self._inherited_messages if kept.epoch > self._committed_epoch],
+                end.recovered_rows_read,
             )
         )
 

@@ -58,6 +58,7 @@ class Uploader:
         self._writing_ms: dict[CheckpointId, float] = {}
         self._refused_s: dict[CheckpointId, float] = {}
         self._limit_wait_ms: dict[CheckpointId, float] = {}
+        self._recovered_rows_read: dict[CheckpointId, int] = {}
         self.thread = daemon_thread(self._run, f"penstock-upload-{slot}")
 
     def restored(self, checkpoint: CheckpointId, manifests: Iterable[SubtaskManifest]) -> None:
@@ -87,6 +88,8 @@ class Uploader:
 
     def captured(self, capture: SubtaskCapture) -> None:
         with self._changed:
+            read = self._recovered_rows_read.get(capture.checkpoint, 0)
+            self._recovered_rows_read[capture.checkpoint] = read + capture.recovered_rows_read
             refused_s = self._refused_s.get(capture.checkpoint)
             if refused_s is not None:
                 self._limit_wait_ms[capture.checkpoint] = (time.monotonic() - refused_s) * 1000
@@ -135,7 +138,7 @@ class Uploader:
     def _end(self, checkpoint: CheckpointId, reason: str | None) -> None:
         with self._changed:
             is_news = self._queue.end(checkpoint)
-            self._forget_wait(checkpoint)
+            self._forget(checkpoint)
             self._changed.notify()
         if is_news and reason is not None:
             self._answer(CheckpointDecline(self._slot, checkpoint, reason))
@@ -198,13 +201,14 @@ class Uploader:
             return
         with self._changed:
             alive = self._queue.finish(checkpoint)
-            limit_wait_ms = self._forget_wait(checkpoint)
+            limit_wait_ms, read = self._forget(checkpoint)
         if alive:  # else it ended while it was made durable, and its abandonment is the next work
             self._writer.confirm(checkpoint)
             metrics = [msgspec.structs.replace(m, async_ms=written_ms) for m in manifest.metrics]
-            self._answer(CheckpointAck(checkpoint, msgspec.structs.replace(manifest, metrics=metrics), limit_wait_ms))
+            manifest = msgspec.structs.replace(manifest, metrics=metrics)
+            self._answer(CheckpointAck(checkpoint, manifest, limit_wait_ms, read))
 
-    def _forget_wait(self, checkpoint: CheckpointId) -> float:
-        """Return the time that its subtasks waited for ``checkpoint.maxInflightBytes``."""
+    def _forget(self, checkpoint: CheckpointId) -> tuple[float, int]:
+        """Return ``limit_wait_ms`` and ``recovered_rows_read`` of its acknowledgement."""
         self._refused_s.pop(checkpoint, None)
-        return self._limit_wait_ms.pop(checkpoint, 0.0)
+        return self._limit_wait_ms.pop(checkpoint, 0.0), self._recovered_rows_read.pop(checkpoint, 0)

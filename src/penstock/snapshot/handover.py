@@ -18,7 +18,7 @@ class SubtaskCapture:
 
     Everything is referenced, nothing copied; whoever has it has to ``release`` it. ``carried`` are recovered entries
     not yet (wholly) read, re-referenced with their row ranges narrowed; they come before ``inflight`` of a higher
-    layer.
+    layer. ``recovered_rows_read``: number of the subtask's own recovered rows that were read before.
     """
 
     subtask: SubtaskId
@@ -32,6 +32,7 @@ class SubtaskCapture:
     rows_in: int
     metrics: CaptureMetrics
     inherited_messages: Sequence[InheritedMessage] = ()
+    recovered_rows_read: int = 0
 
     def release(self) -> None:
         """Its tables are written, or never will be: once, on the thread that reads captures."""

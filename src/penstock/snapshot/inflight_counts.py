@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from penstock.snapshot.model import InflightEntry, SectionRef
+from penstock.snapshot.model import InflightEntry, SectionRef, SnapshotMetadata
 
 
 def distinct_rows(entries: Iterable[InflightEntry]) -> int:
@@ -28,6 +28,13 @@ def distinct_rows(entries: Iterable[InflightEntry]) -> int:
             known_first, known_end = narrowed.get(entry.section, (first, end))
             narrowed[entry.section] = min(first, known_first), max(end, known_end)
     return rows + sum(end - first for first, end in narrowed.values())
+
+
+def rows_in_flight(metadata: SnapshotMetadata | None) -> int:
+    """Return the number of different rows in flight that a snapshot refers to, 0 for none; see ``distinct_rows``."""
+    if metadata is None:
+        return 0
+    return distinct_rows(entry for slot in metadata.slots for subtask in slot.subtasks for entry in subtask.inflight)
 
 
 def divided_bytes(entries: Sequence[InflightEntry]) -> list[int]:

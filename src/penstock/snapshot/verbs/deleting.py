@@ -59,7 +59,7 @@ def refusal(
         return f"a checkpoint that is being taken builds on {snapshot_id(needed)}: delete it when that is complete"
     for damaged in sorted({*unreadable}.difference(checkpoints)):
         return (
-            f"{metadata_path(damaged)} is damaged, so it is not known which files {snapshot_id(damaged)} needs: "
+            f"{metadata_path(damaged)} is missing or damaged, so it is not known which files that snapshot needs: "
             "restore it from a copy, or delete that snapshot, too"
         )
     return ""
