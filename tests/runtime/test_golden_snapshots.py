@@ -154,7 +154,7 @@ def test_pending_batches_of_version_1_keep_their_ids_and_new_ones_get_none_that_
     assert "the driver dies" in str(query.execution.error)
     assert handed_over == [(5, 3)]
     types = [json.loads(path.read_bytes())["body"]["entry"]["type"] for path in sorted(location.glob("log/*.json"))]
-    assert types[10:12] == ["generation-opened", "summary (format version 2)"], "which earlier releases refuse by name"
+    assert types[10:12] == ["generation-opened", "summary (format version 3)"], "which earlier releases refuse by name"
     monkeypatch.setattr(FileSinkCommitter, "commit", tell)
     again = run(golden_graph(tmp_path, 2), location, launcher)
     again.execution.process_all_available(60)

@@ -310,20 +310,18 @@ class SnapshotLog:
         except CorruptSnapshot as error:
             return error
 
-    def _read_if_there(self, seq: int) -> Body | None:
-        try:
-            return self._read(seq)
-        except CorruptSnapshot:
-            if self._store.exists(entry_path(seq)):
-                raise
-            return None
-
     def _read(self, seq: int) -> Body:
+        body = self._read_if_there(seq)
+        if body is None:
+            raise CorruptSnapshot(f"{entry_path(seq)} is missing, though later log entries exist")
+        return body
+
+    def _read_if_there(self, seq: int) -> Body | None:
         path = entry_path(seq)
         try:
             body = convert(open_envelope(self._store.read(path), path), Body)
         except FileNotFoundError:
-            raise CorruptSnapshot(f"{path} is missing, though later log entries exist") from None
+            return None
         except msgspec.ValidationError as error:
             raise CorruptSnapshot(f"{path} is not a log entry: {error}") from error
         if body.seq != seq:

@@ -49,10 +49,12 @@ class FencingSimulation:
 
     Args:
         seed: says everything.
+        compacts: drivers remove covered entries of their logs.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, compacts: bool = False) -> None:
         self.seed = seed
+        self._compacts = compacts
         self._chance = random.Random(seed)
         self._kinds = self._chance.choice(OUTPUTS)
         self._targets = [target_of(kind, self._chance) for kind in self._kinds]
@@ -84,7 +86,7 @@ class FencingSimulation:
         sinks = [sink_of(kind, target) for kind, target in zip(self._kinds, self._targets, strict=True)]
         shown = [lambda target=target: target.shown for target in self._targets]
         self._started += 1
-        return Driver(self._started, place, sinks, shown, self._source, self._chance, lazy)
+        return Driver(self._started, place, sinks, shown, self._source, self._chance, lazy, self._compacts)
 
     def _start(self) -> None:
         """Usually where one ran before; now and then at a copy, made now or long ago."""
@@ -177,6 +179,7 @@ class FencingSimulation:
 
 def _has(place: Place, output: int, shown: list[str]) -> bool:
     given = place.given.get(output, [])
-    own = [record.label for record in place.lineage if record.note]
+    known = [record for record in place.lineage if record.note]
+    own = [record.label for record in known if record.label in given or record.checkpoint > place.settled]
     last = max((at for at, name in enumerate(own) if name in given), default=-1)
     return shown[: len(given)] == given and shown[len(given) :] == own[last + 1 :][: len(shown) - len(given)]

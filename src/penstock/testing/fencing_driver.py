@@ -31,7 +31,9 @@ _SUMMARY_EVERY = 3
 
 
 class SteppedStore(MemoryStore):
-    """A location. Every write is a step."""
+    """A location. Every write is a step, and every look for a file that does not follow an empty listing."""
+
+    _found_nothing = False
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
         suspend()
@@ -39,8 +41,15 @@ class SteppedStore(MemoryStore):
         suspend()
         return created
 
+    def list(self, folder: str, after: str = "") -> list[str]:
+        found = super().list(folder, after)
+        self._found_nothing = not found
+        return found
+
     def exists(self, path: str) -> bool:
-        suspend()
+        if not self._found_nothing:
+            suspend()
+        self._found_nothing = False
         return super().exists(path)
 
 
@@ -50,6 +59,7 @@ class Place:
 
     Attributes:
         given: by output what a reader saw there when the user last decided that this location goes on.
+        settled: up to this epoch all were committed then. Another copy may have taken them back since.
         before: the place before such a decision that is not carried out yet.
         decided_by: the Generation of that decision in the log.
         told: the positions that refused starts have named.
@@ -59,6 +69,7 @@ class Place:
 
     store: SteppedStore = field(default_factory=SteppedStore)
     given: dict[int, list[str]] = field(default_factory=dict)
+    settled: int = 0
     before: Place | None = None
     decided_by: int = 0
     told: set[str] = field(default_factory=set)
@@ -68,6 +79,7 @@ class Place:
     def copied(self) -> Place:
         copy = Place(
             given=dict(self.given),
+            settled=self.settled,
             before=self.before,
             decided_by=self.decided_by,
             told=set(self.told),
@@ -97,6 +109,7 @@ class Driver:
         number: of the driver.
         sinks: one per output, and ``shown``: what is there.
         lazy: it only opens the fence, and has no rows.
+        compacts: it removes covered entries of its log.
     """
 
     def __init__(
@@ -108,6 +121,7 @@ class Driver:
         source: Input,
         chance: random.Random,
         lazy: bool,
+        compacts: bool,
     ) -> None:
         self._number = number
         self.place = place
@@ -116,6 +130,7 @@ class Driver:
         self._source = source
         self._chance = chance
         self._lazy = lazy
+        self._compacts = compacts
         self._log = SnapshotLog(place.store, self._token, summary_every=_SUMMARY_EVERY)
         self._generation = self._adopted = self._committed = 0
         self._ids_from, self._batches_from = 1, 0
@@ -169,7 +184,8 @@ class Driver:
         self._log.append(entry)
         self._generation, self._committed = entry.generation, view.committed_epoch
         self._open_fences()
-        self._log.summarise()
+        if self._compacts:
+            self._log.summarise()
         if self._carries_out:
             self.place.before = None
         return True
@@ -193,6 +209,7 @@ class Driver:
         """No other driver adds to this output from now on: what is there is what the user has decided about."""
         if self._carries_out:
             self.place.given[number] = list(self._outputs[number]())
+            self.place.settled = self._log.view.committed_epoch
 
     def _adopt(self, view: LogView, foreign: bool) -> None:
         restored = view.lineage[-1].checkpoint if view.lineage else 0
@@ -260,8 +277,9 @@ class Driver:
             self._clean()
         if self._chance.random() < 0.6:
             self._commit()
-        self._log.summarise()
-        self._log.remove_covered()
+        if self._compacts:
+            self._log.summarise()
+            self._log.remove_covered()
 
     def _epoch(self, record: SnapshotRecord) -> Epoch | None:
         if not record.note:
@@ -300,14 +318,22 @@ class Driver:
     def _over(self, view: LogView, foreign: bool) -> Collection[str]:
         return view.over if foreign else ()
 
+    def _contains(self, position: LogPosition) -> bool:
+        suspend()
+        return self._log.contains(position)
+
+    def _check_owned(self) -> None:
+        suspend()
+        self._log.check_owned()
+
     def _opener(self, over: Collection[str] = ()) -> FenceOpener:
         view = self._log.view
         return FenceOpener(
             "query",
             self._log.position,
             f"driver {self._number}",
-            self._log.contains,
-            self._log.check_owned,
+            self._contains,
+            self._check_owned,
             self._token,
             over,
             bool(view.lineage),
