@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from kits import check_replay, discover_all, new_reader, read_rows, stored
 from mock_kafka import MockKafka, kafka
 
 from penstock.connectors import kafka_backlog, kafka_reader
 from penstock.connectors.base import SourceReader, Split
+from penstock.connectors.kafka_backlog import Backlog, Lane
 from penstock.connectors.kafka_reader import KafkaReader
 from penstock.connectors.kafka_source import KafkaSource
 from penstock.errors import DataError
@@ -400,3 +403,18 @@ def test_markers_of_transactions_before_the_end_are_passed_when_the_end_is_seen(
         read += 0 if batch is None else batch.num_rows
         time.sleep(0.001)
     assert (passed, read) == (sees_end, 3)
+
+
+def test_large_rows_are_handed_out_few_at_once() -> None:
+    lanes = [Lane()]
+    backlog = Backlog(lanes)
+    texts = pa.record_batch({"s": ["x" * 1_000] * 10})
+    backlog.add(texts, np.zeros(10, np.int64), np.arange(10))
+    backlog.release(0)
+    taken = []
+    while (found := backlog.take(8, 3_100)) is not None:
+        batch, numbers = found
+        assert batch.num_rows == len(numbers)
+        taken.append(batch.num_rows)
+    assert taken == [3, 3, 3, 1]
+    assert (backlog.rows, lanes[0].buffered) == (0, 0)

@@ -12,11 +12,10 @@ from kits import next_batch
 
 from penstock.connectors.base import Split
 from penstock.connectors.file_columns import FileColumns
-from penstock.connectors.file_reader import FileReader
+from penstock.connectors.file_reader import FileReader, ReadFile
 from penstock.connectors.patient_calls import PATIENCE_S, NotDone, PatientCalls
 from penstock.errors import DataError
 
-LONG_S = 5 * PATIENCE_S
 ROWS = pa.schema([("n", pa.int64())])
 
 
@@ -55,34 +54,41 @@ def test_what_a_call_raises_comes_out_and_the_next_call_runs() -> None:
 
 
 def test_the_thread_ends_after_the_call_that_runs() -> None:
-    calls: PatientCalls[int] = PatientCalls("test-that-ends")
+    calls: PatientCalls[bool] = PatientCalls("test-that-ends")
+    let_go = threading.Event()
     with pytest.raises(NotDone):
-        calls.result(lambda: time.sleep(LONG_S) or 1)
+        calls.result(lambda: let_go.wait(30))
     calls.close()
+    let_go.set()
     deadline = time.monotonic() + 30
     while any(t.name == "penstock-test-that-ends" for t in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def slow_file(path: str, skip_rows: int) -> Iterator[pa.RecordBatch]:
-    """Six rows in three batches, each of which takes long; then the file turns out to be broken."""
-    for first in range(skip_rows, 6, 2):
-        time.sleep(LONG_S)
-        yield pa.record_batch([pa.array([first, first + 1])], schema=ROWS)
-    time.sleep(LONG_S)
-    raise OSError("no end")
+def file_behind(gate: threading.Event) -> ReadFile:
+    """Six rows in three batches, which come once the gate is open; then the file turns out to be broken."""
+
+    def read(path: str, skip_rows: int) -> Iterator[pa.RecordBatch]:
+        for first in range(skip_rows, 6, 2):
+            gate.wait(30)
+            yield pa.record_batch([pa.array([first, first + 1])], schema=ROWS)
+        raise OSError("no end")
+
+    return read
 
 
 def test_a_file_that_is_read_slowly_holds_up_no_step(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    file = tmp_path / "a"
+    gate, file = threading.Event(), tmp_path / "a"
     file.write_text("x")
     status = file.stat()
     split = Split("a", {"path": str(file), "size": status.st_size, "modified_ns": status.st_mtime_ns})
-    reader = FileReader(lambda schema: slow_file, FileColumns(ROWS, (), "UTC"), lambda path: True, False, False)
+    reader = FileReader(lambda schema: file_behind(gate), FileColumns(ROWS, (), "UTC"), lambda path: True, False, False)
     reader.add_split(split)
-    assert reader.poll(10, 0) is None, "nothing is there yet"
-    assert [s.position.get("rows", 0) for s in reader.snapshot()] == [0]
+    for _ in range(3):
+        assert reader.poll(10, 0) is None, "nothing is there yet"
+        assert [s.position.get("rows", 0) for s in reader.snapshot()] == [0]
+    gate.set()
     rows: list[int] = []
     while len(rows) < 6:
         batch = next_batch(reader, 1)

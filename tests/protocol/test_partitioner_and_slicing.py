@@ -157,7 +157,7 @@ def test_a_slice_that_is_to_be_over_sooner_has_fewer_rows() -> None:
 
 
 @pytest.mark.parametrize("cheap_ms", [0.0005, 1e-6])
-@pytest.mark.parametrize("large_bytes", [100_000, 1_600_000])
+@pytest.mark.parametrize("large_bytes", [100_000, 500_000, 1_600_000])
 def test_the_first_slice_is_one_row_and_large_rows_do_not_come_together(cheap_ms: float, large_bytes: int) -> None:
     """First rows of 8 bytes, then of 30 ms each: a slice of many rows is followed by slices of few."""
     sizer = SliceSizer(1 << 30)

@@ -34,7 +34,6 @@ _SPREAD = 2
 PROBE_EVERY = 32
 """After so many slices of a call with a fixed cost, one with fewer rows: 3 % for noticing that it has become cheap."""
 
-_SHORT_MS = 0.01
 _DECAY = 0.5
 _NEARLY = 0.75
 
@@ -62,16 +61,8 @@ class SliceSizer:
     @property
     def bytes(self) -> int:
         """The most bytes the next slice should have; a single row may have more."""
-        if not self._bytes:
-            return LEAST_BYTES
-        usual = self._bytes / self._rows * self._limit
-        in_time = self._bytes / max(self._ms, _SHORT_MS) * self._room_ms
-        return max(LEAST_BYTES, int(_SPREAD * min(usual, in_time)))
-
-    @property
-    def _room_ms(self) -> float:
-        """A fixed cost beyond the target is paid anyway: rows may then cost as much again."""
-        return max(TARGET_MS - self._fixed_ms, self._fixed_ms)
+        per_row = self._bytes / self._rows if self._rows else 0.0
+        return max(LEAST_BYTES, int(_SPREAD * self._limit * per_row))
 
     def rows_within(self, ms: float) -> int:
         """The most rows of a slice that is to be over in ``ms`` milliseconds, at least 1. A call with a fixed cost
@@ -88,7 +79,8 @@ class SliceSizer:
         self._bytes = self._bytes * _DECAY + input_bytes
         self._judge_fixed(rows, input_bytes, elapsed_ms)
         per_row_ms = (self._ms - self._fixed_ms * self._weight) / self._rows
-        room_ms = self._room_ms
+        # A fixed cost beyond the target is paid anyway: rows may then cost as much again.
+        room_ms = max(TARGET_MS - self._fixed_ms, self._fixed_ms)
         wanted = room_ms / per_row_ms if per_row_ms * MAX_ROWS > room_ms else float(MAX_ROWS)
         if output_bytes > 0:
             wanted = min(wanted, rows * self.max_output_bytes / output_bytes)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.decoding import json_decoder
 from penstock.operators.expressions.base import Mask
 from penstock.operators.expressions.json_paths import Step, path_of
-from penstock.operators.expressions.json_tokens import DEEPEST, LONGEST_NAME, LONGEST_NUMBER
+from penstock.operators.expressions.json_tokens import DEEPEST, LONGEST_NAME, LONGEST_NUMBER, LONGEST_STRING
 from penstock.operators.expressions.quick import Answer
 from penstock.operators.expressions.vectors import only
 
@@ -79,9 +79,15 @@ def _is_beyond_limits(document: str) -> bool:
 
 
 def _has_long_text(document: str) -> bool:
+    """Of a document by the book: every other quote ends a text, and one in front of a colon is a name."""
     if "\\" in document:
         document = document.replace("\\\\", "xx").replace('\\"', "xx")
-    return max(map(len, document.split('"'))) > LONGEST_NAME
+    parts = document.split('"')
+    return any(
+        len(text) > (LONGEST_NAME if behind.lstrip().startswith(":") else LONGEST_STRING)
+        for text, behind in zip(parts[1::2], parts[2::2], strict=False)
+        if len(text) > LONGEST_NAME
+    )
 
 
 def _moments(texts: list[str | None], moment: Moment, doubtful: Mask) -> list[int | None]:
