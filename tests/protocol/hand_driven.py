@@ -183,6 +183,7 @@ class HandDriven:
                     self.restore.get(subtask),
                     context,
                     self.clock,
+                    FIRST_ROWS,
                 )
 
     # -- SubtaskHost ----------------------------------------------------------------------------------------------

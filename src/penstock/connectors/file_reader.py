@@ -7,6 +7,7 @@ own. ``poll`` waits for a batch, but for 20 ms at most: then it returns None, an
 from __future__ import annotations
 
 import os
+import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from typing import cast
 import msgspec
 import pyarrow as pa
 
-from penstock.connectors.base import SourceReader, Split
+from penstock.connectors.base import BATCH_BYTES, SourceReader, Split
 from penstock.connectors.file_columns import FileColumns
 from penstock.connectors.patient_calls import NotDone, PatientCalls
 from penstock.decoding import convert
@@ -31,6 +32,8 @@ log = get_logger(__name__)
 
 ReadFile = Callable[[str, int], Iterator[pa.RecordBatch]]
 """``read(path, skip_rows)``: the file's rows from the given one on, in small batches of the format's schema."""
+
+PORTION_S = 0.005
 
 UNREADABLE = (OSError, EOFError, zlib.error, pa.ArrowException)
 """What libraries raise about a file that is cut short or no file of its format."""
@@ -102,10 +105,10 @@ class FileReader(SourceReader):
         self._below = below or Path()
         self._waiting: deque[Split] = deque()
         self._split: Split | None = None
-        self._batches: Iterator[pa.RecordBatch] = iter(())
-        self._rest: pa.RecordBatch | None = None
+        self._portions: Iterator[list[pa.RecordBatch]] = iter(())
+        self._ready: deque[pa.RecordBatch] = deque()
         self._rows = 0
-        self._calls: PatientCalls[pa.RecordBatch | None] = PatientCalls("file-reader")
+        self._calls: PatientCalls[list[pa.RecordBatch] | None] = PatientCalls("file-reader")
 
     def add_split(self, split: Split) -> None:
         """Add a split.
@@ -148,10 +151,10 @@ class FileReader(SourceReader):
         self._split = split
         self._read_from(tuple(cast("dict[str, Plain]", split.spec.get("partition", {}))))
         self._rows = cast("int", split.position.get("rows", 0))
-        self._rest = None
-        self._batches = iter(())
+        self._ready.clear()
+        self._portions = iter(())
         if self._is_as_listed(split) and split.spec["size"]:  # to Spark an empty file is no file
-            self._batches = self._read(self._path(split), self._rows)
+            self._portions = _portions(self._read(self._path(split), self._rows))
 
     def _read_from(self, partitions: tuple[str, ...]) -> None:
         """Set the partition columns of a file: directories with names of columns may have appeared."""
@@ -182,7 +185,7 @@ class FileReader(SourceReader):
                 break
             head = first_rows(batch.slice(0, max_rows - rows), self.batch_bytes - size)
             if head.num_rows < batch.num_rows:
-                self._rest = batch.slice(head.num_rows)
+                self._ready.appendleft(batch.slice(head.num_rows))
             batches.append(head)
             rows += head.num_rows
             size += head.nbytes
@@ -193,13 +196,13 @@ class FileReader(SourceReader):
     def _next_batch(self) -> pa.RecordBatch | None:
         """The next non-empty batch of the current file, or None at its end. Raises NotDone."""
         assert self._split is not None
-        if self._rest is not None:
-            batch, self._rest = self._rest, None
-            return batch
+        if self._ready:
+            return self._ready.popleft()
         try:
-            batch = self._calls.result(partial(_next_rows, self._batches))
-            if batch is not None:
-                return batch
+            portion = self._calls.result(partial(next, self._portions, None))
+            if portion is not None:
+                self._ready.extend(portion)
+                return self._ready.popleft()
         except NotDone:
             raise
         except UNREADABLE as error:
@@ -242,8 +245,30 @@ class FileReader(SourceReader):
 
     def close(self) -> None:
         self._calls.close()
-        self._batches, self._rest, self._split = iter(()), None, None
+        self._portions, self._split = iter(()), None
+        self._ready.clear()
 
 
-def _next_rows(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
-    return next((batch for batch in batches if batch.num_rows), None)
+def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Yield lists of batches with rows. What reading raises comes after the rows before it.
+
+    Handing a batch to another thread costs as much as decoding thousands of rows, so a list has what is decoded within
+    ``PORTION_S``.
+    """
+    portion: list[pa.RecordBatch] = []
+    began_s, size = time.perf_counter(), 0
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                portion.append(batch)
+                size += batch.nbytes
+            if portion and (size >= BATCH_BYTES or time.perf_counter() - began_s > PORTION_S):
+                yield portion
+                portion = []
+                began_s, size = time.perf_counter(), 0
+    except Exception:
+        if portion:
+            yield portion
+        raise
+    if portion:
+        yield portion

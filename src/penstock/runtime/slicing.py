@@ -43,11 +43,12 @@ class SliceSizer:
 
     Args:
         max_output_bytes: no slice is meant to produce more than this; may be changed at any time.
+        first_rows: the most rows of the first slice.
     """
 
-    def __init__(self, max_output_bytes: int) -> None:
+    def __init__(self, max_output_bytes: int, first_rows: int = FIRST_ROWS) -> None:
         self.max_output_bytes = max_output_bytes
-        self._limit = FIRST_ROWS
+        self._limit = first_rows
         self._weight = self._rows = self._ms = self._bytes = 0.0
         self._fixed_ms = 0.0
         self._last = (0, 0, 0.0)
