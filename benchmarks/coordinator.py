@@ -153,7 +153,7 @@ class Driver:
         with self._part(part):
             outputs = self.core.handle(event, self._now_ms)
             self.core.next_wake_ms()
-            self.figures.sources_dry(self.core.dry)
+            self.figures.turned(self.core.dry)
         self._take(outputs)
 
     def _take(self, outputs: list[w.Output]) -> None:

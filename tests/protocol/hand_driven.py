@@ -28,8 +28,6 @@ from penstock.runtime.subtask import Subtask
 from penstock.snapshot.model import InflightEntry
 
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64())])
-FIRST_ROWS = 32
-"""Rows of the first slice here: one row would be no slice of several buffers."""
 OPTIONS = Options(exclusive_window=1 << 10, memory_per_gate=64 << 10, flush_interval_ms=0)
 
 
@@ -183,7 +181,6 @@ class HandDriven:
                     self.restore.get(subtask),
                     context,
                     self.clock,
-                    FIRST_ROWS,
                 )
 
     # -- SubtaskHost ----------------------------------------------------------------------------------------------

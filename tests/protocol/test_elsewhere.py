@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from hand_driven import FIRST_ROWS, HandDriven, Log, batch_of, graph_of
+from hand_driven import HandDriven, Log, batch_of, graph_of
 
 from penstock.errors import FunctionError
 from penstock.ids import ChannelId, SubtaskId
@@ -16,7 +16,7 @@ from penstock.protocol.elements import Alignment, Barrier, Buffer, Watermark
 from penstock.runtime.feed import HELD_MS
 from penstock.runtime.host import Arrived
 from penstock.runtime.slice import JOINED_FOR_S
-from penstock.runtime.slicing import GROWTH
+from penstock.runtime.slicing import FIRST_ROWS, GROWTH
 
 
 class Elsewhere(Operator):

@@ -92,6 +92,7 @@ def test_a_slice_comes_to_last_about_twenty_ms(per_row_ms: float) -> None:
 def test_the_first_slices_are_small_and_grow_quickly() -> None:
     sizer = SliceSizer(1 << 30)
     assert sizer.rows == FIRST_ROWS
+    assert SliceSizer(1 << 30, multiplies=True).rows == 1
     assert settle(lambda rows: rows * 1e-6, rounds=10).rows == MAX_ROWS
 
 
@@ -160,7 +161,7 @@ def test_a_slice_that_is_to_be_over_sooner_has_fewer_rows() -> None:
 @pytest.mark.parametrize("large_bytes", [100_000, 500_000, 1_600_000])
 def test_the_first_slice_is_one_row_and_large_rows_do_not_come_together(cheap_ms: float, large_bytes: int) -> None:
     """First rows of 8 bytes, then of 30 ms each: a slice of many rows is followed by slices of few."""
-    sizer = SliceSizer(1 << 30)
+    sizer = SliceSizer(1 << 30, multiplies=True)
     assert (sizer.rows, sizer.bytes) == (1, LEAST_BYTES)
     for _ in range(60):
         sizer.observe(sizer.rows, sizer.rows * cheap_ms, 0, sizer.rows * 8)

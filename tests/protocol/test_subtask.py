@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pytest
-from hand_driven import FIRST_ROWS, HandDriven, Log, batch_of, graph_of, rows_in, slow
+from hand_driven import HandDriven, Log, batch_of, graph_of, rows_in, slow
 
 from penstock.errors import FunctionError, ProtocolViolation
 from penstock.ids import SubtaskId
@@ -24,7 +24,7 @@ from penstock.runtime.host import (
     Triggered,
     WatermarkMayRise,
 )
-from penstock.runtime.slicing import TARGET_MS
+from penstock.runtime.slicing import FIRST_ROWS, TARGET_MS
 from penstock.snapshot.model import InflightEntry, SectionRef
 
 ROWS = 2_000

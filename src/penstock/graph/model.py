@@ -85,6 +85,11 @@ class OperatorSpec(ABC):
         return None
 
     @property
+    def multiplies(self) -> bool:
+        """Return True if it makes any number of rows of one row of input."""
+        return False
+
+    @property
     def keeps(self) -> str:
         """What it remembers, and for how long, for people: ``a group until the watermark reaches window.end``. Empty
         if nothing."""

@@ -41,6 +41,10 @@ class GenerateSpec(OperatorSpec):
     unpacked: bool
     outer: bool
 
+    @property
+    def multiplies(self) -> bool:
+        return True
+
     def create(self) -> Operator:
         return GenerateOperator(self)
 

@@ -6,7 +6,7 @@ bytes as well, to twice what its rows had on average: one large row then ends a 
 The cost per row is an average over the last few slices, weighted by their size, so that one pause of the process does
 not count for much and a function that became slower does at once. A function may also cost a fixed time per call,
 whatever it is given; handing it single rows would be ruin. That is assumed only on evidence: a slice of at most half
-the rows took nearly as long, or the second slice, of two rows, no longer than the first, of one. No call that was
+the rows took nearly as long, or the second slice, of more rows, no longer than the first. No call that was
 quicker can leave the assumption standing, and now and then a smaller slice asks again.
 """
 
@@ -15,8 +15,9 @@ from __future__ import annotations
 TARGET_MS = 20.0
 """A barrier waits for one slice at every hop."""
 
-FIRST_ROWS = 1
-"""Nothing is known of the operators yet, and one row may become 200,000."""
+FIRST_ROWS = 32
+"""Nothing is known of the operators yet. If one of them multiplies rows, the first slice has one row, which may become
+200,000. Elsewhere the rows of a small file should stay together: functions with state see which rows come at once."""
 
 _SECOND_ROWS = 2
 
@@ -43,12 +44,12 @@ class SliceSizer:
 
     Args:
         max_output_bytes: no slice is meant to produce more than this; may be changed at any time.
-        first_rows: the most rows of the first slice.
+        multiplies: an operator makes several rows of one.
     """
 
-    def __init__(self, max_output_bytes: int, first_rows: int = FIRST_ROWS) -> None:
+    def __init__(self, max_output_bytes: int, multiplies: bool = False) -> None:
         self.max_output_bytes = max_output_bytes
-        self._limit = first_rows
+        self._limit = 1 if multiplies else FIRST_ROWS
         self._weight = self._rows = self._ms = self._bytes = 0.0
         self._fixed_ms = 0.0
         self._last = (0, 0, 0.0)

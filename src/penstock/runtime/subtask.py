@@ -57,7 +57,7 @@ from penstock.runtime.inbox import Inbox
 from penstock.runtime.partitioner import Partitioner, partitioner
 from penstock.runtime.payloads import concat, measure
 from penstock.runtime.slice import Slice
-from penstock.runtime.slicing import FIRST_ROWS, MAX_ROWS, TARGET_MS, SliceSizer
+from penstock.runtime.slicing import MAX_ROWS, TARGET_MS, SliceSizer
 from penstock.runtime.wiring import build_checkpoints, build_gate, build_outputs, open_state
 from penstock.snapshot.model import CaptureMetrics
 from penstock.state.table import StateBackend
@@ -79,7 +79,6 @@ class Subtask:
         restore: what to start from, None at the first start.
         sink_context: for the sink writer; needed if the vertex has a sink.
         clock: seconds on a monotonic clock, to measure durations with; virtual in the simulator.
-        first_rows: the most rows of the first slice; more where a run has few rows, as in the simulator.
 
     Attributes:
         inbox: where the host puts events, from any thread.
@@ -104,7 +103,6 @@ class Subtask:
         restore: SubtaskRestore | None = None,
         sink_context: SinkContext | None = None,
         clock: Callable[[], float] = time.monotonic,
-        first_rows: int = FIRST_ROWS,
     ) -> None:
         restore = restore or NOTHING
         self.subtask = subtask
@@ -120,7 +118,7 @@ class Subtask:
         self._ports: dict[str, list[tuple[int, Partitioner]]] = {"": []}
         for edge in graph.outputs(vertex.id):
             self._ports.setdefault(edge.port, []).append((edge.id, partitioner(edge, subtask.index, graph)))
-        self._sizer = SliceSizer(self.outputs.step_bytes, first_rows)
+        self._sizer = SliceSizer(self.outputs.step_bytes, any(spec.multiplies for spec in vertex.operators))
         self._slice = Slice(0, 0, "", "", 0, 0.0, clock(), clock)
         self._isolation = options.function_isolation
         self._activity = Activity(clock)

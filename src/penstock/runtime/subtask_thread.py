@@ -57,8 +57,9 @@ class SubtaskThread:
     def stop(self) -> None:
         """Ask for the end. The step that runs is finished first, unless it has taken long already."""
         self._stopping = True
-        if self._subtask is not None:
-            self._subtask.stopped = True
+        subtask = self._subtask  # its own thread may set it to None
+        if subtask is not None:
+            subtask.stopped = True
         self._go.set()
         self._wake.set()
 

@@ -16,7 +16,7 @@ from penstock.testing.schedule import Task
 
 CALM = 15
 """A mutant has to pass so many schedules without faults and pressure."""
-WITHIN = 400
+WITHIN = 1_000
 """A mutant has to be killed by one of so many random schedules."""
 
 ROOT = Path(__file__).parents[3]

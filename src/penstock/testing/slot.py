@@ -49,9 +49,6 @@ from penstock.testing.uploads import SimulatedUploads
 if TYPE_CHECKING:
     from penstock.testing.generation import SimulatedGeneration
 
-FIRST_ROWS = 32
-"""Rows of a subtask's first slice. A simulated run has some hundred rows, so nearly all slices of a run that began with
-one row would be of a few rows."""
 REPORT_EVERY_MS = 100.0
 NOTICE_WEIGHT = 0.1
 """A slot whose driver is gone takes its time to notice: until then it goes on, as a zombie."""
@@ -446,7 +443,6 @@ class SimulatedSlot:
             None if manifest is None else load_restore(manifest, self.world.store, vertex.operators, self._local),
             SinkContext("query", self.generation, self.index, graph.parallelism, token),
             self.world.chance.clock_s,
-            FIRST_ROWS,
         )
 
     def _load(self) -> bool:
