@@ -32,6 +32,10 @@ class MapInArrowSpec(OperatorSpec):
     function: Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]
     settings: PythonSettings = field(default_factory=PythonSettings)
 
+    @property
+    def multiplies(self) -> bool:
+        return True
+
     def create(self) -> Operator:
         return MapInArrowOperator(self)
 
@@ -46,6 +50,10 @@ class MapInPandasSpec(OperatorSpec):
     input_schema: pa.Schema
     function: Callable[[Iterator[pd.DataFrame]], Iterable[pd.DataFrame]]
     settings: PythonSettings = field(default_factory=PythonSettings)
+
+    @property
+    def multiplies(self) -> bool:
+        return True
 
     def create(self) -> Operator:
         return MapInPandasOperator(self)

@@ -61,6 +61,10 @@ class StaticJoinSpec(OperatorSpec):
     def keeps(self) -> str:
         return "the static side, in every subtask's memory; it is read anew at every start"
 
+    @property
+    def multiplies(self) -> bool:
+        return True
+
     def create(self) -> Operator:
         return StaticJoinOperator(self)
 

@@ -71,6 +71,10 @@ class StreamJoinSpec(OperatorSpec):
     def keeps(self) -> str:
         return f"of the left side {self.sides[0].keeps}; of the right side {self.sides[1].keeps}"
 
+    @property
+    def multiplies(self) -> bool:
+        return True
+
     def create(self) -> Operator:
         return StreamJoinOperator(self)
 
