@@ -102,7 +102,7 @@ def refused(call: Call, writer: Writer) -> Exception:
 
 
 def assert_same_kind(theirs: Exception, ours: Exception) -> None:
-    """Check that whoever catches Spark's error, or asks for its condition, finds the same in Penstock's."""
+    """Check that Penstock's error has the classes and the condition of Spark's error."""
     assert isinstance(ours, PenstockError), repr(ours)
     kinds = [one for one in type(theirs).__mro__ if one.__module__ in (base.__name__, "builtins")]
     kind = next(one for one in kinds if one is not base.ParseException)  # a kind of AnalysisException

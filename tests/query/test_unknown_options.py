@@ -1,4 +1,4 @@
-"""An option that nothing reads is named with the nearest known name, and nobody is blamed who does not have it."""
+"""The error for an unknown option has the nearest known name, and names no sink that has nothing to do with it."""
 
 from __future__ import annotations
 

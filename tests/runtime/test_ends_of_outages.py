@@ -1,4 +1,4 @@
-"""Which outages are current, after the answers to works in any order."""
+"""Ends of outages: which events end the outage of what."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_long_texts_and_lists_are_hashed_as_spark_hashes_them(spark: SparkSessio
 
 @pytest.mark.parametrize("name", LISTS)
 def test_many_long_values_have_the_hashes_of_each(name: str) -> None:
-    """What few rows have more than all others is hashed in another way than what many have."""
+    """Elements that only a few rows have are hashed one by one, all others together."""
     single = [LISTS[name].slice(row, 1) for row in range(len(TEXTS))]
     rows = pa.concat_arrays([LISTS[name]] * 7)
     assert hash_columns([rows], len(rows)).tolist() == [hash_columns([row], 1)[0] for row in single] * 7

@@ -11,9 +11,10 @@ and a barrier that still waits in an output queue moves to its head: input and o
 *Last barrier*: with ``on_last`` an unaligned checkpoint begins when its last barrier has arrived. Until then channels
 whose barrier was read are blocked, and nothing has to be recorded.
 
-*Limit*: with an ``allowance``, an unaligned barrier is an aligned one whose time is up when it arrives. A checkpoint
-whose time is up stays aligned until what it would capture is allowed, input and output side each for themselves; the
-input side also until its last barrier has arrived, so that nothing has to be recorded.
+*Limit*: with an ``allowance``, an unaligned barrier is treated as an aligned one whose deadline has passed. A
+checkpoint stays aligned after its deadline until the allowance covers what it would capture. Input side and output side
+are decided separately. The input side also waits until its last barrier has arrived, so that nothing has to be
+recorded.
 
 Older checkpoints that are still aligning are turned unaligned before a newer one overtakes, oldest first: a barrier
 never overtakes an older one. A channel on which a newer barrier comes while an older is missing kills the older one:
@@ -21,8 +22,8 @@ it was dropped upstream and can never complete.
 
 Every channel carries every barrier, also behind its end.
 
-The machine owns no rows and calls nobody but the ``allowance``. It tells its owner what to do with commands, to be
-carried out in order::
+The state machine owns no rows and calls only the ``allowance``. It returns commands that its owner must carry out in
+order::
 
     EndEpoch(barrier)   run finish_epoch through the chain, its rows into the outputs; snapshot operators, sink and
                         source; then call ``ended(barrier)``, before anything else
@@ -57,7 +58,7 @@ held here while the disk is idle."""
 
 
 Allowance = Callable[[CheckpointId, int], bool]
-"""Takes so many bytes for the in-flight data of a checkpoint, if that much is left of what it may have."""
+"""Reserve this many bytes for the in-flight data of a checkpoint. Return False if the limit does not allow it."""
 
 
 class Phase(Enum):
@@ -128,8 +129,8 @@ class _Progress:
 
     ``barrier``: as it goes out. ``awaited``: channels whose barrier has not come (while aligning: not been read).
     ``deadline_ms``: when it stops being aligned. ``captured``: not handed over yet. ``taken_before_bytes``: what the
-    gate had consumed when it began; ``processed_bytes``: since then, while channels were awaited. ``overdue``: its time
-    was up, and what it would capture was not allowed. ``overtook``: it has captured channels.
+    gate had consumed when it began; ``processed_bytes``: since then, while channels were awaited. ``overdue``: its
+    deadline has passed, and the allowance did not cover what it would capture. ``overtook``: it has captured channels.
     """
 
     barrier: Barrier
@@ -155,7 +156,7 @@ class _Progress:
         return self.barrier.alignment is Alignment.ALIGNED
 
     def late(self, now_ms: float) -> bool:
-        """It may not be aligned any more."""
+        """Return True if it must not be aligned any more."""
         return not self.aligned or (self.deadline_ms is not None and now_ms >= self.deadline_ms)
 
     def move(self, event: str) -> None:
@@ -183,7 +184,7 @@ class SubtaskCheckpoints:
         outputs: the subtask's outputs; without channels for a sink.
         on_last: begin unaligned checkpoints with their last barrier instead of their first.
         part_bytes: of in-flight data that is handed over at once.
-        allowance: limits what is captured; None: nothing does.
+        allowance: limits what is captured; None for no limit.
 
     Attributes:
         turned_at_input, turned_at_output: how often an aligned checkpoint was turned unaligned there.
@@ -413,7 +414,7 @@ class SubtaskCheckpoints:
         return allowed
 
     def _turn_as_allowed(self, progress: _Progress) -> list[Command]:
-        """Turn it, after everything older, as far as their captures are allowed."""
+        """Turn it unaligned, after all older ones, as far as the allowance covers their captures."""
         commands: list[Command] = []
         for older in [p for p in self._active.values() if p.checkpoint <= progress.checkpoint]:
             if older.phase is Phase.DRAINING:
@@ -436,7 +437,7 @@ class SubtaskCheckpoints:
         return self._turn_inputs(progress) if self._allows(progress, ahead) else []
 
     def _turn_outputs_as_allowed(self, progress: _Progress) -> list[Command]:
-        """Again, too: a barrier that has overtaken waits behind older ones, which may overtake later."""
+        """Let the barrier overtake, also repeatedly: it waits behind older barriers, which may overtake later."""
         ahead = self._outputs.bytes_ahead_of_waiting(progress.checkpoint)
         return self._overtake_waiting(progress) if ahead and self._allows(progress, ahead) else []
 
@@ -510,7 +511,7 @@ def _unaligned(barrier: Barrier) -> Barrier:
 
 
 def _aligned(barrier: Barrier) -> Barrier:
-    """Of which the time is up."""
+    """Return the aligned barrier whose deadline has passed."""
     return Barrier(barrier.checkpoint, Alignment.ALIGNED, 0, barrier.elapsed_ms)
 
 

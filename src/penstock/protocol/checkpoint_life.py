@@ -57,8 +57,11 @@ LIFECYCLE = Lifecycle("the checkpoint at the coordinator", Phase.NONE, TRANSITIO
 
 @dataclass(frozen=True)
 class Waiting:
-    """A request that is to be triggered; ``deadline_ms`` is None without a time-out of its own. ``cancellations``: how
-    often its checkpoint was cancelled for others."""
+    """A request whose checkpoint is not triggered yet.
+
+    ``deadline_ms`` is None without a time-out of its own. ``cancellations``: how often its checkpoint was cancelled
+    for others.
+    """
 
     request: SnapshotRequested
     since_ms: float

@@ -1,10 +1,10 @@
 """The checkpoint coordinator: when a checkpoint is triggered, when it is complete, and what becomes visible then.
 
 One checkpoint's life is the table in ``checkpoint_life``. Several are in flight at once: periodic ones up to
-``max_concurrent``, requested ones beside them and before them, ``MAX_IN_FLIGHT`` in all; but nothing is triggered while
-a strictly aligned one is in flight, which gives way to what has waited for it for an interval. They complete in any
-order. One that completes makes older periodic ones superfluous; a requested one that completes late changes nothing but
-that it exists. Behind one that is to be the ``last`` nothing is triggered any more, unless it fails.
+``max_concurrent``, requested ones in addition, ``MAX_IN_FLIGHT`` in all. Requested ones are triggered first. Nothing is
+triggered while a strictly aligned one is in flight. That one is cancelled after others have waited for an interval.
+They complete in any order. One that completes makes older periodic ones superfluous; a requested one that completes
+late only exists. After a ``last`` one nothing is triggered, unless it fails.
 
 An aborted checkpoint loses nothing: subtasks repeat the messages of its epoch in the next. The machine lives as long
 as its driver, over many Generations; each event of a slot carries the Generation it comes from, and what comes from
@@ -67,7 +67,7 @@ ID_BLOCK = 64
 MAX_REQUESTS = 64
 """Users' requests that may wait for their turn; more are refused."""
 MAX_CANCELLATIONS = 3
-"""A user's strictly aligned snapshot is triggered again so often."""
+"""How often a user's strictly aligned snapshot is triggered again."""
 HISTORY = 32
 
 
@@ -405,7 +405,7 @@ class Coordinator:
         return commands
 
     def _gives_way_at_ms(self, pending: Pending) -> float | None:
-        """None: nothing waits for it that could be quicker."""
+        """Return when to cancel a strictly aligned snapshot; None if no quicker checkpoint waits for it."""
         if not pending.gives_way or not self._may_trigger():
             return None
         since_ms = [w.since_ms for w in self._requests if w.request.alignment is not Alignment.ALIGNED]
@@ -415,8 +415,10 @@ class Coordinator:
         return None if waits_ms is None else waits_ms + self._policy.interval_ms
 
     def _cancel(self, pending: Pending, now_ms: float) -> list[Command]:
-        """Abort it. Its request waits behind the others then; a user's not more often than ``MAX_CANCELLATIONS``,
-        unless it drains: then less is in flight each time."""
+        """Abort it and queue its request last.
+
+        A user's snapshot is queued at most ``MAX_CANCELLATIONS`` times, unless it drains: each time less is in flight.
+        """
         request, attempt = pending.request, pending.cancellations + 1
         reason = (
             f"not acknowledged by slots {self._missing(pending)} when others had waited for it for one "
@@ -497,7 +499,7 @@ class Coordinator:
     def _abort(
         self, pending: Pending, cause: str, reason: str, now_ms: float, *, answered: bool = True
     ) -> list[Command]:
-        """``answered``: its request is."""
+        """``answered``: whether its request, if it has one, fails with it."""
         pending.step(cause)
         del self._pending[pending.checkpoint]
         self._ended(pending, now_ms)

@@ -200,7 +200,7 @@ class DataStreamWriter:
             return start_query([self._output()], self._about_query())
 
     def _set_path(self, path: str | os.PathLike[str]) -> None:
-        """As Spark does, refuse a path that is given both to ``start`` and as an option, even if both are the same."""
+        """Set the path. As Spark does, refuse one that is also given as an option, even if both are the same."""
         if not isinstance(path, str | os.PathLike):
             raise wrong_type("path", path, "a string")
         legacy = str(self._df.sparkSession.conf.get(_LEGACY_PATH_CONF, "false")).lower() == "true"

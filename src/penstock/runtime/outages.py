@@ -56,7 +56,7 @@ class Outages:
         self._location_in_doubt = True
 
     def checkpoint_completed(self, restarts: int) -> None:
-        """Its entry is in the log, so the location is there.
+        """Record a completed checkpoint. Its entry is in the log, so the location exists.
 
         ``restarts``: since the last progress. A Generation that always fails may complete a checkpoint before.
         """

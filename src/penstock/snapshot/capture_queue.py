@@ -1,8 +1,8 @@
 """What a slot's subtasks captured and nobody has written yet, and how much of it there may be.
 
 Two limits bound it. With ``max_inflight_bytes``, subtasks ask before they capture. ``memory_bytes`` counts what was
-handed over, and whoever does is told at once: a checkpoint is declined while a stuck store still holds the thread that
-writes. One lock around every call makes it safe for threads.
+handed over: beyond it, ``offer`` declines the checkpoint at once, even while a stuck store holds the writing thread.
+The owner puts one lock around every call.
 
 Lifecycle of a checkpoint here::
 
@@ -118,8 +118,10 @@ class CaptureQueue:
             self._triggered[checkpoint] = None
 
     def allow(self, checkpoint: CheckpointId, size: int) -> bool:
-        """Take this many in-flight bytes for a checkpoint, if so much is left of what it may have. Whoever is allowed
-        them offers no more than these."""
+        """Reserve in-flight bytes for a checkpoint; return False if the limit does not allow them.
+
+        The caller then offers at most this many.
+        """
         limit = self._limits.max_inflight_bytes
         if limit is None or checkpoint in self._over:
             return True

@@ -89,7 +89,7 @@ def chain_hash(array: pa.Array, seeds: Words) -> Words:
 
 
 def chained(array: pa.Array, seeds: Words, function: HashFunction) -> Words:
-    """As ``chain_hash``, by any of Spark's hash functions."""
+    """Chain one column, not of maps, onto ``seeds`` with any of Spark's hash functions."""
     kind = array.type
     if pa.types.is_null(kind) or len(array) == 0:
         return seeds

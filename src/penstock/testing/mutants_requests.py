@@ -79,7 +79,7 @@ REQUESTS = {
         (Coordinator, "_gives_way_at_ms", _at_once),
     ),
     "strict-forgotten": mutant(
-        "a strictly aligned snapshot that was cancelled is not triggered again, and nobody is told",
+        "a strictly aligned snapshot that was cancelled is not triggered again, and its request is not answered",
         (Coordinator, "_cancel", _forgotten),
     ),
     "strict-without-end": mutant(

@@ -44,7 +44,7 @@ class _Request:
 
 @dataclass
 class RequestWatch:
-    """Of one driver, over all its Generations."""
+    """Oracle for the requests of one driver, over all its Generations."""
 
     driver: SimulatedDriver
     _open: dict[int, _Request] = field(default_factory=dict)
