@@ -7,6 +7,7 @@ its watermark, and the next operators report it (``tap``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -50,10 +51,19 @@ IN_ORDER: dict[str, tuple[Function, ...]] = {"ahead": (ahead,), "twice": (ahead,
 HOLDS: dict[str, tuple[Function, ...]] = {**IN_ORDER, "swapped": (swapped,), "first last": (first_last, ahead)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class HoldSpec(MapInArrowSpec):
+    """Its functions make no more rows than they get: no need to begin with a slice of one row."""
+
+    @property
+    def multiplies(self) -> bool:
+        return False
+
+
 def hold_specs(position: int, kind: str) -> tuple[OperatorSpec, ...]:
     """Return the functions of one node; none if ``kind`` is empty."""
     return tuple(
-        MapInArrowSpec(
+        HoldSpec(
             operator_id=f"hold{position}.{number}", name=kind, output_schema=ROW, input_schema=ROW, function=function
         )
         for number, function in enumerate(HOLDS[kind] if kind else ())
