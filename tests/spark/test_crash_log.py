@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.spark.crash_log import dropped_of
+
 PROGRAM = """
 import os, signal, sys, time
 import penstock
@@ -65,3 +67,19 @@ def test_a_killed_slot_is_one_line_and_other_failures_are_logged_as_before(tmp_p
     assert len(re.findall(r"ERROR Executor: Exception in task", others)) == 2
     assert len(re.findall(r"WARN TaskSetManager: Lost task", others)) == 2
     assert "INFO" not in others
+
+
+@pytest.mark.parametrize(
+    ("message", "dropped"),
+    [
+        ("Exception in task 1.0 in stage 3.0 (TID 7)", True),
+        ("[queryId = fff89] Lost task 0.0 in stage 3.0 (TID 2) (localhost executor driver): "
+         "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n\tat x", True),
+        ("[queryId = fff89] Lost task 0.0 in stage 3.0 (TID 2) (localhost executor driver): TaskKilled "
+         "(Stage cancelled: Task ResultTask(1, 1) from barrier stage ResultStage 1 (f at x.py:9) failed.)", True),
+        ("Lost task 0.0 in stage 3.0 (TID 2) (localhost executor driver): ExecutorLostFailure (executor 1)", False),
+        ("Lost task 0.0 in stage 31.0 (TID 2) (localhost executor driver): TaskKilled (Stage cancelled)", False),
+    ],
+)  # fmt: skip
+def test_lines_of_a_killed_slot_and_of_those_that_spark_kills_with_it_are_dropped(message: str, dropped: bool) -> None:
+    assert bool(re.fullmatch(dropped_of(3), message)) is dropped

@@ -3,7 +3,8 @@
 Spark logs each failed task twice, with its whole Java stack: as an error of the executor (on a local master that is the
 driver's process) and as a warning of the driver. Both name the stage, and a stage of the slots' job has no tasks but
 slots. So a filter of Log4j drops the executor's line of that stage, and the driver's line of a killed Python worker.
-All other failures of a slot's task, and all failures in other stages, are logged as before.
+Spark then kills the tasks of the other slots, because the stage is a barrier stage: the driver's line of these is
+dropped, too. All other failures of a slot's task, and all failures in other stages, are logged as before.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LOGGERS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.Tas
 def dropped_of(stage: int) -> str:
     """Regular expression of Java: the messages about a stage that are dropped."""
     task = rf"task \S+ in stage {stage}\.\d+ \(TID \d+\)"
-    return rf"(?s)Exception in {task}|.*Lost {task} .*: Python worker exited unexpectedly.*"
+    return rf"(?s)Exception in {task}|.*Lost {task} .*: (Python worker exited unexpectedly|TaskKilled \().*"
 
 
 @contextmanager
