@@ -104,6 +104,20 @@ def test_what_waits_in_the_outputs_is_overtaken_when_it_fits() -> None:
     assert numbers_of(m.ready[1].inflight) == [10, 11]
 
 
+def test_whose_time_is_up_overtakes_as_soon_as_it_fits_whatever_the_clock_says() -> None:
+    m = Limited(1)
+    m.outputs.channels[OUT].credit = 0
+    m.put(0, 2)
+    for channel in (A, B):
+        m.arrive(channel, Barrier(1, UNALIGNED))
+    m.look()
+    assert (m.pump(), m.ready) == ([], []), "two rows in front of it"
+    m.limit = 2 * ROW
+    m.wait_until(0)
+    assert m.pump() == [Barrier(1, UNALIGNED)]
+    assert numbers_of(m.ready[0].inflight) == [0, 1]
+
+
 def test_a_newer_one_waits_for_the_older_one_on_the_inputs() -> None:
     m = Limited(3)
     for channel, start in ((A, 0), (B, 100)):

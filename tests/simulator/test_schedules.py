@@ -37,6 +37,8 @@ FOUND = {
     20015252: "a rollback of a query that was over, but had not logged it: the next driver ends it, with all its rows",
     20014977: "the same, of a query that was drained",
     30004581: "a file that the running query's snapshots refer to is damaged: no later checkpoint completes",
+    54000561: "with an in-flight limit: a barrier that arrived later than the clock of the next step says is not late",
+    54001034: "the same",
 }
 """Seeds that failed once, and why. They hold for the settings as they are drawn now."""
 

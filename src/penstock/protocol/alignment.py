@@ -157,6 +157,8 @@ class _Progress:
 
     def late(self, now_ms: float) -> bool:
         """Return True if it must not be aligned any more."""
+        if self.overdue:
+            return True  # whatever the clock says: a barrier's arrival may have been timed by another thread
         return not self.aligned or (self.deadline_ms is not None and now_ms >= self.deadline_ms)
 
     def move(self, event: str) -> None:
