@@ -152,7 +152,7 @@ class CoordinatorService:
             graph.max_parallelism,
             may_shrink=options.restart_allow_scale_down,
             patience_ms=options.restart_scale_down_after_ms,
-            usable_slots=launcher.usable_slots,
+            launcher=launcher,
             snapshot=lambda future: self._snapshot(future, SnapshotWish(Alignment.UNALIGNED, kept=False)),
             begin_again=lambda why: self._queue.put(_Call(lambda: self._begin_again(why))),
         )
