@@ -39,7 +39,7 @@ from penstock.snapshot.model import (
     SnapshotMetadata,
     SubtaskManifest,
 )
-from penstock.snapshot.narrowing import load_own
+from penstock.snapshot.narrowing import load_own, rows_to_replay
 from penstock.snapshot.rescale import rescale
 from penstock.snapshot.restore import load_restore
 from penstock.snapshot.store import MemoryStore
@@ -439,14 +439,16 @@ def test_rows_that_are_read_between_rescales_are_read_once_and_in_order(path: tu
     read: list[tuple[int, int, str]] = []
     for number, parallelism in enumerate(path):
         job = graph(parallelism)
-        slots = []
+        slots, to_read = [], []
         for index, manifests in enumerate(plan_restore(found, job)):
             (manifest,) = counting([manifests])
             share = parallelism if number == len(path) - 1 else chance.choice((0, 0.1, 0.5, 0.9, 1))
             rows_of, rest = read_on(store, job, manifest, int(expected.total() / parallelism * share))
             assert {owner(job, key) for _, key, _ in rows_of} <= {index}
             read += rows_of
+            to_read.append([rest])
             slots.append(SlotManifest(index, [rest if m.vertex == rest.vertex else m for m in manifests]))
+        assert rows_to_replay(store, to_read, job, exactly=True) == expected.total() - len(read)
         found = metadata(slots, parallelism)
     assert Counter(read) == expected
     by_channel_and_key: dict[tuple[int, int], list[str]] = {}

@@ -422,7 +422,7 @@ class CoordinatorService:
     # -- Generations ----------------------------------------------------------------------------------------------
 
     def _launch(self, ready: w.GenerationReady, paused: bool) -> None:
-        self._figures.opened(ready.generation, ready.restored, ready.committed_epoch)
+        self._figures.opened(ready.generation, ready.restored, ready.committed_epoch, ready.inflight_rows)
         if ready.restored is not None:
             self._restarts.restored(rows_read(ready.restored))
         for reason in ready.skipped:
