@@ -88,6 +88,9 @@ class ProcessLauncher:
         """One query alone uses the launcher."""
         return self._slots
 
+    def total_slots(self) -> int:
+        return self._slots
+
     def free_slots(self) -> int:
         return self._slots - sum(len(job.processes) for job in self.jobs if not job.done)
 

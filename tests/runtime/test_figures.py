@@ -59,7 +59,7 @@ def test_a_snapshot_that_completes_after_a_newer_one_takes_no_rows_back(tmp_path
 
 def test_a_query_is_idle_once_an_epoch_is_committed_that_has_every_row_and_nothing_in_flight(tmp_path: Path) -> None:
     figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
-    figures.opened(1, None, 0)
+    figures.opened(1, None, 0, 0)
     figures.all_run()
 
     def commit(checkpoint: int, inflight: list[InflightEntry]) -> None:
@@ -88,7 +88,7 @@ def test_a_query_is_idle_once_an_epoch_is_committed_that_has_every_row_and_nothi
     assert not figures.view().idle
     assert idle_after(6)
     figures.failed(1, "killed")
-    figures.opened(2, None, 6)
+    figures.opened(2, None, 6, 0)
     figures.all_run()
     assert not figures.view().idle, "rows are read again"
     assert not idle_after(7, [waiting]), "recovered rows wait"
@@ -121,16 +121,16 @@ def test_rows_that_were_recovered_and_not_read_are_in_flight_in_the_next_snapsho
     own = InflightEntry(0, 0, 0, 0, "consumer", 0, 5, 0, 127, SectionRef("i", "data/2-4-0.arrows", 0, 8, "x"))
     assert inflight_after(1, 0) == 0
     assert inflight_after(2, 5, own) == 5
-    figures.opened(2, taken(3, 0, recovered), 2)
+    figures.opened(2, taken(3, 0, recovered), 2, 700)
     assert inflight_after(4, 5, recovered, own) == 705
-    figures.opened(3, restored := taken(4, 5, recovered, own), 2)
+    figures.opened(3, restored := taken(4, 5, recovered, own), 2, 10**6)
     first, second = (
         msgspec.structs.replace(recovered, narrowed=True, row_start=start, rows=700 - start) for start in (0, 50)
     )
     assert inflight_after(5, 0, own, first, second) == 705, "what was captured before is recovered now"
     assert inflight_after(6, 0, own, first, second, read=(0, 30)) == 675, "one subtask has read 30 of its own rows"
     assert inflight_after(7, 0, own, first, read=(0, 400)) == 305, "and then all of its own"
-    figures.opened(4, restored, 2)
+    figures.opened(4, restored, 2, 10**6)
     figures.all_run()
     assert inflight_after(8, 0, read=(400, 305)) == 0
 
@@ -156,7 +156,7 @@ def test_durations_of_checkpoints_and_commits_are_counted_and_the_newest_epoch_i
 
 def test_between_two_generations_of_a_rescale_nothing_runs(tmp_path: Path) -> None:
     figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
-    figures.opened(1, None, 0)
+    figures.opened(1, None, 0, 0)
     figures.registered({0: Register(0, 1, "1.0", 42, "host", 1)})
     figures.slot_runs(0, 0)
     figures.all_run()
@@ -412,7 +412,7 @@ def test_a_query_that_recovers_says_that_it_waits_for_slots(tmp_path: Path) -> N
         return str(StreamingQuery._status(query, figures.view())["message"])  # type: ignore[arg-type]
 
     figures.failed(1, "slot 0 was lost")
-    figures.opened(2, None, 0)
+    figures.opened(2, None, 0, 0)
     assert message() == "Recovering as generation 2, waiting for slots (2 needed)"
     figures.registered({slot: Register(slot, 1, "1.0", 42, "host", 1) for slot in range(2)})
     assert message() == "Recovering as generation 2"

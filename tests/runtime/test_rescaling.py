@@ -139,6 +139,35 @@ def recovered_rows(view: ExecutionView) -> list[int]:
     return [m.metrics.recovered_rows_left for m in view.subtasks if m.metrics.vertex == 1]
 
 
+def test_another_driver_counts_the_rows_in_flight_of_a_rescaled_snapshot_exactly(
+    tmp_path: Path, launcher: ProcessLauncher
+) -> None:
+    """Subtasks had read shared sections to different ends, so the ranges of rows alone are an upper bound."""
+    total, slow, location = 40_000, tmp_path / "slow", str(tmp_path / "chk")
+    slow.write_text("300")
+    graph = tiny_graph(tmp_path / "out", 1, Numbers(total), CountSpec(slow_file=str(slow)))
+    query = run(graph, tmp_path / "chk", launcher, memory_per_gate=1 << 20, checkpoint_interval_ms=3_600_000)
+    query.until(lambda v: any(m.metrics.input_queued_bytes > 50_000 for m in v.subtasks), what="backpressure")
+    query.execution.rescale(3, 30)
+    slots(query, 3)
+    query.until(lambda v: sum(recovered_rows(v)) > 30_000, what="recovered rows")
+    query.until(lambda v: sum(recovered_rows(v)) < 30_000, what="some read rows")
+    query.execution.request_snapshot(alignment=Alignment.UNALIGNED, timeout_s=10)
+    query.execution.stop()
+
+    graph = tiny_graph(tmp_path / "out", 3, Numbers(total), CountSpec(slow_file=str(slow)))
+    again = run(graph, tmp_path / "chk", launcher, memory_per_gate=1 << 20, checkpoint_interval_ms=3_600_000)
+    slots(again, 3)
+    first = again.execution.request_snapshot(alignment=Alignment.UNALIGNED, timeout_s=10)
+    for snapshot in (first, again.execution.request_snapshot(alignment=Alignment.UNALIGNED, timeout_s=10)):
+        shown = next(one for one in again.view.checkpoints if one.snapshot_id == snapshot.id)
+        listed = list_snapshots(open_location_to_read(location), 0).snapshots
+        line = next(one for one in listed if one.id == snapshot.id)
+        assert 0 < shown.inflight_rows == line.inflight_rows
+    slow.unlink()
+    finish(again, tmp_path / "out", total)
+
+
 def test_rows_and_bytes_in_flight_count_once_after_a_rescale(tmp_path: Path, launcher: ProcessLauncher) -> None:
     total, slow, location = 40_000, tmp_path / "slow", str(tmp_path / "chk")
     slow.write_text("3000")

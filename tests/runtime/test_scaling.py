@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import CheckpointFailed, QueryFailed, ResourceError
-from penstock.runtime.scaling import LOOK_EVERY_MS, Scaling
+from penstock.runtime.scaling import LOOK_EVERY_MS, LOOK_SHORT_EVERY_MS, OCCUPIED_MS, Scaling
 
 
 @dataclass
@@ -22,10 +22,10 @@ class Slots:
 
 
 class Query:
-    """A query of two slots on a cluster of eight."""
+    """A query of two slots on a cluster of eight; also its launcher."""
 
-    def __init__(self, parallelism: int = 2, may_shrink: bool = True) -> None:
-        self.usable = 8
+    def __init__(self, parallelism: int = 2, may_shrink: bool = True, patience_ms: float = 1_000) -> None:
+        self.total = self.usable = 8
         self.snapshots: list[Future[Any]] = []
         self.begun: list[str] = []
         self.current: Any = Slots(1)
@@ -33,11 +33,17 @@ class Query:
             parallelism,
             128,
             may_shrink=may_shrink,
-            patience_ms=1_000,
-            usable_slots=lambda: self.usable,
+            patience_ms=patience_ms,
+            launcher=self,  # type: ignore[arg-type]
             snapshot=self.snapshots.append,
             begin_again=self.begun.append,
         )
+
+    def usable_slots(self) -> int:
+        return self.usable
+
+    def total_slots(self) -> int:
+        return self.total
 
     def rescale(self, parallelism: int) -> Future[None]:
         future: Future[None] = Future()
@@ -178,10 +184,54 @@ def test_the_cluster_is_asked_now_and_then_only() -> None:
     query.scaling.look(query.current, 0)
     query.scaling.look(query.current, 1_000)
     query.usable = 2
-    query.scaling.look(query.current, 1_000 + LOOK_EVERY_MS - 1)
+    query.scaling.look(query.current, 1_000 + LOOK_SHORT_EVERY_MS - 1)
     assert query.scaling.parallelism == 4
-    query.scaling.look(query.current, 1_000 + LOOK_EVERY_MS)
+    query.scaling.look(query.current, 1_000 + LOOK_SHORT_EVERY_MS)
     assert query.scaling.parallelism == 2
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["a Generation waits for slots", "none can be started"])
+@pytest.mark.parametrize(("lost", "after_ms"), [(0, OCCUPIED_MS), (6, 10_000.0)], ids=["occupied", "lost"])
+def test_slots_that_other_jobs_occupy_are_waited_for_less_long_than_lost_ones(
+    begun: bool, lost: int, after_ms: float
+) -> None:
+    query = Query(4, patience_ms=10_000)
+    query.scaling.runs(query.current)
+    query.current = Slots(2, runs=False, complete=False)
+    query.total, query.usable = 8 - lost, 2
+
+    def shrinks(now_ms: float) -> bool:
+        if not begun:
+            return query.scaling.short_of_slots(now_ms)
+        query.scaling.look(query.current, now_ms)
+        return bool(query.begun)
+
+    waited = [now_ms for now_ms in range(0, 20_000, 100) if shrinks(float(now_ms))]
+    assert waited[0] == after_ms
+    assert (query.scaling.parallelism, query.scaling.wanted) == (2, 4)
+
+
+def test_lost_slots_that_return_in_time_cost_no_rescale_though_other_jobs_occupy_some_too() -> None:
+    query = Query(5, patience_ms=10_000)
+    query.scaling.runs(query.current)
+    query.current = Slots(2, runs=False, complete=False)
+    query.total, query.usable = 6, 4
+    for now_ms in range(0, 9_000, 100):
+        query.scaling.look(query.current, float(now_ms))
+    query.total, query.usable = 8, 6
+    for now_ms in range(9_000, 20_000, 100):
+        query.scaling.look(query.current, float(now_ms))
+    assert (query.scaling.parallelism, query.begun) == (5, [])
+
+
+@pytest.mark.parametrize(("may_shrink", "patience_ms", "after_ms"), [(False, 10_000, None), (True, 500, 500.0)])
+def test_occupied_slots_are_waited_for_no_longer_than_lost_ones_or_for_ever_where_it_must_not_shrink(
+    may_shrink: bool, patience_ms: float, after_ms: float | None
+) -> None:
+    query = Query(4, may_shrink, patience_ms)
+    query.usable = 1
+    waited = [float(now_ms) for now_ms in range(0, 20_000, 100) if query.scaling.short_of_slots(float(now_ms))]
+    assert waited[:1] == ([] if after_ms is None else [after_ms])
 
 
 def test_a_query_that_scales_down_again_waits_for_two_looks_again() -> None:

@@ -61,6 +61,9 @@ class ThreadLauncher:
     def usable_slots(self) -> int:
         return _MANY
 
+    def total_slots(self) -> int:
+        return _MANY
+
     def launch(self, task: SlotTask, parallelism: int) -> ThreadJob:
         self.jobs.append(ThreadJob(task, parallelism))
         return self.jobs[-1]

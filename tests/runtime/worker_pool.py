@@ -96,6 +96,9 @@ class PoolLauncher:
     def usable_slots(self) -> int:
         return 8
 
+    def total_slots(self) -> int:
+        return 8
+
     def launch(self, task: SlotTask, parallelism: int) -> PoolJob:
         self._workers = [worker for worker in self._workers if worker.look()]
         idle = [worker for worker in self._workers if not worker.busy]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -25,6 +27,8 @@ from penstock.ids import ChannelId
 from penstock.operators.base import OperatorState, Plain
 from penstock.protocol.commits import pending_commits
 from penstock.protocol.elements import Side
+from penstock.protocol.recovered import RecoveredRows
+from penstock.snapshot import checkpoint_writer
 from penstock.snapshot.catalog import plan_restore
 from penstock.snapshot.inflight_counts import distinct_rows, divided_bytes
 from penstock.snapshot.model import (
@@ -35,7 +39,7 @@ from penstock.snapshot.model import (
     SnapshotMetadata,
     SubtaskManifest,
 )
-from penstock.snapshot.narrowing import load_own
+from penstock.snapshot.narrowing import load_own, rows_to_replay
 from penstock.snapshot.rescale import rescale
 from penstock.snapshot.restore import load_restore
 from penstock.snapshot.store import MemoryStore
@@ -353,6 +357,104 @@ def test_a_section_has_no_reader_that_owns_none_of_its_keys(kind: EdgeKind, befo
         assert not any(entry.narrowed for entry in manifest.inflight)
         read = [b.column("key").to_pylist() for e in manifest.inflight for b in load_own(store, e, new).batches]
         assert read == [[key] * 5 for key in keys if owner(new, key) == index]
+
+
+class ReadCountingStore(MemoryStore):
+    """Counts how often each section is read, by path and offset."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: Counter[tuple[str, int]] = Counter()
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        self.reads[path, offset] += 1
+        return super().read_range(path, offset, length)
+
+
+def with_many_sections(store: MemoryStore, job: JobGraph, per_channel: int) -> SnapshotMetadata:
+    """On every channel several sections, all with rows of all keys of its consumer; values count upwards."""
+
+    def inflight(index: int) -> list[object]:
+        keys = [key for key in range(80) if owner(job, key) == index]
+        found = []
+        for producer in range(job.parallelism):
+            for seq in range(per_channel):
+                batch = pa.record_batch([keys, [f"{seq:03}"] * len(keys)], schema=ROWS)
+                found.append(captured(ChannelId(0, producer, index), Side.CONSUMER, seq, batch))
+        return found
+
+    with mock.patch.object(checkpoint_writer, "INFLIGHT_SECTION_BYTES", 1):
+        return taken(store, job, lambda i: {"inflight": inflight(i)})
+
+
+def sections_read(store: ReadCountingStore, job: JobGraph, found: SnapshotMetadata) -> list[Counter[tuple[str, int]]]:
+    """By owner: how often it reads which section."""
+    by_owner = []
+    for manifest in counting(plan_restore(found, job)):
+        store.reads.clear()
+        for entry in manifest.inflight:
+            load_own(store, entry, job)
+        by_owner.append(Counter(store.reads))
+    return by_owner
+
+
+@pytest.mark.parametrize("path", [(2, 3, 5), (5, 2, 3), (2, 3, 2), (1, 3, 1), (5, 3, 1), (3, 7, 2, 5)])
+def test_chains_of_rescales_read_each_section_once_per_owner(path: tuple[int, ...]) -> None:
+    """Whatever the parallelisms in between, an owner reads what it would have read after one rescale."""
+    store, last = ReadCountingStore(), graph(path[-1])
+    found = with_many_sections(store, graph(path[0]), 3)
+    directly = sections_read(store, last, found)
+    for parallelism in path[1:]:
+        found = rescale(found, graph(parallelism))
+    reads = sections_read(store, last, found)
+    assert reads == directly
+    assert {count for of_owner in reads for count in of_owner.values()} == {1}
+
+
+def read_on(
+    store: MemoryStore, job: JobGraph, manifest: SubtaskManifest, count: int
+) -> tuple[list[tuple[int, int, str]], SubtaskManifest]:
+    """Read this many rows as a subtask does; return them, and what a checkpoint has of the rest."""
+    recovered = RecoveredRows(manifest.inflight, lambda batch: batch.nbytes, GROUPS)
+    recovered.budget = 1
+    read: list[tuple[int, int, str]] = []
+    while len(read) < count and not recovered.drained:
+        for entry in recovered.to_load():
+            own_rows = load_own(store, entry, job)
+            recovered.loaded(entry, own_rows.batches, own_rows.reached)  # type: ignore[arg-type]
+        taken = recovered.take(count - len(read))
+        if taken is not None:
+            rows_of: pa.RecordBatch = taken.payload
+            read += [(taken.channel.producer, row["key"], row["value"]) for row in rows_of.to_pylist()]
+    return read, msgspec.structs.replace(manifest, inflight=recovered.carried())
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("path", [(1, 3, 1), (1, 4, 1), (2, 3, 5), (5, 2, 3), (3, 6, 2, 1)])
+def test_rows_that_are_read_between_rescales_are_read_once_and_in_order(path: tuple[int, ...], seed: int) -> None:
+    """Each subtask reads as far as it gets before the next rescale."""
+    chance, store, job = random.Random(seed), MemoryStore(), graph(path[0])
+    found = with_many_sections(store, job, 4)
+    expected = Counter(row for rows_of in delivered(store, job, plan_restore(found, job)) for row in rows_of)
+    read: list[tuple[int, int, str]] = []
+    for number, parallelism in enumerate(path):
+        job = graph(parallelism)
+        slots, to_read = [], []
+        for index, manifests in enumerate(plan_restore(found, job)):
+            (manifest,) = counting([manifests])
+            share = parallelism if number == len(path) - 1 else chance.choice((0, 0.1, 0.5, 0.9, 1))
+            rows_of, rest = read_on(store, job, manifest, int(expected.total() / parallelism * share))
+            assert {owner(job, key) for _, key, _ in rows_of} <= {index}
+            read += rows_of
+            to_read.append([rest])
+            slots.append(SlotManifest(index, [rest if m.vertex == rest.vertex else m for m in manifests]))
+        assert rows_to_replay(store, to_read, job, exactly=True) == expected.total() - len(read)
+        found = metadata(slots, parallelism)
+    assert Counter(read) == expected
+    by_channel_and_key: dict[tuple[int, int], list[str]] = {}
+    for producer, key, value in read:
+        by_channel_and_key.setdefault((producer, key), []).append(value)
+    assert all(values == sorted(values) for values in by_channel_and_key.values())
 
 
 def test_a_hash_edge_without_keys_has_one_reader() -> None:

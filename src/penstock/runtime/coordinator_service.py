@@ -152,7 +152,7 @@ class CoordinatorService:
             graph.max_parallelism,
             may_shrink=options.restart_allow_scale_down,
             patience_ms=options.restart_scale_down_after_ms,
-            usable_slots=launcher.usable_slots,
+            launcher=launcher,
             snapshot=lambda future: self._snapshot(future, SnapshotWish(Alignment.UNALIGNED, kept=False)),
             begin_again=lambda why: self._queue.put(_Call(lambda: self._begin_again(why))),
         )
@@ -422,7 +422,7 @@ class CoordinatorService:
     # -- Generations ----------------------------------------------------------------------------------------------
 
     def _launch(self, ready: w.GenerationReady, paused: bool) -> None:
-        self._figures.opened(ready.generation, ready.restored, ready.committed_epoch)
+        self._figures.opened(ready.generation, ready.restored, ready.committed_epoch, ready.inflight_rows)
         if ready.restored is not None:
             self._restarts.restored(rows_read(ready.restored))
         for reason in ready.skipped:

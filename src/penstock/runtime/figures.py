@@ -110,7 +110,7 @@ class Figures:
 
     # -- the life of the query ------------------------------------------------------------------------------------
 
-    def opened(self, generation: int, restored: SnapshotMetadata | None, committed_epoch: int) -> None:
+    def opened(self, generation: int, restored: SnapshotMetadata | None, committed_epoch: int, inflight: int) -> None:
         with self._changing():
             self._first_generation = self._first_generation or generation
             self._generation = generation
@@ -125,7 +125,7 @@ class Figures:
                     for _, spec, pending, reading in self._source_splits(restored)
                 }
             known = self._checkpoints.get(0 if restored is None else restored.checkpoint)
-            self._recovered_rows = rows_in_flight(restored) if known is None else known.inflight_rows
+            self._recovered_rows = inflight if known is None else known.inflight_rows
             self._committed_epoch = max(self._committed_epoch, committed_epoch)
             batches = {} if restored is None else restored.batches
             self._batches = {epoch: batch for epoch, batch in batches.items() if epoch > committed_epoch}

@@ -83,6 +83,9 @@ class SlotLauncher(Protocol):
         """Slots that a query could have now: those of its newest job, and those that neither other queries hold nor
         other jobs occupy."""
 
+    def total_slots(self) -> int:
+        """Slots that the cluster has now, whatever uses them."""
+
     def launch(self, task: SlotTask, parallelism: int) -> SlotJob:
         """Start tasks with seats ``0..parallelism-1``. Does not wait for them.
 

@@ -64,8 +64,7 @@ class CheckpointView:
         reason: why it was given up; also for one that a newer one made superfluous. Of a complete one, the limit that
             it waited for; else empty.
         subtasks: figures of each subtask, once complete.
-        recovered_rows: rows that a recovery or a rescale left to read and that it refers to, each once. At most so many
-            after a recovery by another driver from a snapshot taken after a rescale; see ``distinct_rows``.
+        recovered_rows: rows that a recovery or a rescale left to read and that it refers to, each once.
     """
 
     checkpoint: int

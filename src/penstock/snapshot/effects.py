@@ -44,6 +44,7 @@ from penstock.snapshot.log_entries import (
     SnapshotComplete,
 )
 from penstock.snapshot.model import LARGEST, SnapshotMetadata, SubtaskManifest
+from penstock.snapshot.narrowing import rows_to_replay
 from penstock.snapshot.pending_epochs import check_pending_epochs, pending_epochs
 from penstock.snapshot.plan import taken_away
 from penstock.snapshot.relocate import relocate
@@ -344,7 +345,7 @@ class DriverEffects:
     def _opened(
         self, entry: GenerationOpened, metadata: SnapshotMetadata | None, skipped: tuple[str, ...]
     ) -> w.GenerationReady:
-        self._generation = entry.generation
+        begins, self._generation = not self._generation, entry.generation
         self._written.clear()
         self._log.summarise()
         slots: list[list[SubtaskManifest]] = [[] for _ in range(self._graph.parallelism)]
@@ -367,6 +368,7 @@ class DriverEffects:
             self._fences,
             self._log.view.next_batch,
             planned.batch if planned is not None and planned.pending else None,
+            rows_to_replay(self._store, slots, self._graph, exactly=begins),
         )
 
     def _of_this_query(self, metadata: SnapshotMetadata) -> SnapshotMetadata:

@@ -7,18 +7,25 @@ meanwhile can refer to the rest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.errors import CorruptSnapshot
 from penstock.graph.model import Edge, JobGraph
-from penstock.snapshot.model import InflightEntry
+from penstock.logs import get_logger
+from penstock.snapshot.inflight_counts import distinct_rows
+from penstock.snapshot.model import InflightEntry, SectionRef, SubtaskManifest
 from penstock.snapshot.restore import load_inflight
 from penstock.snapshot.store import Store
+from penstock.snapshot.together import together
 from penstock.state.hashing import key_groups
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,50 @@ def load_own(store: Store, entry: InflightEntry, graph: JobGraph) -> OwnRows:
     edge = graph.edge(entry.edge)
     batches = load_inflight(store, entry, edge.schema)
     return _narrow(entry, batches, edge, graph.max_parallelism) if entry.narrowed else OwnRows(batches)
+
+
+def rows_to_replay(store: Store, slots: Iterable[Iterable[SubtaskManifest]], graph: JobGraph, *, exactly: bool) -> int:
+    """Return the number of rows in flight in what the slots restore.
+
+    Args:
+        exactly: read the sections that several subtasks share. Otherwise, and if one cannot be read, the number is an
+            upper bound.
+    """
+    entries = [entry for slot in slots for subtask in slot for entry in subtask.inflight]
+    if exactly:
+        try:
+            return count_own(store, entries, graph)
+        except (CorruptSnapshot, OSError) as problem:  # the slot that reads the section fails with it
+            log.warning("rows in flight are shown as an upper bound: %s", problem)
+    return distinct_rows(entries)
+
+
+def count_own(store: Store, entries: Iterable[InflightEntry], graph: JobGraph) -> int:
+    """Return the number of rows that the entries have for their consumers. Reads each section of narrowed ones once;
+    see ``load_inflight`` for errors."""
+    count = 0
+    narrowed: dict[SectionRef, list[InflightEntry]] = {}
+    for entry in entries:
+        if entry.narrowed:
+            narrowed.setdefault(entry.section, []).append(entry)
+        else:
+            count += entry.rows
+
+    def of_section(sharing: Sequence[InflightEntry]) -> int:
+        edge = graph.edge(sharing[0].edge)
+        start = min(entry.row_start for entry in sharing)
+        end = max(entry.row_start + entry.rows for entry in sharing)
+        all_rows = msgspec.structs.replace(sharing[0], row_start=start, rows=end - start)
+        batches = load_inflight(store, all_rows, edge.schema)
+        groups = np.concatenate([key_groups(batch, edge.key_columns, graph.max_parallelism) for batch in batches])
+        own = 0
+        for entry in sharing:
+            first = entry.row_start - start
+            those = groups[first : first + entry.rows]
+            own += int(np.count_nonzero((those >= entry.key_group_first) & (those <= entry.key_group_last)))
+        return own
+
+    return count + sum(together(store, of_section, list(narrowed.values())))
 
 
 def own_positions(

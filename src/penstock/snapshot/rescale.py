@@ -4,13 +4,15 @@ What belongs to key groups goes to their new owners: state, rows in flight on ed
 entry that has several new owners is *narrowed* for each), and how far event time was. What does not is dealt out:
 splits one by one, rows in flight on other edges in runs of equal length.
 Order holds per key and producer, because a channel's entries keep their order wherever they go and are processed
-before anything new. (FLIP-76 and FLIP-27 for the same question in Flink.)
+before anything new. (FLIP-76 and FLIP-27 for the same question in Flink.) If several former consumers shared a section,
+a subtask that takes over from more than one of them reads it once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import zip_longest
 
 import msgspec
@@ -23,6 +25,7 @@ from penstock.snapshot.model import (
     InflightEntry,
     InheritedMessage,
     ScalarShare,
+    SectionRef,
     SlotManifest,
     SnapshotMetadata,
     StateEntry,
@@ -97,12 +100,14 @@ class _Rescale:
         for entry in entries:
             rows[entry.edge] += entry.rows
         before: Counter[int] = Counter()
+        parts: dict[tuple[int, int], list[tuple[int, InflightEntry]]] = {}
         for entry in entries:
             edge = self._graph.edge(entry.edge)
             cut = self._narrowed(entry, edge) if edge.keyed else self._cut(entry, before[edge.id], rows[edge.id])
             for one in cut:
-                self._inflight.setdefault((edge.consumer, one.consumer), []).append(one)
+                parts.setdefault((edge.consumer, one.consumer), []).append((entry.consumer, one))
             before[edge.id] += entry.rows
+        self._inflight = {subtask: _each_section_once(taken_over) for subtask, taken_over in parts.items()}
 
     def _cut(self, entry: InflightEntry, before: int, total: int) -> Iterator[InflightEntry]:
         """Cut all ``total`` rows of an edge into one run per subtask. ``before``: number of rows in front of this
@@ -210,6 +215,48 @@ class _Rescale:
 def _common(one: Range, other: Range) -> Range | None:
     first, last = max(one[0], other[0]), min(one[1], other[1])
     return (first, last) if first <= last else None
+
+
+def _each_section_once(parts: Sequence[tuple[int, InflightEntry]]) -> list[InflightEntry]:
+    """Return the entries of one subtask, those of its former consumers joined that are of the same rows.
+
+    The former consumers of a channel have its sections in the same order, but may have read them to different ends. The
+    subtask keeps that order.
+
+    Args:
+        parts: in the order of restoring, each with its former consumer.
+    """
+    shared: dict[tuple[SectionRef, int], list[InflightEntry]] = {}
+    order: TopologicalSorter[tuple[SectionRef, int]] = TopologicalSorter()
+    last: dict[tuple[int, int, int, int, str], tuple[SectionRef, int]] = {}
+    for former, entry in parts:
+        rows = entry.section, entry.row_start + entry.rows  # those that were read are missing at the beginning
+        channel = former, entry.edge, entry.producer, entry.layer, entry.side
+        order.add(rows, *([last[channel]] if channel in last else []))
+        last[channel] = rows
+        shared.setdefault(rows, []).append(entry)
+    as_they_are = [entry for _, entry in parts]
+    if len(shared) == len(parts):
+        return as_they_are
+    try:
+        return [joined for rows in order.static_order() for joined in _joined(shared[rows])]
+    except CycleError:  # Penstock writes no such snapshot; it can be restored all the same
+        return as_they_are
+
+
+def _joined(entries: Iterable[InflightEntry]) -> Iterator[InflightEntry]:
+    """Join entries of one section whose key groups follow each other and which were read equally far."""
+    before: InflightEntry | None = None
+    for entry in sorted(entries, key=lambda e: e.key_group_first):
+        if before is None:
+            before = entry
+        elif (entry.row_start, entry.key_group_first) == (before.row_start, before.key_group_last + 1):
+            before = msgspec.structs.replace(before, key_group_last=entry.key_group_last)
+        else:
+            yield before
+            before = entry
+    if before is not None:
+        yield before
 
 
 def _dealt(readers: Sequence[Sequence[Split]], count: int) -> list[list[Split]]:

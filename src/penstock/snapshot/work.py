@@ -11,7 +11,6 @@ from penstock.operators.base import Plain
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
 from penstock.protocol.commits import PendingCommit
-from penstock.snapshot.inflight_counts import distinct_rows
 from penstock.snapshot.model import SnapshotMetadata, SubtaskManifest
 from penstock.snapshot.verbs.requests import Take
 
@@ -168,7 +167,8 @@ Work = (
 class GenerationReady:
     """This driver owns the location. ``slots``: what each slot restores, by index; empty lists at the first start.
     ``fences``: results of ``SinkCommitter.fence``, by operator id. ``next_batch``: the log's. ``planned``: the id of
-    the batch that must be processed alone first."""
+    the batch that must be processed alone first. ``inflight_rows``: rows of in-flight data that will be replayed; a
+    driver that has begun before knows them exactly from there, and has an upper bound here."""
 
     generation: GenerationId
     restored: SnapshotMetadata | None
@@ -181,16 +181,12 @@ class GenerationReady:
     fences: Mapping[str, str] = field(default_factory=dict)
     next_batch: int = 0
     planned: int | None = None
+    inflight_rows: int = 0
 
     @property
     def checkpoint(self) -> CheckpointId:
         """What is restored; 0 for a first start."""
         return 0 if self.restored is None else self.restored.checkpoint
-
-    @property
-    def inflight_rows(self) -> int:
-        """Rows of in-flight data that will be replayed."""
-        return distinct_rows(entry for slot in self.slots for subtask in slot for entry in subtask.inflight)
 
 
 @dataclass(frozen=True)

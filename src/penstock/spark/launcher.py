@@ -62,10 +62,10 @@ class SparkLauncher:
 
     def free_slots(self) -> int:
         """Slots that no Penstock query holds, also if other Spark jobs use them now."""
-        return max(0, self._total_slots() - held_slots(self._application))
+        return max(0, self.total_slots() - held_slots(self._application))
 
     def usable_slots(self) -> int:
-        total, job = self._total_slots(), self._job
+        total, job = self.total_slots(), self._job
         own = 0 if job is None or job.done else job.parallelism
         others = other_tasks(self._spark, "" if job is None else job.query_id)
         return max(0, total - held_slots(self._application) + own - others)
@@ -115,7 +115,7 @@ class SparkLauncher:
         """Raises: ResourceError: fewer slots are free; says what to do."""
         free = self.free_slots()
         if parallelism > free:
-            total = self._total_slots()
+            total = self.total_slots()
             more = f'master("local[{parallelism + total - free + 1}]")' if self._local else "more executor cores"
             raise ResourceError(
                 f"the query needs {parallelism} task slots, {free} of {total} are free: start the session with {more}, "
@@ -125,7 +125,8 @@ class SparkLauncher:
     def _on(self, setting: str) -> bool:
         return str(self._conf.get(setting, "false")).lower() == "true"
 
-    def _total_slots(self) -> int:
+    def total_slots(self) -> int:
+        """Slots that the session has now, whatever uses them; with dynamic allocation, as many as it may have."""
         if self._spark.sparkContext._jsc is None:
             raise QueryFailed("the Spark session was stopped, and the query with it; start it again in a new session")
         context = self._spark.sparkContext._jsc.sc()
