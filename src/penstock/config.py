@@ -25,7 +25,8 @@ LARGEST = 2**63 - 1
 LONGEST_MS = 100 * 365 * 86_400_000
 """Longest duration: 100 years. Much longer waits do not fit the operating system's clock."""
 LEAST_INTERVAL_MS = 10
-"""Shortest checkpoint interval, as in Flink: below it a query does little but checkpoints."""
+"""Shortest checkpoint interval and time-out, as in Flink: below it a query does little but checkpoints, or completes
+none."""
 
 _WHOLE = re.compile(r"\s*+([0-9]{1,19})\s*+\Z")
 _DURATION = re.compile(r"\s*+([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*+(ms|s|m|min|h)?\s*+\Z")
@@ -65,15 +66,15 @@ def positive_duration_ms(name: str, text: str) -> int:
     return duration
 
 
-def interval_ms(name: str, text: str) -> int:
-    """Time between two periodic checkpoints: a duration of at least ``LEAST_INTERVAL_MS``."""
-    interval = duration_ms(name, text)
-    if interval < LEAST_INTERVAL_MS:
-        raise ConfigError(f"option {name}={shown(text)}: a checkpoint interval must be {LEAST_INTERVAL_MS}ms or longer")
-    return interval
+def checkpoint_duration_ms(name: str, text: str) -> int:
+    """The interval or time-out of checkpoints: a duration of at least ``LEAST_INTERVAL_MS``."""
+    duration = duration_ms(name, text)
+    if duration < LEAST_INTERVAL_MS:
+        raise ConfigError(f"option {name}={shown(text)}: must be {LEAST_INTERVAL_MS}ms or longer")
+    return duration
 
 
-DURATIONS = (duration_ms, positive_duration_ms, interval_ms)
+DURATIONS = (duration_ms, positive_duration_ms, checkpoint_duration_ms)
 
 
 def size_bytes(name: str, text: str) -> int:
@@ -87,6 +88,14 @@ def size_bytes(name: str, text: str) -> int:
     return size
 
 
+def positive_size_bytes(name: str, text: str) -> int:
+    """A size of at least a byte."""
+    size = size_bytes(name, text)
+    if size < 1:
+        raise ConfigError(f"option {name}={shown(text)}: must be 1 byte or more")
+    return size
+
+
 def static_bytes(name: str, text: str) -> int:
     """A size up to ``MAX_STATIC_BYTES``."""
     size = size_bytes(name, text)
@@ -95,6 +104,9 @@ def static_bytes(name: str, text: str) -> int:
             f"option {name}={shown(text)}: at most 1g; a larger static side belongs where the output is read"
         )
     return size
+
+
+SIZES = (size_bytes, positive_size_bytes, static_bytes)
 
 
 def whole_number(name: str, text: str) -> int:
@@ -341,16 +353,16 @@ class Options:
 _PARSERS = {
     "parallelism": ("parallelism", whole_number),
     "maxParallelism": ("max_parallelism", whole_number),
-    "checkpoint.interval": ("checkpoint_interval_ms", interval_ms),
+    "checkpoint.interval": ("checkpoint_interval_ms", checkpoint_duration_ms),
     "checkpoint.alignment": ("checkpoint_alignment", alignment),
     "checkpoint.alignmentTimeout": ("checkpoint_alignment_timeout_ms", duration_ms),
     "checkpoint.maxConcurrent": ("checkpoint_max_concurrent", concurrency),
     "checkpoint.tolerableFailures": ("checkpoint_tolerable_failures", count_or_unlimited),
     "checkpoint.triggerOn": ("checkpoint_trigger_on", trigger_on),
-    "checkpoint.maxInflightBytes": ("checkpoint_max_inflight_bytes", size_bytes),
-    "checkpoint.captureMemory": ("checkpoint_capture_memory", size_bytes),
+    "checkpoint.maxInflightBytes": ("checkpoint_max_inflight_bytes", positive_size_bytes),
+    "checkpoint.captureMemory": ("checkpoint_capture_memory", positive_size_bytes),
     "checkpoint.ownerOnly": ("checkpoint_owner_only", boolean),
-    "checkpoint.timeout": ("checkpoint_timeout_ms", duration_ms),
+    "checkpoint.timeout": ("checkpoint_timeout_ms", checkpoint_duration_ms),
     "checkpoint.minPause": ("checkpoint_min_pause_ms", duration_ms),
     "snapshots.retained": ("snapshots_retained", whole_number),
     "snapshots.format": ("snapshots_format", snapshot_format),
@@ -359,8 +371,8 @@ _PARSERS = {
     "snapshots.allowChangedMeaning": ("allow_changed_meaning", boolean),
     "allowSharedSink": ("allow_shared_sink", boolean),
     "sinkTarget": ("sink_target", sink_target),
-    "exchange.memoryPerGate": ("memory_per_gate", size_bytes),
-    "exchange.exclusiveWindow": ("exclusive_window", size_bytes),
+    "exchange.memoryPerGate": ("memory_per_gate", positive_size_bytes),
+    "exchange.exclusiveWindow": ("exclusive_window", positive_size_bytes),
     "exchange.inflightTarget": ("inflight_target_ms", duration_ms),
     "exchange.flushInterval": ("flush_interval_ms", duration_ms),
     "driver.port": ("driver_ports", ports),
@@ -450,7 +462,7 @@ def _text_of(value: object, parse: object) -> str | None:
         return str(value[0]) if len(value) == 1 else f"{value[0]}-{value[-1]}"
     if isinstance(value, int) and parse in DURATIONS:
         return _in_units(value, (("h", 3_600_000), ("m", 60_000), ("s", 1_000)), "ms")
-    if isinstance(value, int) and parse in (size_bytes, static_bytes):
+    if isinstance(value, int) and parse in SIZES:
         return _in_units(value, (("g", 1 << 30), ("m", 1 << 20), ("k", 1 << 10)), "b")
     return str(value)
 

@@ -93,6 +93,14 @@ def test_all_that_can_be_said_of_it_is_sent(fake: FakeService) -> None:
     assert {one.headers["Authorization"] for one in fake.requests} == {f"Bearer {TOKEN}"}
 
 
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e9"])
+def test_a_wrong_time_out_is_a_wrong_argument(fake: FakeService, seconds: str) -> None:
+    code, out, err = snapshot("take", HERE, "--timeout", seconds, "--url", fake.url)
+    assert (code, out) == (2, "")
+    assert "Invalid value for '--timeout'" in err
+    assert not fake.requests
+
+
 def test_several_are_deleted_by_one_request(fake: FakeService) -> None:
     fake.routes[f"GET {OPERATION}"] = ended(freed_files=3, freed_bytes=4096)
     told = snapshot("delete", HERE, "6", "five", "chk-6", "--url", fake.url)

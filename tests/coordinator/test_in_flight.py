@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from coordinator_kit import ALIGNED, SINK, UNALIGNED, acknowledge, complete, manifest, started
+from coordinator_kit import ALIGNED, SINK, UNALIGNED, acknowledge, complete, manifest, policy, started
 
 from penstock.errors import ProtocolViolation
 from penstock.protocol import checkpoint_life as life
@@ -78,7 +78,7 @@ def test_auto_ones_have_a_budget_and_overlap_with_everything() -> None:
 def test_a_strictly_aligned_snapshot_gives_way_after_an_interval_and_is_tried_again_three_times() -> None:
     machine = started(alignment=AUTO, alignment_timeout_ms=150, timeout_ms=60_000, interval_ms=1000)
     assert machine.handle(ct.SnapshotRequested(1, ALIGNED, label="x"), 500) == [ct.Trigger(1, ALIGNED)]
-    text = "not acknowledged by slots [0, 1] when others had waited for it for one checkpoint.interval"
+    text = "not acknowledged by slots [0, 1]; others had waited for one checkpoint.interval"
     for number, now_ms in enumerate((2000, 4000, 6000)):
         strict, base = 2 * number + 1, 2 * number
         assert machine.next_wake_ms() == now_ms, "the periodic one was due an interval before"
@@ -122,6 +122,29 @@ def test_strictly_aligned_periodic_ones_never_overlap() -> None:
     machine = started(alignment=ALIGNED, max_concurrent=8, timeout_ms=60_000)
     assert ticking(machine, 0, 9000) == [ct.Trigger(1, ALIGNED)]
     assert machine.next_wake_ms() == 61_000
+
+
+def test_a_strictly_aligned_periodic_one_gives_way_to_a_snapshot_that_has_waited_for_an_interval() -> None:
+    machine = started(alignment=ALIGNED, timeout_ms=60_000, interval_ms=1000)
+    assert ticking(machine, 1000, 1000) == [ct.Trigger(1, ALIGNED)]
+    assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 1500) == []
+    assert machine.next_wake_ms() == 2500
+    assert machine.handle(TICK, 2499) == []
+    text = "not acknowledged by slots [0, 1]; others had waited for one checkpoint.interval"
+    assert machine.handle(TICK, 2500) == [
+        ct.Abort(1, text, tell_slots=True, failed=False, missing=(0, 1)),
+        ct.Trigger(2, UNALIGNED),
+        ct.Trigger(3, ALIGNED),
+    ]
+    assert ct.SnapshotSucceeded(1, 2) in complete(machine, 2, 2600)
+
+
+def test_a_strictly_aligned_periodic_one_gives_way_when_the_query_turns_to_unaligned_ones() -> None:
+    machine = started(alignment=ALIGNED, timeout_ms=60_000, interval_ms=1000)
+    ticking(machine, 1000, 1000)
+    machine.handle(ct.PolicyChanged(policy(timeout_ms=60_000)), 1200)
+    commands = ticking(machine, 1300, 3000)
+    assert [c for c in commands if isinstance(c, ct.Trigger)] == [ct.Trigger(2, UNALIGNED)]
 
 
 def test_a_strictly_aligned_snapshot_without_a_time_out_has_the_query_s() -> None:

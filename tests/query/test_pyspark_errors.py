@@ -231,7 +231,7 @@ def test_arguments_of_penstock_s_own_methods(rate: DataFrame) -> None:
         assert isinstance(error, ValueError), repr(error)
     query = penstock.writeStream(rate).format("noop").option("parallelism", 1).start()
     calls: list[Call] = [
-        *(lambda q, timeout=timeout: q.awaitTermination(timeout) for timeout in ("hello", -1, float("nan"))),  # type: ignore[misc]
+        *(lambda q, timeout=timeout: q.awaitTermination(timeout) for timeout in ("hello", -1, float("nan"), 1e20)),  # type: ignore[misc]
         lambda q: q.snapshot(timeout=float("inf")),
         lambda q: penstock.streams.awaitAnyTermination("hello"),  # type: ignore[arg-type]
         lambda q: q.snapshot(timeout=0),
@@ -250,9 +250,9 @@ def test_arguments_of_penstock_s_own_methods(rate: DataFrame) -> None:
             error = refused(call, query)
             assert isinstance(error, ConfigError), repr(error)
             assert isinstance(error, ValueError), repr(error)
-            kind = base.PySparkValueError if number < 7 else IllegalArgumentException
+            kind = base.PySparkValueError if number < 8 else IllegalArgumentException
             assert isinstance(error, kind), repr(error)
-            assert (error.getCondition() == "VALUE_NOT_POSITIVE") is (number < 7)
+            assert (error.getCondition() == "VALUE_NOT_POSITIVE") is (number < 8)
         of_wrong_types: list[Call] = [
             *(lambda q, one=one: q.rescale(one) for one in ("2", 2.5, None, True, [2])),  # type: ignore[misc]
             *(

@@ -223,6 +223,16 @@ def test_a_notebook_shows_a_query(spark: SparkSession, inbox: Inbox, start: Star
     assert "last commit" in facts
 
 
+def test_a_notebook_counts_all_checkpoints(
+    spark: SparkSession, inbox: Inbox, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.runtime.figures.REMEMBERED", 2)
+    query = start(inbox.stream(spark), format="noop", **{"checkpoint.interval": "10m"})
+    for _ in range(4):
+        query.snapshot()
+    assert Table(query._repr_html_()).facts["checkpoints"] == "4 complete, 0 given up"
+
+
 def test_a_notebook_shows_a_failed_query(spark: SparkSession, inbox: Inbox, start: Start) -> None:
     inbox.add([(1, 1, 0.0)])
     broken = start(failing(inbox.stream(spark)), format="noop")

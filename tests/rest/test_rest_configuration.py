@@ -32,7 +32,7 @@ TEXTS = {
     "checkpoint.alignment": st.sampled_from(["auto", "aligned", "unaligned"]),
     "checkpoint.triggerOn": st.sampled_from(["firstBarrier", "lastBarrier"]),
     "checkpoint.tolerableFailures": st.one_of(st.just("unlimited"), st.integers(0, 9).map(str)),
-    "exchange.memoryPerGate": st.integers(0, 1 << 40).map(str),
+    "exchange.memoryPerGate": st.integers(1, 1 << 40).map(str),
     "join.maxStaticBytes": st.integers(0, 1 << 30).map(str),
     "restart.strategy": st.sampled_from(["exponential", "fixed", "failureRate", "none"]),
     "restart.jitter": st.floats(0, 1).map(repr),

@@ -166,6 +166,18 @@ def test_between_two_generations_of_a_rescale_nothing_runs(tmp_path: Path) -> No
     assert (view.state, view.parallelism, view.slots, view.restarts) == (ExecutionState.STARTING, 3, (), ())
 
 
+@pytest.mark.parametrize("suspended", [True, False])
+def test_nothing_is_queued_without_slots(tmp_path: Path, suspended: bool) -> None:
+    """Rows and times of the last Generation stay."""
+    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
+    figures.metrics(SlotMetrics(0, [SubtaskMetrics(0, 0, 7, 5, 1.0, 2.0, 3.0, 400, 30, 6, None, {})]))
+    assert figures.view().inflight_bytes == 430
+    figures.ended(failed=False, suspended=suspended)
+    assert figures.view().inflight_bytes == 0
+    (subtask,) = figures.view().subtasks
+    assert subtask.metrics == SubtaskMetrics(0, 0, 7, 5, 1.0, 2.0, 3.0, 0, 0, 0, None, {})
+
+
 def test_slots_that_said_goodbye_do_not_run(tmp_path: Path) -> None:
     figures = Figures(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None)
     figures.registered({slot: Register(slot, 1, "1.0", 42, "host", 1) for slot in range(2)})

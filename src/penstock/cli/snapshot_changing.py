@@ -37,7 +37,12 @@ def take(
     alignment: Annotated[
         str, typer.Option("--alignment", help="auto, aligned or unaligned; the query's own by default.")
     ] = "",
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds; checkpoint.timeout by default.", min=0.0)] = 0.0,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout", help="Seconds; checkpoint.timeout by default.", min=0.001, max=rq.MAX_TIMEOUT_MS / 1000
+        ),
+    ] = None,
     form: Annotated[
         str,
         typer.Option(
@@ -55,7 +60,7 @@ def take(
         checked_words(label, note)
         chosen = parse_alignment("--alignment", alignment).value if alignment else ""
         chosen_form = snapshot_format("--format", form).value if form else ""
-        wish = rq.Take(label, note, chosen, min(round(timeout * 1000), rq.MAX_TIMEOUT_MS), chosen_form)
+        wish = rq.Take(label, note, chosen, round((timeout or 0) * 1000), chosen_form)
         snapshot = owner_of(location, url, token_file, ca, quiet=as_json).take(wish)
         if as_json:
             emit({"snapshot": snapshot, **({"format": chosen_form} if form else {})})

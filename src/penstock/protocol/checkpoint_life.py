@@ -107,7 +107,8 @@ class Pending:
     @property
     def gives_way(self) -> bool:
         """It keeps others waiting, and may be cancelled for them."""
-        return self.strict and self.phase is Phase.RUNNING and self.request is not None and not self.request.planned
+        planned = self.request is not None and self.request.planned
+        return self.strict and self.phase is Phase.RUNNING and not planned
 
     @property
     def last(self) -> bool:

@@ -396,7 +396,7 @@ class Coordinator:
         return [FailGeneration(self._generation, f"{text}; the last was {self._last_failure}")]
 
     def _give_way(self, now_ms: float) -> list[Command]:
-        """Cancel a strictly aligned snapshot for which another checkpoint has waited for an interval."""
+        """Cancel a strictly aligned checkpoint for which another one has waited for an interval."""
         commands: list[Command] = []
         for pending in list(self._pending.values()):
             at_ms = self._gives_way_at_ms(pending)
@@ -405,7 +405,7 @@ class Coordinator:
         return commands
 
     def _gives_way_at_ms(self, pending: Pending) -> float | None:
-        """Return when to cancel a strictly aligned snapshot; None if no quicker checkpoint waits for it."""
+        """Return when to cancel a strictly aligned checkpoint; None if no quicker one waits for it."""
         if not pending.gives_way or not self._may_trigger():
             return None
         since_ms = [w.since_ms for w in self._requests if w.request.alignment is not Alignment.ALIGNED]
@@ -415,16 +415,15 @@ class Coordinator:
         return None if waits_ms is None else waits_ms + self._policy.interval_ms
 
     def _cancel(self, pending: Pending, now_ms: float) -> list[Command]:
-        """Abort it and queue its request last.
+        """Abort it and queue its request, if it has one, last.
 
         A user's snapshot is queued at most ``MAX_CANCELLATIONS`` times, unless it drains: each time less is in flight.
         """
         request, attempt = pending.request, pending.cancellations + 1
-        reason = (
-            f"not acknowledged by slots {self._missing(pending)} when others had waited for it for one "
-            "checkpoint.interval"
-        )
-        if request is not None and request.kept and not request.drain and attempt > MAX_CANCELLATIONS:
+        reason = f"not acknowledged by slots {self._missing(pending)}; others had waited for one checkpoint.interval"
+        if request is None:
+            return self._abort(pending, life.GAVE_WAY, reason, now_ms)
+        if request.kept and not request.drain and attempt > MAX_CANCELLATIONS:
             reason = f"{reason}, the last of {attempt} times{pending.way_out}"
             return self._abort(pending, life.GAVE_WAY, reason, now_ms)
         self._requests.append(pending.again())

@@ -37,7 +37,7 @@ def _facts(query: StreamingQuery, view: ExecutionView) -> Iterable[tuple[str, st
     if progress is not None:
         yield "last commit", f"epoch {view.committed_epoch}: {progress.numInputRows:,} rows, begun {progress.timestamp}"
         yield "watermark", progress.eventTime.get("watermark", "")
-    yield "checkpoints", _checkpoints(view.checkpoints)
+    yield "checkpoints", _checkpoints(view)
     yield "snapshot", _snapshot(view.checkpoints)
 
 
@@ -51,10 +51,9 @@ def _state(query: StreamingQuery, view: ExecutionView) -> str:
     return f"{text} (Generation {view.generation}{slots}{restarts})"
 
 
-def _checkpoints(checkpoints: tuple[CheckpointView, ...]) -> str:
-    count = {state: sum(c.state is state for c in checkpoints) for state in CheckpointState}
-    pending = [c for c in checkpoints if c.state is CheckpointState.PENDING]
-    text = f"{count[CheckpointState.COMPLETE]} complete, {count[CheckpointState.FAILED]} given up"
+def _checkpoints(view: ExecutionView) -> str:
+    text = f"{view.checkpoints_completed:,} complete, {view.checkpoints_failed:,} given up"
+    pending = [c for c in view.checkpoints if c.state is CheckpointState.PENDING]
     return text + "".join(f"; {c.checkpoint} is under way for {c.duration_ms / 1000:.1f} s" for c in pending)
 
 
@@ -68,7 +67,7 @@ def _snapshot(checkpoints: tuple[CheckpointView, ...]) -> str:
     return (
         f"{newest.snapshot_id}{label}, taken {iso_timestamp(newest.triggered_ms)} in {newest.duration_ms:.0f} ms: "
         f"{_size(newest.state_total_bytes)} of state, {newest.inflight_rows:,} rows in flight "
-        f"({_size(newest.inflight_bytes)})"
+        f"({_size(newest.inflight_bytes)} captured)"
     )
 
 

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 
 from penstock.config import Options, SnapshotFormat, snapshot_format
 from penstock.config import alignment as parse_alignment
-from penstock.config import interval_ms as parse_interval
+from penstock.config import checkpoint_duration_ms as parse_interval
 from penstock.connectors import foreach
 from penstock.connectors.base import Committing
 from penstock.errors import CheckpointFailed, ConfigError, FunctionError, PenstockError, QueryFailed, first_cause

@@ -82,11 +82,10 @@ class Figures:
         self._restarts: deque[RestartView] = deque(maxlen=REMEMBERED)
         self._counts = dict.fromkeys((CheckpointState.COMPLETE, CheckpointState.FAILED), 0)
         self._checkpoint_errors = 0
-        self._restarts_begun = self._recovered_rows = 0
+        self._restarts_begun = self._recovered_rows = self._committed_epoch = 0
         self._outages: dict[str, Outage] = {}
         self._commit_errors = self._commit_errors_before = 0
         self._failed_s = 0.0
-        self._committed_epoch = 0
         self._dry = self._idle = False
         self._pinned: tuple[CheckpointId, ...] = ()
         self._triggered_at_work = 0  # the newest checkpoint that was triggered before the sources became dry
@@ -197,6 +196,7 @@ class Figures:
             orderly = ExecutionState.SUSPENDED if suspended else ExecutionState.STOPPED
             self._state = ExecutionState.FAILED if failed else orderly
             self._slots.clear()
+            self._metrics = {subtask: last.without_queues for subtask, last in self._metrics.items()}
             self._amend_restart(given_up=True)
 
     def resumed(self) -> None:

@@ -99,6 +99,11 @@ class SubtaskMetrics(msgspec.Struct, frozen=True):
         total_ms = self.busy_ms + self.backpressured_ms + self.idle_ms
         return self.busy_ms / total_ms if total_ms else 0.0
 
+    @property
+    def without_queues(self) -> SubtaskMetrics:
+        """The last metrics of a subtask that has ended: nothing is queued at it any more."""
+        return msgspec.structs.replace(self, input_queued_bytes=0, output_queued_bytes=0, recovered_rows_left=0)
+
 
 class SlotMetrics(msgspec.Struct, frozen=True, tag=True):
     """Sent about twice a second; also the heartbeat."""

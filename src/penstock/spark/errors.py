@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from math import isfinite
 from typing import Any
 
 from pyspark.errors import (
@@ -21,6 +20,7 @@ from pyspark.errors import (
     PySparkValueError,
 )
 
+from penstock.config import LONGEST_MS
 from penstock.errors import ConfigError, LocationError, NotSupported, NotYet, PenstockError, SinkError
 
 
@@ -138,13 +138,16 @@ def check_seconds(timeout: object, zero: bool = False) -> None:
     """Check a time-out.
 
     Raises:
-        ArgumentError: not a number, or negative, or zero unless ``zero`` is set.
+        ArgumentError: not a number, or negative, or zero unless ``zero`` is set, or above ``LONGEST_MS``.
     """
-    is_finite = isinstance(timeout, int | float) and isfinite(timeout)
-    if timeout is None or (is_finite and (timeout > 0 or (zero and timeout == 0))):  # type: ignore[operator]
+    if timeout is None:
+        return
+    if isinstance(timeout, int | float) and (0 < timeout <= LONGEST_MS / 1000 or (zero and timeout == 0)):
         return
     parameters = {"arg_name": "timeout", "arg_value": type(timeout).__name__}
     least = "that is not negative" if zero else "above zero"
     raise ArgumentError(
-        f"timeout must be a number of seconds {least}, not {timeout!r}", "VALUE_NOT_POSITIVE", parameters
+        f"timeout must be a number of seconds {least}, at most 100 years, not {timeout!r}",
+        "VALUE_NOT_POSITIVE",
+        parameters,
     )

@@ -38,6 +38,13 @@ def _keeps_all_waiting(original: Any) -> Any:
     return gives_way_at_ms
 
 
+def _periodic_keeps_all_waiting(original: Any) -> Any:
+    def gives_way_at_ms(self: Coordinator, pending: Any) -> Any:
+        return None if pending.periodic else original(self, pending)
+
+    return gives_way_at_ms
+
+
 def _at_once(original: Any) -> Any:
     def gives_way_at_ms(self: Coordinator, pending: Any) -> Any:
         at_ms = original(self, pending)
@@ -73,6 +80,10 @@ REQUESTS = {
     "strict-holds-back": mutant(
         "a strictly aligned snapshot keeps all others waiting until its time is over",
         (Coordinator, "_gives_way_at_ms", _keeps_all_waiting),
+    ),
+    "strict-periodic-holds-back": mutant(
+        "a strictly aligned periodic checkpoint keeps all others waiting until its time is over",
+        (Coordinator, "_gives_way_at_ms", _periodic_keeps_all_waiting),
     ),
     "strict-gives-way-at-once": mutant(
         "a strictly aligned snapshot is cancelled as soon as another one waits",

@@ -1,4 +1,4 @@
-"""Oracle of requested snapshots: each request is answered, and a strictly aligned snapshot keeps no other waiting for
+"""Oracle of requested snapshots: each request is answered, and a strictly aligned checkpoint keeps no other waiting for
 more than an interval."""
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class RequestWatch:
     driver: SimulatedDriver
     _open: dict[int, _Request] = field(default_factory=dict)
     _periodic: set[CheckpointId] = field(default_factory=set)
+    _strict: dict[CheckpointId, float] = field(default_factory=dict)
+    """Strictly aligned checkpoints that not all slots have acknowledged, and when each was triggered."""
     _free_ms: float = 0.0
 
     def requested(self, wish: ct.SnapshotRequested) -> None:
@@ -56,6 +58,8 @@ class RequestWatch:
 
     def triggered(self, checkpoint: CheckpointId) -> None:
         wish = self.driver.core.coordinator.wish_of(checkpoint)
+        if (self._policy if wish is None else wish).alignment is Alignment.ALIGNED:
+            self._strict[checkpoint] = self._now_ms
         if wish is None:
             self._periodic.add(checkpoint)
         elif wish.ticket in self._open:
@@ -67,11 +71,13 @@ class RequestWatch:
 
     def acknowledged(self, checkpoint: CheckpointId) -> None:
         """All slots have acknowledged the checkpoint."""
+        self._strict.pop(checkpoint, None)
         for request in self._open.values():
             request.acknowledged = request.acknowledged or request.checkpoint == checkpoint
 
     def ended(self, checkpoint: CheckpointId, gave_way: bool = False) -> None:
         """The checkpoint is complete or given up."""
+        self._strict.pop(checkpoint, None)
         if checkpoint in self._periodic:
             self._periodic.discard(checkpoint)
             self.disturbed()
@@ -99,25 +105,23 @@ class RequestWatch:
         for request in self._open.values():
             if request.checkpoint is None or not request.acknowledged:
                 self._check_deadline(request)
-            if request.strict and request.checkpoint is not None and not request.acknowledged:
-                self._check_gives_way(request)
+        for checkpoint, triggered_ms in self._strict.items():
+            self._check_gives_way(checkpoint, triggered_ms)
 
     def _check_deadline(self, request: _Request) -> None:
         timeout_ms = request.wish.timeout_ms
         if timeout_ms is not None and self._now_ms > request.since_ms + timeout_ms + LATE_MS:
             raise self._failure(f"request {request.wish.ticket} is not answered in its time")
 
-    def _check_gives_way(self, strict: _Request) -> None:
+    def _check_gives_way(self, strict: CheckpointId, triggered_ms: float) -> None:
         policy, now_ms = self._policy, self._now_ms
         waiting_ms = [r.since_ms for r in self._open.values() if not r.strict and r.checkpoint is None]
         if policy.alignment is not Alignment.ALIGNED and not self._periodic:
             waiting_ms.append(self._free_ms + max(policy.interval_ms, policy.after_restore_ms, policy.min_pause_ms))
-        since_ms = max(min(waiting_ms, default=now_ms), strict.triggered_ms, self._free_ms)
+        since_ms = max(min(waiting_ms, default=now_ms), triggered_ms, self._free_ms)
         if now_ms > since_ms + policy.interval_ms + LATE_MS:
             waited = round(now_ms - since_ms)
-            raise self._failure(
-                f"checkpoint {strict.checkpoint}, strictly aligned, keeps others waiting for {waited} ms"
-            )
+            raise self._failure(f"checkpoint {strict}, strictly aligned, keeps others waiting for {waited} ms")
 
     @property
     def _policy(self) -> ct.Policy:

@@ -17,7 +17,7 @@ from penstock.cli.query.texts import exact_text, one_line
 from penstock.cli.snapshot_app import AsJson, emit, reported
 from penstock.cli.terminal import say
 from penstock.config import alignment as parse_alignment
-from penstock.config import interval_ms as parse_interval
+from penstock.config import checkpoint_duration_ms as parse_interval
 from penstock.errors import ConfigError, ServiceRefused
 
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return once it is begun, without waiting for its end.")]
