@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
@@ -104,11 +104,17 @@ def test_what_an_earlier_release_exported_after_a_rescale_is_read(
 
 
 def without_how(parts: list[Any]) -> list[Any]:
-    """What subtasks restore, without how an entry tells its own rows from others."""
-    return [
-        (part[0], [(described[:-1], rows) for described, _, rows, _ in part[1] if rows]) if len(part) == 2 else part
-        for part in parts
-    ]
+    """What subtasks restore, without how an entry tells its own rows from others, and how many entries a channel has."""
+    return [(part[0], by_channel_and_key(part[1])) if len(part) == 2 else part for part in parts]
+
+
+def by_channel_and_key(entries: Sequence[Any]) -> dict[Any, list[Any]]:
+    """The order of a channel's rows is promised for each key."""
+    rows: dict[Any, list[Any]] = {}
+    for described, _, of_entry, _ in entries:
+        for row in of_entry:
+            rows.setdefault((described[:-1], row["key"]), []).append(row)
+    return rows
 
 
 def stream_rows(path: Path) -> list[int]:
