@@ -104,7 +104,7 @@ def test_everything_goes_where_its_operator_and_exchange_are_now() -> None:
         assert before == SubtaskManifest(2, index)
         assert [(s.operator_id, s.rows) for s in counts.states] == [(COUNT, 3 + index)]
         assert counts.scalars == {COUNT: {"x": index}}
-        assert counts.channel_watermarks == {"2:0": 100, "2:1": 101}
+        assert counts.channel_watermarks == {"2:0": 100, "2:1": 100}
         assert counts.pending_messages == {2: b"new"}
     assert [(e.edge, e.producer, e.side) for e in plan[1][3].inflight] == [(2, 1, "consumer"), (2, 0, "producer")]
     assert [(e.edge, e.producer, e.layer) for e in plan[0][3].inflight] == [(2, 1, 0)]
@@ -116,7 +116,39 @@ def test_an_output_goes_if_nothing_of_it_is_left() -> None:
     metadata = taken(with_output(), 3)
     back = relocate(metadata, single(), 2)
     assert [m.vertex for slot in back.slots for m in slot.subtasks] == [0, 1, 0, 1]
-    assert back.slots[0].subtasks[1].channel_watermarks == {"0:0": 100, "0:1": 101}
+    assert back.slots[0].subtasks[1].channel_watermarks == {"0:0": 100, "0:1": 100}
+
+
+def at_watermarks(by: JobGraph, vertex: int, *channels: dict[str, int]) -> SnapshotMetadata:
+    """A snapshot that has nothing but these watermarks of the subtasks of a vertex."""
+    stood = {index: SubtaskManifest(vertex, index, channel_watermarks=us) for index, us in enumerate(channels)}
+    slots = [
+        SlotManifest(i, [stood[i] if v.id == vertex else SubtaskManifest(v.id, i) for v in by.vertices])
+        for i in range(2)
+    ]
+    return SnapshotMetadata(1, "chk-2", "q", 1, 2, "auto", False, "", 0, 2, 128, slots, [], plan_of(by))
+
+
+def repartitioned() -> JobGraph:
+    """The same as ``with_output``, but any row may come to any subtask of ``before``."""
+    base = with_output()
+    return replace(base, edges=(base.edges[0], replace(base.edges[1], kind=EdgeKind.REBALANCE), base.edges[2]))
+
+
+def test_after_an_edit_an_exchange_stands_where_its_last_channel_stood() -> None:
+    """A producer may get rows from now on that went to another one before."""
+    keyed = relocate(at_watermarks(with_output(), 3, {"2:0": 7, "2:1": 9}, {"2:0": 8, "2:1": 6}), repartitioned(), 2)
+    assert [slot.subtasks[3].channel_watermarks for slot in keyed.slots] == [{"2:0": 6, "2:1": 6}] * 2
+    forward = at_watermarks(with_output(), 2, {"1:0": 5}, {"1:1": 9})
+    anew = relocate(forward, repartitioned(), 2)
+    assert [slot.subtasks[2].channel_watermarks for slot in anew.slots] == [{"1:0": 5, "1:1": 5}] * 2
+    back = relocate(at_watermarks(repartitioned(), 2, {"1:0": 5, "1:1": 9}, {"1:0": 4, "1:1": 9}), with_output(), 2)
+    assert [slot.subtasks[2].channel_watermarks for slot in back.slots] == [{"1:0": 4}, {"1:1": 4}]
+
+
+def test_after_an_edit_an_exchange_stands_nowhere_if_one_of_its_channels_did() -> None:
+    moved = relocate(at_watermarks(with_output(), 3, {"2:0": 7, "2:1": 9}, {"2:1": 6}), repartitioned(), 2)
+    assert [slot.subtasks[3].channel_watermarks for slot in moved.slots] == [{}, {}]
 
 
 def test_an_output_with_staged_rows_stays_until_they_are_committed() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from penstock.errors import PlanChanged
-from penstock.graph.model import JobGraph, SinkSpec, SourceSpec, Vertex
+from penstock.graph.model import EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
 from penstock.snapshot.evolution import passing
 from penstock.snapshot.model import (
     InflightEntry,
@@ -239,16 +239,29 @@ class _Move:
         return None if operator is None else self._manifests[operator["vertex"], index]
 
     def _watermarks(self, vertex: Vertex, index: int) -> Iterator[tuple[str, int]]:
-        """Of input channels that there were before."""
+        """Of the channels of exchanges that there were before."""
         for edge in self._graph.inputs(vertex.id):
-            old: _Entry | None = self._old.edges.get(edge.identity)
-            if old is None:
-                continue
-            stored = self._manifests[old["consumer"], index].channel_watermarks
-            for producer in edge.producers(index, self._metadata.parallelism):
-                watermark = stored.get(f"{old['id']}:{producer}")
-                if watermark is not None:
-                    yield f"{edge.id}:{producer}", watermark
+            watermark = self._least_watermark(edge.identity)
+            if watermark is not None:
+                yield from ((f"{edge.id}:{p}", watermark) for p in edge.producers(index, self._metadata.parallelism))
+
+    def _least_watermark(self, identity: str) -> int | None:
+        """Return the least watermark of all channels of the exchange; None if one has none.
+
+        An edit may bring rows to producers that did not get them before, in front of the exchange or further up. Such a
+        row can be behind the watermark that the producer has sent, but not behind the least one.
+        """
+        old: _Entry | None = self._old.edges.get(identity)
+        if old is None:
+            return None
+        parallelism = self._metadata.parallelism
+        stood = [
+            self._manifests[old["consumer"], index].channel_watermarks.get(f"{old['id']}:{producer}")
+            for index in range(parallelism)
+            for producer in ((index,) if old["kind"] == EdgeKind.FORWARD.value else range(parallelism))
+        ]
+        known = [watermark for watermark in stood if watermark is not None]
+        return min(known) if len(known) == len(stood) else None
 
     def _sources(self) -> Iterator[SourceManifest]:
         vertices = {v.source.operator_id: v.id for v in self._graph.vertices if v.source is not None}
