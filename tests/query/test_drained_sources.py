@@ -230,6 +230,7 @@ def test_a_drained_source_reads_nothing_and_goes_on_at_its_position(
         cost.write_text("0")
         taken = drained.result(60)
         assert in_flight(taken) == 0
+        assert read_by(query) == read, "nothing was read behind the barriers either"
         first = values(out)
         assert len(first) == len(set(first)) == read, "what was read before the pause, and nothing else"
         assert given.add is None or len(first) < ROWS
