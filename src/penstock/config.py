@@ -18,6 +18,9 @@ MAX_STATIC_BYTES = 1 << 30
 """Of one join's static side: its texts must fit one Arrow array, and the driver holds them several times while it hands
 them to Spark."""
 
+OFF = "off"
+UNLIMITED = "unlimited"
+
 SHOWN_CHARACTERS = 200
 """Longest part of a wrong value in a message."""
 LARGEST = 2**63 - 1
@@ -74,7 +77,12 @@ def checkpoint_duration_ms(name: str, text: str) -> int:
     return duration
 
 
-DURATIONS = (duration_ms, positive_duration_ms, checkpoint_duration_ms)
+def duration_ms_or_off(name: str, text: str) -> int | None:
+    """A duration, or ``off``."""
+    return None if text.strip().lower() == OFF else duration_ms(name, text)
+
+
+DURATIONS = (duration_ms, positive_duration_ms, checkpoint_duration_ms, duration_ms_or_off)
 
 
 def size_bytes(name: str, text: str) -> int:
@@ -106,7 +114,12 @@ def static_bytes(name: str, text: str) -> int:
     return size
 
 
-SIZES = (size_bytes, positive_size_bytes, static_bytes)
+def size_bytes_or_off(name: str, text: str) -> int | None:
+    """A size of at least a byte, or ``off``."""
+    return None if text.strip().lower() == OFF else positive_size_bytes(name, text)
+
+
+SIZES = (size_bytes, positive_size_bytes, static_bytes, size_bytes_or_off)
 
 
 def whole_number(name: str, text: str) -> int:
@@ -195,7 +208,7 @@ def concurrency(name: str, text: str) -> int:
 
 def count_or_unlimited(name: str, text: str) -> int | None:
     """A whole number from 0 on, or ``unlimited``."""
-    if text.strip().lower() == "unlimited":
+    if text.strip().lower() == UNLIMITED:
         return None
     number = natural(text)
     if number is None:
@@ -359,7 +372,7 @@ _PARSERS = {
     "checkpoint.maxConcurrent": ("checkpoint_max_concurrent", concurrency),
     "checkpoint.tolerableFailures": ("checkpoint_tolerable_failures", count_or_unlimited),
     "checkpoint.triggerOn": ("checkpoint_trigger_on", trigger_on),
-    "checkpoint.maxInflightBytes": ("checkpoint_max_inflight_bytes", positive_size_bytes),
+    "checkpoint.maxInflightBytes": ("checkpoint_max_inflight_bytes", size_bytes_or_off),
     "checkpoint.captureMemory": ("checkpoint_capture_memory", positive_size_bytes),
     "checkpoint.ownerOnly": ("checkpoint_owner_only", boolean),
     "checkpoint.timeout": ("checkpoint_timeout_ms", checkpoint_duration_ms),
@@ -373,7 +386,7 @@ _PARSERS = {
     "sinkTarget": ("sink_target", sink_target),
     "exchange.memoryPerGate": ("memory_per_gate", positive_size_bytes),
     "exchange.exclusiveWindow": ("exclusive_window", positive_size_bytes),
-    "exchange.inflightTarget": ("inflight_target_ms", duration_ms),
+    "exchange.inflightTarget": ("inflight_target_ms", duration_ms_or_off),
     "exchange.flushInterval": ("flush_interval_ms", duration_ms),
     "driver.port": ("driver_ports", ports),
     "slot.port": ("slot_ports", ports),
@@ -393,8 +406,15 @@ _PARSERS = {
     "restart.interval": ("restart_interval_ms", duration_ms),
     "restart.allowScaleDown": ("restart_allow_scale_down", boolean),
     "restart.scaleDownAfter": ("restart_scale_down_after_ms", duration_ms),
-    "sink.retryTimeout": ("sink_retry_timeout_ms", duration_ms),
+    "sink.retryTimeout": ("sink_retry_timeout_ms", duration_ms_or_off),
 }
+
+_WORDS_FOR_NONE: dict[object, str] = {
+    count_or_unlimited: UNLIMITED,
+    duration_ms_or_off: OFF,
+    size_bytes_or_off: OFF,
+}
+"""Word for no value, by parser."""
 
 OPTION_NAMES = tuple(sorted(_PARSERS))
 
@@ -447,13 +467,13 @@ def unknown_option(name: str, where: str, known: Sequence[str], elsewhere: Seque
 
 
 def option_texts(options: Options) -> dict[str, str | None]:
-    """Every option by its name, as it could be written; None: it is not said, and cannot be but by leaving it out."""
+    """Return the text of every option by its name; None for one without a value and without a word for that."""
     return {name: _text_of(getattr(options, field), parse) for name, (field, parse) in sorted(_PARSERS.items())}
 
 
 def _text_of(value: object, parse: object) -> str | None:
     if value is None:
-        return "unlimited" if parse is count_or_unlimited else None
+        return _WORDS_FOR_NONE.get(parse)
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, bool):

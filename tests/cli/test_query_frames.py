@@ -111,6 +111,7 @@ def test_a_frame_has_everything_on_80_columns(seen: Watched) -> None:
         assert part in text, text
     source = next(line for line in lines if line.startswith("Parquet"))
     assert re.search(r"40\.0k +20\.0k +██████▒▒▒··· +50% +25% +3\.0 MiB", source)
+    assert re.search(r"^checkpoint +state +age +took +captured +written +all state", text, re.MULTILINE)
     assert re.search(r"^11 mine auto +complete +\d s +85 ms +3\.0 MiB +4\.0 KiB +5\.0 GiB", text, re.MULTILINE)
     assert re.search(r"^12 auto +pending +\d s +85 ms +- +- +-", text, re.MULTILINE)
     assert "2020-09-13 12:26:40" in next(line for line in text_of(sampler, 130) if line.startswith("Aggregate"))

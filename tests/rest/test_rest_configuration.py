@@ -74,7 +74,7 @@ def test_every_option_has_a_text() -> None:
     texts = option_texts(parse_options({"exchange.memoryPerGate": "1536k", "restart.delay": "90s"}))
     assert (texts["exchange.memoryPerGate"], texts["restart.delay"]) == ("1536k", "90s")
     assert (texts["join.maxStaticBytes"], texts["checkpoint.timeout"]) == ("256m", "10m")
-    assert (texts["checkpoint.tolerableFailures"], texts["checkpoint.maxInflightBytes"]) == ("unlimited", None)
+    assert (texts["checkpoint.tolerableFailures"], texts["checkpoint.maxInflightBytes"]) == ("unlimited", "off")
     assert (texts["checkpoint.minPause"], texts["slot.port"], texts["parallelism"]) == ("0ms", "0", None)
 
 
@@ -90,7 +90,7 @@ def test_every_option_is_told_with_its_default(client: Client) -> None:
         "network.tls": "true", "parallelism": "2", "restart.jitter": "0.25", "state.backend": "rocksdb",
     }  # fmt: skip
     assert options["checkpoint.tolerableFailures"]["value"] == options["checkpoint.tolerableFailures"]["default"]
-    assert options["exchange.inflightTarget"]["value"] is None
+    assert options["exchange.inflightTarget"]["value"] == "off"
     now = {name for name, one in options.items() if one["changes"] == "now"}
     assert now == {"parallelism", "checkpoint.interval", "checkpoint.alignment"}
     assert [name for name, one in options.items() if one["changes"] == "never"] == ["maxParallelism"]

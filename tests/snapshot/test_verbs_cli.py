@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 from verbs_kit import Kept, contents, flip
@@ -77,6 +78,21 @@ def test_a_snapshot_is_one_readable_line(kept: Kept) -> None:
         "5 rows in flight",
         line,
     ), line
+
+
+def test_the_line_has_no_number_for_rows_that_subtasks_share_after_a_rescale(kept: Kept) -> None:
+    opened = open_location_to_read(str(kept.location))
+    metadata = opened.metadata(opened.record("2"))
+
+    def line(**changes: object) -> str:
+        for slot in metadata.slots:
+            for subtask in slot.subtasks:
+                subtask.inflight[:] = [msgspec.structs.replace(entry, **changes) for entry in subtask.inflight]
+        return str(metadata)
+
+    text = line(narrowed=True)
+    assert text.endswith("0 of 2 subtasks unaligned, `penstock snapshot show` counts its rows in flight"), text
+    assert line(rows=0).endswith("subtasks unaligned, 0 rows in flight")
 
 
 def test_rows_are_counted_when_asked_for(kept: Kept) -> None:

@@ -91,6 +91,9 @@ def test_checkpoints_of_another_run_are_told_apart(
     expect(rows).to_have_count(50)
     assert generations(page) == [*["3"] * 30, *["2 (earlier run)"] * 20]
     expect(page.get_by_text("20,000 newest of all runs")).to_be_visible()
+    heads = page.locator("thead th").all_inner_texts()
+    assert "Captured" in heads, "recovered rows have no part in the bytes"
+    assert "In flight" not in heads
     assert_fit(page)
     tab.shot("checkpoints-of-two-runs")
     rows.nth(29).get_by_role("link").click()

@@ -246,16 +246,21 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
     next_batch: Count | None = None
 
     def __str__(self) -> str:
-        """One line for people; ``repr`` has everything."""
+        """Return one line for people; ``repr`` has everything.
+
+        Only the keys of rows say how many of a narrowed entry are its consumer's, and they are at the location. So the
+        line has no number then.
+        """
         label = f" {self.label!r}" if self.label else ""
         unaligned = sum(one.unaligned for slot in self.slots for one in slot.metrics)
         subtasks = [subtask for slot in self.slots for subtask in slot.subtasks]
         entries = [entry for subtask in subtasks for entry in subtask.inflight]
-        shared = "up to " if any(entry.narrowed for entry in entries) else ""
+        shared = any(entry.narrowed and entry.rows for entry in entries)
+        inflight = f"{sum(entry.rows for entry in entries):,} rows in flight"
         return (
             f"snapshot {self.id}{label} of query {self.query_id}: generation {self.generation}, parallelism "
-            f"{self.parallelism}, {unaligned} of {len(subtasks)} subtasks unaligned, {shared}"
-            f"{sum(entry.rows for entry in entries):,} rows in flight"
+            f"{self.parallelism}, {unaligned} of {len(subtasks)} subtasks unaligned, "
+            f"{'`penstock snapshot show` counts its rows in flight' if shared else inflight}"
         )
 
 

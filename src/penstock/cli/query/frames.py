@@ -127,7 +127,7 @@ def _watermark(vertex: Vertex) -> str:
 
 
 def _checkpoints(sample: Sample, shown: int) -> Table:
-    table = _table("checkpoint", ["state", "age", "took", "in flight", "written", "all state"], ("state",))
+    table = _table("checkpoint", ["state", "age", "took", "captured", "written", "all state"], ("state",))
     for one in sample.checkpoints[:shown]:
         table.add_row(_checkpoint_name(one), *_checkpoint(one, sample.at_ms))
     return table

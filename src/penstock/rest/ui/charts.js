@@ -11,7 +11,7 @@ const BELOW = 20;
 export function checkpointCharts(checkpoints) {
   const shown = [...checkpoints].reverse();
   const times = [["duration", "time it took", (one) => one.duration_ms]];
-  const sizes = [["state", "state written", (one) => one.state_bytes], ["inflight", "in flight", (one) => one.inflight_bytes]];
+  const sizes = [["state", "state written", (one) => one.state_bytes], ["inflight", "captured", (one) => one.inflight_bytes]];
   return h("div", { class: "charts" },
     chart("How long each checkpoint took", shown, times, duration, niceTime),
     chart("What each checkpoint wrote for state, and captured in flight", shown, sizes, bytes, niceBytes));

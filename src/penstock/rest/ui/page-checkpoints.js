@@ -53,7 +53,7 @@ function columns(query) {
     { head: "State written", number: true, cell: (one) => complete(one, bytes(one.state_bytes)) },
     { head: "State size", number: true, cell: (one) => complete(one, bytes(one.state_total_bytes)) },
     { head: "Rows in flight", number: true, cell: (one) => complete(one, count(one.inflight_rows)) },
-    { head: "In flight", number: true, cell: (one) => complete(one, bytes(one.inflight_bytes)) },
+    { head: "Captured", number: true, cell: (one) => complete(one, bytes(one.inflight_bytes)) },
     { head: "Generation", cell: (one) => generation(one, query) },
     { head: "Remarks", wide: true, cell: remarks },
   ];
