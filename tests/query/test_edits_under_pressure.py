@@ -119,6 +119,34 @@ def test_the_old_query_is_drained_from_its_unaligned_snapshot(
     goes_on_edited(spark, inbox, cost, out, start)
 
 
+def test_a_portable_snapshot_is_drained_in_a_location_of_its_own(
+    spark: SparkSession, inbox: Inbox, cost: Path, tmp_path: Path, start: Start
+) -> None:
+    query = start(before(inbox.stream(spark), cost))
+    under_pressure(query)
+    query.setCheckpoints(alignment="unaligned")
+    taken = query.snapshot(alignment="unaligned", format="portable")
+    query.stop()
+    assert in_flight(taken) > 0
+    portable, fork, out = tmp_path / "checkpoint/portable" / taken.id, tmp_path / "fork", tmp_path / "forked"
+    given = {"checkpointLocation": str(tmp_path / "edited"), "startFrom": str(portable), "path": str(out)}
+    with pytest.raises(
+        PlanChanged, match=r"(?s)a portable one, make a location of its own with 'penstock snapshot fork'"
+    ):
+        start(after(inbox.stream(spark), cost), **given)
+    cost.write_text("10")
+    said = CliRunner().invoke(app, ["snapshot", "fork", str(portable), taken.id, str(fork)], prog_name="penstock")
+    assert said.exit_code == 0, said.output
+    old = before(inbox.stream(spark), cost)
+    start(old, checkpointLocation=None, startFrom=str(fork), startMode="drain", path=str(out)).awaitTermination()
+    assert in_flight(newest(fork)) == 0
+    cost.write_text("0")
+    query = start(after(inbox.stream(spark), cost), checkpointLocation=str(fork), path=str(out))
+    query.processAllAvailable()
+    found = [value for (value,) in rows_of(out)]
+    assert sorted([*found, *(value for (value,) in rows_of(tmp_path / "out"))]) == list(range(ROWS))
+
+
 def test_the_command_line_drains_with_the_users_program(
     spark: SparkSession, inbox: Inbox, cost: Path, out: Path, tmp_path: Path, start: Start
 ) -> None:

@@ -39,7 +39,8 @@ _Entry = Mapping[str, Any]
 
 _DRAIN = (
     "start the query as it was with option startFrom=<checkpointLocation> and startMode=drain. It processes them "
-    "without new input and ends; then start the new one. Or undo the change"
+    "without new input and ends; then start the new one. To drain another snapshot than the newest, or a portable one, "
+    "make a location of its own with 'penstock snapshot fork'. Or undo the change"
 )
 _IN_FLIGHT = f"Rows in flight between operators can only go on where they were: {_DRAIN}"
 _WAITING = f"These rows have come in and wait for their turn: {_DRAIN}"
