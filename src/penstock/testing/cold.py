@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -30,6 +31,7 @@ from penstock.testing.rows import state_rows
 from penstock.testing.settings import Settings
 from penstock.testing.state import merged
 from penstock.testing.store import SimulatedStore
+from penstock.testing.topology import Edit, editable
 from penstock.testing.world import World
 
 MAX_STEPS = 20_000
@@ -74,6 +76,7 @@ def run_cold(settings: Settings, chance: Chance, figures: Figures, cut: Cut) -> 
         drain=None,
         arrival_ms=0,
         parallelisms=_parallelisms(settings, chance),
+        edit=None,
     )
     chance.note(f"cold: {cut.metadata.id}")
     figures.count("restored cold")
@@ -86,7 +89,7 @@ def run_cold(settings: Settings, chance: Chance, figures: Figures, cut: Cut) -> 
     if chance.random.random() < ECHO_CHANCE and not cut.log.drained:
         figures.count("snapshots compared")
         cold.echo(cut.metadata)
-    cold.run()
+    cold.run(settings.edit, figures)
 
 
 def _parallelisms(settings: Settings, chance: Chance) -> tuple[int, ...]:
@@ -108,12 +111,16 @@ class _Cold:
         cut.log.copy_to(self._world.log)
         self._world.books = cut.books
         self._world.log.on_complete = self._world.books.completed
-        self._world.graph = build_job(settings, self._outside, self._world, self._world.commits, lambda: chance.now_ms)
         self._chance = chance
+        self._world.graph = self._job()
 
-    def run(self) -> None:
+    def _job(self, edit: Edit | None = None) -> JobGraph:
+        world = self._world
+        return build_job(world.settings, self._outside, world, world.commits, lambda: self._chance.now_ms, edit)
+
+    def run(self, edit: Edit | None, figures: Figures) -> None:
         """To its end: under no trigger, whatever cut the run short that the snapshot is of. But a drain is carried
-        through."""
+        through. ``edit``: an edited job goes on from it."""
         ended = False
 
         def end(driver: SimulatedDriver) -> None:
@@ -123,11 +130,49 @@ class _Cold:
                 check_end(self._world, driver)
 
         self._world.on_query_ended = end
-        SimulatedDriver("cold", self._world)
+        if edit is None or self._drained or not editable(self._world.settings.nodes):
+            SimulatedDriver("cold", self._world)
+        else:
+            self._begin_edited(edit, figures)
         ends = self._drained or self._world.settings.ends
         self._turns(lambda: ended if ends else self._outside.complete)
         if not self._drained and not self._outside.complete:
             raise SimulationFailure(f"the cold run ended without {self._missing()}", "restore")
+
+    def _begin_edited(self, edit: Edit, figures: Figures) -> None:
+        """Start the edited job; if it is refused for its rows in flight, after a drain of the old one."""
+        world, old = self._world, self._world.graph
+        newest = world.log.newest
+        assert newest is not None
+        in_flight: Counter[int] = Counter()
+        for entry in (entry for slot in newest.slots for subtask in slot.subtasks for entry in subtask.inflight):
+            in_flight[entry.edge] += entry.rows
+        nodes = world.settings.nodes
+        places = [(position, number) for position, node in enumerate(nodes) for number in range(len(node.inlets))]
+        edge = max((places.index(place) for place in editable(nodes)), key=lambda edge: in_flight[edge])
+        rows = in_flight[edge]
+        new = self._job(msgspec.structs.replace(edit, place=places[edge]))
+        figures.count("edited jobs", new.edges != old.edges)
+        world.graph, world.edited = new, edge
+        if self._starts("edited"):
+            figures.count("edited jobs that started with rows in flight on the edge", rows > 0)
+            return
+        if not rows:
+            raise SimulationFailure(f"{edit} is refused, and nothing of {newest.id} is in flight there", "restore")
+        figures.count("edited jobs that were refused before a drain")
+        world.graph, world.edited = old, None
+        driver = SimulatedDriver("drain", world)
+        driver.stop_with_snapshot(drain=True)
+        self._turns(lambda: not driver.alive)
+        world.graph, world.edited = new, edge
+        if not self._starts("edited again"):
+            raise SimulationFailure(f"{edit} is refused after a drain", "restore")
+
+    def _starts(self, name: str) -> bool:
+        """Start a driver; return False if it refuses the snapshot."""
+        driver = SimulatedDriver(name, self._world)
+        self._turns(lambda: driver.current is not None or not driver.alive)
+        return driver.alive
 
     def echo(self, first: SnapshotMetadata) -> None:
         """Restore it, take a snapshot before anything is processed: its content is the same."""

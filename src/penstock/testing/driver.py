@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from penstock.config import Options
-from penstock.errors import CorruptSnapshot, Fenced, LocationError, ProtocolViolation, QueryFailed
+from penstock.errors import CorruptSnapshot, Fenced, LocationError, PlanChanged, ProtocolViolation, QueryFailed
 from penstock.ids import CheckpointId
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol import splits as sp
@@ -143,6 +143,7 @@ class SimulatedDriver:
             lambda native, tell: native.add_done_callback(tell),
         )
         self._stopping: Future[SnapshotMetadata] | None = None
+        self._declines = False
         self._completed = 0
         self._until_check = 0
         self._actor_tick = Actor(f"{name} ticks", self._tick)
@@ -185,12 +186,14 @@ class SimulatedDriver:
     def request_snapshot(self, alignment: Alignment, timeout_ms: int | None = REQUEST_TIMEOUT_MS) -> None:
         self._take(Future(), SnapshotWish(alignment, timeout_ms=timeout_ms))
 
-    def stop_with_snapshot(self, drain: bool = False) -> None:
-        """A user stops the query behind one more snapshot; ``drain``: with nothing in flight."""
+    def stop_with_snapshot(self, drain: bool = False, declined: bool = False) -> None:
+        """A user stops the query after one more snapshot; ``drain``: with nothing in flight. ``declined``: a slot
+        cannot write it, and the query goes on."""
         if self._stopping is None and not self.core.drains:
             self._stopping = Future()
             last = SnapshotWish(Alignment(self.world.settings.alignment), last=True)
             self._take(self._stopping, DRAINED if drain else last)
+            self._declines = declined
             self.world.figures.count("in-flight drains", drain)
 
     def _take(self, future: Future[SnapshotMetadata], wish: SnapshotWish) -> None:
@@ -255,6 +258,8 @@ class SimulatedDriver:
             case w.OpenGeneration() if isinstance(problem, LocationError) and self.world.log.drained:
                 self.world.figures.count("drained locations refused")
                 self.world.on_query_ended(self)
+                self.die()
+            case w.OpenGeneration() if isinstance(problem, PlanChanged) and self.world.edited is not None:
                 self.die()
             case w.Commit(command):
                 reason = f"{type(problem).__name__}: {problem}"
@@ -341,6 +346,8 @@ class SimulatedDriver:
                 figures.count(f"triggered {_kind(alignment, remaining_ms)}")
                 figures.count(f"in flight at a trigger: {len(self.core.coordinator.in_flight)}")
                 self._broadcast(output)
+                if self._declines and checkpoint in self._watched_drains.checkpoints:
+                    self.world.later(0, lambda: self._decline(checkpoint))
             case ct.Abort(checkpoint, reason, tell_slots):
                 log.given_up(checkpoint)
                 self._watched_requests.ended(checkpoint, gave_way="others had waited" in reason)
@@ -366,6 +373,12 @@ class SimulatedDriver:
                     self.splits.commanded(output)
                     self._event_time.commanded(output)
                     self.current.slots[output.index].command(output)
+
+    def _decline(self, checkpoint: CheckpointId) -> None:
+        if self._declines and self.current is not None and checkpoint in self.core.coordinator.in_flight:
+            self._declines = False
+            self.world.figures.count("in-flight drains declined")
+            self.current.slots[0].uploads.declined(checkpoint, "a simulated refusal")
 
     def _broadcast(self, message: FromDriver) -> None:
         if self.current is not None:

@@ -14,13 +14,18 @@ from penstock.testing.settings import Settings
 from penstock.testing.sinks import Commits, SimulatedSink
 from penstock.testing.sources import source_of
 from penstock.testing.tap import Inbound, Order, SourceStamp, Workload
-from penstock.testing.topology import Inlet, Node, leaves
+from penstock.testing.topology import NEW_EDGE, Edit, Inlet, Node, leaves
 
 
 def build_job(
-    settings: Settings, outside: Outside, workload: Workload, commits: Commits, clock_ms: Callable[[], float]
+    settings: Settings,
+    outside: Outside,
+    workload: Workload,
+    commits: Commits,
+    clock_ms: Callable[[], float],
+    edit: Edit | None = None,
 ) -> JobGraph:
-    """The graph; a node's position is its vertex id."""
+    """Return the graph, edited or as it is in ``settings``; a node's position is its vertex id."""
     ends = leaves(settings.nodes)
     vertices = tuple(
         Vertex(
@@ -29,41 +34,49 @@ def build_job(
             SourceSpec(f"source{position}", "source", source_of(settings, position, clock_ms), settings.clock)
             if node.kind == "source"
             else None,
-            _operators(settings, position, node, workload),
+            _operators(settings, position, node, workload, edit),
             SinkSpec(f"sink{position}", "sink", SimulatedSink(position, outside, commits))
             if position in ends
             else None,
         )
         for position, node in enumerate(settings.nodes)
     )
-    inlets = [(inlet, position) for position, node in enumerate(settings.nodes) for inlet in node.inlets]
-    edges = tuple(
-        Edge(
-            number,
-            inlet.producer,
-            consumer,
-            EdgeKind(inlet.kind),
-            ROW,
-            (KEY,) if inlet.kind == EdgeKind.HASH.value or _is_keyed_broadcast(settings, inlet, consumer) else (),
-        )
-        for number, (inlet, consumer) in enumerate(inlets)
-    )
+    places = [(position, inlet) for position, node in enumerate(settings.nodes) for inlet in range(len(node.inlets))]
+    edges = tuple(_edge(settings, number, *place, edit) for number, place in enumerate(places))
     return JobGraph(vertices, edges, settings.parallelism, settings.max_parallelism)
 
 
-def _order(settings: Settings, inlet: Inlet, consumer: int) -> Order:
-    if not settings.rescales:
-        return Order.CHANNEL
-    by_key = inlet.kind == EdgeKind.HASH.value or _is_keyed_broadcast(settings, inlet, consumer)
-    return Order.KEY if by_key else Order.NONE
+def _edge(settings: Settings, number: int, consumer: int, position: int, edit: Edit | None) -> Edge:
+    inlet = settings.nodes[consumer].inlets[position]
+    kind, column, exchange_id = inlet.kind, KEY, ""
+    if edit is not None and edit.place == (consumer, position):
+        if edit.kind == NEW_EDGE:
+            exchange_id = NEW_EDGE
+        else:
+            kind, column = edit.kind, edit.column
+    keyed = kind == EdgeKind.HASH.value or _is_keyed_broadcast(settings, inlet, consumer)
+    keys = (column,) if keyed else ()
+    return Edge(number, inlet.producer, consumer, EdgeKind(kind), ROW, keys, exchange_id=exchange_id)
+
+
+def _inbound(settings: Settings, position: int, number: int, edit: Edit | None) -> Inbound:
+    inlet = settings.nodes[position].inlets[number]
+    if edit is not None and edit.place == (position, number):
+        return Inbound(inlet.producer, Order.NONE, edit.column if edit.kind == EdgeKind.HASH.value else None)
+    if not settings.rescales and edit is None:
+        return Inbound(inlet.producer, Order.CHANNEL)
+    by_key = inlet.kind == EdgeKind.HASH.value or _is_keyed_broadcast(settings, inlet, position)
+    return Inbound(inlet.producer, Order.KEY if by_key else Order.NONE)
 
 
 def _is_keyed_broadcast(settings: Settings, inlet: Inlet, consumer: int) -> bool:
     return inlet.kind == EdgeKind.BROADCAST.value and settings.nodes[consumer].kind == "join"
 
 
-def _operators(settings: Settings, position: int, node: Node, workload: Workload) -> tuple[OperatorSpec, ...]:
-    inputs = tuple(Inbound(inlet.producer, _order(settings, inlet, position)) for inlet in node.inlets)
+def _operators(
+    settings: Settings, position: int, node: Node, workload: Workload, edit: Edit | None
+) -> tuple[OperatorSpec, ...]:
+    inputs = tuple(_inbound(settings, position, number, edit) for number in range(len(node.inlets)))
     holds = hold_specs(position, node.holds)
     if node.kind == "source":
         watermark = BlindWatermarkSpec(

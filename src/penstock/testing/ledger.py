@@ -46,7 +46,8 @@ class Ledger:
         self._world = world
         self._graph = graph
         self._generation = ready.generation
-        self._past = world.books.opened(ready.generation, ready.restored, graph.parallelism)
+        rescaled = any(subtask.shares for slot in ready.slots for subtask in slot)
+        self._past = world.books.opened(ready.generation, ready.restored, rescaled)
         self._parts = len(graph.vertices) * graph.parallelism
         self._edges = {(edge.producer, edge.consumer): edge.id for edge in graph.edges}
         self._books: dict[CheckpointId, _Books] = {}
@@ -106,7 +107,8 @@ class Ledger:
                 by_consumer = [books.accounted.get((via, edge.id, c), NOTHING) for c in range(self._graph.parallelism)]
                 past = self._past.received.get((via, edge.consumer), NOTHING)
                 expected = _sums_to(emitted[via])
-                for accounted, right in _to_compare(edge.kind, via % 64, by_consumer, expected, past, self._rescaled):
+                dealt = self._rescaled or edge.id == self._world.edited
+                for accounted, right in _to_compare(edge.kind, via % 64, by_consumer, expected, past, dealt):
                     if accounted != right:
                         raise SimulationFailure(
                             f"checkpoint {checkpoint} of Generation {self._generation}, edge {edge.id}:"
@@ -122,14 +124,14 @@ class Ledger:
 
 
 def _to_compare(
-    kind: EdgeKind, producer: int, by_consumer: Sequence[Sums], emitted: Sums, past: Sums, rescaled: bool
+    kind: EdgeKind, producer: int, by_consumer: Sequence[Sums], emitted: Sums, past: Sums, dealt: bool
 ) -> list[tuple[tuple[int, ...], Sums]]:
-    """What has to be equal, of one producer on one edge. Behind a rescale, broadcast rows are narrowed to key groups:
-    the output tells whether each came to all."""
+    """What has to be equal, of one producer on one edge. ``dealt``: rows in flight went to other subtasks. Broadcast
+    rows are narrowed to key groups then: the output tells whether each came to all."""
     match kind:
         case EdgeKind.BROADCAST:
-            return [] if rescaled else [(accounted, emitted) for accounted in by_consumer]
-        case EdgeKind.FORWARD if not rescaled:
+            return [] if dealt else [(accounted, emitted) for accounted in by_consumer]
+        case EdgeKind.FORWARD if not dealt:
             return [(one, emitted if consumer == producer else NOTHING) for consumer, one in enumerate(by_consumer)]
         case _:
             return [(tuple(map(sum, zip(past, *by_consumer, strict=True))), emitted)]

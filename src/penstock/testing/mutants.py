@@ -11,6 +11,7 @@ from penstock.testing.mutants_batches import BATCHES
 from penstock.testing.mutants_channels import CHANNELS
 from penstock.testing.mutants_commits import COMMITS
 from penstock.testing.mutants_drains import DRAINS
+from penstock.testing.mutants_edits import EDITS
 from penstock.testing.mutants_ends import ENDS
 from penstock.testing.mutants_event_time import EVENT_TIME
 from penstock.testing.mutants_forward import FORWARD
@@ -34,6 +35,7 @@ AREAS = {
     "ends": ENDS,
     "requests": REQUESTS,
     "in-flight drains": DRAINS,
+    "edited jobs": EDITS,
 }
 
 MUTANTS = {name: mutant for area in AREAS.values() for name, mutant in area.items()}

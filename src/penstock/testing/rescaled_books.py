@@ -50,10 +50,10 @@ class RescaledBooks:
         self._of_snapshot: dict[CheckpointId, Past] = {}
         self._of_generation: dict[GenerationId, Past] = {}
 
-    def opened(self, generation: GenerationId, restored: SnapshotMetadata | None, parallelism: int) -> Past:
-        """A Generation begins from this snapshot."""
+    def opened(self, generation: GenerationId, restored: SnapshotMetadata | None, rescaled: bool) -> Past:
+        """A Generation begins from this snapshot. ``rescaled``: its subtasks are others than those of the snapshot."""
         past = Past() if restored is None else self.of(restored)
-        if restored is not None and restored.parallelism != parallelism:
+        if restored is not None and rescaled:
             past = past.with_snapshot(restored)
         self._of_generation[generation] = past
         return past

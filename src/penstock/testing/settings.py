@@ -14,8 +14,8 @@ from penstock.config import Options, TriggerOn
 from penstock.graph.model import ONE_CLOCK
 from penstock.protocol import coordinator_types as ct
 from penstock.protocol.elements import Alignment
-from penstock.testing.rows import ROW_BYTES
-from penstock.testing.topology import KEYED, Node, draw_nodes, with_volume
+from penstock.testing.rows import KEY, ROW_BYTES, TIME
+from penstock.testing.topology import KEYED, NEW_EDGE, Edit, Node, draw_nodes, with_volume
 
 FAULT_STEPS = 1_500
 """Faults come within so many steps, about as long as a schedule takes without any."""
@@ -71,7 +71,8 @@ class UserSnapshot(msgspec.Struct, frozen=True):
 
 class UserCommand(msgspec.Struct, frozen=True):
     """A user runs ``penstock snapshot`` (one of ``commands.COMMAND_KINDS``), or stops the query with a snapshot
-    (``stop``; ``drained stop``: with nothing in flight), at this step."""
+    (``stop``; ``drained stop``: with nothing in flight; ``declined drain``: the same, but a slot cannot write it), at
+    this step."""
 
     kind: str
     step: int
@@ -100,6 +101,7 @@ class Settings(msgspec.Struct, frozen=True):
         look_ms: duration of a discovery after it has seen the splits.
         cold_parallelism: of the cold restore; None: any.
         clock: ``SourceSpec.clock`` of all sources; empty: each has its own.
+        edit: the snapshot that is restored cold goes on in an edited job.
     """
 
     nodes: tuple[Node, ...]
@@ -141,6 +143,7 @@ class Settings(msgspec.Struct, frozen=True):
     first_parallelism: int | None = None
     cold_parallelism: int | None = None
     clock: str = ""
+    edit: Edit | None = None
 
     @property
     def rescales(self) -> bool:
@@ -174,7 +177,8 @@ class Settings(msgspec.Struct, frozen=True):
         random = Random(f"settings {seed}")
         drawn = _with_rollback(random, _with_commands(random, _with_rescales(random, _with_end(random, _draw(random)))))
         drawn = _with_partitions(Random(f"partitions {seed}"), _with_late_splits(Random(f"late splits {seed}"), drawn))
-        return _with_drained_stops(Random(f"drained stops {seed}"), drawn)
+        drawn = _with_drained_stops(Random(f"drained stops {seed}"), drawn)
+        return _with_edit(Random(f"edit {seed}"), _with_declined_drains(Random(f"declined drains {seed}"), drawn))
 
     @staticmethod
     def calm(seed: int) -> Settings:
@@ -307,6 +311,22 @@ def _with_drained_stops(random: Random, settings: Settings) -> Settings:
     return msgspec.structs.replace(
         settings, commands=(*settings.commands, *(UserCommand("drained stop", step) for step in steps))
     )
+
+
+def _with_declined_drains(random: Random, settings: Settings) -> Settings:
+    """Of some queries the snapshot with nothing in flight fails. Other drawn settings do not depend on it."""
+    if settings.cut_short or random.random() < 0.95:
+        return settings
+    command = UserCommand("declined drain", random.randrange(FAULT_STEPS))
+    return msgspec.structs.replace(settings, commands=(*settings.commands, command))
+
+
+def _with_edit(random: Random, settings: Settings) -> Settings:
+    """Edit some jobs before their snapshots are restored cold. Other drawn settings do not depend on it."""
+    if random.random() < 0.3:
+        return settings
+    kinds = (("hash", TIME), ("hash", KEY), ("rebalance", KEY), ("forward", KEY), (NEW_EDGE, KEY))
+    return msgspec.structs.replace(settings, edit=Edit(*random.choice(kinds)))
 
 
 def _with_late_splits(random: Random, settings: Settings) -> Settings:

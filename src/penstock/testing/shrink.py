@@ -58,6 +58,7 @@ PLAIN = (
     "parallelisms",
     "first_parallelism",
     "clock",
+    "edit",
 )
 """Options in the order in which their defaults are tried."""
 

@@ -143,11 +143,11 @@ class Simulation:
             self._draining = True
             for driver in list(self._drivers):
                 driver.drain()
-        elif what == "command" and kind not in ("stop", "drained stop"):
+        elif what == "command" and kind not in ("stop", "drained stop", "declined drain"):
             self._commands += 1
             SimulatedCommand(kind, self._commands, self.world)
         elif self._drivers and what == "command":
-            self._drivers[-1].stop_with_snapshot(drain=kind == "drained stop")
+            self._drivers[-1].stop_with_snapshot(drain=kind != "stop", declined=kind == "declined drain")
         elif self._drivers:
             self._drivers[-1].request_snapshot(Alignment(kind))
 

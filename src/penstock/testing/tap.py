@@ -15,16 +15,18 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from penstock.graph.keygroups import owned_range
 from penstock.ids import SubtaskId
 from penstock.operators.base import Operator, OperatorContext, OperatorState, Plain, RestoredState
 from penstock.state.capture import TableCapture
 from penstock.testing.failure import SimulationFailure
-from penstock.testing.rows import batch_of, columns_of, group_of, name_of, vertex_of, via_of
+from penstock.testing.rows import KEY, batch_of, columns_of, group_of, name_of, vertex_of, via_of
 
 RECEIVED = "received"
 EMITTED = "emitted"
 WATERMARK = "watermark_us"
 CLOSED = "closed"
+EDITED = "edited"
 
 
 class Workload(Protocol):
@@ -37,6 +39,10 @@ class Workload(Protocol):
     def era(self) -> int:
         """A number that no subtask of an earlier Generation got."""
 
+    @property
+    def edited(self) -> int | None:
+        """The edge that differs from the job of the user's first start; None before an edit."""
+
 
 class Order(Enum):
     """Within what the rows of one producer come in the order in which it emitted them."""
@@ -47,10 +53,11 @@ class Order(Enum):
 
 
 class Inbound(NamedTuple):
-    """An input: whose rows come by it."""
+    """An input: whose rows come by it. ``hashed_by``: the column by which they are spread, if that is checked."""
 
     vertex: int
     order: Order
+    hashed_by: int | None = None
 
 
 @dataclass
@@ -121,6 +128,7 @@ class Tapped(Operator):
         self.stamp.via = via_of(self._vertex, context.subtask)
         self._subtask = SubtaskId(self._vertex, context.subtask)
         self._max_parallelism = context.max_parallelism
+        self._owned = owned_range(context.subtask, context.parallelism, context.max_parallelism)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         return self.process_input(0, batch)
@@ -129,6 +137,8 @@ class Tapped(Operator):
         origins, keys, times, notes, vias, seqs = columns_of(batch)
         self._check(number, keys, vias, seqs)
         self._check_times(keys, times, self._inputs[number].order)
+        if (column := self._inputs[number].hashed_by) is not None:
+            self._check_owner(keys if column == KEY else times)
         self._workload.work(self._subtask, len(seqs))
         yield from self.rows(number, origins, keys, times, notes)
 
@@ -161,6 +171,7 @@ class Tapped(Operator):
         scalars: dict[str, Plain] = {
             **self.stamp.scalars,
             WATERMARK: self._watermark_us,
+            EDITED: self._workload.edited,
             CLOSED: [list(closed) for closed in self._closed],
             RECEIVED: {str(via): [r.last, r.rows, r.total, r.squares] for via, r in self._received.items()},
         }
@@ -175,13 +186,14 @@ class Tapped(Operator):
                 clipped = [(max(first, part.first), min(last, part.last), us) for first, last, us in ranges]
                 self._closed += [one for one in clipped if one[0] <= one[1] and one[2] is not None]
             else:
-                self._watermark_us = scalars[WATERMARK]
+                # After an edit each exchange starts from its least watermark, so that it may be lower than before.
+                self._watermark_us = scalars[WATERMARK] if scalars[EDITED] == self._workload.edited else None
                 self._closed = [tuple(one) for one in scalars[CLOSED]]
                 self._received = {int(via): Received(*sums) for via, sums in scalars[RECEIVED].items()}
         self.restore_tables(state)
 
     def _check(self, number: int, keys: list[int], vias: list[int], seqs: list[int]) -> None:
-        sender, order = self._inputs[number]
+        sender, order, _ = self._inputs[number]
         for key, via, seq in zip(keys, vias, seqs, strict=True):
             known = self._received.get(via)
             if known is None:
@@ -195,6 +207,13 @@ class Tapped(Operator):
                 raise SimulationFailure(f"{self._subtask}: row {seq} of {name_of(via)} comes after {last}", "order")
             self._last_of_key[via, key] = seq
             known.add(seq)
+
+    def _check_owner(self, values: list[int]) -> None:
+        """Rows come to the subtask that has their key group."""
+        first, last = self._owned
+        for value in values:
+            if not first <= group_of(value, self._max_parallelism) <= last:
+                raise SimulationFailure(f"{self._subtask}: a row that is hashed by {value} belongs elsewhere", "owners")
 
     def _check_times(self, keys: list[int], times: list[int], order: Order) -> None:
         """No row is behind the watermark, nor behind the one that its key had before a rescale."""

@@ -29,6 +29,21 @@ class Inlet(msgspec.Struct, frozen=True):
     kind: str
 
 
+class Edit(msgspec.Struct, frozen=True):
+    """An edited version of a job: one edge is of another ``kind``, or by another ``column`` if it is hashed.
+    ``NEW_EDGE``: it has another id.
+
+    ``place``: a node and the number of its input. None: the ``editable`` edge with the most rows in flight.
+    """
+
+    kind: str
+    column: int = 0
+    place: tuple[int, int] | None = None
+
+
+NEW_EDGE = "new"
+
+
 class Node(msgspec.Struct, frozen=True):
     """A vertex; its position among the nodes is its id. ``cost_ms`` is per row.
 
@@ -63,6 +78,16 @@ def leaves(nodes: tuple[Node, ...]) -> list[int]:
     """The nodes that nobody reads from."""
     read = {inlet.producer for node in nodes for inlet in node.inlets}
     return [position for position in range(len(nodes)) if position not in read]
+
+
+def editable(nodes: tuple[Node, ...]) -> list[tuple[int, int]]:
+    """The edges that an ``Edit`` may change: any subtask of their consumers may get any row once."""
+    return [
+        (position, number)
+        for position, node in enumerate(nodes)
+        for number, inlet in enumerate(node.inlets)
+        if node.kind not in KEYED and inlet.kind != "broadcast"
+    ]
 
 
 class _Drawing:

@@ -96,6 +96,8 @@ class World:
         self.newest_generation = 0
         self.books = RescaledBooks()
         self.quiet = False
+        self.edited: int | None = None
+        """The edge that the present graph has edited."""
         self.workers: dict[int, KeptTables] = {}
         """What slots that were ended from outside have left in their workers, by their number."""
         self.graph: JobGraph
