@@ -38,7 +38,7 @@ register_pickle_by_value(sys.modules[__name__])
 
 ROWS = 2_000
 COST_US = 25_000
-"""Of a row. The queues hold more than a hundred rows, so a drain takes longer than ``TIMEOUT_S``."""
+"""Time that the sink takes for a row. The queues hold more than a hundred rows: a drain takes over ``TIMEOUT_S``."""
 TIMEOUT_S = 1
 FULL = 60_000
 

@@ -19,6 +19,7 @@ from penstock.errors import Fenced, LocationError, NotSupported, QueryFailed
 from penstock.operators.base import Plain
 from penstock.runtime.execution import QueryExecution
 from penstock.snapshot.effects import DriverEffects
+from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.stores import store_at
 from penstock.snapshot.verbs.rolling_back import Output, roll_back
 
@@ -145,7 +146,8 @@ def _ended_by_itself(query: QueryExecution) -> None:
 
 def _rolled_back(location: Path) -> None:
     store = store_at(str(location))
-    roll_back(store, "chk-1", output=Output.RETRACT, force=True, ask=lambda *arguments: None)
+    oldest = SnapshotLog(store).refresh().lineage[0]
+    roll_back(store, f"chk-{oldest.checkpoint}", output=Output.RETRACT, force=True, ask=lambda *arguments: None)
 
 
 @pytest.mark.parametrize("end", [_stopped, _stopped_with_snapshot, _suspended, _drained, _ended_by_itself])

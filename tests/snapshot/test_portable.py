@@ -104,7 +104,7 @@ def test_what_an_earlier_release_exported_after_a_rescale_is_read(
 
 
 def without_how(parts: list[Any]) -> list[Any]:
-    """What subtasks restore, without how entries tell their own rows from others and how many a channel has."""
+    """Return what subtasks restore, the rows in flight by channel and key, however many entries they lie in."""
     return [(part[0], by_channel_and_key(part[1])) if len(part) == 2 else part for part in parts]
 
 

@@ -67,7 +67,7 @@ ID_BLOCK = 64
 MAX_REQUESTS = 64
 """Users' requests that may wait for their turn; more are refused."""
 MAX_CANCELLATIONS = 3
-"""How often a user's strictly aligned snapshot is triggered again."""
+"""After so many cancellations, a user's strictly aligned snapshot fails at the next one."""
 HISTORY = 32
 
 

@@ -77,7 +77,7 @@ class Scaling:
         self._snapshot = snapshot
         self._begin_again = begin_again
         self._total_slots = parallelism
-        """Of the cluster when a Generation ran last."""
+        """How many slots the cluster had when a Generation last ran."""
         self._short_since_ms: float | None = None
         self._look_at_ms: float | None = None
         self._were_free = False
@@ -210,8 +210,11 @@ class Scaling:
         return True
 
     def look(self, current: Attempt | None, now_ms: float) -> None:
-        """Scale down if a Generation waits for slots for too long, and up once the missing ones are free again. Called
-        now and then; asks the cluster less often."""
+        """Scale down if a Generation waits for slots for too long, and up once the missing ones are free again.
+
+        Called often. It asks the cluster every ``LOOK_EVERY_MS`` at most, or every ``LOOK_SHORT_EVERY_MS`` while a
+        Generation waits for slots.
+        """
         if current is None:
             return
         if not current.complete:

@@ -240,7 +240,7 @@ class _Move:
         return None if operator is None else self._manifests[operator["vertex"], index]
 
     def _watermarks(self, vertex: Vertex, index: int) -> Iterator[tuple[str, int]]:
-        """Of the channels of exchanges that there were before."""
+        """Yield the input channels of the exchanges that the old plan has, and where each channel stands now."""
         for edge in self._graph.inputs(vertex.id):
             watermark = self._least_watermark(edge.identity)
             if watermark is not None:
