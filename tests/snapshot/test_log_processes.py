@@ -14,7 +14,7 @@ from penstock.snapshot.log_entries import GenerationOpened, fold
 from penstock.snapshot.store import LocalStore
 
 CONTENDER = """
-import secrets, sys
+import secrets, sys, time
 from penstock.errors import Fenced
 from penstock.snapshot.log import SnapshotLog
 from penstock.snapshot.log_entries import GenerationOpened
@@ -28,7 +28,7 @@ while len(won) < int(sys.argv[2]):
         log.append(GenerationOpened(view.next_generation, 0, view.next_checkpoint, view.next_checkpoint + 64, 0))
         won.append(view.next_generation)
     except Fenced:
-        continue
+        time.sleep(secrets.randbelow(1000) / 1e5)  # in step, the two would fence each other for long
 print(*won)
 """
 
@@ -42,8 +42,9 @@ def test_processes_that_contend_for_the_log_never_win_the_same_number(tmp_path: 
     processes = [contend(tmp_path, 30) for _ in range(2)]
     won = [[int(text) for text in process.communicate(timeout=60)[0].split()] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    assert sorted(won[0] + won[1]) == list(range(1, 61))
-    assert SnapshotLog(LocalStore(tmp_path), tokens()).refresh().owner == 60
+    assert len(set(won[0] + won[1])) == 60
+    # The log may have more: an entry counts although its writer was fenced when it looked above the entry.
+    assert max(won[0] + won[1]) <= SnapshotLog(LocalStore(tmp_path), tokens()).refresh().owner
 
 
 def test_a_killed_writer_leaves_a_whole_log_that_others_append_to(tmp_path: Path) -> None:
