@@ -29,13 +29,14 @@ class ExpandSpec(OperatorSpec):
 
 
 class ExpandOperator(Operator):
-    """Stateless. The whole result of a slice is one batch, so that it is either wholly yielded or not at all."""
+    """Stateless. All rows of an input row come in one batch."""
 
     def __init__(self, spec: ExpandSpec) -> None:
         self._schema = spec.output_schema
         self._expressions = SharedExpressions([expression for each in spec.projections for expression in each])
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        columns, width = self._expressions.evaluate(batch), len(self._schema)
-        projections = [columns[first : first + width] for first in range(0, len(columns), width)]
-        yield pa.concat_batches([make_batch(each, self._schema, batch.num_rows) for each in projections])
+        width = len(self._schema)
+        for part, columns in self._expressions.evaluate_in_parts(batch):
+            projections = [columns[first : first + width] for first in range(0, len(columns), width)]
+            yield pa.concat_batches([make_batch(each, self._schema, part.num_rows) for each in projections])

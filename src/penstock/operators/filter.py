@@ -34,9 +34,9 @@ class FilterOperator(Operator):
         self._condition = SharedExpressions([spec.condition])
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        [selected] = self._condition.evaluate(batch)
-        kept = selected.true_count
-        if kept == batch.num_rows:
-            yield batch
-        elif kept:
-            yield chosen_rows(batch, selected)
+        for part, [selected] in self._condition.evaluate_in_parts(batch):
+            kept = selected.true_count
+            if kept == part.num_rows:
+                yield part
+            elif kept:
+                yield chosen_rows(part, selected)

@@ -58,7 +58,10 @@ class GenerateOperator(Operator):
         self._elements = SharedExpressions([spec.elements])
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        [array] = self._elements.evaluate(batch)
+        for part, [array] in self._elements.evaluate_in_parts(batch):
+            yield from self._generated(part, array)
+
+    def _generated(self, batch: pa.RecordBatch, array: pa.Array) -> Iterator[pa.RecordBatch]:
         lists = ragged(array, valid_rows(array))
         sizes = np.maximum(lists.sizes, 1) if self._spec.outer else lists.sizes
         rows, places = np.repeat(np.arange(batch.num_rows), sizes), aligned_places(lists, sizes)

@@ -35,4 +35,5 @@ class ProjectOperator(Operator):
         self._expressions = SharedExpressions(spec.expressions)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        yield make_batch(self._expressions.evaluate(batch), self._schema, batch.num_rows)
+        for part, columns in self._expressions.evaluate_in_parts(batch):
+            yield make_batch(columns, self._schema, part.num_rows)

@@ -21,10 +21,11 @@ from penstock.operators.expressions.ragged import (
     is_null,
     list_array,
     ragged,
-    require_room,
     struct_array,
+    total_of,
 )
 from penstock.operators.expressions.ranks import ranks, total_order
+from penstock.operators.expressions.room import require_elements
 from penstock.operators.expressions.strict import Eager, Strict
 from penstock.operators.expressions.vectors import (
     Vector,
@@ -217,7 +218,7 @@ def insert(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arra
     too_many = select(rows, total > MAX_ARRAY_LENGTH)
     if too_many.any():
         raise errors.too_many_elements(total[first(too_many)], "array_insert")
-    require_room(total)
+    require_elements(total_of(total))
     out = Ragged(total, pa.nulls(int(total.sum())))
     goes = lists.position + shift[lists.row_of]
     goes += goes >= place[lists.row_of]
@@ -236,7 +237,7 @@ def repeat(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arra
     too_many = sizes > MAX_ARRAY_LENGTH
     if too_many.any():
         raise errors.too_many_elements(sizes[first(too_many)], "array_repeat")
-    require_room(sizes)
+    require_elements(total_of(sizes))
     return list_array(sizes, arrays[0].take(pa.array(np.repeat(np.arange(len(sizes)), sizes))), data_type, rows)
 
 
@@ -308,7 +309,7 @@ def sequence(stride: int, unit: int, arrays: Arrays, rows: Mask | None, data_typ
         raise errors.too_many_elements(int(steps[first(too_many)]) + 1, "sequence")
     sizes = steps.astype(np.int64) + 1
     sizes = sizes if rows is None else np.where(rows, sizes, 0)
-    require_room(sizes)
+    require_elements(total_of(sizes))
     out = Ragged(sizes, pa.nulls(int(sizes.sum())))
     with np.errstate(all="ignore"):
         numbers = start[out.row_of] + out.position * step[out.row_of]

@@ -10,12 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import DataError
 from penstock.operators.expressions.base import Mask
+from penstock.operators.expressions.room import MOST, require_elements
 from penstock.operators.expressions.vectors import Vector, from_vector, to_vector, valid_rows
-
-MAX_VALUES = 2**31 - 1
-"""What Arrow's 32-bit offsets can reach, in all arrays of one batch together."""
 
 
 @dataclass(frozen=True)
@@ -100,27 +97,19 @@ def valid_lists(array: pa.Array) -> Ragged:
     return ragged(array, valid_rows(array))
 
 
-def require_room(sizes: Vector) -> None:
-    """To be asked before so many values are made.
-
-    Raises:
-        DataError: more values than a batch can hold.
-    """
-    total = int(np.sum(sizes, dtype=np.int64))
-    if total > MAX_VALUES:
-        raise DataError(
-            f"the arrays of one batch have {total} elements, and {MAX_VALUES} is the most; make them smaller, or let "
-            "the source read fewer rows at once"
-        )
+def total_of(sizes: Vector) -> int:
+    """How many values lists of these sizes have together."""
+    return int(np.sum(sizes, dtype=np.int64))
 
 
 def list_array(sizes: Vector, values: pa.Array, data_type: pa.DataType, rows: Mask | None = None) -> pa.Array:
     """A list or map array of ``values``, null outside ``rows``.
 
     Raises:
-        DataError: more values than a batch can hold.
+        TooMuch: more values than a batch can hold.
     """
-    require_room(sizes)
+    if (total := total_of(sizes)) > MOST:
+        require_elements(total)
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     validity = None if rows is None or rows.all() else pa.array(rows).buffers()[1]

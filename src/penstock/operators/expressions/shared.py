@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
 from penstock.operators.expressions.base import BoundReference, Expression, Literal, Mask
 from penstock.operators.expressions.lambdas import Body
+from penstock.operators.expressions.room import TooMuch, divisible
 from penstock.operators.expressions.trees import Interned, children_of, rebuilt
 
 
@@ -57,6 +58,25 @@ class SharedExpressions:
         roots = [drawn(expression) for expression in expressions]
         self._shared: list[Shared] = []
         self._expressions = _wrapped(roots, drawn, self._shared)
+
+    def evaluate_in_parts(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, list[pa.Array]]]:
+        """The batch and its arrays; or one half after the other of a batch of which they would be too much."""
+        arrays = self._evaluate_if_little(batch)
+        if arrays is not None:
+            yield batch, arrays
+            return
+        middle = batch.num_rows // 2
+        yield from self.evaluate_in_parts(batch.slice(0, middle))
+        yield from self.evaluate_in_parts(batch.slice(middle))
+
+    def _evaluate_if_little(self, batch: pa.RecordBatch) -> list[pa.Array] | None:
+        if batch.num_rows < 2:
+            return self.evaluate(batch)
+        try:
+            with divisible():
+                return self.evaluate(batch)
+        except TooMuch:
+            return None
 
     def evaluate(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """One array per expression, as each by itself gives it. Raises what they raise."""

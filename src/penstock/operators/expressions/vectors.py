@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.operators.expressions.base import Mask
+from penstock.operators.expressions.room import require_bytes
 from penstock.state.arrays import plain_objects
 
 Vector = npt.NDArray[Any]
@@ -93,7 +95,7 @@ def only(array: pa.Array, rows: Mask | None) -> pa.Array:
     """The array with nulls outside ``rows``, so that Arrow's kernels and Python loops skip what was not selected."""
     if rows is None or rows.all():
         return array
-    return pa.compute.if_else(pa.array(rows), array, pa.scalar(None, array.type))
+    return pc.if_else(pa.array(rows), array, pa.scalar(None, array.type))
 
 
 def map_dictionary(function: Callable[[pa.Array], pa.Array], array: pa.Array, rows: Mask | None) -> pa.Array:
@@ -113,8 +115,8 @@ def map_distinct(
     columns = [only(array, rows) for array in arrays]
     if len(columns) == 1:
         encoded = columns[0].dictionary_encode()
-        results = [None if value is None else function(value) for value in plain_objects(encoded.dictionary)]
-        return pa.array(results, data_type).take(encoded.indices)
+        results = (None if value is None else function(value) for value in plain_objects(encoded.dictionary))
+        return _spread(_array(results, data_type), encoded.indices)
     valid = all_valid(columns)
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
@@ -124,8 +126,34 @@ def map_distinct(
         _, representative, codes = np.unique(pairs, return_index=True, return_inverse=True)
     selected = np.ones(len(representative), np.bool_) if valid is None else valid[representative]
     arguments = zip(*(plain_objects(column.take(pa.array(representative))) for column in columns), strict=True)
-    out = [function(*values) if row else None for row, values in zip(selected, arguments, strict=True)]
-    return pa.array(out, data_type).take(pa.array(codes))
+    out = (function(*values) if row else None for row, values in zip(selected, arguments, strict=True))
+    return _spread(_array(out, data_type), pa.array(codes))
+
+
+def _array(results: Iterable[object], data_type: pa.DataType) -> pa.Array:
+    return pa.array(_within_room(results) if _is_text(data_type) else list(results), data_type)
+
+
+def _within_room(texts: Iterable[object]) -> list[object]:
+    """Of texts in UTF-8, the characters are counted, which are at most as many as the bytes."""
+    made: list[object] = []
+    total = 0
+    for text in texts:
+        if text is not None:
+            require_bytes(total := total + len(text))  # type: ignore[arg-type]
+        made.append(text)
+    return made
+
+
+def _spread(distinct: pa.Array, places: pa.Array) -> pa.Array:
+    """Each value at all its places."""
+    if _is_text(distinct.type):
+        require_bytes(pc.sum(pc.binary_length(distinct).take(places)).as_py() or 0)
+    return distinct.take(places)
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(data_type) or pa.types.is_binary(data_type))
 
 
 def by_constant(
@@ -137,5 +165,5 @@ def by_constant(
     result = pa.nulls(len(keys), data_type)
     for place, key in enumerate(encoded.dictionary.to_pylist()):
         here: Mask = places == place
-        result = pa.compute.if_else(pa.array(here), function(key, here), result)
+        result = pc.if_else(pa.array(here), function(key, here), result)
     return result

@@ -1,0 +1,147 @@
+"""Rows that suddenly give far more: what several of them would give is made in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from harness import opened
+
+from penstock.operators.expand import ExpandSpec
+from penstock.operators.expressions import BoundReference, Literal, lists, room, strings, text_functions
+from penstock.operators.expressions.base import Expression, Mask
+from penstock.operators.expressions.lists import Size
+from penstock.operators.expressions.shared import SharedExpressions
+from penstock.operators.expressions.strict import Mapped, Vectorised
+from penstock.operators.filter import FilterSpec
+from penstock.operators.generate import GenerateSpec
+from penstock.operators.project import ProjectSpec
+
+MANY = 100_000
+N = BoundReference(0, pa.int64())
+NUMBERS = pa.list_(pa.int64())
+SEQUENCE = Vectorised(partial(lists.sequence, 1, 1), (Literal(1, pa.int64()), N), NUMBERS)
+ARRAY_REPEAT = Vectorised(lists.repeat, (N, N), NUMBERS)
+"""As Spark's of these names, and of them nothing is a constant."""
+
+
+def rows(*numbers: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64())], names=["n"])
+
+
+def elements(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    """How many each batch has, in its first column."""
+    return [len(batch.column(0).flatten()) for batch in batches]
+
+
+def project(expression: Expression) -> ProjectSpec:
+    schema = pa.schema([("a", expression.data_type)])
+    return ProjectSpec(operator_id="p", name="p", output_schema=schema, expressions=(expression,))
+
+
+@pytest.mark.parametrize("expression", [SEQUENCE, ARRAY_REPEAT], ids=["sequence", "array_repeat"])
+def test_several_rows_give_a_limited_number_of_elements_at_once(expression: Expression) -> None:
+    given = [1, MANY, 2] * 20
+    out = list(opened(project(expression)).process(rows(*given)))
+    assert [len(a) for batch in out for a in batch.column(0)] == given
+    sizes = elements(iter(out))
+    assert max(sizes) <= room.MOST_OF_SEVERAL_ROWS
+    assert len(sizes) < len(given), "no more parts than it takes"
+
+
+def test_one_row_may_give_more() -> None:
+    most = room.MOST_OF_SEVERAL_ROWS
+    assert elements(opened(project(SEQUENCE)).process(rows(most + 1, 1, most + 2))) == [most + 1, 1, most + 2]
+
+
+def test_what_a_guard_keeps_out_does_not_count() -> None:
+    class Guarded(Expression):
+        data_type, nullable = NUMBERS, True
+
+        def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
+            return SEQUENCE.evaluate(batch, np.asarray(batch.column(0)) < MANY)
+
+    (out,) = opened(project(Guarded())).process(rows(1, *[MANY] * 100, 2))
+    assert [a.as_py() for a in out.column(0)] == [[1], *[None] * 100, [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("function", "length"),
+    [(strings.repeat, 2), (partial(strings.pad, True), 1), (partial(strings.pad, False), 1)],
+    ids=["repeat", "lpad", "rpad"],
+)
+def test_texts_are_made_in_parts(function: object, length: int) -> None:
+    padding = () if function is strings.repeat else (Literal(" ", pa.string()),)
+    of = (Literal("ab", pa.string()), N, *padding)
+    spec = project(Mapped(function, of, pa.string()))  # type: ignore[arg-type]
+    given = [3, *range(10 * MANY, 10 * MANY + 40), *[MANY] * 400]
+    out = list(opened(spec).process(rows(*given)))
+    assert [len(text.as_py()) for batch in out for text in batch.column(0)] == [length * number for number in given]
+    assert max(batch.nbytes for batch in out) <= room.MOST_BYTES_OF_SEVERAL_ROWS + 8 * len(given)
+    assert len(out) > 1
+
+
+def test_texts_are_counted_while_they_are_made() -> None:
+    made: list[str] = []
+
+    def long_text(number: int) -> str:
+        made.append("x" * (1 << 20))
+        return made[-1]
+
+    with room.divisible(), pytest.raises(room.TooMuch):
+        Mapped(long_text, (N,), pa.string()).evaluate(rows(*range(100)))
+    assert len(made) == room.MOST_BYTES_OF_SEVERAL_ROWS // (1 << 20) + 1
+
+
+def test_equal_texts_count_in_every_row() -> None:
+    space = Mapped(text_functions.space, (N,), pa.string())
+    out = list(opened(project(space)).process(rows(*[MANY] * 1_000)))
+    assert sum(batch.num_rows for batch in out) == 1_000
+    assert max(batch.nbytes for batch in out) <= room.MOST_BYTES_OF_SEVERAL_ROWS + 8_000
+
+
+class IsLarge(Expression):
+    """Of the sequence, so that this is made."""
+
+    data_type, nullable = pa.bool_(), False
+
+    def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
+        sizes = Size(SEQUENCE, False).evaluate(batch, mask)
+        return pa.array(np.asarray(sizes) > 3)
+
+
+def test_filters_expand_and_generators_work_in_parts() -> None:
+    given = [1, MANY, 3] * 20
+    schema = pa.schema([("n", pa.int64())])
+    large = FilterSpec(operator_id="f", name="f", output_schema=schema, condition=IsLarge())
+    out = list(opened(large).process(rows(*given)))
+    assert [n for batch in out for n in batch.column(0).to_pylist()] == [MANY] * 20
+    assert len(out) > 1
+    two = pa.schema([("a", NUMBERS), ("n", pa.int64())])
+    expand = ExpandSpec(operator_id="e", name="e", output_schema=two, projections=((SEQUENCE, N), (SEQUENCE, N)))
+    assert sum(elements(opened(expand).process(rows(*given)))) == 2 * sum(given)
+    generate = GenerateSpec(
+        operator_id="g",
+        name="g",
+        output_schema=pa.schema([("n", pa.int64()), ("v", pa.int64())]),
+        elements=SEQUENCE,
+        passed=(0,),
+        with_position=False,
+        unpacked=False,
+        outer=False,
+    )
+    made = pa.Table.from_batches(opened(generate).process(rows(*given)))
+    assert np.array_equal(made.column("v").to_numpy(), np.concatenate([np.arange(1, n + 1) for n in given]))
+    assert np.array_equal(made.column("n").to_numpy(), np.repeat(given, given))
+
+
+def test_elsewhere_only_what_no_batch_can_hold_is_too_much() -> None:
+    [whole] = SharedExpressions([SEQUENCE]).evaluate(rows(*[MANY] * 20))
+    assert len(whole.flatten()) == 20 * MANY
+    with pytest.raises(room.TooMuch, match=f"the arrays of one batch have {room.MOST + 1} elements"):
+        room.require_elements(room.MOST + 1)
+    with pytest.raises(room.TooMuch, match=f"the texts of one batch have {room.MOST + 1} bytes"):
+        room.require_bytes(room.MOST + 1)
