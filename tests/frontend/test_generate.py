@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from same_rows import multiset
-from test_equals_spark import START, Plan, run, watermarked
+from test_equals_spark import SINK, START, Plan, run, watermarked
 
+from penstock.frontend.compiler import compile_query
 from penstock.operators.expressions import BoundReference
 from penstock.operators.generate import MAX_OUTPUT_ROWS, GenerateSpec
 
@@ -120,3 +121,34 @@ def test_large_results_come_in_bounded_batches_in_order() -> None:
     assert table["n"].to_pylist() == [10, 10, 11, *[12] * many, 13]
     assert table["e"].to_pylist() == [1, 2, None, *range(many), None]
     assert table["pos"].to_pylist() == [0, 1, None, *range(many), None]
+
+
+@pytest.mark.parametrize(
+    ("expressions", "grows"),
+    [
+        (["sequence(1, n)"], True),
+        (["sequence(d, date_add(d, n))"], True),
+        (["transform(a, x -> sequence(1, x))"], True),
+        (["explode(sequence(1, n))"], True),
+        (["array_repeat(s, n)"], True),
+        (["array_insert(a, n, 1)"], True),
+        (["repeat(s, n)"], True),
+        (["lpad(s, n, ' ')"], True),
+        (["rpad(cast(s as binary), n)"], True),
+        (["space(n)"], True),
+        (["s", "lpad(s, 10, '0')", "array_append(a, n)", "repeat(s, 2)", "n + 1", "upper(s)", "explode(a)"], False),
+    ],
+)
+def test_what_makes_as_much_as_a_value_says_is_known(
+    spark: SparkSession, tmp_path: Path, expressions: list[str], grows: bool
+) -> None:
+    stream = spark.readStream.schema("n int, s string, a array<int>, d date").parquet(str(tmp_path))
+    graph = compile_query(stream.selectExpr(*expressions), sink=SINK, output_mode="append", parallelism=1,
+                          max_parallelism=128)  # fmt: skip
+    assert any(spec.grows_by_value for vertex in graph.vertices for spec in vertex.operators) is grows
+
+
+def test_a_filter_by_a_long_array_is_known(spark: SparkSession, tmp_path: Path) -> None:
+    stream = spark.readStream.schema("n int").parquet(str(tmp_path)).where("array_contains(sequence(1, n), 7)")
+    graph = compile_query(stream, sink=SINK, output_mode="append", parallelism=1, max_parallelism=128)
+    assert any(spec.grows_by_value for vertex in graph.vertices for spec in vertex.operators)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,7 @@ from penstock.graph.keygroups import owner
 from penstock.graph.model import Edge, EdgeKind, JobGraph
 from penstock.runtime.partitioner import REBALANCE_CUT_ROWS, partitioner
 from penstock.runtime.payloads import compact
-from penstock.runtime.slicing import FIRST_ROWS, LEAST_BYTES, MAX_ROWS, TARGET_MS, SliceSizer
+from penstock.runtime.slicing import BY_VALUE_ROWS, FIRST_ROWS, LEAST_BYTES, MAX_ROWS, TARGET_MS, SliceSizer, sizer_for
 from penstock.state.hashing import key_groups
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64())])
@@ -94,6 +95,23 @@ def test_the_first_slices_are_small_and_grow_quickly() -> None:
     assert sizer.rows == FIRST_ROWS
     assert SliceSizer(1 << 30, multiplies=True).rows == 1
     assert settle(lambda rows: rows * 1e-6, rounds=10).rows == MAX_ROWS
+
+
+def test_rows_of_which_a_value_says_what_becomes_of_them_come_in_small_slices() -> None:
+    def largest(*operators: FakeSpec) -> int:
+        sizer = sizer_for(operators, 1 << 30)  # type: ignore[arg-type]
+        for _ in range(20):
+            sizer.observe(sizer.rows, sizer.rows * 1e-6, sizer.rows * 8)
+        return sizer.rows
+
+    assert largest(FakeSpec(), FakeSpec(grows_by_value=True)) == BY_VALUE_ROWS
+    assert largest(FakeSpec(multiplies=True)) == MAX_ROWS
+
+
+@dataclass
+class FakeSpec:
+    multiplies: bool = False
+    grows_by_value: bool = False
 
 
 def test_a_call_that_takes_a_second_whatever_it_is_given_is_not_handed_single_rows() -> None:

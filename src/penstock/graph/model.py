@@ -90,6 +90,11 @@ class OperatorSpec(ABC):
         return False
 
     @property
+    def grows_by_value(self) -> bool:
+        """Return True if a value of a row says how much becomes of it, as with ``sequence(1, n)``."""
+        return False
+
+    @property
     def keeps(self) -> str:
         """What it remembers, and for how long, for people: ``a group until the watermark reaches window.end``. Empty
         if nothing."""

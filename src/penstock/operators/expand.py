@@ -13,6 +13,7 @@ from penstock.operators.base import Operator
 from penstock.operators.batches import make_batch
 from penstock.operators.expressions.base import Expression
 from penstock.operators.expressions.shared import SharedExpressions
+from penstock.operators.expressions.trees import grows_by_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,10 @@ class ExpandSpec(OperatorSpec):
     name: str
     output_schema: pa.Schema
     projections: tuple[tuple[Expression, ...], ...]
+
+    @property
+    def grows_by_value(self) -> bool:
+        return grows_by_value(expression for each in self.projections for expression in each)
 
     def create(self) -> Operator:
         return ExpandOperator(self)

@@ -12,6 +12,7 @@ from penstock.operators.base import Operator
 from penstock.operators.chosen_rows import chosen_rows
 from penstock.operators.expressions.base import Expression
 from penstock.operators.expressions.shared import SharedExpressions
+from penstock.operators.expressions.trees import grows_by_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,10 @@ class FilterSpec(OperatorSpec):
     name: str
     output_schema: pa.Schema
     condition: Expression
+
+    @property
+    def grows_by_value(self) -> bool:
+        return grows_by_value([self.condition])
 
     def create(self) -> Operator:
         return FilterOperator(self)

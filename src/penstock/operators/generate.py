@@ -14,6 +14,7 @@ from penstock.operators.batches import make_batch
 from penstock.operators.expressions.base import Expression
 from penstock.operators.expressions.ragged import Ragged, aligned_places, as_type, ragged
 from penstock.operators.expressions.shared import SharedExpressions
+from penstock.operators.expressions.trees import grows_by_value
 from penstock.operators.expressions.vectors import Vector, from_vector, valid_rows
 
 MAX_OUTPUT_ROWS = 65_536
@@ -44,6 +45,10 @@ class GenerateSpec(OperatorSpec):
     @property
     def multiplies(self) -> bool:
         return True
+
+    @property
+    def grows_by_value(self) -> bool:
+        return grows_by_value([self.elements])
 
     def create(self) -> Operator:
         return GenerateOperator(self)

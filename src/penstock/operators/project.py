@@ -12,6 +12,7 @@ from penstock.operators.base import Operator
 from penstock.operators.batches import make_batch
 from penstock.operators.expressions.base import Expression
 from penstock.operators.expressions.shared import SharedExpressions
+from penstock.operators.expressions.trees import grows_by_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,10 @@ class ProjectSpec(OperatorSpec):
     name: str
     output_schema: pa.Schema
     expressions: tuple[Expression, ...]
+
+    @property
+    def grows_by_value(self) -> bool:
+        return grows_by_value(self.expressions)
 
     def create(self) -> Operator:
         return ProjectOperator(self)

@@ -12,6 +12,10 @@ quicker can leave the assumption standing, and now and then a smaller slice asks
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from penstock.graph.model import OperatorSpec
+
 TARGET_MS = 20.0
 """A barrier waits for one slice at every hop."""
 
@@ -22,6 +26,9 @@ FIRST_ROWS = 32
 _SECOND_ROWS = 2
 
 MAX_ROWS = 262_144
+BY_VALUE_ROWS = 1_024
+"""The most rows of a slice if a value says how much becomes of a row: it may suddenly be 100,000 times as much."""
+
 GROWTH = 4
 """At most this factor from one slice to the next: an estimate from few rows is a guess."""
 
@@ -39,16 +46,24 @@ _DECAY = 0.5
 _NEARLY = 0.75
 
 
+def sizer_for(operators: Sequence[OperatorSpec], max_output_bytes: int) -> SliceSizer:
+    """Return the sizer of a chain of these operators."""
+    max_rows = BY_VALUE_ROWS if any(spec.grows_by_value for spec in operators) else MAX_ROWS
+    return SliceSizer(max_output_bytes, any(spec.multiplies for spec in operators), max_rows)
+
+
 class SliceSizer:
     """Owned by the subtask's thread.
 
     Args:
         max_output_bytes: no slice is meant to produce more than this; may be changed at any time.
         multiplies: an operator makes several rows of one.
+        max_rows: no slice has more.
     """
 
-    def __init__(self, max_output_bytes: int, multiplies: bool = False) -> None:
+    def __init__(self, max_output_bytes: int, multiplies: bool = False, max_rows: int = MAX_ROWS) -> None:
         self.max_output_bytes = max_output_bytes
+        self._max_rows = max_rows
         self._limit = 1 if multiplies else FIRST_ROWS
         self._weight = self._rows = self._ms = self._bytes = 0.0
         self._fixed_ms = 0.0
@@ -83,7 +98,7 @@ class SliceSizer:
         per_row_ms = (self._ms - self._fixed_ms * self._weight) / self._rows
         # A fixed cost beyond the target is paid anyway: rows may then cost as much again.
         room_ms = max(TARGET_MS - self._fixed_ms, self._fixed_ms)
-        wanted = room_ms / per_row_ms if per_row_ms * MAX_ROWS > room_ms else float(MAX_ROWS)
+        wanted = room_ms / per_row_ms if per_row_ms * self._max_rows > room_ms else float(self._max_rows)
         if output_bytes > 0:
             wanted = min(wanted, rows * self.max_output_bytes / output_bytes)
         if wanted > self._limit and rows < self._limit:

@@ -57,7 +57,7 @@ from penstock.runtime.inbox import Inbox
 from penstock.runtime.partitioner import Partitioner, partitioner
 from penstock.runtime.payloads import concat, measure
 from penstock.runtime.slice import Slice
-from penstock.runtime.slicing import MAX_ROWS, TARGET_MS, SliceSizer
+from penstock.runtime.slicing import MAX_ROWS, TARGET_MS, sizer_for
 from penstock.runtime.wiring import build_checkpoints, build_gate, build_outputs, open_state
 from penstock.snapshot.model import CaptureMetrics
 from penstock.state.table import StateBackend
@@ -118,7 +118,7 @@ class Subtask:
         self._ports: dict[str, list[tuple[int, Partitioner]]] = {"": []}
         for edge in graph.outputs(vertex.id):
             self._ports.setdefault(edge.port, []).append((edge.id, partitioner(edge, subtask.index, graph)))
-        self._sizer = SliceSizer(self.outputs.step_bytes, any(spec.multiplies for spec in vertex.operators))
+        self._sizer = sizer_for(vertex.operators, self.outputs.step_bytes)
         self._slice = Slice(0, 0, "", "", 0, 0.0, clock(), clock)
         self._isolation = options.function_isolation
         self._activity = Activity(clock)

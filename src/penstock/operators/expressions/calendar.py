@@ -11,7 +11,7 @@ import numpy as np
 from penstock.operators.expressions.vectors import Vector
 
 MICROS_PER_SECOND = 1_000_000
-MICROS_PER_DAY = 86_400 * MICROS_PER_SECOND
+MICROS_PER_DAY: int = 86_400 * MICROS_PER_SECOND
 _DAYS_PER_ERA = 146_097
 _MARCH_0000 = 719_468
 

@@ -25,7 +25,7 @@ from penstock.operators.expressions.ragged import (
     total_of,
 )
 from penstock.operators.expressions.ranks import ranks, total_order
-from penstock.operators.expressions.room import require_elements
+from penstock.operators.expressions.room import require_elements, sized_by
 from penstock.operators.expressions.strict import Eager, Strict
 from penstock.operators.expressions.vectors import (
     Vector,
@@ -202,6 +202,7 @@ def chained(parts: Sequence[Ragged], value_type: pa.DataType) -> Ragged:
     return Ragged(sizes, values.take(pa.array(np.argsort(row_of, kind="stable"))))
 
 
+@sized_by(1)
 def insert(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
     """``array_insert(array, position, value)``: one-based, negative from the end; a position outside is reached by
     nulls."""
@@ -230,6 +231,7 @@ def insert(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arra
     return Ragged(total, taken).array(data_type, rows)
 
 
+@sized_by(1)
 def repeat(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
     """``array_repeat(value, count)``."""
     sizes = np.maximum(to_vector(arrays[1]).astype(np.int64), 0)
@@ -280,6 +282,7 @@ def joined(replaced: bool, arrays: Arrays, rows: Mask | None, data_type: pa.Data
     return pc.binary_join(texts, arrays[1])
 
 
+@sized_by(0, 1, 2)
 def sequence(stride: int, unit: int, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
     """``sequence(start, stop[, step])``; ``stop`` is in it if it is met exactly.
 

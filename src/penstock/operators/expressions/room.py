@@ -1,17 +1,22 @@
 """How much one evaluation may make of one batch.
 
-``sequence``, ``array_repeat`` or ``repeat`` make as much of a row as a number says, and the number may suddenly be a
-large one. Therefore functions ask for room before they make values. An operator that can work on a part of its batch
-evaluates ``divisible``: then too much is told early, and the operator divides the batch (``SharedExpressions``).
+``sequence``, ``array_repeat`` or ``repeat`` make as much of a row as a value says, and the value may suddenly be large.
+Therefore such functions are marked (``sized_by``), batches for them have few rows (``runtime.slicing``), and they ask
+for room before they make values. An operator that can work on a part of its batch evaluates ``divisible``: then the
+limit is a low one, and the operator divides a batch that exceeds it (``SharedExpressions``).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
 
 from penstock.errors import DataError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 MOST = 2**31 - 1
 """What Arrow's 32-bit offsets can reach, in all arrays or texts of one column of a batch together."""
@@ -21,6 +26,26 @@ MOST_OF_SEVERAL_ROWS = 1 << 20
 
 MOST_BYTES_OF_SEVERAL_ROWS = 1 << 24
 """Of texts, while the batch can be divided."""
+
+
+_SIZED_BY = "penstock_sized_by"
+
+
+def sized_by(*children: int) -> Callable[[Function], Function]:
+    """Mark a function: the values of these children of its expression, by position, say how much it makes of a row."""
+
+    def mark(function: Function) -> Function:
+        setattr(function, _SIZED_BY, children)
+        return function
+
+    return mark
+
+
+def sizing_children(function: object) -> tuple[int, ...]:
+    """Return what ``sized_by`` says of a function, or of a partial of it; nothing if it is not marked."""
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, _SIZED_BY, ())
 
 
 class TooMuch(DataError):

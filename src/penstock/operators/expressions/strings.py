@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.ragged import list_array
+from penstock.operators.expressions.room import sized_by
 from penstock.operators.expressions.strict import Eager, Strict
 
 _INT_MAX = 2**31 - 1
@@ -134,6 +135,7 @@ def instr(text: str, part: str) -> int:
     return text.find(part) + 1
 
 
+@sized_by(1)
 def pad(left: bool, text: str, length: int, padding: str) -> str:
     """Cut or padded to ``length`` code points; an empty padding only cuts."""
     missing = length - len(text)
@@ -147,6 +149,7 @@ def reverse(text: str) -> str:
     return text[::-1]
 
 
+@sized_by(1)
 def repeat(text: str, times: int) -> str:
     return text * times
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from penstock.operators.expressions import failures
 from penstock.operators.expressions.base import Expression, Mask
 from penstock.operators.expressions.letter_case import lower, title
+from penstock.operators.expressions.room import sized_by
 from penstock.operators.expressions.strings import substring
 from penstock.operators.expressions.vectors import both, first, select, to_vector, valid_rows
 
@@ -102,6 +103,7 @@ def subbytes(data: bytes, position: int, length: int) -> bytes:
     return data[max(start, 0) : max(start + length, 0)]
 
 
+@sized_by(1)
 def pad_bytes(left: bool, data: bytes, length: int, padding: bytes) -> bytes:
     """Cut or padded to ``length`` bytes; an empty padding only cuts."""
     missing = length - len(data)
@@ -134,6 +136,7 @@ def character(code: int) -> str:
     return chr(code & 0xFF) if code >= 0 else ""
 
 
+@sized_by(0)
 def space(count: int) -> str:
     return " " * count
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import Enum
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.operators.expressions.base import Expression
+from penstock.operators.expressions.base import Expression, Literal
+from penstock.operators.expressions.room import sizing_children
 from penstock.operators.expressions.zones import Zone
 from penstock.state.arrays import plain_objects
 
@@ -58,6 +59,17 @@ def children_of(expression: Expression) -> Iterator[Expression]:
             yield value
         elif type(value) is tuple:
             waiting.extend(value)
+
+
+def grows_by_value(expressions: Iterable[Expression]) -> bool:
+    """Return True if a value that is no constant says how much is made of a row."""
+    return any(_is_sized_by_value(one) or grows_by_value(children_of(one)) for one in expressions)
+
+
+def _is_sized_by_value(expression: Expression) -> bool:
+    children = getattr(expression, "children", ())
+    sizing = sizing_children(getattr(expression, "function", None))
+    return any(not isinstance(children[at], Literal) for at in sizing if at < len(children))
 
 
 def _token(value: Any) -> Hashable:
