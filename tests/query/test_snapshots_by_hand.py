@@ -67,6 +67,10 @@ def test_stop_with_a_snapshot_ends_exactly_there_and_a_restart_goes_on(
     query.processAllAvailable()
     with pytest.raises(ConfigError, match="choose one"):
         query.stop(drain=True, snapshot=True)
+    with pytest.raises(ConfigError, match="say snapshot=True"):
+        query.stop(format="portable")
+    with pytest.raises(ConfigError, match="native or portable"):
+        query.stop(snapshot=True, format="avro")
     assert query.isActive
     inbox.add(rows[10:])
     snapshot = query.stop(snapshot=True)
@@ -83,3 +87,19 @@ def test_stop_with_a_snapshot_ends_exactly_there_and_a_restart_goes_on(
     again.processAllAvailable()
     assert Counter(key for (key,) in rows_of(out)) == Counter(range(20))
     assert at_the_end <= Counter(range(20))
+
+
+@pytest.mark.parametrize(
+    ("option", "form", "written"),
+    [("portable", None, True), ("portable", "native", False), ("native", "portable", True), ("native", None, False)],
+)
+def test_stop_writes_its_snapshot_in_the_format_that_was_asked_for(
+    spark: SparkSession, inbox: Inbox, tmp_path: Path, start: Start, option: str, form: str | None, written: bool
+) -> None:
+    inbox.add([(n, n, float(n)) for n in range(10)])
+    query = start(inbox.stream(spark).dropDuplicates(["key"]), **{"snapshots.format": option})
+    query.processAllAvailable()
+    snapshot = query.stop(snapshot=True, format=form)
+    assert snapshot is not None
+    assert not query.isActive
+    assert [folder.name for folder in tmp_path.glob("**/portable/*")] == ([snapshot.id] if written else [])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal, overload
 
 from pyspark.errors import StreamingQueryException
@@ -256,69 +256,70 @@ class StreamingQuery:
             StreamingQueryException: the query has failed.
             QueryFailed: the query is suspended.
         """
-        try:
-            with interruptible():
-                self._execution.process_all_available()
-        except QueryFailed:
-            self._raise_if_failed()
-            raise
+        with self._own_failure(), interruptible():
+            self._execution.process_all_available()
         committed_epoch = self._execution.view().committed_epoch
         with interruptible(), self._reported:
             self._reported.wait_for(lambda: self._reported_epoch >= committed_epoch, PROGRESS_FOLLOWS_S)
 
     @pysparks_refusals()
-    def stop(self, drain: bool = False, snapshot: bool = False, inflight: str | None = None) -> SnapshotMetadata | None:
-        """Stop without a final checkpoint: what is not committed is read again at the next start. Idempotent.
+    def stop(
+        self,
+        drain: bool = False,
+        snapshot: bool = False,
+        inflight: str | None = None,
+        format: str | None = None,  # noqa: A002 - as of ``snapshot()``
+    ) -> SnapshotMetadata | None:
+        """Stop without a final checkpoint: the next start reads again what is not committed. Idempotent.
 
         Args:
             snapshot: take a snapshot first, as ``snapshot()`` does, and stop when it is complete and all that it covers
-                is committed. Nothing is committed behind it: the output is what the snapshot says, and the next start,
-                or a fork of it, goes on exactly there. It is returned (None in a callback of the query's own, which
-                does not wait). Not with ``drain``, after which there is no restart.
-            drain: read what the sources have now and let event time end first: every window closes, all is committed,
-                and this returns when the query has ended, however long that takes (not in a callback of its own). It is
-                for the end of a query: there is no restart from its location.
+                is committed. Nothing later is committed, so the next start, or a fork of the snapshot, continues
+                exactly there. It is returned (None in a callback of the query's own, which does not wait).
+            drain: read what the sources have now, close every window, commit everything and end. This takes as long as
+                it takes, and is not for a callback of the query's own. The query cannot be restarted from its location.
             inflight: ``"drain"``, with ``snapshot``: pause the sources and process what is in flight first, so that the
                 snapshot holds none of it and an edited query can start from it (docs/draining.md).
+            format: with ``snapshot``: ``native`` or ``portable``, as for ``snapshot()``. The portable form is written
+                after the query has ended, and not in a callback of the query's own.
 
         Raises:
-            ConfigError: both ``drain`` and ``snapshot``, or ``inflight`` without ``snapshot``.
-            CheckpointFailed: the snapshot cannot be taken, and the query goes on; or it is not running.
+            ConfigError: arguments that exclude each other, or that need ``snapshot``.
+            CheckpointFailed: the snapshot cannot be taken, and the query goes on; it is not running; or the query has
+                ended with a native snapshot and the portable form cannot be written.
             NotSupported: a source cannot tell what it has now; the query goes on.
             QueryFailed: a source has ended already, and the query goes on; or it ended before it was drained.
-            StreamingQueryException: the query failed before it was drained, or before all that the snapshot covers was
-                committed: the next start does that.
+            StreamingQueryException: the query failed before everything was committed. The next start does that.
         """
         check_flags(drain=drain, snapshot=snapshot)
+        check_texts(format=format)
+        portable = self._is_portable(format)
+        if format is not None and not snapshot:
+            raise ConfigError(f"stop(format={format!r}): it is the format of a snapshot, so say snapshot=True")
         if drain and snapshot:
-            raise ConfigError(
-                "stop(drain=True, snapshot=True): choose one, since no query goes on from a snapshot of a drained one"
-            )
+            raise ConfigError("stop(drain=True, snapshot=True): choose one; a drained query has no restart")
         if inflight not in (None, "drain") or (inflight and not snapshot):
             raise ConfigError(f"stop(inflight={inflight!r}, snapshot={snapshot}): say 'drain', with snapshot=True")
-        taken = None
         with interruptible():
-            if drain:
-                self._drain()
-            elif snapshot:
-                taken = self._stop_with_snapshot(drain=inflight is not None)
-            else:
-                self._execution.stop()
+            with self._own_failure():
+                taken = self._stop_with_snapshot(drain=inflight is not None) if snapshot else None
+                if drain:
+                    self._execution.drain()
+                elif not snapshot:
+                    self._execution.stop()
             self._events.join(LISTENERS_HEAR_THE_END_S)
-        return taken
+            return in_both(self._location, taken, self._access) if taken is not None and portable else taken
 
     def _stop_with_snapshot(self, drain: bool) -> SnapshotMetadata | None:
         if not self._execution.is_active:
             raise CheckpointFailed("no snapshot was taken: the query is not running")
-        try:
-            return self._execution.stop_with_snapshot(drain)
-        except QueryFailed:
-            self._raise_if_failed()
-            raise
+        return self._execution.stop_with_snapshot(drain)
 
-    def _drain(self) -> None:
+    @contextmanager
+    def _own_failure(self) -> Iterator[None]:
+        """Raise the query's own exception, if it has failed, instead of ``QueryFailed``."""
         try:
-            self._execution.drain()
+            yield
         except QueryFailed:
             self._raise_if_failed()
             raise
@@ -351,19 +352,17 @@ class StreamingQuery:
 
     @pysparks_refusals()
     def suspend(self, label: str | None = None) -> SnapshotMetadata | None:
-        """Take a snapshot as ``stop(snapshot=True)`` does, and give the slots back; ``resume`` goes on exactly there.
-        Until then nothing is read or written and no task runs; name and place are kept, ``isActive`` stays True, and
-        ``snapshot``, ``processAllAvailable`` and ``stop(drain=True)`` are refused. A suspended query's snapshots may be
-        managed, and edited, like those of a stopped one. With the driver ends the query's being suspended: it can be
-        started again as any other.
+        """Take a snapshot as ``stop(snapshot=True)`` does and release the slots; ``resume`` continues exactly there.
+
+        A suspended query reads and writes nothing. ``isActive`` stays True; ``snapshot``, ``processAllAvailable`` and
+        ``stop(drain=True)`` are refused. Its snapshots can be managed like those of a stopped query.
 
         Args:
-            label: a name to find the snapshot by, which is never collected then. Without one it is called
-                ``suspended``, and goes as periodic ones do (``snapshots.retained``).
+            label: a name for the snapshot, which is then never collected. Without one the snapshot is labelled
+                ``suspended`` and is collected like periodic ones (``snapshots.retained``).
 
         Returns:
-            The snapshot; that of then if the query is suspended already. None in a callback of the query's own, which
-            does not wait.
+            The snapshot, also if the query was suspended already. None in a callback of the query's own.
 
         Raises:
             CheckpointFailed: the snapshot cannot be taken, and the query goes on; or it has ended.
@@ -373,9 +372,9 @@ class StreamingQuery:
         check_texts(label=label)
         with interruptible():
             try:
-                return self._execution.suspend(label or "")
+                with self._own_failure():
+                    return self._execution.suspend(label or "")
             except QueryFailed:
-                self._raise_if_failed()
                 if not self._execution.is_active:
                     raise CheckpointFailed("the query was not suspended: it has ended") from None
                 raise
@@ -516,8 +515,7 @@ class StreamingQuery:
         """
         check_texts(label=label, alignment=alignment, note=note, format=format)
         check_flags(wait=wait)
-        form = self._options.snapshots_format if format is None else snapshot_format("format", format)
-        portable = form is SnapshotFormat.PORTABLE
+        portable = self._is_portable(format)
         chosen = None if alignment is None else parse_alignment("alignment", alignment)
         check_seconds(timeout)
         try:
@@ -529,6 +527,10 @@ class StreamingQuery:
                 return in_both(self._location, metadata, self._access) if portable else metadata
         except QueryFailed as error:
             raise CheckpointFailed(f"no snapshot was taken: {error}") from error
+
+    def _is_portable(self, form: str | None) -> bool:
+        chosen = self._options.snapshots_format if form is None else snapshot_format("format", form)
+        return chosen is SnapshotFormat.PORTABLE
 
     def view(self) -> ExecutionView:
         """The newest figures of slots, subtasks, checkpoints and recoveries; never blocks."""
