@@ -22,11 +22,12 @@ SEEDS = range(2)
 NODES = (
     Node("source", splits=24, rows_per_split=20),
     Node("source", splits=2, rows_per_split=60),
-    Node("sort", (Inlet(0, "hash"),)),
-    Node("join", (Inlet(1, "broadcast"), Inlet(2, "hash"))),
-    Node("relay", (Inlet(3, "rebalance"),)),
+    Node("relay", (Inlet(0, "forward"), Inlet(1, "forward"))),
+    Node("sort", (Inlet(2, "hash"),)),
+    Node("join", (Inlet(1, "broadcast"), Inlet(3, "hash"))),
+    Node("relay", (Inlet(4, "rebalance"),)),
 )
-"""Every kind of edge that shuffles, state by key and by time, and splits that end while others are being read."""
+"""Every kind of edge, a union, state by key and by time, and splits that end while others are being read."""
 
 
 def pair(before: int, after: int) -> Settings:
