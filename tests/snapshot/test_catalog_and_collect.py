@@ -87,6 +87,21 @@ def test_the_newest_snapshot_is_used_and_a_corrupt_one_is_named() -> None:
         Catalog(store).newest(log_view, allow_older=True)
 
 
+def test_the_portable_form_of_a_damaged_snapshot_is_named() -> None:
+    player = driver()
+    store = player.store
+    assert isinstance(store, MemoryStore)
+    player.start()
+    checkpoint = player.checkpoint()
+    del store.files[f"data/1-{checkpoint}-0-state.arrows"]
+    with pytest.raises(CorruptSnapshot) as without:
+        Catalog(store).newest(player.effects.view)
+    assert "portable" not in str(without.value)
+    store.files[f"portable/chk-{checkpoint}/manifest.json"] = b"{}"
+    with pytest.raises(CorruptSnapshot, match=rf"startFrom={store.root}/portable/chk-{checkpoint}$"):
+        Catalog(store).newest(player.effects.view)
+
+
 @pytest.mark.parametrize("damage", ["flip", "tear", "remove"])
 def test_damaged_metadata_is_named(damage: str) -> None:
     player = driver()

@@ -25,6 +25,7 @@ from penstock.snapshot.model import (
     SnapshotMetadata,
     SubtaskManifest,
 )
+from penstock.snapshot.portable.layout import MANIFEST
 from penstock.snapshot.rescale import rescale
 from penstock.snapshot.sections import check_reference, data_path, read_verified, sizes_of_files, state_path
 from penstock.snapshot.store import WHOLE_AT_MOST, Store
@@ -220,6 +221,7 @@ class Catalog:
             CorruptSnapshot: the newest (or, with ``allow_older``, every) snapshot is not whole.
         """
         skipped: list[str] = []
+        portable = ""
         lineage = view.lineage
         for record in reversed(lineage):
             try:
@@ -227,6 +229,7 @@ class Catalog:
                 self.check(metadata, checksums=checksums)
             except CorruptSnapshot as error:
                 skipped.append(f"{snapshot_id(record.checkpoint)}: {error}")
+                portable = portable or self._portable_form(record.checkpoint)
                 if not allow_older:
                     break
                 continue
@@ -241,7 +244,17 @@ class Catalog:
                 "; spark.penstock.snapshots.allowOlder=true starts from an older snapshot instead"
                 " (output committed since then is produced again)"
             )
-        raise CorruptSnapshot("; ".join(skipped) + way_out)
+        raise CorruptSnapshot("; ".join(skipped) + way_out + portable)
+
+    def _portable_form(self, checkpoint: CheckpointId) -> str:
+        """Return the end of an error message that names the portable form of a damaged snapshot, if there is one."""
+        folder = portable_folder(checkpoint)
+        if not self._store.exists(f"{folder}/{MANIFEST}"):
+            return ""
+        return (
+            f"; a new query with an empty checkpointLocation can start from the portable form of"
+            f" {snapshot_id(checkpoint)}: startFrom={self._store.root}/{folder}"
+        )
 
 
 def operators_restored(metadata: SnapshotMetadata) -> set[str]:
