@@ -13,7 +13,7 @@ from query_running import SCHEMA, Inbox, Start, eventually, rows_of
 from test_spark_lane import MemoryStream, values
 
 import penstock
-from penstock.errors import ConfigError, LocationError, PenstockError, PlanChanged, SinkError
+from penstock.errors import ConfigError, CorruptSnapshot, LocationError, PenstockError, PlanChanged, SinkError
 from penstock.snapshot.model import SnapshotMetadata
 from penstock.snapshot.portable.export import export_snapshot
 
@@ -157,6 +157,25 @@ def test_a_fork_of_the_spark_lane_takes_its_staged_rows_along(
     shutil.rmtree(checkpoint)
     forked.processAllAvailable()
     assert sorted([*already, *values(tmp_path / "theirs")]) == list(range(610))
+
+
+def test_a_damaged_snapshot_is_left_by_its_portable_form_as_the_error_says(
+    spark: SparkSession, inbox: Inbox, out: Path, tmp_path: Path, start: Start
+) -> None:
+    inbox.add(flow(0, 25))
+    origin = start(totals(inbox.stream(spark)))
+    origin.processAllAvailable()
+    assert origin.stop(snapshot=True, format="portable") is not None
+    already = rows_of(out)
+    for path in (tmp_path / "checkpoint" / "data").glob("*-state.*"):
+        path.write_bytes(b"damaged")
+    with pytest.raises(CorruptSnapshot, match="portable form") as refused:
+        start(totals(inbox.stream(spark)))
+    way_out = str(refused.value).rpartition("startFrom=")[2]
+    inbox.add(flow(25, 71))
+    forked = start(totals(inbox.stream(spark)), startFrom=way_out, **a_fork_in(tmp_path))
+    forked.processAllAvailable()
+    assert sorted([*already, *rows_of(tmp_path / "theirs")], key=repr) == by_batch(spark, inbox, 70)
 
 
 def test_a_claim_goes_on_with_the_query_that_is_there(
