@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report_nexmark
-from benchmarks.progress import QUEUES, share
+from benchmarks.progress import FLIP_547, QUEUES, share
 from benchmarks.report_cells import row
 from benchmarks.report_flip76 import median_ms
 
@@ -32,8 +32,10 @@ COSTS = (
 ones is complete while it is measured."""
 
 Result = dict[str, Any]
-Line = tuple[str, str, str, str]
-"""What; then Penstock's figure, Flink's and Spark's."""
+PEERS = ("Flink", FLIP_547, "Spark")
+
+Line = tuple[str, str, str, str, str]
+"""What; then Penstock's figure, and those of ``PEERS``. Flink with FLIP-547 is measured where it makes a difference."""
 
 
 def _checkpoints(result: Result) -> Iterator[Line]:
@@ -41,7 +43,7 @@ def _checkpoints(result: Result) -> Iterator[Line]:
     flink, penstock = table["engines"]["Flink"], table["engines"][QUEUES]
     batch = f"{statistics.median(table['spark']['micro_batch_ms']) / 1000:.1f} s a micro-batch"
     for name, (ours, theirs) in MODES.items():
-        yield f"checkpoint under backpressure, {name}", _duration(penstock[ours]), _duration(flink[theirs]), batch
+        yield f"checkpoint under backpressure, {name}", _duration(penstock[ours]), _duration(flink[theirs]), "", batch
 
 
 def _duration(cell: Result) -> str:
@@ -54,8 +56,14 @@ def _duration(cell: Result) -> str:
 def _progress(result: Result) -> Iterator[Line]:
     engines = result["engines"]
     for trouble in engines[QUEUES]["unaligned"]["troubles"]:
-        cells = [_share(engines[QUEUES], "unaligned", trouble), _share(engines["Flink"], "unaligned", trouble)]
-        yield f"progress with {trouble}, of undisturbed", *cells, _share(engines["Spark"], None, trouble)
+        penstock, flink, flip_547 = (_share(engines[name], "unaligned", trouble) for name in (QUEUES, *PEERS[:2]))
+        yield (
+            f"progress with {trouble}, of undisturbed",
+            penstock,
+            flink,
+            flip_547,
+            _share(engines["Spark"], None, trouble),
+        )
 
 
 def _share(modes: Result, mode: str | None, trouble: str) -> str:
@@ -66,7 +74,8 @@ def _share(modes: Result, mode: str | None, trouble: str) -> str:
 def _recovery(result: Result) -> Iterator[Line]:
     names = {"processing_s": "`kill -9` to processing", "next_checkpoint_s": "and from there to the next checkpoint"}
     for figure, name in names.items():
-        yield name, *(_seconds(result, engine, figure) for engine in ("Penstock", "Flink", "Spark"))
+        penstock, flink, flip_547, spark = (_seconds(result, engine, figure) for engine in ("Penstock", *PEERS))
+        yield name, penstock, flink, flip_547, spark
 
 
 def _seconds(result: Result, engine: str, figure: str) -> str:
@@ -78,14 +87,16 @@ def _nexmark(result: Result) -> Iterator[Line]:
     queries = result["queries"]
     if "flink" in result:
         means = [f"{1 / report_nexmark.mean(queries, 'cpu_seconds', peer):.2f}" for peer in ("flink", "spark")]
-        yield f"Nexmark, {len(queries)} queries: events by CPU second, of Penstock's", "1", means[0], means[1]
+        yield f"Nexmark, {len(queries)} queries: events by CPU second, of Penstock's", "1", means[0], "", means[1]
 
 
 def _cost(result: Result) -> Iterator[Line]:
     for load, what, *forms in COSTS:
         of = result["loads"][load]["summary"]
-        figures = [_cost_of(of[engine][form]) for engine, form in zip(("Penstock", "Flink"), forms, strict=True)]
-        yield f"rows a second that {what} every second costs, {load}", *figures, ""
+        penstock, flink = (
+            _cost_of(of[engine][form]) for engine, form in zip(("Penstock", "Flink"), forms, strict=True)
+        )
+        yield f"rows a second that {what} every second costs, {load}", penstock, flink, "", ""
 
 
 def _cost_of(form: Result) -> str:
@@ -105,7 +116,7 @@ PARTS: dict[str, Callable[[Result], Iterator[Line]]] = {
 def table(results: dict[str, Result]) -> str:
     """Of whatever was measured."""
     lines = [line for name, part in PARTS.items() if name in results for line in part(results[name])]
-    heads = [row("", "Penstock", "Flink", "Spark"), row("---", "---:", "---:", "---:")]
+    heads = [row("", "Penstock", *PEERS), row("---", *["---:"] * (1 + len(PEERS)))]
     return "\n".join([*heads, *(row(*line) for line in lines), ""])
 
 

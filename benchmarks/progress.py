@@ -5,6 +5,8 @@ it runs undisturbed, or an exception is thrown in its last stage at fixed times,
 failure has what was processed since the last completed checkpoint processed again: progress is the rows in completed
 ones, of Spark those in committed micro-batches. It is counted over whole cycles, from a failure to the next, so that
 each has its recovery in it.
+
+Flink runs twice: as shipped, and with FLIP-547, which lets it take checkpoints while in-flight rows are still restored.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ INTERVAL_MS = 1_000
 RESTART_DELAY_MS = cluster.RESTART_DELAY_MS
 """Of both, each time, and as often as need be: Penstock's default gives up after ten restarts without progress, and
 Flink's waits longer each time."""
+FLIP_547 = "Flink, FLIP-547"
+"""Flink with checkpoints during recovery, which are off by default."""
 QUEUES = "Penstock, queues as Flink's"
 SPARK_BATCH_ROWS = round(harness.SLOTS * INTERVAL_MS / ROW_MS)
 """What the sink takes in a second."""
@@ -135,13 +139,15 @@ def kill_slot(query: StreamingQuery) -> bool:
     return True
 
 
-def flink_settings(mode: str, folder: Path) -> job.Settings:
+def flink_settings(mode: str, folder: Path, engine: str = "Flink") -> job.Settings:
+    """``engine``: ``Flink``, or ``FLIP_547``."""
     settings = job.Settings(
         ROW_MS,
         INTERVAL_MS,
         stages=STAGES,
         keys=KEYS,
         payload_bytes=PAYLOAD_BYTES,
+        during_recovery=engine == FLIP_547,
         fail_file=folder / failing_job.FLAG,
         diary=folder,
     )
@@ -149,8 +155,8 @@ def flink_settings(mode: str, folder: Path) -> job.Settings:
 
 
 @contextmanager
-def by_flink(peer: cluster.Cluster, mode: str, folder: Path) -> Iterator[Running]:
-    with job.running(peer, flink_settings(mode, folder)) as running:
+def by_flink(peer: cluster.Cluster, mode: str, folder: Path, engine: str = "Flink") -> Iterator[Running]:
+    with job.running(peer, flink_settings(mode, folder, engine)) as running:
         yield Running(
             lambda: running.rows_generated() - running.rows_processed(),
             until_thrown(folder),
@@ -251,7 +257,7 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
     troubles = TROUBLES
     if quick:
         troubles = {name: replace(one, cycles=max(1, one.cycles // 4)) for name, one in TROUBLES.items()}
-    found: dict[str, dict[str, Any]] = {"Flink": {}, QUEUES: {}, "Spark": {}}
+    found: dict[str, dict[str, Any]] = {"Flink": {}, FLIP_547: {}, QUEUES: {}, "Spark": {}}
     for mode in ["unaligned"] if quick else list(MODES):
         with cluster.Cluster(harness.SLOTS) as peer:
             cells = measured(starts_of(spark, peer, mode), mode, troubles, UNDISTURBED_S / (4 if quick else 1))
@@ -261,12 +267,14 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
 
 
 def starts_of(spark: SparkSession, peer: cluster.Cluster, mode: str) -> Starts:
-    """``mode``: Flink's name of it. Spark has none, and takes its turn once."""
-    starts: Starts = {
-        "Flink": lambda folder: by_flink(peer, mode, folder),
-        QUEUES: lambda folder: by_penstock(spark, MODES[mode], folder),
-    }
-    return starts | ({"Spark": lambda folder: by_spark(spark, folder)} if mode == "unaligned" else {})
+    """``mode``: Flink's name of it. FLIP-547 needs unaligned checkpoints. Spark has no mode and runs once."""
+    starts: Starts = {"Flink": lambda folder: by_flink(peer, mode, folder)}
+    if mode != "aligned":
+        starts[FLIP_547] = lambda folder: by_flink(peer, mode, folder, FLIP_547)
+    starts[QUEUES] = lambda folder: by_penstock(spark, MODES[mode], folder)
+    if mode == "unaligned":
+        starts["Spark"] = lambda folder: by_spark(spark, folder)
+    return starts
 
 
 def measured(

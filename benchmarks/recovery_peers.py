@@ -5,7 +5,8 @@ little state (counts of 10,000 keys in three stages). The process of a slot is k
 slots to one and back. From then: until every subtask of the last stage has processed a row, and from there until the
 next checkpoint is complete.
 
-Flink is rescaled in two ways: stopped with a savepoint, and run from that; or cancelled behind a checkpoint, and run
+Flink runs twice: as shipped, and with FLIP-547, which lets it take checkpoints while in-flight rows are still restored.
+It is rescaled in two ways: stopped with a savepoint, and run from that; or cancelled behind a checkpoint, and run
 from that. Spark cannot be: its state has as many parts as at its first start.
 """
 
@@ -29,7 +30,7 @@ from benchmarks.flink.installation import FlinkError
 ROUNDS = 2
 MODE = "unaligned"
 KILL = "kill -9"
-KILLS = {"Flink": 2, "Penstock": 4, "Spark": 3}
+KILLS = {"Flink": 2, progress.FLIP_547: 2, "Penstock": 4, "Spark": 3}
 """A round; Flink takes long to come back."""
 WIDTHS = (1, harness.SLOTS)
 """There and back."""
@@ -111,13 +112,13 @@ def by_penstock(spark: SparkSession, folder: Path) -> Found:
     return found
 
 
-def by_flink(peer: cluster.Cluster, folder: Path) -> Found:
+def by_flink(peer: cluster.Cluster, folder: Path, engine: str) -> Found:
     """The cluster is whole again before the jobs that are rescaled."""
-    with begun(folder, progress.by_flink(peer, MODE, folder)) as running:
-        found = {KILL: [killed(folder, running.kill) for _ in range(KILLS["Flink"])]}
+    with begun(folder, progress.by_flink(peer, MODE, folder, engine)) as running:
+        found = {KILL: [killed(folder, running.kill) for _ in range(KILLS[engine])]}
     peer.wait_until_whole()
     for way, leave in WAYS.items():
-        with begun(folder, succession(peer, folder)) as jobs:
+        with begun(folder, succession(peer, folder, engine)) as jobs:
             for width in WIDTHS:
                 found[f"rescale to {width}, {way}"] = [rescaled(folder, width, partial(jobs.go_on, leave, width))]
     return found
@@ -142,10 +143,10 @@ WAYS: dict[str, Leave] = {"savepoint": stopped, "checkpoint": cancelled}
 class Succession:
     """Jobs one after the other, each from where the one before has ended. ``now``: the one that runs."""
 
-    def __init__(self, peer: cluster.Cluster, folder: Path) -> None:
+    def __init__(self, peer: cluster.Cluster, folder: Path, engine: str) -> None:
         self._peer = peer
         self._folder = folder
-        self._settings = progress.flink_settings(MODE, folder)
+        self._settings = progress.flink_settings(MODE, folder, engine)
         self.now = job.start(peer, self._settings)
 
     def go_on(self, leave: Leave, parallelism: int) -> None:
@@ -156,8 +157,8 @@ class Succession:
 
 
 @contextmanager
-def succession(peer: cluster.Cluster, folder: Path) -> Iterator[Succession]:
-    jobs = Succession(peer, folder)
+def succession(peer: cluster.Cluster, folder: Path, engine: str) -> Iterator[Succession]:
+    jobs = Succession(peer, folder, engine)
     try:
         jobs.now.wait_until_running()
         yield jobs
@@ -178,7 +179,8 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
     engines: dict[str, Found] = {engine: {} for engine in KILLS}
     with cluster.Cluster(harness.SLOTS) as peer:
         runs: dict[str, Callable[[Path], Found]] = {
-            "Flink": lambda folder: by_flink(peer, folder),
+            "Flink": lambda folder: by_flink(peer, folder, "Flink"),
+            progress.FLIP_547: lambda folder: by_flink(peer, folder, progress.FLIP_547),
             "Penstock": lambda folder: by_penstock(spark, folder),
             "Spark": lambda folder: by_spark(spark, folder),
         }

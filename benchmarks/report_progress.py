@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from benchmarks.progress import share
+from benchmarks.progress import FLIP_547, share
 from benchmarks.report_cells import machine, row
 
 TARGETS = {"exception every 20 s": 0.90, "exception every 5 s": 0.60, "kill -9 every 20 s": 0.85}
@@ -34,6 +34,11 @@ def progress(result: dict[str, Any]) -> str:
             for trouble, cycles in cell["troubles"].items():
                 lines.append(row(f"{engine}, {mode}", trouble, *_cells(cell["undisturbed"], trouble, cycles)))
     lines += [
+        "",
+        f"`{FLIP_547}` has two options on that Flink ships switched off:",
+        "`execution.checkpointing.unaligned.during-recovery.enabled` and",
+        "`execution.checkpointing.unaligned.recover-output-on-downstream.enabled`. With them Flink takes checkpoints",
+        "while the rows in flight are still restored. They need unaligned checkpoints.",
         "",
         "What is not alike. Both restart 100 ms after a failure, as often as it takes. Flink has its defaults of",
         "heartbeats: it learns of a killed TaskManager when a connection breaks or calls to it go unanswered, and",

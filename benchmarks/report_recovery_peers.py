@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.progress import FLIP_547
 from benchmarks.report_cells import machine, row, spread
 
 TARGET_S = 1.0
@@ -28,6 +29,9 @@ def recovery_peers(result: dict[str, Any]) -> str:
     for engine, deeds in result["engines"].items():
         lines += [row(engine, deed, *_cells(deed, comebacks)) for deed, comebacks in deeds.items()]
     lines += [
+        "",
+        f"`{FLIP_547}` takes checkpoints while the rows in flight are still restored; the section on progress under",
+        "failures names its two options.",
         "",
         "What is not alike. Flink has its defaults of heartbeats: it learns of a killed TaskManager when a connection",
         "breaks or calls to it go unanswered, and starting another takes a JVM's time; one that is held ready would",

@@ -61,6 +61,19 @@ def test_kills_come_last_and_the_undisturbed_rates_are_around_all_else(monkeypat
     assert cells == {"one": {"undisturbed": [1.0, 1.0], "troubles": {name: [] for name in progress.TROUBLES}}}
 
 
+def test_flink_runs_with_and_without_flip_547_where_checkpoints_are_unaligned(tmp_path: Path) -> None:
+    engines = {mode: list(progress.starts_of(None, None, mode)) for mode in progress.MODES}  # type: ignore[arg-type]
+    both = ["Flink", progress.FLIP_547, progress.QUEUES]
+    assert engines == {
+        "aligned": ["Flink", progress.QUEUES],
+        "unaligned": [*both, "Spark"],
+        "100 ms time-out": both,
+    }
+    for engine, during_recovery in (("Flink", "false"), (progress.FLIP_547, "true")):
+        arguments = progress.flink_settings("unaligned", tmp_path, engine).arguments()
+        assert arguments[arguments.index("--duringRecovery") + 1] == during_recovery
+
+
 def test_each_start_of_a_subtask_has_notes_of_its_own_and_a_torn_line_does_not_count(tmp_path: Path) -> None:
     def subtask() -> None:
         diary.took(str(tmp_path), 3)

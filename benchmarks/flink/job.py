@@ -41,6 +41,8 @@ class Settings:
         interval_ms: from one checkpoint's trigger to the next; 0: none can be taken, nor asked for.
         unaligned: or aligned.
         alignment_timeout_ms: how long an unaligned one stays aligned at first.
+        during_recovery: FLIP-547: checkpoints are taken while in-flight rows are still restored. It needs unaligned
+            ones (FLINK-40518).
         hot_percent: of a hundred rows so many have one and the same key.
         fail_file: the job throws when it is there, and removes it; None: never.
         diary: a folder, for what ``benchmarks/diary.py`` reads; None: it keeps none.
@@ -50,6 +52,7 @@ class Settings:
     interval_ms: int = 1000
     unaligned: bool = False
     alignment_timeout_ms: int = 0
+    during_recovery: bool = False
     parallelism: int = 2
     stages: int = 3
     keys: int = 10_000
@@ -70,6 +73,7 @@ class Settings:
             "intervalMs": self.interval_ms,
             "unaligned": str(self.unaligned).lower(),
             "alignmentTimeoutMs": self.alignment_timeout_ms,
+            "duringRecovery": str(self.during_recovery).lower(),
         }
         if self.fail_file is not None:
             given["failFile"] = str(self.fail_file)

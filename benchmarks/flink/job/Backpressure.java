@@ -17,7 +17,8 @@ import org.apache.flink.util.ParameterTool;
  * Generated events -> as many times as there are stages (hash exchange, count per key) -> a slow sink.
  *
  * <p>Arguments: {@code --stages --keys --hotPercent --payloadBytes --rowUs --intervalMs --unaligned
- * --alignmentTimeoutMs --failFile --diary}; {@code --intervalMs 0} is no checkpoints. Parallelism is that of the run request.
+ * --alignmentTimeoutMs --duringRecovery --failFile --diary}; {@code --intervalMs 0} is no checkpoints. Parallelism is
+ * that of the run request.
  */
 public final class Backpressure {
     private Backpressure() {}
@@ -64,6 +65,9 @@ public final class Backpressure {
             settings.set(
                     CheckpointingOptions.ALIGNED_CHECKPOINT_TIMEOUT,
                     Duration.ofMillis(given.getLong("alignmentTimeoutMs")));
+            boolean duringRecovery = given.getBoolean("duringRecovery");
+            settings.set(CheckpointingOptions.UNALIGNED_RECOVER_OUTPUT_ON_DOWNSTREAM, duringRecovery);
+            settings.set(CheckpointingOptions.CHECKPOINTING_DURING_RECOVERY_ENABLED, duringRecovery);
         }
         return settings;
     }
