@@ -45,7 +45,7 @@ def slowly(df: DataFrame, cost: Path) -> DataFrame:
     def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             with open(path) as file:
-                time.sleep(batch.num_rows * float(file.read()) / 1e6)
+                time.sleep(batch.num_rows * float(file.read() or 0) / 1e6)
             yield batch
 
     return df.mapInArrow(wait, df.schema)
@@ -216,7 +216,7 @@ def with_pid(df: DataFrame, cost: Path) -> DataFrame:
     def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             with open(path) as file:
-                time.sleep(batch.num_rows * float(file.read()) / 1e6)
+                time.sleep(batch.num_rows * float(file.read() or 0) / 1e6)
             pids = pa.array([os.getpid()] * batch.num_rows, pa.int64())
             yield pa.RecordBatch.from_arrays([*batch.columns, pids], names=[*batch.schema.names, "pid"])
 
@@ -229,7 +229,7 @@ def totals(rows: DataFrame, cost: Path, *spread_by: str) -> DataFrame:
     def wait(values: pd.Series) -> pd.Series:
         with open(path) as file:
             slow = len(values) + 20 * int((values % 7 == 0).sum())  # so that one subtask falls behind
-            time.sleep(slow * float(file.read()) / 1e6)
+            time.sleep(slow * float(file.read() or 0) / 1e6)
         return values
 
     timed = rows.selectExpr("key", "value", "value % 5 AS bucket", "at").withWatermark("at", "0 seconds")

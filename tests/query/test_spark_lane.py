@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,8 +135,10 @@ def read(source: SparkLaneSource, splits: Any) -> list[int]:
     for split in splits:
         reader.add_split(split)
     found: list[int] = []
-    while (batch := reader.poll(4, 0)) is not None:
-        found += batch.column("value").to_pylist()
+    until = time.monotonic() + 60
+    while reader.snapshot() and time.monotonic() < until:
+        if (batch := reader.poll(4, 0)) is not None:  # None also while a file is opened
+            found += batch.column("value").to_pylist()
     return sorted(found)
 
 

@@ -1,7 +1,7 @@
 """The longest time between two polls of control messages, over inputs that make operators, sources and sinks work long.
 
-Measured is the CPU time of the subtask's own thread, so that a busy machine does not count. A step is meant to take
-20 ms. The bound has room for slow processors, and a step that a cut was taken out of lasts many times as long.
+Measured is the user CPU time of the subtask's own thread, so that a busy machine does not count. A step is meant to
+take 20 ms. The bound has room for slow processors, and a step that a cut was taken out of lasts many times as long.
 """
 
 from __future__ import annotations
