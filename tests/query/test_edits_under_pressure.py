@@ -122,11 +122,10 @@ def test_the_old_query_is_drained_from_its_unaligned_snapshot(
 def test_a_portable_snapshot_is_drained_in_a_location_of_its_own(
     spark: SparkSession, inbox: Inbox, cost: Path, tmp_path: Path, start: Start
 ) -> None:
-    query = start(before(inbox.stream(spark), cost))
+    query = start(before(inbox.stream(spark), cost), **{"checkpoint.alignment": "unaligned"})
     under_pressure(query)
-    query.setCheckpoints(alignment="unaligned")
-    taken = query.snapshot(alignment="unaligned", format="portable")
-    query.stop()
+    taken = query.stop(snapshot=True, format="portable")
+    assert taken is not None
     assert in_flight(taken) > 0
     portable, fork, out = tmp_path / "checkpoint/portable" / taken.id, tmp_path / "fork", tmp_path / "forked"
     given = {"checkpointLocation": str(tmp_path / "edited"), "startFrom": str(portable), "path": str(out)}
