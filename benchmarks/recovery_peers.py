@@ -6,8 +6,8 @@ slots to one and back. From then: until every subtask of the last stage has proc
 next checkpoint is complete.
 
 Flink runs twice: as shipped, and with FLIP-547, which lets it take checkpoints while in-flight rows are still restored.
-It is rescaled in two ways: stopped with a savepoint, and run from that; or cancelled behind a checkpoint, and run
-from that. Spark cannot be: its state has as many parts as at its first start.
+It is rescaled in two ways: stopped with a savepoint and run from that, or cancelled after a checkpoint and run from
+that. Spark cannot be: its state has as many parts as at its first start.
 """
 
 from __future__ import annotations

@@ -148,7 +148,21 @@ def test_what_makes_as_much_as_a_value_says_is_known(
     assert any(spec.grows_by_value for vertex in graph.vertices for spec in vertex.operators) is grows
 
 
-def test_a_filter_by_a_long_array_is_known(spark: SparkSession, tmp_path: Path) -> None:
-    stream = spark.readStream.schema("n int").parquet(str(tmp_path)).where("array_contains(sequence(1, n), 7)")
-    graph = compile_query(stream, sink=SINK, output_mode="append", parallelism=1, max_parallelism=128)
+OTHER_PLACES: dict[str, tuple[str, Plan]] = {
+    "filter": ("append", lambda df: df.where("array_contains(sequence(1, n), 7)")),
+    "argument of an aggregate": ("update", lambda df: df.groupBy("k").agg(F.expr("sum(size(sequence(1, n)))"))),
+    "key": ("update", lambda df: df.groupBy(F.expr("size(sequence(1, n))")).count()),
+    "argument of a function": ("append", lambda df: df.select(F.udf(len, "int")(F.expr("sequence(1, n)")))),
+    "condition of a join": (
+        "append",
+        lambda df: df.join(df.selectExpr("n AS m", "k AS l"), F.expr("k = l AND size(sequence(1, n)) > m")),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", OTHER_PLACES)
+def test_it_is_known_in_other_places(spark: SparkSession, tmp_path: Path, place: str) -> None:
+    mode, plan = OTHER_PLACES[place]
+    stream = plan(spark.readStream.schema("n int, k int").parquet(str(tmp_path)))
+    graph = compile_query(stream, sink=SINK, output_mode=mode, parallelism=1, max_parallelism=128)
     assert any(spec.grows_by_value for vertex in graph.vertices for spec in vertex.operators)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from harness import opened
 
@@ -18,14 +20,17 @@ from penstock.operators.expressions.shared import SharedExpressions
 from penstock.operators.expressions.strict import Mapped, Vectorised
 from penstock.operators.filter import FilterSpec
 from penstock.operators.generate import GenerateSpec
+from penstock.operators.join_pairs import PairCondition, PairFilter
 from penstock.operators.project import ProjectSpec
+from penstock.operators.scalar_udf import ScalarUdfSpec
+from penstock.operators.udf_calls import UdfCall, UdfKind
 
 MANY = 100_000
 N = BoundReference(0, pa.int64())
 NUMBERS = pa.list_(pa.int64())
 SEQUENCE = Vectorised(partial(lists.sequence, 1, 1), (Literal(1, pa.int64()), N), NUMBERS)
 ARRAY_REPEAT = Vectorised(lists.repeat, (N, N), NUMBERS)
-"""As Spark's of these names, and of them nothing is a constant."""
+"""Spark's functions of these names; the size is not constant."""
 
 
 def rows(*numbers: int) -> pa.RecordBatch:
@@ -33,7 +38,7 @@ def rows(*numbers: int) -> pa.RecordBatch:
 
 
 def elements(batches: Iterator[pa.RecordBatch]) -> list[int]:
-    """How many each batch has, in its first column."""
+    """Return the number of elements in the first column of each batch."""
     return [len(batch.column(0).flatten()) for batch in batches]
 
 
@@ -48,12 +53,12 @@ def test_several_rows_give_a_limited_number_of_elements_at_once(expression: Expr
     out = list(opened(project(expression)).process(rows(*given)))
     assert [len(a) for batch in out for a in batch.column(0)] == given
     sizes = elements(iter(out))
-    assert max(sizes) <= room.MOST_OF_SEVERAL_ROWS
+    assert max(sizes) <= room.MOST_ELEMENTS_OF_SEVERAL_ROWS
     assert len(sizes) < len(given), "no more parts than it takes"
 
 
 def test_one_row_may_give_more() -> None:
-    most = room.MOST_OF_SEVERAL_ROWS
+    most = room.MOST_ELEMENTS_OF_SEVERAL_ROWS
     assert elements(opened(project(SEQUENCE)).process(rows(most + 1, 1, most + 2))) == [most + 1, 1, most + 2]
 
 
@@ -104,7 +109,7 @@ def test_equal_texts_count_in_every_row() -> None:
 
 
 class IsLarge(Expression):
-    """Of the sequence, so that this is made."""
+    """Return True where the sequence is long. The sequence is made for it."""
 
     data_type, nullable = pa.bool_(), False
 
@@ -136,6 +141,43 @@ def test_filters_expand_and_generators_work_in_parts() -> None:
     made = pa.Table.from_batches(opened(generate).process(rows(*given)))
     assert np.array_equal(made.column("v").to_numpy(), np.concatenate([np.arange(1, n + 1) for n in given]))
     assert np.array_equal(made.column("n").to_numpy(), np.repeat(given, given))
+
+
+def test_conditions_are_evaluated_by_parts() -> None:
+    given = [1, MANY, 3] * 20
+    [large] = SharedExpressions([IsLarge()]).evaluate_by_parts(rows(*given))
+    assert large.to_pylist() == [n > 3 for n in given]
+    condition = PairFilter(PairCondition((0,), (), Counted()))
+    assert condition.passed(lambda _: pa.array(given), lambda _: pa.nulls(0), len(given)).all()
+    assert max(Counted.rows) <= room.MOST_ELEMENTS_OF_SEVERAL_ROWS // MANY
+
+
+class Counted(Expression):
+    """Make the sequence and note how many long ones a batch has."""
+
+    data_type, nullable = pa.bool_(), False
+    rows: ClassVar[list[int]] = []
+
+    def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
+        made = SEQUENCE.evaluate(batch, mask)
+        self.rows.append(sum(len(one) == MANY for one in made))
+        return pa.array([True] * batch.num_rows)
+
+
+def test_arguments_of_functions_are_evaluated_in_parts() -> None:
+    seen: list[int] = []
+
+    def length(arrays: pa.Array) -> pa.Array:
+        seen.append(len(arrays.flatten()))
+        return pc.list_value_length(arrays).cast(pa.int64())
+
+    given = [1, MANY, 3] * 20
+    call = UdfCall(UdfKind.ARROW, length, (SEQUENCE,), pa.int64(), '"long"', "length")
+    schema = pa.schema([("n", pa.int64()), ("length", pa.int64())])
+    spec = ScalarUdfSpec(operator_id="u", name="u", output_schema=schema, calls=(call,))
+    out = list(opened(spec).process(rows(*given)))
+    assert [n for batch in out for n in batch.column(1).to_pylist()] == given
+    assert max(seen) <= room.MOST_ELEMENTS_OF_SEVERAL_ROWS
 
 
 def test_elsewhere_only_what_no_batch_can_hold_is_too_much() -> None:

@@ -91,7 +91,7 @@ class OperatorSpec(ABC):
 
     @property
     def grows_by_value(self) -> bool:
-        """Return True if a value of a row says how much becomes of it, as with ``sequence(1, n)``."""
+        """Return True if a value of a row determines how much it makes of the row, as with ``sequence(1, n)``."""
         return False
 
     @property

@@ -11,6 +11,8 @@ import pyarrow as pa
 from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.batches import append_columns, pieces
+from penstock.operators.expressions.shared import SharedExpressions
+from penstock.operators.expressions.trees import grows_by_value
 from penstock.operators.udf_calls import UdfCall, batch_function, iterator_function
 from penstock.operators.user_code import PythonSettings, user_errors
 from penstock.operators.user_iterator import UserIterator
@@ -27,6 +29,10 @@ class ScalarUdfSpec(OperatorSpec):
     output_schema: pa.Schema
     calls: tuple[UdfCall, ...]
     settings: PythonSettings = field(default_factory=PythonSettings)
+
+    @property
+    def grows_by_value(self) -> bool:
+        return grows_by_value(argument for call in self.calls for argument in call.arguments)
 
     def create(self) -> Operator:
         return ScalarUdfOperator(self)
@@ -75,13 +81,16 @@ class _Stage(ABC):
         self.schema = schema
         self.label = label
         self._batch_rows = settings.batch_rows
+        self._arguments = SharedExpressions(call.arguments)
 
     def feed_all(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield from self.feed(batch)
+            for part, arguments in self._arguments.evaluate_in_parts(batch):
+                yield from self.feed(part, arguments)
 
     @abstractmethod
-    def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]: ...
+    def feed(self, batch: pa.RecordBatch, arguments: list[pa.Array]) -> Iterator[pa.RecordBatch]:
+        """Take rows and the arguments of their calls."""
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         return iter(())
@@ -92,9 +101,6 @@ class _Stage(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Release what the call holds."""
-
-    def arguments(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        return [argument.evaluate(batch) for argument in self.call.arguments]
 
     def pieces(self, arguments: list[pa.Array], rows: int) -> Iterator[tuple[list[pa.Array], int]]:
         """What the function gets at once, and its length. Python's objects for one piece stay in the CPU's cache."""
@@ -107,8 +113,7 @@ class _BatchStage(_Stage):
         super().__init__(call, schema, label, settings)
         self._function = batch_function(call, settings)
 
-    def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        arguments = self.arguments(batch)
+    def feed(self, batch: pa.RecordBatch, arguments: list[pa.Array]) -> Iterator[pa.RecordBatch]:
         with user_errors(self.label):
             results = [self._function(some, rows) for some, rows in self.pieces(arguments, batch.num_rows)]
         result = results[0] if len(results) == 1 else pa.concat_arrays(results)
@@ -123,9 +128,9 @@ class _IteratorStage(_Stage):
         self._iterator: UserIterator[list[pa.Array], pa.Array] = UserIterator(iterator_function(call, settings))
         self._waiting = WaitingRows(schema)
 
-    def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def feed(self, batch: pa.RecordBatch, arguments: list[pa.Array]) -> Iterator[pa.RecordBatch]:
         self._waiting.add(batch)
-        for some, _ in self.pieces(self.arguments(batch), batch.num_rows):
+        for some, _ in self.pieces(arguments, batch.num_rows):
             yield from self._matched(self._iterator.feed(some))
 
     def finish(self) -> Iterator[pa.RecordBatch]:

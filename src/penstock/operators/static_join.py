@@ -14,6 +14,7 @@ from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.batches import make_batch
 from penstock.operators.expressions.base import Expression
 from penstock.operators.expressions.shared import SharedExpressions
+from penstock.operators.expressions.trees import grows_by_value
 from penstock.operators.join_pairs import Candidates, Mask, PairCondition, PairFilter, Rows, taken_of
 from penstock.operators.static_rows import StaticRows
 from penstock.state.key_index import UNKNOWN, KeyIndex
@@ -64,6 +65,10 @@ class StaticJoinSpec(OperatorSpec):
     @property
     def multiplies(self) -> bool:
         return True
+
+    @property
+    def grows_by_value(self) -> bool:
+        return self.condition is not None and grows_by_value([self.condition.expression])
 
     def create(self) -> Operator:
         return StaticJoinOperator(self)

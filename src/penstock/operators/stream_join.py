@@ -13,6 +13,7 @@ from penstock.graph.model import OperatorSpec
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.batches import make_batch
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
+from penstock.operators.expressions.trees import grows_by_value
 from penstock.operators.join_pairs import Mask, PairCondition, PairFilter, Rows, taken_of
 from penstock.operators.waiting_side import JoinSide, Waiting, WaitingSide
 from penstock.protocol.elements import END_OF_TIME_US, START_OF_TIME_US
@@ -74,6 +75,10 @@ class StreamJoinSpec(OperatorSpec):
     @property
     def multiplies(self) -> bool:
         return True
+
+    @property
+    def grows_by_value(self) -> bool:
+        return self.condition is not None and grows_by_value([self.condition.expression])
 
     def create(self) -> Operator:
         return StreamJoinOperator(self)

@@ -27,7 +27,7 @@ _SECOND_ROWS = 2
 
 MAX_ROWS = 262_144
 BY_VALUE_ROWS = 1_024
-"""The most rows of a slice if a value says how much becomes of a row: it may suddenly be 100,000 times as much."""
+"""The most rows of a slice for an operator that ``grows_by_value``: a row may suddenly give 100,000 times as much."""
 
 GROWTH = 4
 """At most this factor from one slice to the next: an estimate from few rows is a guess."""

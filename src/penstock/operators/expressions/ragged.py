@@ -98,7 +98,7 @@ def valid_lists(array: pa.Array) -> Ragged:
 
 
 def total_of(sizes: Vector) -> int:
-    """How many values lists of these sizes have together."""
+    """Return the number of values in lists of these sizes."""
     return int(np.sum(sizes, dtype=np.int64))
 
 

@@ -1,9 +1,9 @@
-"""How much one evaluation may make of one batch.
+"""Limits for what one evaluation makes of one batch.
 
 ``sequence``, ``array_repeat`` or ``repeat`` make as much of a row as a value says, and the value may suddenly be large.
-Therefore such functions are marked (``sized_by``), batches for them have few rows (``runtime.slicing``), and they ask
-for room before they make values. An operator that can work on a part of its batch evaluates ``divisible``: then the
-limit is a low one, and the operator divides a batch that exceeds it (``SharedExpressions``).
+Therefore such functions are marked (``sized_by``), batches for them have few rows (``runtime.slicing``), and they check
+a limit before they make values. An operator that can work on parts of its batch evaluates ``divisible``: then the limit
+is a lower one, and the operator divides a batch that exceeds it (``SharedExpressions``).
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from penstock.errors import DataError
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MOST = 2**31 - 1
-"""What Arrow's 32-bit offsets can reach, in all arrays or texts of one column of a batch together."""
+"""The most elements of arrays, or bytes of texts, in one column of a batch: Arrow's offsets have 32 bits."""
 
-MOST_OF_SEVERAL_ROWS = 1 << 20
-"""Elements, while the batch can be divided: their making takes some 10 ms."""
+MOST_ELEMENTS_OF_SEVERAL_ROWS = 1 << 20
+"""The most elements if the batch can be divided. It takes about 10 ms to make them."""
 
 MOST_BYTES_OF_SEVERAL_ROWS = 1 << 24
-"""Of texts, while the batch can be divided."""
-
+"""The most bytes of texts if the batch can be divided."""
 
 _SIZED_BY = "penstock_sized_by"
 
 
 def sized_by(*children: int) -> Callable[[Function], Function]:
-    """Mark a function: the values of these children of its expression, by position, say how much it makes of a row."""
+    """Mark a function: values of these children of its expression, by position, determine the size of its result."""
 
     def mark(function: Function) -> Function:
         setattr(function, _SIZED_BY, children)
@@ -42,14 +41,14 @@ def sized_by(*children: int) -> Callable[[Function], Function]:
 
 
 def sizing_children(function: object) -> tuple[int, ...]:
-    """Return what ``sized_by`` says of a function, or of a partial of it; nothing if it is not marked."""
+    """Return the positions that ``sized_by`` has marked a function, or a partial of it, with."""
     while isinstance(function, partial):
         function = function.func
     return getattr(function, _SIZED_BY, ())
 
 
 class TooMuch(DataError):
-    """One evaluation would make more than there is room for."""
+    """An evaluation would exceed a limit."""
 
 
 class _Mode(threading.local):
@@ -61,7 +60,7 @@ _mode = _Mode()
 
 @contextmanager
 def divisible() -> Iterator[None]:
-    """Meanwhile, in this thread, less is too much: the caller evaluates fewer rows then."""
+    """Apply the lower limits in this thread: the caller can evaluate the batch in parts."""
     _mode.divisible = True
     try:
         yield
@@ -70,26 +69,26 @@ def divisible() -> Iterator[None]:
 
 
 def require_elements(total: int) -> None:
-    """To be called before so many elements of arrays are made.
+    """Check a number of array elements before they are made.
 
     Raises:
-        TooMuch: they are more than a batch can hold, or than several rows should give.
+        TooMuch: they exceed the limit.
     """
-    if total > (MOST_OF_SEVERAL_ROWS if _mode.divisible else MOST):
-        raise TooMuch(
-            f"the arrays of one batch have {total} elements, and {MOST} is the most; make them smaller, or let the "
-            "source read fewer rows at once"
-        )
+    _require(total, MOST_ELEMENTS_OF_SEVERAL_ROWS, "arrays", "elements", "smaller")
 
 
 def require_bytes(total: int) -> None:
-    """To be called before texts of so many bytes are made.
+    """Check a number of bytes of texts before these are made.
 
     Raises:
-        TooMuch: they are more than a batch can hold, or than several rows should give.
+        TooMuch: they exceed the limit.
     """
-    if total > (MOST_BYTES_OF_SEVERAL_ROWS if _mode.divisible else MOST):
+    _require(total, MOST_BYTES_OF_SEVERAL_ROWS, "texts", "bytes", "shorter")
+
+
+def _require(total: int, most_of_several_rows: int, what: str, unit: str, way_out: str) -> None:
+    if total > (most_of_several_rows if _mode.divisible else MOST):
         raise TooMuch(
-            f"the texts of one batch have {total} bytes, and {MOST} is the most; make them shorter, or let the source "
-            "read fewer rows at once"
+            f"the {what} of one batch have {total} {unit}, and {MOST} is the most; make them {way_out}, or let the "
+            "source read fewer rows at once"
         )

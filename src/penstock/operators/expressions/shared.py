@@ -60,7 +60,8 @@ class SharedExpressions:
         self._expressions = _wrapped(roots, drawn, self._shared)
 
     def evaluate_in_parts(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, list[pa.Array]]]:
-        """The batch and its arrays; or one half after the other of a batch of which they would be too much."""
+        """Yield the batch and its arrays, as ``evaluate`` returns them; or parts of the batch, in order, each with its
+        arrays, if those of the whole batch would be too much (``room``)."""
         arrays = self._evaluate_if_little(batch)
         if arrays is not None:
             yield batch, arrays
@@ -68,6 +69,11 @@ class SharedExpressions:
         middle = batch.num_rows // 2
         yield from self.evaluate_in_parts(batch.slice(0, middle))
         yield from self.evaluate_in_parts(batch.slice(middle))
+
+    def evaluate_by_parts(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """Return what ``evaluate`` returns, for expressions that use much and give little, such as conditions."""
+        parts = [arrays for _, arrays in self.evaluate_in_parts(batch)]
+        return parts[0] if len(parts) == 1 else [pa.concat_arrays(each) for each in zip(*parts, strict=True)]
 
     def _evaluate_if_little(self, batch: pa.RecordBatch) -> list[pa.Array] | None:
         if batch.num_rows < 2:

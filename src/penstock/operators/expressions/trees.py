@@ -62,7 +62,7 @@ def children_of(expression: Expression) -> Iterator[Expression]:
 
 
 def grows_by_value(expressions: Iterable[Expression]) -> bool:
-    """Return True if a value that is no constant says how much is made of a row."""
+    """Return True if the size of a result depends on a value that is not constant, as with ``sequence(1, n)``."""
     return any(_is_sized_by_value(one) or grows_by_value(children_of(one)) for one in expressions)
 
 

@@ -135,7 +135,7 @@ def _array(results: Iterable[object], data_type: pa.DataType) -> pa.Array:
 
 
 def _within_room(texts: Iterable[object]) -> list[object]:
-    """Of texts in UTF-8, the characters are counted, which are at most as many as the bytes."""
+    """Return the texts, or raise ``TooMuch`` as soon as they are too long. A character counts as one byte."""
     made: list[object] = []
     total = 0
     for text in texts:
@@ -146,7 +146,7 @@ def _within_room(texts: Iterable[object]) -> list[object]:
 
 
 def _spread(distinct: pa.Array, places: pa.Array) -> pa.Array:
-    """Each value at all its places."""
+    """Return each value at all its places."""
     if _is_text(distinct.type):
         require_bytes(pc.sum(pc.binary_length(distinct).take(places)).as_py() or 0)
     return distinct.take(places)
