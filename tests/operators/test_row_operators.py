@@ -111,12 +111,14 @@ def test_the_watermark_survives_a_restore_and_rises_when_sources_run_dry() -> No
 
 def test_first_rows_are_cut_by_bytes() -> None:
     texts = pa.record_batch({"s": ["x" * 10] * 1000 + ["x" * 100_000] * 10 + ["y"] * 1000})
-    assert first_rows(texts, 1 << 30) is texts
+    assert first_rows(texts, 3_000, 1 << 30) == (texts, texts.nbytes)
+    assert first_rows(texts, 7, 1 << 30) == (texts.slice(0, 7), 7 * 14)
     for most in (1, 20, 1_000, 14_000, 150_000, 900_000):
         rest, sizes = texts, []
         while rest.num_rows:
-            head = first_rows(rest, most)
-            assert head.num_rows == 1 or head.nbytes <= most
+            head, size = first_rows(rest, 3_000, most)
+            assert size == head.nbytes
+            assert head.num_rows == 1 or size <= most
             sizes.append(head.num_rows)
             rest = rest.slice(head.num_rows)
         assert sum(sizes) == texts.num_rows

@@ -167,9 +167,10 @@ def test_after_a_rollback_to_the_beginning_the_planned_batch_is_ordinary_input(
     from penstock.cli.main import app
 
     _, df, snapshot = with_planned_batch(spark, tmp_path, sink)
-    moved = run_penstock(df, sink, tmp_path / "moved")
+    moved = run_penstock(df, sink, tmp_path / "moved", **{"snapshots.retained": "100"})
     words = ["snapshot", "rollback", str(tmp_path / "moved"), snapshot, "--output", "keep"]
-    assert CliRunner().invoke(app, words).exit_code == 0
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
     run_penstock(df, sink, tmp_path / "moved")
     assert sink.calls[-1] == (moved, 2, [1])
 

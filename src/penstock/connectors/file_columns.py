@@ -103,7 +103,7 @@ class FileColumns:
 
     def complete(self, batch: pa.RecordBatch, split: Split, first_row: int) -> pa.RecordBatch:
         """The batch by the whole schema. ``first_row``: index of its first row in the file."""
-        if not any(map(self._is_added, self.schema)):
+        if batch.num_columns == len(self.schema):
             return batch
         columns = iter(batch.columns)
         arrays = []

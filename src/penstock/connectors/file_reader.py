@@ -183,12 +183,12 @@ class FileReader(SourceReader):
                 break
             if batch is None:
                 break
-            head = first_rows(batch.slice(0, max_rows - rows), self.batch_bytes - size)
+            head, head_bytes = first_rows(batch, max_rows - rows, self.batch_bytes - size)
             if head.num_rows < batch.num_rows:
                 self._ready.appendleft(batch.slice(head.num_rows))
             batches.append(head)
             rows += head.num_rows
-            size += head.nbytes
+            size += head_bytes
         if len(batches) > 1:
             return pa.concat_batches(batches)
         return batches[0] if batches else None

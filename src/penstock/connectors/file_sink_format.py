@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.connectors.option_texts import OptionTexts
+from penstock.connectors.row_groups import ROW_GROUP_ROWS
 from penstock.errors import NotSupported
 
 LINES_AT_ONCE = 1 << 14
@@ -54,6 +55,11 @@ class FileFormat(ABC):
         """As in ``format(...)``."""
 
     @property
+    def group_rows(self) -> int:
+        """How many rows are gathered before they are written."""
+        return ROW_GROUP_ROWS
+
+    @property
     @abstractmethod
     def suffix(self) -> str:
         """How the names of its files end, for example ``.snappy.parquet``."""
@@ -78,6 +84,11 @@ class LineFormat(FileFormat):
     """A text file with a row per line. ``codec`` is one of ``CODECS``."""
 
     codec: str
+
+    @property
+    def group_rows(self) -> int:
+        """A text file has no row groups; what is written at once is short."""
+        return LINES_AT_ONCE
 
     @property
     def suffix(self) -> str:

@@ -30,8 +30,8 @@ MAX_OPEN_FILES = 16
 class _Directory:
     """What one epoch brings for one directory: gathered rows, a file that is being written, files that are ended."""
 
-    def __init__(self) -> None:
-        self.group = RowGroup()
+    def __init__(self, group_rows: int) -> None:
+        self.group = RowGroup(group_rows)
         self.writer: FileWriter | None = None
         self.path = Path()
         self.rows = 0
@@ -105,7 +105,7 @@ class FileSinkWriter(SinkWriter):
         return f"{directory}/{name}" if directory else name
 
     def _gather(self, name: str, rows: pa.RecordBatch) -> None:
-        directory = self._directories.setdefault(name, _Directory())
+        directory = self._directories.setdefault(name, _Directory(self._format.group_rows))
         directory.group.add(rows)
         self._gathered_bytes += rows.nbytes
         if directory.group.full:

@@ -107,7 +107,7 @@ class Backlog:
         """The next ready rows and their lanes; at least one row."""
         if self._ready is None:
             return None
-        batch = first_rows(self._ready.slice(0, max_rows), max_bytes)
+        batch, _ = first_rows(self._ready, max_rows, max_bytes)
         taken = batch.num_rows
         lanes, self._ready_lanes = self._ready_lanes[:taken], self._ready_lanes[taken:]
         self._ready = self._ready.slice(taken) if taken < self._ready.num_rows else None

@@ -222,7 +222,7 @@ class _OpenSplit:
         while self._ready:
             batch = self._ready.popleft()
             wanted = max_rows if not self._progress.skip else min(max_rows, self._progress.skip - self._progress.rows)
-            head = first_rows(batch.slice(0, wanted), max_bytes)
+            head, _ = first_rows(batch, wanted, max_bytes)
             if head.num_rows < batch.num_rows:
                 self._ready.appendleft(batch.slice(head.num_rows))
                 batch = head

@@ -13,11 +13,15 @@ ROW_GROUP_BYTES = 32 << 20
 class RowGroup:
     """What will be the next row group.
 
+    Args:
+        most_rows: with which it is full.
+
     Attributes:
         rows, bytes: of the batches gathered so far, in Arrow's form.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_rows: int = ROW_GROUP_ROWS) -> None:
+        self._most_rows = most_rows
         self._batches: list[pa.RecordBatch] = []
         self.rows = 0
         self.bytes = 0
@@ -28,7 +32,7 @@ class RowGroup:
 
     @property
     def full(self) -> bool:
-        return self.rows >= ROW_GROUP_ROWS or self.bytes >= ROW_GROUP_BYTES
+        return self.rows >= self._most_rows or self.bytes >= ROW_GROUP_BYTES
 
     def add(self, batch: pa.RecordBatch) -> None:
         """All batches have the same schema."""

@@ -39,7 +39,7 @@ class SplitRowsReader(SourceReader):
             assert isinstance(read, int)
             batch = self.rows(split, read, max_rows)
             if batch.num_rows:
-                batch = first_rows(batch, self.batch_bytes)
+                batch, _ = first_rows(batch, max_rows, self.batch_bytes)
                 self._splits[0] = Split(split.split_id, split.spec, {"rows": read + batch.num_rows})
                 return batch
             self._splits.popleft()
