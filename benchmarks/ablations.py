@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 from benchmarks import backpressure, harness, isolation
 from benchmarks.feed import FeedReader
 from benchmarks.replacements import FIXED_ROWS, NOTHING, AblatedFeed, AblatedReader, compressed
-from penstock.query.streaming_query import StreamingQuery
+from penstock.api.streaming_query import StreamingQuery
 
 Cell = dict[str, Any]
 Job = Callable[[DataFrame], DataFrame]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from penstock.runtime.breather import Breather
+from penstock.worker.barrier_yield import Breather
 
 _blocked = threading.local()
 """``flag``: the file that blocks this thread; set with its first batch."""

@@ -27,8 +27,8 @@ from benchmarks import diary, flip76, harness, spark_restarts, throughput
 from benchmarks.cpu_time import CpuTime
 from benchmarks.flink import cluster, job
 from benchmarks.flip76_job import KEYS, PAYLOAD_BYTES, STAGES, counted, penstock_job, slow
-from penstock.query.streaming_query import StreamingQuery
-from penstock.runtime.view import CheckpointState
+from penstock.api.streaming_query import StreamingQuery
+from penstock.coordinator.view import CheckpointState
 
 WITH, WITHOUT = "with backpressure", "without backpressure"
 ROUNDS = {WITH: 4, WITHOUT: 8}

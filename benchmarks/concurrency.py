@@ -18,9 +18,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks import backpressure, blocking, harness
+from penstock.api.streaming_query import StreamingQuery
+from penstock.coordinator.view import CheckpointState, CheckpointView
 from penstock.errors import CheckpointFailed
-from penstock.query.streaming_query import StreamingQuery
-from penstock.runtime.view import CheckpointState, CheckpointView
 
 COUNT = 220
 """Completed checkpoints wanted, of the periodic ones and of the snapshots each."""

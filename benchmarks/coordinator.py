@@ -28,16 +28,17 @@ import msgspec
 
 from benchmarks.made_up_slots import SHAPES, VERTICES, Shape, Slots, channels, job
 from benchmarks.metered_store import MeteredStore
-from penstock.connectors.base import Split
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol import splits as sp
-from penstock.protocol.elements import Alignment
-from penstock.runtime.figures import Figures
-from penstock.runtime.messages import CheckpointAck, CheckpointComplete, SlotMetrics, ToDriver, TriggerCheckpoint
-from penstock.snapshot import work as w
-from penstock.snapshot.catalog import metadata_path
-from penstock.snapshot.driver import DriverCore
-from penstock.snapshot.effects import DriverEffects
+from penstock.coordinator import commands as w
+from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.machines.job import DriverCore
+from penstock.coordinator.metrics import Figures
+from penstock.model.elements import Alignment
+from penstock.model.splits import Split
+from penstock.network.messages import CheckpointAck, CheckpointComplete, SlotMetrics, ToDriver, TriggerCheckpoint
+from penstock.snapshots.catalog import metadata_path
+from penstock.snapshots.format.plan import plan_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession  # what it costs a process to have it is not measured
@@ -78,7 +79,7 @@ class Driver:
         graph = job(parallelism)
         policy = ct.Policy(INTERVAL_MS, timeout_ms=3_600_000, alignment=Alignment.AUTO)
         self.store = MeteredStore(folder)
-        self.core = DriverCore(graph, "query", policy)
+        self.core = DriverCore(graph, plan_of(graph), "query", policy)
         self.figures = Figures(graph, "query", "run", None)
         self.effects = DriverEffects(
             graph,

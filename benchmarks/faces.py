@@ -27,13 +27,13 @@ import penstock
 from benchmarks import exchange, faces_paint, harness
 from benchmarks.faces_client import Clients
 from benchmarks.faces_elsewhere import Elsewhere
-from penstock.query.active_queries import ACTIVE_QUERIES
-from penstock.query.facts import QueryFacts
-from penstock.query.streaming_query import StreamingQuery
-from penstock.runtime.history_writer import recorded
-from penstock.runtime.view import CheckpointState, CheckpointView
-from penstock.snapshot.history.keeping import MERGED_CHECKPOINTS, HistoryKeeper
-from penstock.snapshot.stores import store_at
+from penstock.api.active_queries import ACTIVE_QUERIES
+from penstock.api.facts import QueryFacts
+from penstock.api.streaming_query import StreamingQuery
+from penstock.coordinator.history_writer import recorded
+from penstock.coordinator.view import CheckpointState, CheckpointView
+from penstock.snapshots.history.keeping import MERGED_CHECKPOINTS, HistoryKeeper
+from penstock.snapshots.store.stores import store_at
 from tests.ui.made_up_query import MadeUpQuery
 
 SETTLE_S = 1.5

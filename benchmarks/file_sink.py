@@ -21,11 +21,12 @@ from pyspark.sql import SparkSession
 
 from benchmarks import harness
 from benchmarks.feed import FeedPartition, FeedReader
-from penstock.connectors.base import EpochCommit, SinkContext
-from penstock.connectors.file_sink import FileSink
+from penstock.connectors.base import SinkContext
+from penstock.connectors.files.parquet.sink import parquet_sink_format
+from penstock.connectors.files.row_groups import ROW_GROUP_ROWS
+from penstock.connectors.files.sink import FileSink
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.parquet_sink import parquet_sink_format
-from penstock.connectors.row_groups import ROW_GROUP_ROWS
+from penstock.model.commits import EpochCommit
 
 ROUNDS = 8
 WARM_UP_S = 2.0

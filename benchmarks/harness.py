@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 import penstock
 from benchmarks import machine
 from benchmarks.feed import FeedSource
-from penstock.query.streaming_query import StreamingQuery
-from penstock.runtime.view import CheckpointView
-from penstock.snapshot.sections import data_path, state_path
+from penstock.api.streaming_query import StreamingQuery
+from penstock.coordinator.view import CheckpointView
+from penstock.snapshots.format.sections import data_path, state_path
 
 LOCATIONS: dict[str, Path] = {}
 """Of running queries, by ``runId``."""

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import backpressure, harness
-from penstock.query.streaming_query import StreamingQuery
+from penstock.api.streaming_query import StreamingQuery
 
 FORMS = ("none", "process")
 ROUNDS = 3

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from benchmarks import harness, large_state, state, state_rocksdb
-from penstock.query.streaming_query import StreamingQuery
+from penstock.api.streaming_query import StreamingQuery
 
 ROUNDS = 3
 COLUMN_BYTES = 16

@@ -34,10 +34,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from benchmarks import harness
+from penstock.api.streaming_query import StreamingQuery
+from penstock.coordinator.view import CheckpointView
 from penstock.errors import CheckpointFailed
-from penstock.query.streaming_query import StreamingQuery
-from penstock.runtime.view import CheckpointView
-from penstock.snapshot.model import SnapshotMetadata
+from penstock.model.manifest import SnapshotMetadata
 
 KEYS = 10_000_000
 VALUES = 11

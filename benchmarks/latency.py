@@ -230,7 +230,7 @@ def by_penstock(df: DataFrame, schedule: Schedule, window: range, options: dict[
 
     stamped = df.withColumn("written_us", F.lit(0).cast("long"))
     with (
-        patch("penstock.query.sinks.MemorySink", make),
+        patch("penstock.api.sinks.MemorySink", make),
         harness.running(stamped, sink="memory", name=TABLE, **options) as query,
     ):
         sleep_until(schedule, window.stop)

@@ -15,9 +15,9 @@ import typer
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from benchmarks import harness
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import GenerationOpened, MetadataRef, SnapshotComplete, SnapshotDeleted
-from penstock.snapshot.store import LocalStore, MemoryStore
+from penstock.snapshots.log.entries import GenerationOpened, MetadataRef, SnapshotComplete, SnapshotDeleted
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import LocalStore, MemoryStore
 
 RETAINED = 10
 SAMPLE_EVERY_S = 1.0

@@ -13,16 +13,16 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from penstock.connectors.base import Split
 from penstock.connectors.noop import NoopSink
 from penstock.connectors.rate import SCHEMA, RateSource
-from penstock.graph.keygroups import owned_range
-from penstock.graph.model import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
-from penstock.ids import SubtaskId
-from penstock.runtime.messages import CheckpointAck, SlotMetrics, SubtaskMetrics
-from penstock.snapshot.model import CaptureMetrics, InflightEntry, SectionRef, SlotManifest, StateEntry, SubtaskManifest
-from penstock.snapshot.sections import data_path, state_path
-from penstock.snapshot.state_index import BASE, DELTA, MAX_CHAIN
+from penstock.model.ids import SubtaskId
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
+from penstock.model.key_groups import owned_range
+from penstock.model.manifest import CaptureMetrics, InflightEntry, SectionRef, SlotManifest, StateEntry, SubtaskManifest
+from penstock.model.splits import Split
+from penstock.network.messages import CheckpointAck, SlotMetrics, SubtaskMetrics
+from penstock.snapshots.format.sections import data_path, state_path
+from penstock.snapshots.writing.state_index import BASE, DELTA, MAX_CHAIN
 
 VERTICES = 10
 KEY_GROUPS = 4_096

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from penstock.snapshot.store import LocalStore
+from penstock.snapshots.store.store import LocalStore
 
 
 class MeteredStore(LocalStore):

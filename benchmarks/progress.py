@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 from benchmarks import diary, failing_job, flip76, harness, spark_restarts
 from benchmarks.flink import cluster, job
 from benchmarks.flip76_job import KEYS, PAYLOAD_BYTES, STAGES, penstock_job
-from penstock.query.streaming_query import StreamingQuery
+from penstock.api.streaming_query import StreamingQuery
 
 ROW_MS = 1.0
 INTERVAL_MS = 1_000

@@ -23,19 +23,19 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from benchmarks.feed import FeedReader, FeedSource
-from penstock.ids import CheckpointId
-from penstock.protocol.elements import Barrier, Buffer, Captured
+from penstock.model.elements import Barrier, Buffer, Captured
+from penstock.model.ids import CheckpointId
+from penstock.network.element_codec import DataEncoder
 from penstock.protocol.gate import InputGate
 from penstock.protocol.input import RowRange
 from penstock.protocol.output import OutputChannel, Outputs
-from penstock.runtime import subtask
-from penstock.runtime.codec import DataEncoder
-from penstock.runtime.gathering import Behind
-from penstock.runtime.slicing import MAX_ROWS, SliceSizer
-from penstock.snapshot.base_index import BaseIndex, BaseIndexes
-from penstock.snapshot.inflight_index import NOTHING as NOTHING_DURABLE
-from penstock.snapshot.sections import SectionWriter
+from penstock.snapshots.format.sections import SectionWriter
+from penstock.snapshots.writing.base_index import BaseIndex, BaseIndexes
+from penstock.snapshots.writing.inflight_index import NOTHING as NOTHING_DURABLE
 from penstock.testing.mutation import mutant
+from penstock.worker import subtask
+from penstock.worker.gathering import Behind
+from penstock.worker.slicing import MAX_ROWS, SliceSizer
 
 NOTHING = "nothing"
 FIXED_ROWS = 20

@@ -10,8 +10,8 @@ from benchmarks.coordinator import BEHIND_THE_ENTRY, RETAINED, exponent, until_l
 from benchmarks.made_up_slots import KEY_GROUPS, MESSAGE_BYTES, SHAPES, VERTICES
 from benchmarks.report_cells import machine, row, spread
 from benchmarks.scaling import PAYLOAD_BYTES, ROW_MS
-from penstock.runtime.figures import REMEMBERED
-from penstock.snapshot.store import WHOLE_AT_MOST
+from penstock.coordinator.metrics import REMEMBERED
+from penstock.snapshots.store.store import WHOLE_AT_MOST
 
 
 def scaling(result: dict[str, Any]) -> str:

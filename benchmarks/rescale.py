@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from benchmarks import backpressure, blocking, harness
-from penstock.query.streaming_query import StreamingQuery
+from penstock.api.streaming_query import StreamingQuery
 
 GATES = {"2 MB": 2 << 20, "20 MB": 20 << 20}
 ROUNDS = 5

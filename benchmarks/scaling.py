@@ -20,8 +20,8 @@ from benchmarks import exchange, harness
 from benchmarks.backpressure import raw_write_ms
 from benchmarks.flip76 import settle
 from benchmarks.flip76_job import KEYS, STAGES, chained, slow
-from penstock.query.streaming_query import StreamingQuery
-from penstock.snapshot.catalog import metadata_path
+from penstock.api.streaming_query import StreamingQuery
+from penstock.snapshots.catalog import metadata_path
 
 MASTER = "local[18]"
 """A task thread for each slot, and room."""

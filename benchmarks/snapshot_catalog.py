@@ -29,14 +29,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from benchmarks import harness
-from penstock.snapshot.catalog import metadata_path, snapshot_id
-from penstock.snapshot.envelope import digest, seal_envelope
-from penstock.snapshot.location import IDENTITY_PATH, read_identity
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import EpochCommitted, GenerationOpened, MetadataRef, SnapshotComplete
-from penstock.snapshot.model import QueryIdentity, SnapshotMetadata
-from penstock.snapshot.object_store import AT_ONCE
-from penstock.snapshot.store import LocalStore
+from penstock.model.ids import snapshot_id
+from penstock.model.manifest import QueryIdentity, SnapshotMetadata
+from penstock.snapshots.catalog import metadata_path
+from penstock.snapshots.format.envelope import digest, seal_envelope
+from penstock.snapshots.location import IDENTITY_PATH, read_identity
+from penstock.snapshots.log.entries import EpochCommitted, GenerationOpened, MetadataRef, SnapshotComplete
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.object_store import AT_ONCE
+from penstock.snapshots.store.store import LocalStore
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from s3_server import S3Server, moto

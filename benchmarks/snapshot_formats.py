@@ -19,10 +19,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import harness, large_state
-from penstock.query.streaming_query import StreamingQuery
-from penstock.runtime.view import CheckpointView
-from penstock.snapshot.portable.export import export_snapshot
-from penstock.snapshot.portable.jobs import Run, in_threads
+from penstock.api.streaming_query import StreamingQuery
+from penstock.coordinator.view import CheckpointView
+from penstock.snapshots.portable.export import export_snapshot
+from penstock.snapshots.portable.jobs import Run, in_threads
 from penstock.spark.snapshot_jobs import in_executors
 
 VARIANT = "int64"

@@ -30,8 +30,8 @@ from benchmarks import harness
 from benchmarks.flip76_job import CountPerKey
 from benchmarks.ticking import TickingSource
 from benchmarks.trend import Verdict, last_to_first, slope
-from penstock.query.streaming_query import StreamingQuery
-from penstock.runtime.view import CheckpointState
+from penstock.api.streaming_query import StreamingQuery
+from penstock.coordinator.view import CheckpointState
 
 ROWS_PER_SECOND = 20_000
 """A quarter of what two cores can do: a run that falls behind the clock would be no paced one."""

@@ -27,11 +27,11 @@ from pyspark.sql import SparkSession
 
 from benchmarks import harness
 from penstock.malloc import keep_freed_memory
-from penstock.operators.aggregate_calls import AggregateCall, partial_schema
+from penstock.operators.aggregate.calls import AggregateCall, partial_schema
+from penstock.operators.aggregate.final import FinalAggregateSpec
 from penstock.operators.base import Operator, OperatorContext
-from penstock.operators.final_aggregate import FinalAggregateSpec
-from penstock.state.capture import delta_schema
 from penstock.state.memory_table import MemoryBackend, MemoryTable
+from penstock.state.stored_form import delta_schema
 from penstock.state.table import TableSpec
 
 KEYS = 10_000_000

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from benchmarks import exchange, harness
-from penstock.query.streaming_query import StreamingQuery
-from penstock.runtime.view import CheckpointState
+from penstock.api.streaming_query import StreamingQuery
+from penstock.coordinator.view import CheckpointState
 
 ROUNDS = 20
 WARM_UP_S = 1.5

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.location import open_location
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.model import SnapshotMetadata
+from penstock.model.manifest import SnapshotMetadata
+from penstock.snapshots.catalog import Catalog
+from penstock.snapshots.location import open_location
+from penstock.snapshots.log.snapshot_log import SnapshotLog
 
 
 def newest_snapshot(location: Path) -> SnapshotMetadata:

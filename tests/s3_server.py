@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from penstock.snapshot.store_access import StoreAccess
+from penstock.snapshots.store.store_access import StoreAccess
 
 PROGRAM = Path(__file__).with_name("s3_program.py")
 START_TIMEOUT_S = 60

@@ -17,23 +17,23 @@ from benchmarks import ablations, replacements, report_ablations
 from benchmarks.ablations import CHECKPOINTS, RATES, TIME_OUTS
 from benchmarks.replacements import NOTHING, REPLACEMENTS, run_with
 from benchmarks.report_ablations import DURATION, LINES, RATE, WRITTEN, Line
-from penstock.ids import BufferId, ChannelId
-from penstock.protocol.elements import Alignment, Barrier, Buffer
+from penstock.model.elements import Alignment, Barrier, Buffer
+from penstock.model.ids import BufferId, ChannelId
+from penstock.model.manifest import SectionRef
+from penstock.network.element_codec import DataDecoder, DataEncoder
+from penstock.network.frames import Message
 from penstock.protocol.gate import WatermarkRose
 from penstock.protocol.input import RowRange
 from penstock.protocol.output import OutputChannel, Outputs
-from penstock.runtime import subtask
-from penstock.runtime.codec import DataDecoder, DataEncoder
-from penstock.runtime.payloads import ARROW
-from penstock.runtime.slicing import FIRST_ROWS, SliceSizer
-from penstock.runtime.wire import Message
-from penstock.snapshot.base_index import BaseIndex, BaseIndexes
-from penstock.snapshot.inflight_index import InflightIndex, Piece
-from penstock.snapshot.model import SectionRef
-from penstock.snapshot.sections import SectionWriter, read_content
-from penstock.snapshot.stores import store_at
+from penstock.snapshots.format.sections import SectionWriter, read_content
+from penstock.snapshots.store.stores import store_at
+from penstock.snapshots.writing.base_index import BaseIndex, BaseIndexes
+from penstock.snapshots.writing.inflight_index import InflightIndex, Piece
 from penstock.testing.promptness import Promptness
 from penstock.testing.schedule import Task, run_task
+from penstock.worker import subtask
+from penstock.worker.payloads import ARROW
+from penstock.worker.slicing import FIRST_ROWS, SliceSizer
 
 CHANNEL = ChannelId(0, 0, 1)
 ROWS = pa.RecordBatch.from_pydict({"key": list(range(2_000)), "payload": ["the same again"] * 2_000})

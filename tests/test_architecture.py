@@ -1,10 +1,13 @@
-"""The house rules that a machine can check: layers, purity of ``protocol/``, sizes, public names."""
+"""The house rules that a machine can check: layers, circles, purity, sizes, public names."""
 
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -20,31 +23,34 @@ LAYERS = [
     ("cli",),
     ("rest",),
     ("testing",),
-    ("spark_checkpoint",),
-    ("query",),
-    ("spark_data",),
-    ("frontend",),
+    ("interop",),
+    ("api",),
+    ("planner",),
     ("spark",),
-    ("runtime",),
+    ("coordinator",),
+    ("worker",),
+    ("network",),
     ("connectors",),
-    ("snapshot",),
+    ("snapshots",),
     ("operators",),
     ("state",),
-    ("graph",),
     ("protocol",),
-    (
-        *("errors", "ids", "grammar", "plain_text", "config", "logs", "malloc", "private_files", "redaction"),
-        *("decoding", "version"),
-    ),
+    ("config",),
+    ("model",),
+    ("errors", "grammar", "plain_text", "logs", "malloc", "private_files", "redaction", "decoding", "version"),
 ]
-# Contract modules that hold plain data only and may be named from anywhere above ``protocol``.
-CONTRACTS = {
-    "penstock.connectors.base",
-    "penstock.operators.base",
-    "penstock.snapshot.model",
-    "penstock.graph.model",
-    "penstock.protocol.elements",
+TYPES_FROM_ABOVE = {
+    ("penstock.model.job_graph", "penstock.connectors.base"): "a graph holds the sources and sinks that it runs",
+    ("penstock.model.job_graph", "penstock.operators.base"): "OperatorSpec.create returns an operator",
 }
+"""Imports of types alone that point upwards, with the reason."""
+CIRCLES_OF_TYPES = {
+    "penstock.testing.": "the parts of the simulated world know the world that holds them",
+}
+"""Circles that only a type checker sees, by what the names of their modules begin with, with the reason."""
+PURE = ("penstock.model", "penstock.protocol", "penstock.coordinator.machines")
+"""Packages that load where none of ``HEAVY`` can be imported."""
+HEAVY = ("pyarrow", "numpy", "pandas", "pyspark", "py4j")
 IMPURE = {
     "time", "random", "threading", "asyncio", "socket", "os", "pathlib", "subprocess", "selectors", "secrets", "uuid",
     "datetime", "multiprocessing", "tempfile", "io", "shutil", "signal",
@@ -73,24 +79,27 @@ def forget_trees() -> Iterator[None]:
     nodes_of.cache_clear()
 
 
-def imports_of(path: Path) -> list[str]:
-    names: list[str] = []
+def imports_of(path: Path, *, types: bool = True) -> set[str]:
+    """Return the modules that a module imports anywhere, in functions too.
+
+    Args:
+        types: include imports of types alone, below ``if TYPE_CHECKING``.
+    """
+    only_types = {id(node) for block in nodes_of(path) if is_type_checking(block) for node in ast.walk(block)}
+    names: set[str] = set()
     for node in nodes_of(path):
+        if not types and id(node) in only_types:
+            continue
         if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module]
+            full = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= (full & MODULES) or {node.module}
     return names
 
 
-def type_checking_imports(path: Path) -> set[str]:
-    return {
-        inner.module
-        for node in nodes_of(path)
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-        if isinstance(inner, ast.ImportFrom) and inner.module
-    }
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def module_of(path: Path) -> str:
@@ -98,29 +107,71 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+MODULES = {module_of(path) for path in FILES}
+
+
 # One test for each rule, over all files: as many tests as files would take their time in every worker.
 
 
-def test_imports_point_downwards() -> None:
-    upward = [
-        f"{module_of(path)} imports {name}, which is above"
+def upward_imports(*, types: bool) -> set[tuple[str, str]]:
+    return {
+        (module_of(path), name)
         for path in FILES
-        for name in imports_of(path)
-        if name.startswith("penstock")
-        and layer_of(name) < layer_of(module_of(path))
-        and name not in CONTRACTS | type_checking_imports(path)
-    ]
-    assert not upward
+        for name in imports_of(path, types=types)
+        if name.startswith("penstock") and layer_of(name) < layer_of(module_of(path))
+    }
 
 
-def test_protocol_is_pure() -> None:
-    files = [path for path in FILES if module_of(path).startswith("penstock.protocol")]
-    assert len(files) > 10
+def test_imports_point_downwards() -> None:
+    assert not upward_imports(types=False)
+    assert upward_imports(types=True) == set(TYPES_FROM_ABOVE)
+
+
+def circles(*, types: bool) -> list[tuple[str, ...]]:
+    """Return the circles of modules that import each other. Each is cut before the next one is looked for."""
+    imports = {module_of(path): (imports_of(path, types=types) & MODULES) - {module_of(path)} for path in FILES}
+    found = []
+    while True:
+        try:
+            TopologicalSorter(imports).prepare()
+        except CycleError as error:
+            imported, importing, *_ = error.args[1]
+            found.append(tuple(error.args[1]))
+            imports[importing] -= {imported}
+        else:
+            return found
+
+
+def test_no_modules_import_each_other() -> None:
+    assert not circles(types=False)
+    known = tuple(CIRCLES_OF_TYPES)
+    assert [circle for circle in circles(types=True) if not all(name.startswith(known) for name in circle)] == []
+
+
+def test_pure_packages_load_without_arrow() -> None:
+    program = f"""
+import importlib, pkgutil, sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {HEAVY}:
+            raise ImportError(name)
+sys.meta_path.insert(0, Block())
+for package in map(importlib.import_module, {PURE}):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_pure_packages_have_no_effects() -> None:
+    files = [path for path in FILES if module_of(path).startswith(PURE)]
+    assert len(files) > 20
     impure = [
         f"{module_of(path)} imports {name}"
         for path in files
         for name in imports_of(path)
-        if name.split(".")[0] in IMPURE | {"pyarrow", "numpy", "pyspark"}
+        if name.split(".")[0] in IMPURE
     ]
     assert not impure
     calls = [
@@ -132,8 +183,8 @@ def test_protocol_is_pure() -> None:
     assert not calls
 
 
-def test_only_frontend_and_spark_touch_the_jvm() -> None:
-    others = [path for path in FILES if not module_of(path).startswith(("penstock.frontend", "penstock.spark"))]
+def test_only_the_planner_and_spark_touch_the_jvm() -> None:
+    others = [path for path in FILES if not module_of(path).startswith(("penstock.planner", "penstock.spark"))]
     touching = [
         f"{module_of(path)} imports {name}" for path in others for name in imports_of(path) if name.startswith("py4j")
     ]

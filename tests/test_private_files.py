@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connectors.kafka_client import client_config
+from penstock.connectors.kafka.client import client_config
 from penstock.errors import ConfigError
 from penstock.private_files import check_private
 from penstock.rest.encryption import server_context
-from penstock.snapshot.location import open_location
-from penstock.snapshot.portable.files import new_directory
-from penstock.snapshot.store import LocalStore
+from penstock.snapshots.location import open_location
+from penstock.snapshots.portable.files import new_directory
+from penstock.snapshots.store.store import LocalStore
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,9 @@ from penstock.operators.expressions.patterns import like_to_python
 
 SOURCE = Path(__file__).parent.parent / "src" / "penstock"
 OWN_TEXT = {
-    "connectors/hadoop_globs.py": "the path that the query's own program gives",
-    "frontend/catalyst.py": "the plan of the query's own program",
-    "frontend/function_table.py": "examples in Spark's own jars, when the docs are made",
+    "connectors/files/hadoop_globs.py": "the path that the query's own program gives",
+    "planner/catalyst.py": "the plan of the query's own program",
+    "planner/function_table.py": "examples in Spark's own jars, when the docs are made",
     "rest/metric_page.py": "our own docs, when they are made",
     "testing/diagrams.py": "our own docs, when they are made",
 }

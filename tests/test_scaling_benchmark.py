@@ -13,10 +13,10 @@ import pytest
 from benchmarks import coordinator, report_scaling, scaling
 from benchmarks.coordinator import Driver, exponent, until_logged_ms
 from benchmarks.made_up_slots import SHAPES, VERTICES, Slots, channels
-from penstock.runtime.messages import ToDriver
-from penstock.snapshot import store
-from penstock.snapshot.catalog import metadata_path
-from penstock.snapshot.model import SnapshotMetadata
+from penstock.model.manifest import SnapshotMetadata
+from penstock.network.messages import ToDriver
+from penstock.snapshots.catalog import metadata_path
+from penstock.snapshots.store import store
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -47,7 +47,7 @@ def test_what_slots_say_is_what_the_drivers_decoder_reads(tmp_path: Path) -> Non
 
 
 def test_metadata_that_is_too_large_is_told_as_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.snapshot.catalog.WHOLE_AT_MOST", 1_000)
+    monkeypatch.setattr("penstock.snapshots.catalog.WHOLE_AT_MOST", 1_000)
     driver = Driver(SHAPES["state"], 1, tmp_path)
     driver.start()
     driver.checkpoint()

@@ -10,8 +10,10 @@ import msgspec
 from msgspec import inspect
 
 import penstock.connectors
-import penstock.snapshot
+import penstock.model
+import penstock.snapshots
 
+STORED = ("penstock.connectors", "penstock.model", "penstock.snapshots")
 SHOWN = {
     *(
         "bottleneck",
@@ -53,12 +55,12 @@ REASONS = {
 def test_every_text_and_number_has_a_grammar() -> None:
     """A new class or field fails here until it has a grammar, or its reason is in ``REASONS``."""
     seen = set()
-    for package in (penstock.connectors, penstock.snapshot):
+    for package in (penstock.connectors, penstock.model, penstock.snapshots):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     for kind in every(msgspec.Struct):
-        package, _, module = kind.__module__.rpartition(".")
-        if package.startswith(("penstock.connectors", "penstock.snapshot")) and module not in SHOWN:
+        module = kind.__module__.rpartition(".")[2]
+        if kind.__module__.startswith(STORED) and module not in SHOWN:
             free = {field.name for field in inspect.type_info(kind).fields if takes_anything(field.type)}
             assert free == set(REASONS.get(kind.__name__, {})), f"{kind.__module__}.{kind.__name__}"
             seen.add(kind.__name__)

@@ -9,7 +9,7 @@ from enum import Enum
 
 from penstock.errors import ConfigError
 from penstock.logs import LogFormat
-from penstock.protocol.elements import Alignment
+from penstock.model.elements import Alignment
 
 CONF_PREFIX = "spark.penstock."
 MAX_CONCURRENT = 8
@@ -311,7 +311,7 @@ class Options:
         restart_allow_scale_down: go on with fewer slots when some are missing for ``restart_scale_down_after_ms``, and
             with all of them once they are back.
         sink_retry_timeout_ms: time for which a failing commit is repeated. None: as often as a query is restarted.
-        network_tls: links between driver and slots, and between slots, are encrypted (``runtime/tls.py``).
+        network_tls: links between driver and slots, and between slots, are encrypted (``network/tls.py``).
         log_format: of Penstock's own lines, in slots and driver, where the user has not set up logging.
         slot_start_timeout_ms: time from the launch of a generation until all its slots have registered. Later the
             generation has failed.

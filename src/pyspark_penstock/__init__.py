@@ -1,5 +1,5 @@
 """Where Spark finds ``format("penstock")`` by itself: it imports ``DefaultSource`` of every module named pyspark_*."""
 
-from penstock.spark_data.source import PenstockSource as DefaultSource
+from penstock.interop.spark_data.source import PenstockSource as DefaultSource
 
 __all__ = ["DefaultSource"]

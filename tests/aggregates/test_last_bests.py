@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.operators.accumulators.order import last_bests, ranks
+from penstock.operators.aggregate.accumulators.order import last_bests, ranks
 
 INNER = pa.struct([("x", pa.int16()), ("y", pa.string())])
 OUTER = pa.struct([("n", pa.int64()), ("inner", INNER), ("f", pa.float64()), ("s", pa.string())])

@@ -13,10 +13,10 @@ from effort import one_in
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
-from penstock.graph.model import JobGraph
+from penstock.model.job_graph import JobGraph
+from penstock.operators.aggregate.merge_partials import MergePartialsSpec
+from penstock.operators.aggregate.partial import PartialAggregateSpec
 from penstock.operators.expand import ExpandSpec
-from penstock.operators.merge_partials import MergePartialsSpec
-from penstock.operators.partial_aggregate import PartialAggregateSpec
 
 pytestmark = pytest.mark.spark
 
@@ -69,7 +69,7 @@ def expanded(monkeypatch: pytest.MonkeyPatch) -> Callable[[DataFrame], JobGraph]
 
     def graph(stream: DataFrame) -> JobGraph:
         with monkeypatch.context() as patched:
-            patched.setattr("penstock.frontend.aggregation.by_panes", lambda operators, _: operators)
+            patched.setattr("penstock.planner.aggregation.by_panes", lambda operators, _: operators)
             return compiled(stream, "append")
 
     return graph

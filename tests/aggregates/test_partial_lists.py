@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.operators.accumulators import create_accumulator
-from penstock.operators.aggregate_calls import AggregateCall
-from penstock.operators.partial_aggregate import new_buffers
+from penstock.operators.aggregate.accumulators import create_accumulator
+from penstock.operators.aggregate.calls import AggregateCall
+from penstock.operators.aggregate.partial import new_buffers
 
 PAIR = pa.struct([("a", pa.int64()), ("t", pa.string())])
 VALUES = {

@@ -10,7 +10,7 @@ from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.operators.accumulators.quantiles import Summary
+from penstock.operators.aggregate.accumulators.quantiles import Summary
 
 PERCENTAGES = [0.0, 0.01, 0.1, 0.25, 0.5, 0.6, 0.9, 0.999, 1.0]
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import EvaluationError
-from penstock.operators.accumulators import create_accumulator
-from penstock.operators.accumulators.base import doubles
-from penstock.operators.aggregate_calls import AggregateCall
+from penstock.operators.aggregate.accumulators import create_accumulator
+from penstock.operators.aggregate.accumulators.base import doubles
+from penstock.operators.aggregate.calls import AggregateCall
 from penstock.state.vector import Vector
 
 GROUPS = 3

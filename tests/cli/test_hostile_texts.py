@@ -17,12 +17,12 @@ from rich.text import Text
 import penstock
 from penstock.cli.terminal import SafeConsole, say
 from penstock.logs import get_logger
+from penstock.network.handshake import Challenge, ClientHandshake, Hello, Identity, ServerHandshake, _encode
+from penstock.network.secret import Secret, nonce
 from penstock.plain_text import json_text, log_text, visible
-from penstock.runtime.handshake import Challenge, ClientHandshake, Hello, Identity, ServerHandshake, _encode
-from penstock.runtime.secret import Secret, nonce
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import SnapshotLabelled
-from penstock.snapshot.store import LocalStore
+from penstock.snapshots.log.entries import SnapshotLabelled
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import LocalStore
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "snapshot"))
 from test_requests_cli import location  # noqa: F401 - the fixture

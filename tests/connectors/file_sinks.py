@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.connectors import file_bundles
-from penstock.connectors.csv_sink import csv_sink_format
-from penstock.connectors.file_sink import FileSink, FileSizes
-from penstock.connectors.file_sink_format import FileFormat, LineFormat
-from penstock.connectors.json_sink import json_sink_format
+from penstock.connectors.files import bundles as file_bundles
+from penstock.connectors.files.csv.sink import csv_sink_format
+from penstock.connectors.files.format import FileFormat, LineFormat
+from penstock.connectors.files.json.sink import json_sink_format
+from penstock.connectors.files.parquet.sink import parquet_sink_format
+from penstock.connectors.files.partitions import partitioning
+from penstock.connectors.files.sink import FileSink, FileSizes
+from penstock.connectors.files.text.sink import text_sink_format
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.parquet_sink import parquet_sink_format
-from penstock.connectors.sink_partitions import partitioning
-from penstock.connectors.text_sink import text_sink_format
 
 SCHEMA = pa.schema({"a": pa.int64()})
 PARTITIONED = pa.schema({"a": pa.int64(), "p": pa.string()})

@@ -12,8 +12,10 @@ import cloudpickle
 import msgspec
 import pyarrow as pa
 
-from penstock.connectors.base import EpochCommit, Sink, SinkContext, Source, SourceReader, Split
-from penstock.snapshot.blobs import apart, joined
+from penstock.connectors.base import Sink, SinkContext, Source, SourceReader
+from penstock.model.commits import EpochCommit
+from penstock.model.splits import Split
+from penstock.snapshots.format.blobs import apart, joined
 
 PATIENCE_S = 20.0
 QUERY_ID = "9f1f5d3e-0000-4000-8000-000000000001"

@@ -11,7 +11,7 @@ from kits import discover_all, new_reader, read_rows, rows_of
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.connectors.file_source import FileSource
+from penstock.connectors.files.source import FileSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from kits import discover_all, stored_state
 
-from penstock.connectors.clean_source import archive_matches_source
-from penstock.connectors.file_source import FileSource
+from penstock.connectors.files.clean_source import archive_matches_source
+from penstock.connectors.files.source import FileSource
 from penstock.errors import ConfigError, NotSupported
 
 SCHEMA = pa.schema([("value", pa.string())])

@@ -16,9 +16,9 @@ from py4j.protocol import Py4JJavaError
 from pyarrow import orc
 from pyspark.errors import PySparkException
 
-from penstock.connectors.file_source import FileSource
+from penstock.connectors.files.source import FileSource
 from penstock.errors import DataError, NotSupported
-from penstock.frontend.types import to_arrow_schema, to_arrow_type
+from penstock.planner.types import to_arrow_schema, to_arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -196,6 +196,6 @@ def test_an_unexpected_error_names_the_file(tmp_path: Path, monkeypatch: pytest.
     def broken(*_: object) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr("penstock.connectors.json_files._JsonParser.quick", broken)
+    monkeypatch.setattr("penstock.connectors.files.json.reading._JsonParser.quick", broken)
     with pytest.raises(DataError, match=re.escape(f"cannot read {tmp_path}/lines.json: KeyError: 'a bug'")):
         read(FileSource("json", str(tmp_path), pa.schema([("a", pa.int64())]), {"ignoreCorruptFiles": "true"}))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connectors.commit_messages import decode_message
+from penstock.connectors.python.commit_messages import decode_message
 from penstock.errors import LocationError, SinkError
-from penstock.spark_checkpoint.logs import read_checkpoint
+from penstock.interop.spark_checkpoint.logs import read_checkpoint
 
 BRACKETS = b"[" + b"[]," * (2 << 20) + b"[]]"
 

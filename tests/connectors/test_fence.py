@@ -20,13 +20,15 @@ from kits import QUERY_ID
 from test_table_sink import Writer, keys, sink_at
 from test_table_sink import batch as table_batch
 
-from penstock.connectors import fence, private_home
-from penstock.connectors.base import EpochCommit, FenceOpener, LogPosition, Sink, SinkCommitter, SinkContext
-from penstock.connectors.file_sink import FileSink, FileSizes
-from penstock.connectors.file_sink_committer import FORMAT_VERSION, FileSinkCommitter
-from penstock.connectors.file_sink_retraction import retract_files
-from penstock.connectors.private_home import HOME
+from penstock.connectors import fence
+from penstock.connectors.base import FenceOpener, Sink, SinkCommitter, SinkContext
+from penstock.connectors.files import private_directory as private_home
+from penstock.connectors.files.private_directory import HOME
+from penstock.connectors.files.sink import FileSink, FileSizes
+from penstock.connectors.files.sink_committer import FORMAT_VERSION, FileSinkCommitter
+from penstock.connectors.files.sink_retraction import retract_files
 from penstock.errors import Fenced, SinkError, SinkFenced
+from penstock.model.commits import EpochCommit, LogPosition
 
 
 @dataclass

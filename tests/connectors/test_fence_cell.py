@@ -12,8 +12,8 @@ import pytest
 import user_sources
 from test_fence import Driver, Location
 
-from penstock.connectors.python_sink import PythonSink
-from penstock.connectors.signed import KEY_FILE_VARIABLE
+from penstock.connectors.python.signed import KEY_FILE_VARIABLE
+from penstock.connectors.python.sink import PythonSink
 from penstock.errors import CommitFailed, SinkError, SinkFenced
 
 PYTHON_SCHEMA = pa.schema([("n", pa.int64())])
@@ -58,7 +58,7 @@ def test_a_users_sink_with_a_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "db", Transactional, {"folder": str(tmp_path / "folder")}, PYTHON_SCHEMA, '{"type":"struct","fields":[]}'
     )
     monkeypatch.setattr(user_sources.FolderWriter, "lines", lambda self, rows: [json.dumps({"n": 1}) for _ in rows])
-    monkeypatch.setattr("penstock.connectors.python_sink.to_rows", lambda batch, schema: iter(batch.to_pylist()))
+    monkeypatch.setattr("penstock.connectors.python.sink.to_rows", lambda batch, schema: iter(batch.to_pylist()))
     origin = Location("/a")
     one = Driver(made, origin).fence()
     one.committer.commit(one.stage(1, rows(1)))

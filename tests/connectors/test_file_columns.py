@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.connectors.file_columns import FileColumns
+from penstock.connectors.files.columns import FileColumns
 from penstock.errors import ConfigError, UnfitFile
 
 SCHEMA = pa.schema([("value", pa.string()), ("Day", pa.string())])

@@ -14,15 +14,17 @@ import pytest
 from file_sinks import KINDS, batch, file_format, sink, visible, visible_files
 from kits import QUERY_ID, check_commits_once, stage
 
-from penstock.connectors import file_sink_plan, file_sink_writer
-from penstock.connectors.base import EpochCommit, SinkContext
-from penstock.connectors.file_sink import FileSink, FileSizes, file_sizes
-from penstock.connectors.file_sink_committer import FileSinkCommitter
-from penstock.connectors.file_sink_plan import FilesMessage
-from penstock.connectors.file_sink_writer import FileSinkWriter
+from penstock.connectors.base import SinkContext
+from penstock.connectors.files import sink_plan as file_sink_plan
+from penstock.connectors.files import sink_writer as file_sink_writer
+from penstock.connectors.files.private_directory import HOME
+from penstock.connectors.files.sink import FileSink, FileSizes, file_sizes
+from penstock.connectors.files.sink_committer import FileSinkCommitter
+from penstock.connectors.files.sink_plan import FilesMessage
+from penstock.connectors.files.sink_writer import FileSinkWriter
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.private_home import HOME
 from penstock.errors import CommitFailed, CommitInterrupted, CommitUnknown, ConfigError, NotYet, SinkError
+from penstock.model.commits import EpochCommit
 
 
 @pytest.fixture(autouse=True)

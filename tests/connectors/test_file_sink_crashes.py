@@ -17,11 +17,11 @@ from effort import some
 from file_sinks import KINDS, Deaths, Killed, batch, mortal, sink, visible, visible_files
 from kits import QUERY_ID, stage
 
-from penstock.connectors.base import EpochCommit
-from penstock.connectors.file_sink import FileSink
-from penstock.connectors.file_sink_committer import FileSinkCommitter
-from penstock.connectors.private_home import HOME
+from penstock.connectors.files.private_directory import HOME
+from penstock.connectors.files.sink import FileSink
+from penstock.connectors.files.sink_committer import FileSinkCommitter
 from penstock.errors import SinkError
+from penstock.model.commits import EpochCommit
 
 ROLL_S = 100.0
 EPOCH_S = 60.0

@@ -15,12 +15,12 @@ import pytest
 from kits import rows_of
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from penstock.connectors.csv_sink import csv_sink_format
-from penstock.connectors.file_sink_format import FileFormat
-from penstock.connectors.json_sink import json_sink_format
+from penstock.connectors.files.csv.sink import csv_sink_format
+from penstock.connectors.files.format import FileFormat
+from penstock.connectors.files.json.sink import json_sink_format
+from penstock.connectors.files.parquet.sink import ParquetFormat, parquet_sink_format
+from penstock.connectors.files.text.sink import text_sink_format
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.parquet_sink import ParquetFormat, parquet_sink_format
-from penstock.connectors.text_sink import text_sink_format
 from penstock.errors import ConfigError, NotSupported
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from file_sinks import Deaths, Killed, batch, sink, visible, visible_files
 from kits import QUERY_ID, stage
 from test_file_sink_crashes import FORMS, Query, deaths, made  # noqa: F401 - the fixture
 
-from penstock.connectors.base import EpochCommit
-from penstock.connectors.file_sink import FileSink
-from penstock.connectors.file_sink_committer import FileSinkCommitter
-from penstock.connectors.file_sink_plan import Epochs, epochs_of
-from penstock.connectors.private_home import HOME
+from penstock.connectors.files.private_directory import HOME
+from penstock.connectors.files.sink import FileSink
+from penstock.connectors.files.sink_committer import FileSinkCommitter
+from penstock.connectors.files.sink_plan import Epochs, epochs_of
 from penstock.errors import SinkError
+from penstock.model.commits import EpochCommit
 
 ABOVE, BELOW = 2, 100
 MOMENTS = 12
@@ -178,7 +178,7 @@ def test_a_fork_and_its_origin_share_a_directory_and_touch_nothing_of_each_other
 
 
 def test_kept_files_of_a_fork_are_its_own(tmp_path: Path) -> None:
-    from penstock.connectors.file_sink import FileSizes
+    from penstock.connectors.files.sink import FileSizes
 
     sizes = FileSizes(roll_interval_ms=3_600_000)
     origin = sink(tmp_path, sizes=sizes)

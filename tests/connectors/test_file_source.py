@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from kits import check_replay, discover_all, new_reader, next_batch, read_rows, rows_of, stored_state
 
-from penstock.connectors.file_discovery import LONGEST_REST_S, LOOK_FILES, _Memory
-from penstock.connectors.file_listing import hidden
-from penstock.connectors.file_source import FileSource
-from penstock.connectors.hadoop_globs import glob_regex, matching_paths
-from penstock.connectors.seen_files import SeenFiles
+from penstock.connectors.files.discovery import LONGEST_REST_S, LOOK_FILES, _Memory
+from penstock.connectors.files.hadoop_globs import glob_regex, matching_paths
+from penstock.connectors.files.listing import hidden
+from penstock.connectors.files.seen_files import SeenFiles
+from penstock.connectors.files.source import FileSource
 from penstock.errors import ConfigError, DataError, NotYet
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
@@ -316,7 +316,7 @@ def test_what_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     def denied(path: object, *_: object) -> None:
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr("penstock.connectors.text_lines._open", denied)
+    monkeypatch.setattr("penstock.connectors.files.text.lines._open", denied)
     with pytest.raises(DataError, match=r"cannot read .*a\.csv: .*Permission denied"):
         next_batch(reader, 10)
     monkeypatch.setattr("os.scandir", denied)
@@ -341,7 +341,7 @@ def test_listing_takes_a_quarter_of_the_time_at_most(monkeypatch: pytest.MonkeyP
             self.slept = seconds
 
     clock = Clock()
-    monkeypatch.setattr("penstock.connectors.file_discovery.time", clock)
+    monkeypatch.setattr("penstock.connectors.files.discovery.time", clock)
     memory = _Memory()
     for took_s, rest_s in ((0.1, 0.0), (50.0, 0.3), (0.1, LONGEST_REST_S)):
         with memory.rested():

@@ -13,10 +13,10 @@ import pytest
 from kits import check_replay, discover_all, new_reader, read_rows, rows_of
 from spark_readers import ours, sparks
 
-from penstock.connectors.file_source import FileSource
+from penstock.connectors.files.source import FileSource
 from penstock.errors import DataError, NotSupported, UnfitFile
-from penstock.frontend.catalyst import arrow_schema, elements
-from penstock.frontend.sources import create_source
+from penstock.planner.catalyst import arrow_schema, elements
+from penstock.planner.sources import create_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

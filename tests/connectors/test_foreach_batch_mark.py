@@ -10,7 +10,7 @@ import pytest
 from kits import stage
 from pyspark.sql.types import StructType
 
-from penstock.connectors.foreach_batch import ForeachBatchSink
+from penstock.connectors.spark.foreach_batch import ForeachBatchSink
 from penstock.errors import CommitFailed
 
 SCHEMA = pa.schema([("k", pa.int64())])

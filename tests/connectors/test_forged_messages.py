@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from penstock.connectors.base import EpochCommit
-from penstock.connectors.commit_messages import decode_message
-from penstock.connectors.file_sink_committer import FileSinkCommitter
-from penstock.connectors.file_sink_plan import PRIVATE_DIRECTORY, decode_files, plan_epoch
-from penstock.connectors.parquet_sink import ParquetFormat
-from penstock.connectors.private_home import EARLIER_HOME, HOME
-from penstock.connectors.staged_rows import decode_staged
-from penstock.connectors.table_sink import _decoded
+from penstock.connectors.files.parquet.sink import ParquetFormat
+from penstock.connectors.files.private_directory import EARLIER_HOME, HOME
+from penstock.connectors.files.sink_committer import FileSinkCommitter
+from penstock.connectors.files.sink_plan import PRIVATE_DIRECTORY, decode_files, plan_epoch
+from penstock.connectors.python.commit_messages import decode_message
+from penstock.connectors.spark.staged_rows import decode_staged
+from penstock.connectors.spark.table_sink import _decoded
 from penstock.errors import SinkError
 from penstock.grammar import TablePath
-from penstock.snapshot.model import QueryIdentity, SourceManifest
+from penstock.model.commits import EpochCommit
+from penstock.model.manifest import QueryIdentity, SourceManifest
 
 FINAL = "part-00000-q-e0000000001-c000.snappy.parquet"
 

@@ -11,18 +11,19 @@ import pytest
 from kits import discover_all, stored_state
 
 from penstock.connectors import split_forms
-from penstock.connectors.base import SourceReader, Split
-from penstock.connectors.file_listing import Listing, parse_listing_options
-from penstock.connectors.file_source import FileSource
-from penstock.connectors.kafka_source import KafkaSource
-from penstock.connectors.listed_paths import ListedPaths
+from penstock.connectors.base import SourceReader
+from penstock.connectors.files.listed_paths import ListedPaths
+from penstock.connectors.files.listing import Listing, parse_listing_options
+from penstock.connectors.files.source import FileSource
+from penstock.connectors.kafka.source import KafkaSource
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.rate import RateSource
 from penstock.connectors.rate_micro_batch import RateMicroBatchOptions, RateMicroBatchSource
 from penstock.connectors.socket_source import SocketSource
+from penstock.connectors.spark.staged_ranges import StagedRanges
 from penstock.connectors.split_forms import SplitForm
-from penstock.connectors.staged_ranges import StagedRanges
 from penstock.errors import CorruptSnapshot, DataError
+from penstock.model.splits import Split
 
 SCHEMA = pa.schema([("value", pa.string())])
 

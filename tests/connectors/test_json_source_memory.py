@@ -15,7 +15,7 @@ MOST = 40
 PROGRAM = """
 import json, os, resource, sys
 import pyarrow as pa
-from penstock.connectors.json_files import json_format
+from penstock.connectors.files.json.reading import json_format
 from penstock.connectors.option_texts import OptionTexts
 
 def peak():

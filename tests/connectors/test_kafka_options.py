@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connectors.kafka_client import client_config
-from penstock.connectors.kafka_options import EARLIEST, LATEST, Choice, parse_kafka_options
-from penstock.connectors.kafka_source import KafkaSource
+from penstock.connectors.kafka.client import client_config
+from penstock.connectors.kafka.options import EARLIEST, LATEST, Choice, parse_kafka_options
+from penstock.connectors.kafka.source import KafkaSource
 from penstock.errors import ConfigError, NotSupported
 
 SERVERS = {"kafka.bootstrap.servers": "a:1,b:2"}

@@ -12,12 +12,14 @@ import pytest
 from kits import check_replay, discover_all, new_reader, read_rows, stored
 from mock_kafka import MockKafka, kafka
 
-from penstock.connectors import kafka_backlog, kafka_reader
-from penstock.connectors.base import SourceReader, Split
-from penstock.connectors.kafka_backlog import Backlog, Lane
-from penstock.connectors.kafka_reader import KafkaReader
-from penstock.connectors.kafka_source import KafkaSource
+from penstock.connectors.base import SourceReader
+from penstock.connectors.kafka import backlog as kafka_backlog
+from penstock.connectors.kafka import reader as kafka_reader
+from penstock.connectors.kafka.backlog import Backlog, Lane
+from penstock.connectors.kafka.reader import KafkaReader
+from penstock.connectors.kafka.source import KafkaSource
 from penstock.errors import DataError
+from penstock.model.splits import Split
 
 __all__ = ["kafka"]
 

@@ -13,11 +13,12 @@ import pytest
 from mock_kafka import MockKafka, kafka
 from msgspec.structs import replace
 
-from penstock.connectors import kafka_cluster, kafka_source
-from penstock.connectors.base import Discovery
-from penstock.connectors.kafka_source import KafkaSource
+from penstock.connectors.kafka import cluster as kafka_cluster
+from penstock.connectors.kafka import source as kafka_source
+from penstock.connectors.kafka.source import KafkaSource
 from penstock.errors import ConfigError, DataError, ResourceError
-from penstock.operators.base import Plain
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery
 
 __all__ = ["kafka"]
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from penstock.connectors.base import EpochCommit
-from penstock.connectors.staged_ranges import StagedRanges
-from penstock.connectors.staged_rows import StagedRowsCommitter, StagedRowsWriter, StagingSink
+from penstock.connectors.spark.staged_ranges import StagedRanges
+from penstock.connectors.spark.staged_rows import StagedRowsCommitter, StagedRowsWriter, StagingSink
 from penstock.errors import CorruptSnapshot, SinkError
+from penstock.model.commits import EpochCommit
 
 ROWS = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
 COLUMNS = StructType().add("n", "long").json()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.connectors.nested_arrays import cast_table, nullable_table, nullable_type
-from penstock.connectors.parquet_sink import ParquetFormat
+from penstock.connectors.files.nested_arrays import cast_table, nullable_table, nullable_type
+from penstock.connectors.files.parquet.sink import ParquetFormat
 
 STRUCT = pa.struct([pa.field("w", pa.int64()), pa.field("x", pa.int32(), nullable=False)])
 ROWS = [{"w": 1, "x": 2}, None]

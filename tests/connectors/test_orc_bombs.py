@@ -14,17 +14,17 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
-from penstock.connectors import orc_footers
+from penstock.connectors.files.orc import footers as orc_footers
+from penstock.connectors.files.orc.reading import orc_format
+from penstock.connectors.files.parquet.pages import MAX_COLUMNS, MAX_DEPTH
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.orc_files import orc_format
-from penstock.connectors.parquet_pages import MAX_COLUMNS, MAX_DEPTH
 from penstock.errors import DataError
 
 PROGRAM = """
 import json, resource, sys
 import pyarrow as pa
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.orc_files import orc_format
+from penstock.connectors.files.orc.reading import orc_format
 from penstock.errors import DataError
 
 def peak():

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.connectors.parquet_files import BATCH_ROWS, MOST_ROWS, ParquetFormat, batch_rows, leaves_of
+from penstock.connectors.files.parquet.reading import BATCH_ROWS, MOST_ROWS, ParquetFormat, batch_rows, leaves_of
 
 ROWS = 150_000
 
@@ -68,8 +68,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.parquet_files import ParquetFormat
-from penstock.connectors.parquet_sink import parquet_sink_format
+from penstock.connectors.files.parquet.reading import ParquetFormat
+from penstock.connectors.files.parquet.sink import parquet_sink_format
 
 threads = lambda: len(os.listdir("/proc/self/task"))
 schema = pa.schema([("n", pa.int64()), ("text", pa.string())])

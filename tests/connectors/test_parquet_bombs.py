@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.connectors.files.parquet.pages import LARGEST_BATCH, MAX_COLUMNS, MAX_DEPTH, most_rows
+from penstock.connectors.files.parquet.reading import page_bytes
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.parquet_files import page_bytes
-from penstock.connectors.parquet_pages import LARGEST_BATCH, MAX_COLUMNS, MAX_DEPTH, most_rows
 from penstock.errors import ConfigError
 
 LIMIT = 8 << 20
@@ -25,7 +25,7 @@ import json, resource, sys
 import pyarrow as pa
 import pyarrow.parquet as pq
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.parquet_files import parquet_format
+from penstock.connectors.files.parquet.reading import parquet_format
 from penstock.errors import DataError
 
 def peak():

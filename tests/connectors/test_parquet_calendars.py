@@ -7,7 +7,7 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from penstock.connectors.parquet_calendars import FileCalendar, file_calendar
+from penstock.connectors.files.parquet.calendars import FileCalendar, file_calendar
 
 VERSION, ZONE = b"org.apache.spark.version", b"org.apache.spark.timeZone"
 TIMES, INT96 = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from kits import next_batch
 
-from penstock.connectors.base import Split
-from penstock.connectors.file_columns import FileColumns
-from penstock.connectors.file_reader import FileReader, ReadFile
+from penstock.connectors.files.columns import FileColumns
+from penstock.connectors.files.reader import FileReader, ReadFile
 from penstock.connectors.patient_calls import PATIENCE_S, NotDone, PatientCalls
 from penstock.errors import DataError
+from penstock.model.splits import Split
 
 ROWS = pa.schema([("n", pa.int64())])
 

@@ -11,9 +11,9 @@ import user_sources
 from kits import discover_all, new_reader, read_rows
 from pyspark.sql.types import StructType
 
-from penstock.connectors.base import Discovery
-from penstock.connectors.python_source import EMPTY_RANGES, PythonSource
+from penstock.connectors.python.source import EMPTY_RANGES, PythonSource
 from penstock.errors import DataError
+from penstock.model.splits import Discovery
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
 SPARK_SCHEMA = StructType().add("n", "long").add("s", "string").json()

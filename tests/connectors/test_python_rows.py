@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, _parse_datatype_string
 
-from penstock.connectors.python_rows import RowConverter
+from penstock.connectors.python.rows import RowConverter
 from penstock.errors import DataError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from kits import discover_all, new_reader, read_rows, stored
 from pyspark.sql.types import StructType
 
 from penstock.connectors.base import SourceReader
-from penstock.connectors.python_source import PythonSource
+from penstock.connectors.python.source import PythonSource
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
 SPARK_SCHEMA = StructType().add("n", "long").add("s", "string").json()

@@ -17,11 +17,12 @@ from kits import QUERY_ID, check_commits_once, stage
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from penstock.connectors.base import EpochCommit, SinkCommitter, SinkContext
-from penstock.connectors.commit_messages import decode_message, encode_message
-from penstock.connectors.python_sink import PythonSink
-from penstock.connectors.signed import KEY_FILE_VARIABLE, load_key, sign, verify
+from penstock.connectors.base import SinkCommitter, SinkContext
+from penstock.connectors.python.commit_messages import decode_message, encode_message
+from penstock.connectors.python.signed import KEY_FILE_VARIABLE, load_key, sign, verify
+from penstock.connectors.python.sink import PythonSink
 from penstock.errors import CommitFailed, CommitInterrupted, ConfigError, FunctionError, SinkError
+from penstock.model.commits import EpochCommit
 
 SCHEMA = pa.schema([("n", pa.int64()), ("t", pa.timestamp("us", "UTC"))])
 SPARK_SCHEMA = StructType().add("n", "long").add("t", "timestamp").json()

@@ -16,9 +16,9 @@ from kits import check_replay, discover_all, new_reader, read_rows, rows_of, sto
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from penstock.connectors.python_reader import PATIENCE_MS, QUEUED_ROWS
-from penstock.connectors.python_source import PythonSource
-from penstock.connectors.row_checksum import RowChecksum
+from penstock.connectors.python.reader import PATIENCE_MS, QUEUED_ROWS
+from penstock.connectors.python.row_checksum import RowChecksum
+from penstock.connectors.python.source import PythonSource
 from penstock.errors import DataError, FunctionError, NotSupported
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])

@@ -13,13 +13,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kits import rows_of
 
-from penstock.connectors import csv_files, json_files
-from penstock.connectors.csv_files import csv_format
-from penstock.connectors.json_files import json_format
+from penstock.connectors.files.csv import reading as csv_files
+from penstock.connectors.files.csv.reading import csv_format
+from penstock.connectors.files.json import reading as json_files
+from penstock.connectors.files.json.reading import json_format
+from penstock.connectors.files.text.columns import plain_column
+from penstock.connectors.files.text.lines import Block, LineFormat
+from penstock.connectors.files.text.values import MALFORMED
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.text_columns import plain_column
-from penstock.connectors.text_lines import Block, LineFormat
-from penstock.connectors.text_values import MALFORMED
 from penstock.operators.expressions.record_fields import TextRules, text_converter
 from penstock.operators.expressions.record_times import RecordTimes
 from penstock.operators.expressions.zones import Zone
@@ -174,7 +175,7 @@ def test_lines_do_not_depend_on_blocks(tmp_path_factory: pytest.TempPathFactory,
     expected = data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
     lines = expected.removesuffix("\n").split("\n") if expected else []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.connectors.text_lines.BLOCK_BYTES", size)
+        patch.setattr("penstock.connectors.files.text.lines.BLOCK_BYTES", size)
         blocks = list(LineFormat().blocks(str(path)))
     assert [text for block in blocks for text in block.texts()] == lines
     assert [block.first_line for block in blocks] == [

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits import stored_state
 
-from penstock.connectors.file_listing import FoundFile
-from penstock.connectors.seen_files import SeenFiles
-from penstock.snapshot.blob import Blob
+from penstock.connectors.files.listing import FoundFile
+from penstock.connectors.files.seen_files import SeenFiles
+from penstock.snapshots.format.blob import Blob
 
 HOUR_MS = 3_600_000
 

@@ -13,12 +13,13 @@ import pytest
 from kits import QUERY_ID, check_commits_once, rows_of, stage
 
 from penstock.connectors.arrow_message import MERGED_ROWS, RowsMessage, decode_rows
-from penstock.connectors.base import EpochCommit, SinkContext
+from penstock.connectors.base import SinkContext
 from penstock.connectors.console import ConsoleSink
 from penstock.connectors.memory import MemorySink
 from penstock.connectors.noop import NoopSink
 from penstock.connectors.show import render_table
 from penstock.errors import ConfigError, SinkError
+from penstock.model.commits import EpochCommit
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
 

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from kits import check_replay, new_reader, read_rows, stored
 
-from penstock.connectors.base import Discovery
-from penstock.connectors.spark_files import SparkFilesSource
+from penstock.connectors.spark.files import SparkFilesSource
 from penstock.errors import ConfigError, DataError
-from penstock.operators.base import Plain
-from penstock.snapshot.blobs import apart, joined
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery
+from penstock.snapshots.format.blobs import apart, joined
 
 SCHEMA = pa.schema([("line", pa.string())])
 

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from kits import check_replay, new_reader, read_rows, stored
 
-from penstock.connectors.base import Discovery
-from penstock.connectors.spark_lane import SparkLaneSource
+from penstock.connectors.spark.bridge import SparkLaneSource
 from penstock.errors import DataError
-from penstock.operators.base import Plain
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

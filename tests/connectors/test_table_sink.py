@@ -17,12 +17,13 @@ import pytest
 from kits import stage
 from pyspark.sql.types import StructType
 
-from penstock.connectors import table_sink
-from penstock.connectors.base import EpochCommit, SinkCommitter, SinkContext
-from penstock.connectors.private_home import HOME
-from penstock.connectors.staged_rows import StagedRows
-from penstock.connectors.table_sink import TableSink
+from penstock.connectors.base import SinkCommitter, SinkContext
+from penstock.connectors.files.private_directory import HOME
+from penstock.connectors.spark import table_sink
+from penstock.connectors.spark.staged_rows import StagedRows
+from penstock.connectors.spark.table_sink import TableSink
 from penstock.errors import CommitFailed, CommitUnknown, ConfigError, NotSupported, SinkError
+from penstock.model.commits import EpochCommit
 from penstock.testing.conformance import check_sink
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.connectors.files.text.lines import LineFormat, parse_line_format
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.text_lines import LineFormat, parse_line_format
 from penstock.errors import ConfigError, DataError
 
 LIMIT = 8 << 20
@@ -21,10 +21,10 @@ RATIO = 8
 PROGRAM = """
 import json, resource, sys
 import pyarrow as pa
-from penstock.connectors.csv_files import csv_format
-from penstock.connectors.json_files import json_format
+from penstock.connectors.files.csv.reading import csv_format
+from penstock.connectors.files.json.reading import json_format
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.text_files import text_format
+from penstock.connectors.files.text.reading import text_format
 from penstock.errors import DataError
 
 def peak():

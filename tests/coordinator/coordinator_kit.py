@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.commits import CommitLedger
-from penstock.protocol.coordinator import ID_BLOCK, Coordinator
-from penstock.protocol.elements import Alignment
-from penstock.snapshot.model import SlotManifest, SubtaskManifest
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoints import ID_BLOCK, Coordinator
+from penstock.coordinator.machines.commits import CommitLedger
+from penstock.model.elements import Alignment
+from penstock.model.manifest import SlotManifest, SubtaskManifest
 
 SINK = "sink-1"
 SINK_VERTEX = 2

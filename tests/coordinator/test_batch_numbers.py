@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.coordinator.machines.commits import CommitLedger, pending_commits
 from penstock.errors import CorruptSnapshot
-from penstock.protocol.commits import CommitLedger, pending_commits
-from penstock.snapshot.log_entries import (
+from penstock.model.manifest import FORMAT_VERSION, SlotManifest, SnapshotMetadata, SubtaskManifest
+from penstock.snapshots.format.metadata_checks import check_metadata
+from penstock.snapshots.log.entries import (
     Counted,
     EpochCommitted,
     Forked,
@@ -25,8 +27,6 @@ from penstock.snapshot.log_entries import (
     fold,
     summary_of,
 )
-from penstock.snapshot.metadata_checks import check_metadata
-from penstock.snapshot.model import FORMAT_VERSION, SlotManifest, SnapshotMetadata, SubtaskManifest
 
 SINKS = {2: "b-sink", 3: "a-sink"}
 REF = MetadataRef("snapshots/chk-1/metadata.json", 1, "00")

@@ -8,10 +8,10 @@ import pytest
 from coordinator_kit import SINK, manifest
 
 from penstock.config import RestartStrategy
+from penstock.coordinator.machines.commits import CommitLedger, PendingCommit, pending_commits
+from penstock.coordinator.machines.restarts import Failure, GiveUp, RestartAt, RestartPolicy, Restarts
 from penstock.errors import ProtocolViolation
-from penstock.protocol.commits import CommitLedger, PendingCommit, pending_commits
-from penstock.protocol.restarts import Failure, GiveUp, RestartAt, RestartPolicy, Restarts
-from penstock.snapshot.model import SlotManifest, SubtaskManifest
+from penstock.model.manifest import SlotManifest, SubtaskManifest
 
 SINKS = {2: SINK}
 

@@ -12,13 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.checkpoint_life import Phase
-from penstock.protocol.commits import CommitLedger, pending_commits
-from penstock.protocol.coordinator import ID_BLOCK, Coordinator
-from penstock.protocol.elements import Alignment
-from penstock.snapshot.collect import expired
-from penstock.snapshot.log_entries import LogView, MetadataRef, SnapshotRecord
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_lifecycle import Phase
+from penstock.coordinator.machines.checkpoints import ID_BLOCK, Coordinator
+from penstock.coordinator.machines.commits import CommitLedger, pending_commits
+from penstock.model.elements import Alignment
+from penstock.snapshots.log.entries import LogView, MetadataRef, SnapshotRecord
+from penstock.snapshots.retention import expired
 
 PARALLELISM = 2
 PICKS = st.integers(0, 7)

@@ -8,11 +8,11 @@ import pytest
 from coordinator_kit import ALIGNED, SINK, SINK_VERTEX, UNALIGNED, acknowledge, complete, manifest, policy, started
 
 from penstock.config import RestartStrategy
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoints import ID_BLOCK, MAX_REQUESTS, Coordinator
+from penstock.coordinator.machines.commits import CommitLedger, PendingCommit
+from penstock.coordinator.machines.restarts import RestartPolicy
 from penstock.errors import ProtocolViolation
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.commits import CommitLedger, PendingCommit
-from penstock.protocol.coordinator import ID_BLOCK, MAX_REQUESTS, Coordinator
-from penstock.protocol.restarts import RestartPolicy
 
 TICK = ct.Tick()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from coordinator_kit import ALIGNED, UNALIGNED, complete, started
 
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol import splits as sp
-from penstock.protocol.coordinator import ID_BLOCK, MAX_CANCELLATIONS, Coordinator
-from penstock.protocol.splits import SplitAssigner
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.machines.checkpoints import ID_BLOCK, MAX_CANCELLATIONS, Coordinator
+from penstock.coordinator.machines.splits import SplitAssigner
 
 TICK = ct.Tick()
 DRAIN = ct.SnapshotRequested(7, ALIGNED, last=True, drain=True)

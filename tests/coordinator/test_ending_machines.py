@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.connectors.base import Split
-from penstock.ids import SubtaskId
-from penstock.protocol.elements import END_OF_TIME_US, START_OF_TIME_US
-from penstock.protocol.ending import FINAL_RETRY_MS, Ending
-from penstock.protocol.splits import (
+from penstock.coordinator.machines.endings import FINAL_RETRY_MS, Ending
+from penstock.coordinator.machines.splits import (
     EMPTY_LOOK_PAUSE_MS,
     Assign,
     Command,
@@ -20,9 +17,11 @@ from penstock.protocol.splits import (
     LookAround,
     Progressed,
     ReadersRun,
-    Requested,
     SplitAssigner,
 )
+from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
+from penstock.model.ids import SubtaskId
+from penstock.model.splits import Requested, Split
 
 VERTEX = 0
 

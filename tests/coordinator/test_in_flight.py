@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from coordinator_kit import ALIGNED, SINK, UNALIGNED, acknowledge, complete, manifest, policy, started
 
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import checkpoint_lifecycle as life
+from penstock.coordinator.machines.checkpoint_lifecycle import Phase
+from penstock.coordinator.machines.checkpoints import Coordinator
 from penstock.errors import ProtocolViolation
-from penstock.protocol import checkpoint_life as life
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.checkpoint_life import Phase
-from penstock.protocol.coordinator import Coordinator
-from penstock.protocol.elements import Alignment
+from penstock.model.elements import Alignment
 
 TICK = ct.Tick()
 WAY_OUT = "A strictly aligned snapshot waits for all queued data; an unaligned one does not"

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from coordinator_kit import SINK, SINK_VERTEX, complete, policy
 
-from penstock.connectors.base import Split
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol import splits as sp
-from penstock.protocol.commits import CommitLedger
-from penstock.protocol.coordinator import ID_BLOCK, Coordinator
-from penstock.protocol.elements import Alignment
-from penstock.snapshot.driver import PLANNED_TICKET
-from penstock.snapshot.model import SourceManifest
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.machines.checkpoints import ID_BLOCK, Coordinator
+from penstock.coordinator.machines.commits import CommitLedger
+from penstock.coordinator.machines.job import PLANNED_TICKET
+from penstock.model.elements import Alignment
+from penstock.model.manifest import SourceManifest
+from penstock.model.splits import Split
 
 TICK = ct.Tick()
 

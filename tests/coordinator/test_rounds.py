@@ -6,20 +6,19 @@ from typing import Any
 
 import pytest
 
-from penstock.connectors.base import Split
-from penstock.protocol.elements import END_OF_TIME_US
-from penstock.protocol.rounds import EventTimeRounds
-from penstock.protocol.splits import (
+from penstock.coordinator.machines.event_time_rounds import EventTimeRounds
+from penstock.coordinator.machines.splits import (
     Command,
     Discover,
     Discovered,
     Dry,
     LookAround,
     Progressed,
-    Requested,
     Rise,
     SplitAssigner,
 )
+from penstock.model.elements import END_OF_TIME_US
+from penstock.model.splits import Requested, Split
 
 ONE, OTHER = 0, 1
 

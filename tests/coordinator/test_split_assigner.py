@@ -8,10 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.connectors.base import Split
-from penstock.errors import ProtocolViolation
-from penstock.protocol.elements import END_OF_TIME_US
-from penstock.protocol.splits import (
+from penstock.coordinator.machines.splits import (
     EMPTY_LOOK_PAUSE_MS,
     PENDING_PER_READER,
     Assign,
@@ -25,11 +22,13 @@ from penstock.protocol.splits import (
     LookAround,
     Progressed,
     ReadersRun,
-    Requested,
     SplitAssigner,
     last_settled,
 )
-from penstock.snapshot.model import SourceManifest
+from penstock.errors import ProtocolViolation
+from penstock.model.elements import END_OF_TIME_US
+from penstock.model.manifest import SourceManifest
+from penstock.model.splits import Requested, Split
 
 VERTEX = 0
 

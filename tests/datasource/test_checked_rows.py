@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import ProtocolViolation
-from penstock.snapshot.state_tables import StateTable
-from penstock.spark_data.table_job import _CheckedRows, _Refused
-from penstock.state.capture import KEY_GROUP_COLUMN
+from penstock.interop.spark_data.table_job import _CheckedRows, _Refused
+from penstock.snapshots.restoring.state_tables import StateTable
 from penstock.state.hashing import groups_of
+from penstock.state.stored_form import KEY_GROUP_COLUMN
 
 UTC_TIME, LOCAL_TIME = pa.timestamp("us", tz="UTC"), pa.timestamp("us", tz="America/New_York")
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)

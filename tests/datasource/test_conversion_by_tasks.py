@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.errors import CorruptSnapshot
-from penstock.snapshot.envelope import digest, seal_envelope
-from penstock.snapshot.portable.export import export_snapshot
-from penstock.snapshot.portable.jobs import ROW_GROUP_ROWS
-from penstock.snapshot.portable.layout import MANIFEST
-from penstock.snapshot.verbs.verifying import verify_location
-from penstock.spark_data.conversion import convert_with_spark
+from penstock.interop.spark_data.conversion import convert_with_spark
+from penstock.snapshots.commands.verifying import verify_location
+from penstock.snapshots.format.envelope import digest, seal_envelope
+from penstock.snapshots.portable.export import export_snapshot
+from penstock.snapshots.portable.jobs import ROW_GROUP_ROWS
+from penstock.snapshots.portable.layout import MANIFEST
 
 pytestmark = pytest.mark.spark
 
@@ -28,7 +28,7 @@ def test_every_task_brings_its_key_groups(
     spark: SparkSession, tmp_path: Path, task_bytes: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = Scene(tmp_path)
-    monkeypatch.setattr("penstock.snapshot.portable.jobs.ROW_GROUP_ROWS", 40)
+    monkeypatch.setattr("penstock.snapshots.portable.jobs.ROW_GROUP_ROWS", 40)
     export_snapshot(str(scene.location), LABEL, tmp_path / "portable")
     part = next((tmp_path / "portable").rglob("part-00000.parquet"))
     assert pq.ParquetFile(part).metadata.num_row_groups > 5

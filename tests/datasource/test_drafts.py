@@ -12,17 +12,17 @@ from snapshot_kit import COUNT, SOURCE
 from verbs_kit import Kept, contents, flip
 
 from penstock.errors import ConfigError, CorruptSnapshot, LocationError
-from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.collect import delete_snapshot, remove_orphans
-from penstock.snapshot.founding import Founding
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.store import LocalStore
-from penstock.snapshot.verbs.listing import list_snapshots
-from penstock.snapshot.verbs.opened import open_location_to_read
-from penstock.snapshot.verbs.verifying import verify_location
-from penstock.spark_data.draft import Draft, draft_of_snapshot, rename_operator
-from penstock.spark_data.writing import write_snapshot
+from penstock.interop.spark_data.draft import Draft, draft_of_snapshot, rename_operator
+from penstock.interop.spark_data.writing import write_snapshot
+from penstock.model.manifest import SnapshotMetadata
+from penstock.snapshots.bootstrap import Founding
+from penstock.snapshots.catalog import Catalog
+from penstock.snapshots.commands.listing import list_snapshots
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.verifying import verify_location
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.retention import delete_snapshot, remove_orphans
+from penstock.snapshots.store.store import LocalStore
 
 NAME = f"{COUNT}/counts"
 

@@ -18,8 +18,8 @@ from snapshot_kit import COUNT
 from spark_data_kit import Input, Start, as_set, read
 from verbs_kit import flip
 
-from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.log import SnapshotLog
+from penstock.snapshots.catalog import Catalog
+from penstock.snapshots.log.snapshot_log import SnapshotLog
 
 pytestmark = pytest.mark.spark
 

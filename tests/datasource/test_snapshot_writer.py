@@ -14,7 +14,7 @@ from spark_data_kit import Input, Start, as_set, read, rows_in
 
 import penstock
 from penstock.errors import ConfigError, DataError, LocationError
-from penstock.snapshot.verbs.verifying import verify_location
+from penstock.snapshots.commands.verifying import verify_location
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -25,16 +25,17 @@ from snapshot_kit import COUNT
 from verbs_kit import Kept, flip
 
 from penstock.errors import ConfigError, CorruptSnapshot, LocationError
-from penstock.snapshot.catalog import Catalog, plan_restore, snapshot_id
-from penstock.snapshot.collect import delete_snapshot, remove_orphans
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.portable.export import export_snapshot
-from penstock.snapshot.store import LocalStore
-from penstock.spark_data.reading import SnapshotReader
-from penstock.spark_data.source import PenstockSource
-from penstock.state.capture import KEY_GROUP_COLUMN
+from penstock.interop.spark_data.reading import SnapshotReader
+from penstock.interop.spark_data.source import PenstockSource
+from penstock.model.ids import snapshot_id
+from penstock.model.manifest import SnapshotMetadata
+from penstock.snapshots.catalog import Catalog, plan_restore
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.portable.export import export_snapshot
+from penstock.snapshots.retention import delete_snapshot, remove_orphans
+from penstock.snapshots.store.store import LocalStore
 from penstock.state.hashing import groups_of
+from penstock.state.stored_form import KEY_GROUP_COLUMN
 from penstock.testing.rows import group_of
 
 NAME = f"{COUNT}/counts"
@@ -104,7 +105,7 @@ def test_one_key_reads_one_range_of_one_subtask(tmp_path: Path) -> None:
 
 def test_a_reader_takes_no_filters() -> None:
     """Spark 4.3 applies filters that it pushed for one use of a DataFrame to all later uses."""
-    sources = ("penstock.spark_data", "penstock.spark", "penstock.connectors", "pyspark_penstock")
+    sources = ("penstock.interop.spark_data", "penstock.spark", "penstock.connectors", "pyspark_penstock")
     for name in sources:
         module = importlib.import_module(name)
         for found in pkgutil.walk_packages(getattr(module, "__path__", []), name + "."):

@@ -13,18 +13,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.api.facts import GraphShape, QueryFacts, VertexShape
 from penstock.config import Options
-from penstock.errors import ConfigError
-from penstock.protocol.elements import END_OF_TIME_US
-from penstock.query.facts import GraphShape, QueryFacts, VertexShape
-from penstock.rest.metric_kinds import UNITS, Kind, MetricSpec
-from penstock.rest.metric_list import GROUPS, METRICS
-from penstock.rest.metric_page import with_metrics
-from penstock.rest.metrics import families
-from penstock.runtime import distribution
-from penstock.runtime.distribution import Distribution
-from penstock.runtime.messages import SubtaskMetrics
-from penstock.runtime.view import (
+from penstock.coordinator import histogram as distribution
+from penstock.coordinator.histogram import Distribution
+from penstock.coordinator.view import (
     Behind,
     CheckpointState,
     CheckpointView,
@@ -37,7 +30,14 @@ from penstock.runtime.view import (
     SubtaskView,
     Wanted,
 )
-from penstock.snapshot.model import CaptureMetrics
+from penstock.errors import ConfigError
+from penstock.model.elements import END_OF_TIME_US
+from penstock.model.manifest import CaptureMetrics
+from penstock.network.messages import SubtaskMetrics
+from penstock.rest.metric_kinds import UNITS, Kind, MetricSpec
+from penstock.rest.metric_list import GROUPS, METRICS
+from penstock.rest.metric_page import with_metrics
+from penstock.rest.metrics import families
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
 COUNTS = {"state_rows": 7, "state_bytes": 70, "rows_dropped_late": 3, "rows_dropped_duplicate": 2}

@@ -22,11 +22,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.base import PySparkException
 
 from penstock.errors import EvaluationError
-from penstock.frontend.catalyst import arrow_type, children, elements, expr_id, kind
-from penstock.frontend.expressions import translate
-from penstock.frontend.expressions_registry import entry_name
 from penstock.operators.expressions import Expression, SessionConf
 from penstock.operators.expressions.shared import SharedExpressions
+from penstock.planner.catalyst import arrow_type, children, elements, expr_id, kind
+from penstock.planner.expressions import translate
+from penstock.planner.expressions_registry import entry_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

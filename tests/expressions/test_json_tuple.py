@@ -10,11 +10,11 @@ import cloudpickle
 import pytest
 
 from penstock.errors import NotSupported
-from penstock.frontend.catalyst import elements, expr_id, kind, preorder
-from penstock.frontend.expressions import translate
-from penstock.frontend.generate import generated_elements
-from penstock.frontend.scope import Scope
 from penstock.operators.expressions import Expression, SessionConf
+from penstock.planner.catalyst import elements, expr_id, kind, preorder
+from penstock.planner.expressions import translate
+from penstock.planner.generate import generated_elements
+from penstock.planner.scope import Scope
 
 if TYPE_CHECKING:
     from expression_oracle import Relation

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from penstock.graph.model import JobGraph
+from penstock.model.job_graph import JobGraph
 from penstock.operators.base import OperatorContext
 from penstock.state.memory_table import MemoryBackend
 

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from penstock.frontend import session_conf
-from penstock.frontend.compiler import compile_plan
-from penstock.frontend.conf import python_settings
 from penstock.operators.expressions import SessionConf
-from penstock.operators.user_code import PythonSettings
+from penstock.operators.python.user_code import PythonSettings
+from penstock.planner import session_conf
+from penstock.planner.compiler import compile_plan
+from penstock.planner.conf import python_settings
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ from test_several_outputs_shape import edges, graph_of, shape
 
 import penstock
 from penstock.errors import ConfigError, NotSupported
-from penstock.graph.model import JobGraph
+from penstock.model.job_graph import JobGraph
 from penstock.operators.deduplicate import DeduplicateSpec
 from penstock.operators.late_rows import LateRowsSpec
 

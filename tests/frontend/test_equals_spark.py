@@ -25,9 +25,9 @@ from same_rows import canonical
 from same_rows import multiset as exactly
 from test_graph_shape import SINK
 
-from penstock.frontend.catalyst import kind
-from penstock.frontend.compiler import compile_query
-from penstock.frontend.static_join import read_static_sides
+from penstock.planner.catalyst import kind
+from penstock.planner.compiler import compile_query
+from penstock.planner.static_join import read_static_sides
 
 pytestmark = pytest.mark.spark
 register_pickle_by_value(sys.modules[__name__])  # Spark's workers cannot import test modules

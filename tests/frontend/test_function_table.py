@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.frontend.function_table import names, tried
+from penstock.planner.function_table import names, tried
 
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
 EVERY = 19
@@ -23,7 +23,7 @@ def test_the_page_has_every_function_and_what_is_tried_is_as_it_says(spark: Spar
     chosen = range(0, len(listed), EVERY)
     found = list(tried(spark, [listed[number] for number in chosen]))
     assert [function.line for function in found] == [lines[number] for number in chosen], (
-        "python -m penstock.frontend.function_table > docs/functions.md"
+        "python -m penstock.planner.function_table > docs/functions.md"
     )
     assert f"{sum('` | yes |' in line for line in lines)} of {len(lines)} run." in PAGE.read_text()
 

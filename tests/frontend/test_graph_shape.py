@@ -15,14 +15,14 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from penstock.connectors.base import Sink, SinkCommitter, SinkWriter
-from penstock.frontend.compiler import compile_plan, compile_query
-from penstock.graph.model import EdgeKind, JobGraph, SinkSpec
-from penstock.operators.aggregate_calls import AggregateCall
-from penstock.operators.final_aggregate import EventTimeKey, FinalAggregateSpec
-from penstock.operators.partial_aggregate import PartialAggregateSpec
-from penstock.operators.scalar_udf import ScalarUdfSpec
-from penstock.operators.udf_calls import UdfKind
+from penstock.model.job_graph import EdgeKind, JobGraph, SinkSpec
+from penstock.operators.aggregate.calls import AggregateCall
+from penstock.operators.aggregate.final import EventTimeKey, FinalAggregateSpec
+from penstock.operators.aggregate.partial import PartialAggregateSpec
+from penstock.operators.python.scalar_udf import ScalarUdfSpec
+from penstock.operators.python.udf_calls import UdfKind
 from penstock.operators.watermark import WatermarkSpec
+from penstock.planner.compiler import compile_plan, compile_query
 
 pytestmark = pytest.mark.spark
 

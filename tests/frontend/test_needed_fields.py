@@ -14,9 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 from same_rows import multiset
 from test_graph_shape import SINK
 
-from penstock.connectors.parquet_files import ParquetFormat, paths_to_read
-from penstock.frontend.compiler import compile_query
-from penstock.graph.model import JobGraph
+from penstock.connectors.files.parquet.reading import ParquetFormat, paths_to_read
+from penstock.model.job_graph import JobGraph
+from penstock.planner.compiler import compile_query
 
 pytestmark = pytest.mark.spark
 

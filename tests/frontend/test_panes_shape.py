@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 import penstock
-from penstock.frontend.compiler import CompiledPlan, compile_outputs, compile_plan
+from penstock.planner.compiler import CompiledPlan, compile_outputs, compile_plan
 
 pytestmark = pytest.mark.spark
 

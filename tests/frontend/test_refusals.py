@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from penstock.errors import ConfigError, NotSupported, NotYet
-from penstock.frontend import refusals
-from penstock.frontend.compiler import compile_plan
+from penstock.planner import refusals
+from penstock.planner.compiler import compile_plan
 
 pytestmark = pytest.mark.spark
 

@@ -9,8 +9,8 @@ from test_graph_shape import NowhereSink
 
 import penstock
 from penstock.errors import NotSupported
-from penstock.frontend.compiler import compile_outputs, sink_id
-from penstock.graph.model import EdgeKind, JobGraph, SinkSpec
+from penstock.model.job_graph import EdgeKind, JobGraph, SinkSpec
+from penstock.planner.compiler import compile_outputs, sink_id
 
 pytestmark = pytest.mark.spark
 

@@ -22,7 +22,7 @@ from test_equals_spark import multiset
 from test_graph_shape import SINK
 from tree_runner import TreeRunner
 
-from penstock.frontend.compiler import compile_query
+from penstock.planner.compiler import compile_query
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

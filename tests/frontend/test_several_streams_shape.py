@@ -9,11 +9,11 @@ from test_several_outputs_shape import edges, graph_of, shape
 
 import penstock
 from penstock.errors import NotSupported
-from penstock.graph.model import JobGraph
-from penstock.operators.stream_join import StreamJoinSpec
-from penstock.operators.waiting_side import Bound
+from penstock.interop.spark_checkpoint.plans import graph_of as graph_for_checkpoints
+from penstock.model.job_graph import JobGraph
+from penstock.operators.join.side_state import Bound
+from penstock.operators.join.stream_join import StreamJoinSpec
 from penstock.operators.watermark import WatermarkSpec
-from penstock.spark_checkpoint.plans import graph_of as graph_for_checkpoints
 
 pytestmark = pytest.mark.spark
 

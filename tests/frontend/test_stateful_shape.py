@@ -12,10 +12,11 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from test_graph_shape import SINK
 
 import penstock
-from penstock.frontend.compiler import compile_query
-from penstock.graph.model import EdgeKind
-from penstock.operators.stateful.spec import RowForm, TransformWithStateSpec
+from penstock.model.job_graph import EdgeKind
+from penstock.operators.stateful.declaration import RowForm
+from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.stateful.variables import TimeMode
+from penstock.planner.compiler import compile_query
 
 pytestmark = pytest.mark.spark
 

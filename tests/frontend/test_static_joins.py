@@ -18,9 +18,9 @@ from test_graph_shape import SINK
 import penstock
 from penstock.config import parse_options
 from penstock.errors import ConfigError, DataError, NotSupported
-from penstock.frontend.compiler import compile_outputs, compile_plan, compile_query
-from penstock.frontend.static_join import read_static_sides
-from penstock.graph.model import JobGraph, SinkSpec
+from penstock.model.job_graph import JobGraph, SinkSpec
+from penstock.planner.compiler import compile_outputs, compile_plan, compile_query
+from penstock.planner.static_join import read_static_sides
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -6,11 +6,11 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from penstock.graph.model import JobGraph
+from penstock.model.elements import END_OF_TIME_US
+from penstock.model.job_graph import JobGraph
 from penstock.operators.base import OperatorContext
-from penstock.protocol.elements import END_OF_TIME_US
-from penstock.runtime.chain import Chain, open_stages
 from penstock.state.memory_table import MemoryBackend
+from penstock.worker.chain import Chain, open_stages
 
 
 class TreeRunner:

@@ -50,7 +50,7 @@ def _fuzz(name: str, seconds: int, corpus: Path) -> int:
     import atheris
 
     sys.path.insert(0, str(HERE))
-    with atheris.instrument_imports(include=["penstock.snapshot", "targets"]):
+    with atheris.instrument_imports(include=["penstock.snapshots", "targets"]):
         from targets import TARGETS, attempt
     options = [
         sys.argv[0],

@@ -15,21 +15,21 @@ import pyarrow as pa
 import xxhash
 
 from penstock.errors import PenstockError
-from penstock.snapshot.blobs import BlobStore
-from penstock.snapshot.catalog import Catalog, metadata_path
-from penstock.snapshot.envelope import digest, open_envelope, seal_envelope
-from penstock.snapshot.log import SnapshotLog, entry_path
-from penstock.snapshot.log_entries import MetadataRef, SnapshotRecord
-from penstock.snapshot.model import InflightEntry, SectionRef, StateEntry, SubtaskManifest
-from penstock.snapshot.portable.checks import checked_manifest
-from penstock.snapshot.portable.foreign import read_rows, read_stream
-from penstock.snapshot.portable.layout import Column, FileRef, Table, TablePart, read_manifest
-from penstock.snapshot.portable.parquet_pages import read_footer
-from penstock.snapshot.restore import load_inflight, load_restore
-from penstock.snapshot.sections import read_content
-from penstock.snapshot.store import MemoryStore
-from penstock.snapshot.verbs.log_check import check_log
-from penstock.snapshot.verbs.measures import measured
+from penstock.model.manifest import InflightEntry, SectionRef, StateEntry, SubtaskManifest
+from penstock.snapshots.catalog import Catalog, metadata_path
+from penstock.snapshots.commands.log_check import check_log
+from penstock.snapshots.commands.measures import measured
+from penstock.snapshots.format.blobs import BlobStore
+from penstock.snapshots.format.envelope import digest, open_envelope, seal_envelope
+from penstock.snapshots.format.sections import read_content
+from penstock.snapshots.log.entries import MetadataRef, SnapshotRecord
+from penstock.snapshots.log.snapshot_log import SnapshotLog, entry_path
+from penstock.snapshots.portable.checks import checked_manifest
+from penstock.snapshots.portable.foreign import read_rows, read_stream
+from penstock.snapshots.portable.layout import Column, FileRef, Table, TablePart, read_manifest
+from penstock.snapshots.portable.parquet_pages import read_footer
+from penstock.snapshots.restoring.restore import load_inflight, load_restore
+from penstock.snapshots.store.store import MemoryStore
 
 Target = Callable[[bytes], None]
 

@@ -28,14 +28,14 @@ from running import run  # noqa: E402
 from thread_launcher import ThreadLauncher  # noqa: E402
 
 from penstock.config import Backend  # noqa: E402
-from penstock.connectors.file_sink_committer import FileSinkCommitter  # noqa: E402
+from penstock.connectors.files.sink_committer import FileSinkCommitter  # noqa: E402
 from penstock.errors import CommitFailed  # noqa: E402
-from penstock.runtime import uploads  # noqa: E402
-from penstock.snapshot.model import FORMAT_VERSION  # noqa: E402
-from penstock.snapshot.portable.export import export_snapshot  # noqa: E402
-from penstock.snapshot.slot_writer import SlotWriter  # noqa: E402
-from penstock.snapshot.state_index import BASE, DELTA  # noqa: E402
-from penstock.snapshot.verbs.measures import state_entries  # noqa: E402
+from penstock.model.manifest import FORMAT_VERSION  # noqa: E402
+from penstock.snapshots.commands.measures import state_entries  # noqa: E402
+from penstock.snapshots.portable.export import export_snapshot  # noqa: E402
+from penstock.snapshots.writing.slot_writer import SlotWriter  # noqa: E402
+from penstock.snapshots.writing.state_index import BASE, DELTA  # noqa: E402
+from penstock.worker import checkpoint_uploader as uploads  # noqa: E402
 
 INPUT = Path(tempfile.gettempdir()) / "penstock-golden"
 """The same for every run: splits have absolute paths of the input."""

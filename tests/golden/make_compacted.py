@@ -18,8 +18,8 @@ sys.path.insert(0, str(HERE.parent / "snapshot"))
 
 from snapshot_kit import Driver, Target  # noqa: E402
 
-from penstock.snapshot.location import claim_identity, identity_of  # noqa: E402
-from penstock.snapshot.store import LocalStore  # noqa: E402
+from penstock.snapshots.location import claim_identity, identity_of  # noqa: E402
+from penstock.snapshots.store.store import LocalStore  # noqa: E402
 
 LOG_VERSION = 3
 

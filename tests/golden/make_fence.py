@@ -25,9 +25,9 @@ from test_fence import Driver, Location, table  # noqa: E402
 from test_table_sink import Writer  # noqa: E402
 from test_table_sink import batch as table_batch  # noqa: E402
 
-from penstock.connectors.base import EpochCommit  # noqa: E402
-from penstock.connectors.file_sink import FileSizes  # noqa: E402
-from penstock.connectors.file_sink_committer import FORMAT_VERSION, FileSinkCommitter  # noqa: E402
+from penstock.connectors.files.sink import FileSizes  # noqa: E402
+from penstock.connectors.files.sink_committer import FORMAT_VERSION, FileSinkCommitter  # noqa: E402
+from penstock.model.commits import EpochCommit  # noqa: E402
 
 
 def main() -> int:

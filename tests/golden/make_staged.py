@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from penstock.protocol import coordinator_types as ct
-from penstock.snapshot.effects import DriverEffects
+from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.machines import checkpoint_events as ct
 
 HERE = Path(__file__).parent
 

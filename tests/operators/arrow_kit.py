@@ -11,12 +11,13 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.pandas.types import from_arrow_schema
 from stateful_kit import INPUT, OUTPUT, spec_of
 
+from penstock.operators.python.user_code import PythonSettings
 from penstock.operators.stateful.arrow_processor import ArrowStatefulProcessor, ArrowStatefulProcessorHandle
+from penstock.operators.stateful.declaration import RowForm
 from penstock.operators.stateful.group_state import Shipped
 from penstock.operators.stateful.per_key import PerKey
-from penstock.operators.stateful.spec import RowForm, TransformWithStateSpec
+from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.stateful.variables import TimeMode
-from penstock.operators.user_code import PythonSettings
 
 FORMS = ["arrow", "per key"]
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.graph.model import OperatorSpec
-from penstock.operators.aggregate_calls import AggregateCall, partial_schema
+from penstock.model.job_graph import OperatorSpec
+from penstock.operators.aggregate.calls import AggregateCall, partial_schema
+from penstock.operators.aggregate.final import EventTimeKey, FinalAggregateSpec
+from penstock.operators.aggregate.partial import PartialAggregateSpec
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState, ScalarPart
-from penstock.operators.final_aggregate import EventTimeKey, FinalAggregateSpec
-from penstock.operators.partial_aggregate import PartialAggregateSpec
-from penstock.state.capture import StoredRows, TableCapture
 from penstock.state.memory_table import MemoryBackend
+from penstock.state.table import StoredRows, TableCapture
 
 UTC_STAMP = pa.timestamp("us", "UTC")
 WINDOW = pa.struct([("start", UTC_STAMP), ("end", UTC_STAMP)])

@@ -11,19 +11,18 @@ import pyarrow as pa
 from harness import UTC_STAMP, WINDOW
 from same_rows import canonical
 
-from penstock.graph.keygroups import owned_range
+from penstock.model.elements import END_OF_TIME_US
+from penstock.model.key_groups import owned_range
 from penstock.operators.base import Operator, OperatorContext, RestoredState, ScalarPart
 from penstock.operators.expressions import BoundReference, Literal
 from penstock.operators.expressions.comparison import Comparison
-from penstock.operators.join_pairs import PairCondition
-from penstock.operators.stream_join import TABLES, StreamJoinKind, StreamJoinSpec
-from penstock.operators.waiting_side import Bound, JoinSide
-from penstock.protocol.elements import END_OF_TIME_US
-from penstock.state.capture import StoredRows
+from penstock.operators.join.pairs import PairCondition
+from penstock.operators.join.side_state import Bound, JoinSide
+from penstock.operators.join.stream_join import TABLES, StreamJoinKind, StreamJoinSpec
 from penstock.state.hashing import groups_of
 from penstock.state.memory_table import MemoryBackend
 from penstock.state.rocksdb_table import RocksDBBackend
-from penstock.state.table import StateBackend
+from penstock.state.table import StateBackend, StoredRows
 
 SECOND = 1_000_000
 GROUPS = 16

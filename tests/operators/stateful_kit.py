@@ -12,16 +12,16 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.streaming.stateful_processor_util import TransformWithStateInPandasUdfUtils
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
-from penstock.frontend.stateful import declared_state
-from penstock.graph.keygroups import owned_range, owner
+from penstock.model.key_groups import owned_range, owner
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState, ScalarPart
-from penstock.operators.stateful.spec import InitialState, RowForm, TransformWithStateSpec
+from penstock.operators.stateful.declaration import InitialState, RowForm
+from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.stateful.variables import TimeMode
-from penstock.state.capture import StoredRows
+from penstock.planner.stateful import declared_state
 from penstock.state.hashing import key_groups
 from penstock.state.memory_table import MemoryBackend
 from penstock.state.rocksdb_table import RocksDBBackend
-from penstock.state.table import StateBackend
+from penstock.state.table import StateBackend, StoredRows
 
 STAMP = pa.timestamp("us", "UTC")
 INPUT = pa.schema([("id", pa.string()), ("n", pa.int64()), ("ts", STAMP)])

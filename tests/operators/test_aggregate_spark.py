@@ -13,7 +13,7 @@ from harness import UTC_STAMP, WINDOW, aggregate, comparable, multiset
 from pyspark.sql.pandas.types import to_arrow_type
 
 from penstock.errors import EvaluationError
-from penstock.operators.aggregate_calls import AggregateCall
+from penstock.operators.aggregate.calls import AggregateCall
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,11 +13,12 @@ import pytest
 from harness import UTC_STAMP, WINDOW, aggregation, opened, rows_of, stored
 
 from penstock.errors import NotSupported
-from penstock.operators import final_aggregate
-from penstock.operators.accumulators import create_accumulator
-from penstock.operators.aggregate_calls import AggregateCall
-from penstock.operators.base import Operator, OperatorState, Plain, RestoredState, ScalarPart
-from penstock.operators.final_aggregate import TABLE
+from penstock.model.plain import Plain
+from penstock.operators.aggregate import final as final_aggregate
+from penstock.operators.aggregate.accumulators import create_accumulator
+from penstock.operators.aggregate.calls import AggregateCall
+from penstock.operators.aggregate.final import TABLE
+from penstock.operators.base import Operator, OperatorState, RestoredState, ScalarPart
 from penstock.state.hashing import key_groups
 from penstock.state.vector import Vector
 

@@ -15,14 +15,14 @@ from harness import UTC_STAMP, WINDOW, opened, rows_of, stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.graph.keygroups import owned_range
+from penstock.model.key_groups import owned_range
 from penstock.operators.base import Operator, OperatorContext, RestoredState, ScalarPart
 from penstock.operators.deduplicate import EXPIRES_AT, TABLE, DeduplicateSpec
-from penstock.state.capture import KEY_GROUP_COLUMN, StoredRows
 from penstock.state.hashing import groups_of
 from penstock.state.memory_table import MemoryBackend
 from penstock.state.rocksdb_table import RocksDBBackend
-from penstock.state.table import StateBackend
+from penstock.state.stored_form import KEY_GROUP_COLUMN
+from penstock.state.table import StateBackend, StoredRows
 from penstock.testing.conformance import Input, check_operators
 
 SECOND = 1_000_000

@@ -20,10 +20,10 @@ from penstock.operators.expressions.shared import SharedExpressions
 from penstock.operators.expressions.strict import Mapped, Vectorised
 from penstock.operators.filter import FilterSpec
 from penstock.operators.generate import GenerateSpec
-from penstock.operators.join_pairs import PairCondition, PairFilter
+from penstock.operators.join.pairs import PairCondition, PairFilter
 from penstock.operators.project import ProjectSpec
-from penstock.operators.scalar_udf import ScalarUdfSpec
-from penstock.operators.udf_calls import UdfCall, UdfKind
+from penstock.operators.python.scalar_udf import ScalarUdfSpec
+from penstock.operators.python.udf_calls import UdfCall, UdfKind
 
 MANY = 100_000
 N = BoundReference(0, pa.int64())

@@ -20,17 +20,17 @@ from harness import opened, rows_of, run, slices
 
 from penstock.config import Isolation, parse_options
 from penstock.errors import ConfigError, FunctionError
-from penstock.graph.model import OperatorSpec
+from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.expressions.base import BoundReference
 from penstock.operators.filter import FilterSpec
-from penstock.operators.isolation.frames import Kind, decode, encode
-from penstock.operators.isolation.operator import isolated
-from penstock.operators.isolation.process import CLOSE_TIMEOUT_S, HELD_BYTES
-from penstock.operators.map_function import MapInArrowSpec, MapInPandasSpec
-from penstock.operators.scalar_udf import ScalarUdfSpec
-from penstock.operators.udf_calls import UdfCall, UdfKind
-from penstock.runtime import slot
+from penstock.operators.python.isolation.frames import Kind, decode, encode
+from penstock.operators.python.isolation.operator import isolated
+from penstock.operators.python.isolation.process import CLOSE_TIMEOUT_S, HELD_BYTES
+from penstock.operators.python.map_function import MapInArrowSpec, MapInPandasSpec
+from penstock.operators.python.scalar_udf import ScalarUdfSpec
+from penstock.operators.python.udf_calls import UdfCall, UdfKind
+from penstock.worker import slot
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
 BATCH = pa.record_batch({"n": list(range(40)), "s": [None if n % 7 == 0 else "x" * n for n in range(40)]}, SCHEMA)
@@ -322,8 +322,8 @@ ORPHANS = """
 import sys, time
 import pyarrow as pa
 from penstock.operators.base import OperatorContext
-from penstock.operators.isolation.operator import isolated
-from penstock.operators.map_function import MapInArrowSpec
+from penstock.operators.python.isolation.operator import isolated
+from penstock.operators.python.map_function import MapInArrowSpec
 from penstock.state.table import NoState
 schema = pa.schema([("n", pa.int64())])
 def holds(batches):

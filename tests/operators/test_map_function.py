@@ -13,8 +13,8 @@ import pytest
 from harness import UTC_STAMP, multiset, opened, rows_of, run, slices
 
 from penstock.errors import FunctionError
-from penstock.operators.map_function import MapInArrowSpec, MapInPandasSpec
-from penstock.operators.user_code import PythonSettings
+from penstock.operators.python.map_function import MapInArrowSpec, MapInPandasSpec
+from penstock.operators.python.user_code import PythonSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

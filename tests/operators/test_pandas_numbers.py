@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from penstock.operators.pandas_conversion import PandasBatches
-from penstock.operators.user_code import PythonSettings
+from penstock.operators.python.pandas_conversion import PandasBatches
+from penstock.operators.python.user_code import PythonSettings
 
 _BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 _FLOATS = {pa.float32(): 32, pa.float64(): 64}

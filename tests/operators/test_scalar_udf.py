@@ -15,9 +15,9 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from penstock.errors import EvaluationError, FunctionError
 from penstock.operators.expressions import BoundReference
-from penstock.operators.scalar_udf import ScalarUdfSpec
-from penstock.operators.udf_calls import UdfCall, UdfKind
-from penstock.operators.user_code import PythonSettings
+from penstock.operators.python.scalar_udf import ScalarUdfSpec
+from penstock.operators.python.udf_calls import UdfCall, UdfKind
+from penstock.operators.python.user_code import PythonSettings
 
 SCHEMA = pa.schema([("v", pa.int64())])
 BATCH = pa.RecordBatch.from_pydict({"v": [1, 2, 3, 4, 5, 6, 7]}, schema=SCHEMA)

@@ -15,9 +15,9 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 
 from penstock.operators.expressions import BoundReference
-from penstock.operators.scalar_udf import ScalarUdfSpec
-from penstock.operators.udf_calls import UdfCall, UdfKind
-from penstock.operators.user_code import PythonSettings
+from penstock.operators.python.scalar_udf import ScalarUdfSpec
+from penstock.operators.python.udf_calls import UdfCall, UdfKind
+from penstock.operators.python.user_code import PythonSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

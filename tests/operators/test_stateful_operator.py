@@ -33,11 +33,11 @@ from pyspark.sql.types import (
 from stateful_kit import LONG, Fleet, rows, spec_of, struct
 
 from penstock.errors import FunctionError, NotSupported, PlanChanged
+from penstock.operators.join.static_rows import StaticRows
 from penstock.operators.stateful import operator as stateful_operator
 from penstock.operators.stateful import timers as stateful_timers
-from penstock.operators.stateful.spec import InitialState
+from penstock.operators.stateful.declaration import InitialState
 from penstock.operators.stateful.variables import TimeMode
-from penstock.operators.static_rows import StaticRows
 
 register_pickle_by_value(sys.modules[__name__])
 

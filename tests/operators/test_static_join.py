@@ -18,11 +18,11 @@ from pyspark import cloudpickle
 from same_rows import canonical
 
 from penstock.errors import NotSupported
-from penstock.operators import static_join
 from penstock.operators.expressions import BoundReference
 from penstock.operators.expressions.comparison import Comparison
-from penstock.operators.static_join import JoinKind, PairCondition, StaticJoinSpec
-from penstock.operators.static_rows import StaticRows
+from penstock.operators.join import static_join
+from penstock.operators.join.static_join import JoinKind, PairCondition, StaticJoinSpec
+from penstock.operators.join.static_rows import StaticRows
 from penstock.state.key_index import KeyIndex
 
 Row = dict[str, Any]

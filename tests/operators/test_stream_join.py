@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from join_fleet import AT, SECOND, SIDES, SPECS, Fleet, Row, V, batch, rows_of, spec
 from same_rows import canonical
 
-from penstock.operators import stream_join
-from penstock.operators.stream_join import StreamJoinKind, StreamJoinSpec
-from penstock.operators.waiting_side import Bound
-from penstock.protocol.elements import END_OF_TIME_US, START_OF_TIME_US
+from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
+from penstock.operators.join import stream_join
+from penstock.operators.join.side_state import Bound
+from penstock.operators.join.stream_join import StreamJoinKind, StreamJoinSpec
 from penstock.state.rocksdb_table import RocksDBBackend
 
 keys = st.sampled_from([None, 0.0, -0.0, math.nan, 1.5])

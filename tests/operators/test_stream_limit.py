@@ -6,14 +6,13 @@ import pyarrow as pa
 import pytest
 from harness import opened, stored
 
-from penstock.graph.keygroups import owned_range
+from penstock.model.key_groups import owned_range
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.stream_limit import TABLE, StreamLimitSpec
-from penstock.state.capture import StoredRows
 from penstock.state.hashing import groups_of
 from penstock.state.memory_table import MemoryBackend
 from penstock.state.rocksdb_table import RocksDBBackend
-from penstock.state.table import StateBackend
+from penstock.state.table import StateBackend, StoredRows
 from penstock.testing.conformance import check_operators
 
 SCHEMA = pa.schema([("n", pa.int64())])

@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from penstock.operators.user_iterator import UserIterator
+from penstock.operators.python.user_iterator import UserIterator
 
 
 def test_outputs_come_as_soon_as_the_function_yields_them() -> None:

@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql.types import Row
 
 from penstock.errors import EvaluationError, FunctionError
+from penstock.operators.python.user_code import PythonSettings
 from penstock.operators.stateful.event_time_column import EventTimeColumnSpec
 from penstock.operators.stateful.user_rows import NarrowPandasRows, PandasRows, RowRows, UserRows
-from penstock.operators.user_code import PythonSettings
 
 KINDS = [pa.int32(), pa.int64(), pa.float32(), pa.bool_(), pa.string(), pa.date32(), pa.decimal128(5, 1)]
 PLAIN = [2, 2**53 + 1, 0.5, True, "a", date(1970, 1, 3), Decimal("1.0")]

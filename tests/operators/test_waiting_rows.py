@@ -9,8 +9,9 @@ from penstock.errors import CorruptSnapshot
 from penstock.operators.stateful import waiting
 from penstock.operators.stateful.variables import waiting_schema
 from penstock.operators.stateful.waiting import WaitingRows
-from penstock.state.capture import StoredRows, stored_schema
 from penstock.state.hashing import key_groups
+from penstock.state.stored_form import stored_schema
+from penstock.state.table import StoredRows
 
 ROWS = pa.schema([("n", pa.int64()), ("k", pa.string())])
 GROUPS = 16

@@ -14,7 +14,7 @@ from processor_runs import compared, on_penstock, on_spark
 from pyspark.sql import SparkSession
 from scripted_processors import LONG_MS, Change, Shape
 
-from penstock.runtime import attempt
+from penstock.coordinator import generation_slots as attempt
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -10,15 +10,15 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from penstock.ids import ChannelId, CheckpointId
+from penstock.model.elements import Alignment, Barrier, Buffer, Captured, Element, Side
+from penstock.model.ids import ChannelId, CheckpointId
+from penstock.model.manifest import InflightEntry, SectionRef
 from penstock.protocol.alignment import CaptureReady, Command, Declined, EndEpoch, Record, SubtaskCheckpoints
 from penstock.protocol.credit import Payloads
-from penstock.protocol.elements import Alignment, Barrier, Buffer, Captured, Element, Side
 from penstock.protocol.gate import BarrierReached, InputGate
 from penstock.protocol.input import InputChannel, RowRange
 from penstock.protocol.output import OutputChannel, Outputs
 from penstock.protocol.recovered import RecoveredRows
-from penstock.snapshot.model import InflightEntry, SectionRef
 
 WINDOW = 40
 BUDGET = 200

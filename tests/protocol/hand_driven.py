@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from penstock.config import Options
-from penstock.connectors.base import Sink, SinkCommitter, SinkContext, SinkWriter, Source, SourceReader, Split
-from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
-from penstock.ids import ChannelId, CheckpointId, SubtaskId
+from penstock.connectors.base import Sink, SinkCommitter, SinkContext, SinkWriter, Source, SourceReader
+from penstock.model.elements import Alignment, Barrier, Captured, Element, EndOfPartition
+from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
+from penstock.model.manifest import InflightEntry
+from penstock.model.splits import Requested, Split
 from penstock.operators.base import Operator, OperatorState
-from penstock.protocol.elements import Alignment, Barrier, Captured, Element, EndOfPartition
-from penstock.protocol.splits import Requested
-from penstock.runtime.host import (
+from penstock.worker.host import (
     Arrived,
     Granted,
     InboxEvent,
@@ -24,8 +25,7 @@ from penstock.runtime.host import (
     SubtaskRestore,
     Triggered,
 )
-from penstock.runtime.subtask import Subtask
-from penstock.snapshot.model import InflightEntry
+from penstock.worker.subtask import Subtask
 
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64())])
 OPTIONS = Options(exclusive_window=1 << 10, memory_per_gate=64 << 10, flush_interval_ms=0)

@@ -6,7 +6,8 @@ import pytest
 from channel_world import GENERATION, gate_of, numbers_of, output_channel, row_bytes, rows_of
 
 from penstock.errors import ProtocolViolation
-from penstock.ids import BufferId, ChannelId
+from penstock.model.elements import Alignment, Barrier, Buffer, Element, EndOfPartition
+from penstock.model.ids import BufferId, ChannelId
 from penstock.protocol.alignment import (
     MAX_DEAD,
     CaptureReady,
@@ -16,7 +17,6 @@ from penstock.protocol.alignment import (
     Record,
     SubtaskCheckpoints,
 )
-from penstock.protocol.elements import Alignment, Barrier, Buffer, Element, EndOfPartition
 from penstock.protocol.gate import BarrierReached
 from penstock.protocol.input import RowRange
 from penstock.protocol.output import Outputs

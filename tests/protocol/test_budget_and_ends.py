@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from hand_driven import SCHEMA, HandDriven, ListSink, Log, RangeSource, Spec, graph_of, rows_in, slow
 
-from penstock.graph.model import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
-from penstock.ids import SubtaskId
+from penstock.model.elements import Alignment, Barrier, EndOfPartition, Side
+from penstock.model.ids import SubtaskId
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
+from penstock.model.manifest import InflightEntry, SectionRef
 from penstock.operators.base import Operator, OperatorState
-from penstock.protocol.elements import Alignment, Barrier, EndOfPartition, Side
-from penstock.runtime.host import RecoveredLoaded, SourceEnded, SubtaskCapture, SubtaskRestore, WatermarkMayRise
-from penstock.snapshot.model import InflightEntry, SectionRef
+from penstock.worker.host import RecoveredLoaded, SourceEnded, SubtaskCapture, SubtaskRestore, WatermarkMayRise
 
 ALIGNED, UNALIGNED = Alignment.ALIGNED, Alignment.UNALIGNED
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from penstock.operators.base import Operator, OperatorState
-from penstock.runtime.chain import Chain, Stage
+from penstock.worker.chain import Chain, Stage
 
 Event = tuple[str, object]
 

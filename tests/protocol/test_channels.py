@@ -8,7 +8,7 @@ from effort import some
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.protocol.elements import Alignment
+from penstock.model.elements import Alignment
 
 CHANNEL = st.integers(0, 3)
 SIZES = st.lists(st.sampled_from([1, 4, 9, 39, 41, 130]), min_size=1, max_size=12)

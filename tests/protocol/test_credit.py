@@ -8,7 +8,7 @@ from effort import some
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.protocol.elements import Alignment
+from penstock.model.elements import Alignment
 
 CHANNEL = st.integers(0, 3)
 NODE = st.integers(0, 1)

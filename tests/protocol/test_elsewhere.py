@@ -10,13 +10,13 @@ import pytest
 from hand_driven import HandDriven, Log, batch_of, graph_of
 
 from penstock.errors import FunctionError
-from penstock.ids import ChannelId, SubtaskId
+from penstock.model.elements import Alignment, Barrier, Buffer, Watermark
+from penstock.model.ids import ChannelId, SubtaskId
 from penstock.operators.base import Operator
-from penstock.protocol.elements import Alignment, Barrier, Buffer, Watermark
-from penstock.runtime.feed import HELD_MS
-from penstock.runtime.host import Arrived
-from penstock.runtime.slice import JOINED_FOR_S
-from penstock.runtime.slicing import FIRST_ROWS, GROWTH
+from penstock.worker.host import Arrived
+from penstock.worker.slice import JOINED_FOR_S
+from penstock.worker.slicing import FIRST_ROWS, GROWTH
+from penstock.worker.source_task import HELD_MS
 
 
 class Elsewhere(Operator):

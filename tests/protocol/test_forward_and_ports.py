@@ -9,11 +9,11 @@ import pytest
 from hand_driven import OPTIONS, SCHEMA, HandDriven, ListSink, ListWriter, Log, RangeSource, Spec, rows_in, slow
 
 from penstock.errors import ProtocolViolation
-from penstock.graph.model import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
-from penstock.ids import ChannelId, SubtaskId
+from penstock.model.elements import Alignment, Barrier, EndOfPartition, Watermark
+from penstock.model.ids import ChannelId, SubtaskId
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
 from penstock.operators.base import Operator, OperatorContext
-from penstock.protocol.elements import Alignment, Barrier, EndOfPartition, Watermark
-from penstock.runtime.wiring import window_into
+from penstock.worker.wiring import window_into
 
 
 class OddAside(Operator):

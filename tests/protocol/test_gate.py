@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.errors import ProtocolViolation
-from penstock.ids import BufferId, ChannelId
-from penstock.protocol.elements import Alignment, Barrier, Buffer, EndOfPartition, Watermark
+from penstock.model.elements import Alignment, Barrier, Buffer, EndOfPartition, Watermark
+from penstock.model.ids import BufferId, ChannelId
+from penstock.model.manifest import InflightEntry, SectionRef
 from penstock.protocol.gate import BarrierReached, ChannelEnded, InputGate, WatermarkRose
 from penstock.protocol.input import RowRange
 from penstock.protocol.recovered import MAX_AHEAD, RecoveredRows
-from penstock.snapshot.model import InflightEntry, SectionRef
 
 A, B = ChannelId(0, 0, 0), ChannelId(0, 1, 0)
 

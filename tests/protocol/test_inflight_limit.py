@@ -5,8 +5,8 @@ from __future__ import annotations
 from channel_world import numbers_of, rows_of
 from test_alignment import ALIGNED, OUT, UNALIGNED, A, B, Middle
 
-from penstock.ids import CheckpointId
-from penstock.protocol.elements import Barrier
+from penstock.model.elements import Barrier
+from penstock.model.ids import CheckpointId
 
 ROW = 4
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from penstock.ids import ChannelId
+from penstock.model.elements import Element
+from penstock.model.ids import ChannelId
 from penstock.protocol.credit import Payloads
-from penstock.protocol.elements import Element
 from penstock.protocol.gate import InputGate
 from penstock.protocol.input import InputChannel, RowRange
 from penstock.protocol.output import OutputChannel, Outputs
 from penstock.protocol.pace import Pace
 from penstock.protocol.recovered import RecoveredRows
-from penstock.runtime.wiring import TARGET_WINDOW
+from penstock.worker.wiring import TARGET_WINDOW
 
 ROW_BYTES = 100
 BUDGET = 4 << 20

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ProtocolViolation
-from penstock.ids import ChannelId
+from penstock.model.elements import Alignment, Barrier, Buffer, Element, EndOfPartition, Side, Watermark
+from penstock.model.ids import ChannelId
 from penstock.protocol.credit import channel_window, cut
-from penstock.protocol.elements import Alignment, Barrier, Buffer, Element, EndOfPartition, Side, Watermark
 from penstock.protocol.output import EAGER_SHARE, OutputChannel, Outputs
 
 CHANNEL = ChannelId(0, 0, 1)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.graph.keygroups import owner
-from penstock.graph.model import Edge, EdgeKind, JobGraph
-from penstock.runtime.partitioner import REBALANCE_CUT_ROWS, partitioner
-from penstock.runtime.payloads import compact
-from penstock.runtime.slicing import BY_VALUE_ROWS, FIRST_ROWS, LEAST_BYTES, MAX_ROWS, TARGET_MS, SliceSizer, sizer_for
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph
+from penstock.model.key_groups import owner
 from penstock.state.hashing import key_groups
+from penstock.worker.partitioner import REBALANCE_CUT_ROWS, partitioner
+from penstock.worker.payloads import compact
+from penstock.worker.slicing import BY_VALUE_ROWS, FIRST_ROWS, LEAST_BYTES, MAX_ROWS, TARGET_MS, SliceSizer, sizer_for
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64())])
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pyarrow as pa
 from hand_driven import SCHEMA, HandDriven, Log, Spec, batch_of, graph_of
 
-from penstock.graph.model import Edge, EdgeKind, JobGraph
-from penstock.ids import SubtaskId
+from penstock.model.elements import Alignment
+from penstock.model.ids import SubtaskId
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph
 from penstock.operators.base import OperatorState
-from penstock.protocol.elements import Alignment
 
 PARTS = 3
 DUE = 2

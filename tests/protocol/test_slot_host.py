@@ -8,12 +8,12 @@ from typing import Any, cast
 
 from hand_driven import graph_of
 
-from penstock.ids import ChannelId, SubtaskId
-from penstock.protocol.elements import Alignment, Barrier
-from penstock.runtime.host import InboxEvent
-from penstock.runtime.inbox import Inbox
-from penstock.runtime.messages import CheckpointAbort, TriggerCheckpoint
-from penstock.runtime.slot_host import SlotHost
+from penstock.model.elements import Alignment, Barrier
+from penstock.model.ids import ChannelId, SubtaskId
+from penstock.network.messages import CheckpointAbort, TriggerCheckpoint
+from penstock.worker.host import InboxEvent
+from penstock.worker.inbox import Inbox
+from penstock.worker.slot_host import SlotHost
 
 
 def host() -> SlotHost:

@@ -10,11 +10,12 @@ import pytest
 from hand_driven import HandDriven, Log, batch_of, graph_of, rows_in, slow
 
 from penstock.errors import FunctionError, ProtocolViolation
-from penstock.ids import SubtaskId
+from penstock.model.elements import Alignment, Barrier, Buffer
+from penstock.model.ids import SubtaskId
+from penstock.model.manifest import InflightEntry, SectionRef
 from penstock.operators.base import Operator, OperatorState
-from penstock.protocol.elements import Alignment, Barrier, Buffer
-from penstock.runtime.activity import LONG_S, Abandoned
-from penstock.runtime.host import (
+from penstock.worker.activity import LONG_S, Abandoned
+from penstock.worker.host import (
     Aborted,
     Completed,
     RecoveredLoaded,
@@ -24,8 +25,7 @@ from penstock.runtime.host import (
     Triggered,
     WatermarkMayRise,
 )
-from penstock.runtime.slicing import FIRST_ROWS, TARGET_MS
-from penstock.snapshot.model import InflightEntry, SectionRef
+from penstock.worker.slicing import FIRST_ROWS, TARGET_MS
 
 ROWS = 2_000
 

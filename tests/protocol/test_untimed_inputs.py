@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from channel_world import nothing_recovered
 
-from penstock.ids import ChannelId, GenerationId
-from penstock.protocol.elements import END_OF_TIME_US, Element, EndOfPartition, Watermark
+from penstock.model.elements import END_OF_TIME_US, Element, EndOfPartition, Watermark
+from penstock.model.ids import ChannelId, GenerationId
 from penstock.protocol.gate import InputGate, WatermarkRose
 from penstock.protocol.input import InputChannel
 

@@ -19,9 +19,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCom
 from query_running import eventually
 
 import penstock
-from penstock.protocol import coordinator_types as ct
-from penstock.query.streaming_query import StreamingQuery
-from penstock.snapshot.effects import DriverEffects
+from penstock.api.streaming_query import StreamingQuery
+from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.machines import checkpoint_events as ct
 
 BASE = ("a", "b", "c")
 EDITS = {

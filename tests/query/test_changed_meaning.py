@@ -15,10 +15,10 @@ from query_running import Inbox, Start, rows_of
 
 from penstock.connectors.noop import NoopSink
 from penstock.errors import PlanChanged
-from penstock.frontend.compiler import compile_plan
-from penstock.graph.model import SinkSpec
-from penstock.snapshot.parameters import ARGUMENTS, PARAMETERS, changed_meaning
-from penstock.snapshot.plan import plan_of
+from penstock.model.job_graph import SinkSpec
+from penstock.planner.compiler import compile_plan
+from penstock.snapshots.format.parameters import ARGUMENTS, PARAMETERS, changed_meaning
+from penstock.snapshots.format.plan import plan_of
 
 pytestmark = pytest.mark.spark
 
@@ -101,7 +101,7 @@ def meanings(df: DataFrame, mode: str) -> dict[str, dict[str, object]]:
 def test_no_answer_of_the_jvm_about_a_window_takes_two_packets(
     spark: SparkSession, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second packet would be 40 ms late (``penstock.frontend.meanings._parse``)."""
+    """The second packet would be 40 ms late (``penstock.planner.meanings._parse``)."""
     answers: list[str] = []
     send = ClientServerConnection.send_command
     monkeypatch.setattr(ClientServerConnection, "send_command", lambda *of: (answers.append(send(*of)), answers[-1])[1])

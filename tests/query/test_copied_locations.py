@@ -13,15 +13,15 @@ import pytest
 from pyspark.sql import SparkSession
 from query_running import Inbox, Start, eventually, rows_of
 
+from penstock.api import start as start_module
+from penstock.api.active_queries import Place
+from penstock.api.streaming_query import StreamingQuery
+from penstock.coordinator import claimed_location
 from penstock.errors import LocationError, SinkError
-from penstock.query import start as start_module
-from penstock.query.active_queries import Place
-from penstock.query.streaming_query import StreamingQuery
-from penstock.runtime import claimed_location
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.stores import store_at
-from penstock.snapshot.verbs.moving import move_query
-from penstock.snapshot.verbs.rolling_back import Output, roll_back
+from penstock.snapshots.commands.moving import move_query
+from penstock.snapshots.commands.rolling_back import Output, roll_back
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.stores import store_at
 
 pytestmark = pytest.mark.spark
 

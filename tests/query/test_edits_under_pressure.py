@@ -16,13 +16,13 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from query_running import SCHEMA, Inbox, Start, eventually, rows_of
 from typer.testing import CliRunner
 
+from penstock.api.streaming_query import StreamingQuery
 from penstock.cli.main import app
 from penstock.errors import CheckpointFailed, ConfigError, LocationError, PlanChanged
-from penstock.query.streaming_query import StreamingQuery
-from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.store import LocalStore
+from penstock.model.manifest import SnapshotMetadata
+from penstock.snapshots.catalog import Catalog
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import LocalStore
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

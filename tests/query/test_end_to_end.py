@@ -16,9 +16,9 @@ from pyspark.sql.functions import col, count, sum, udf, window  # noqa: A004 - a
 from query_running import Inbox, Start, eventually, rows_of
 
 import penstock
+from penstock.coordinator import generation_slots as attempt
 from penstock.errors import CheckpointFailed, ConfigError, CorruptSnapshot, FunctionError, PlanChanged
-from penstock.runtime import attempt
-from penstock.snapshot.portable.export import export_snapshot
+from penstock.snapshots.portable.export import export_snapshot
 from penstock.spark.snapshot_jobs import in_executors
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("generated_code")]

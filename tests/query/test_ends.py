@@ -11,9 +11,9 @@ from pyspark.sql.functions import count, sum, window  # noqa: A004 - as Spark ca
 from query_running import SCHEMA, Inbox, Start, eventually, rows_of
 
 import penstock
+from penstock.api.triggers import Trigger, parse_trigger
 from penstock.config import LEAST_INTERVAL_MS
 from penstock.errors import LocationError
-from penstock.query.triggers import Trigger, parse_trigger
 
 pytestmark = pytest.mark.spark
 

@@ -19,10 +19,10 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from query_running import Inbox, Start, eventually, rows_of
 
 import penstock
+from penstock.coordinator import generation_slots as attempt
 from penstock.errors import PlanChanged
-from penstock.runtime import attempt
-from penstock.snapshot.table_entries import table_entries
-from penstock.snapshot.verbs.opened import open_location_to_read
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.format.table_entries import table_entries
 
 pytestmark = pytest.mark.spark
 register_pickle_by_value(sys.modules[__name__])  # Spark's workers cannot import test modules

@@ -88,7 +88,7 @@ def test_a_function_that_ends_its_process_ends_the_query_by_name(
 
 def _functions() -> list[psutil.Process]:
     ours = psutil.Process().children(recursive=True)
-    return [p for p in ours if _alive(p) and "penstock.operators.isolation.child" in " ".join(p.cmdline())]
+    return [p for p in ours if _alive(p) and "penstock.operators.python.isolation.child" in " ".join(p.cmdline())]
 
 
 def _alive(process: psutil.Process) -> bool:

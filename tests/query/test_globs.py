@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from query_running import Inbox, Start
 
 import penstock
-from penstock.connectors.file_listing import Listing, parse_listing_options
-from penstock.connectors.listed_paths import ListedPaths
+from penstock.connectors.files.listed_paths import ListedPaths
+from penstock.connectors.files.listing import Listing, parse_listing_options
+from penstock.connectors.files.private_directory import HOME
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.private_home import HOME
 
 pytestmark = pytest.mark.spark
 

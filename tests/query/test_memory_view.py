@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from penstock.api.memory_view import MERGED, MemoryView
 from penstock.connectors.arrow_message import RowsMessage
-from penstock.connectors.base import EpochCommit
 from penstock.connectors.memory import MemorySink
-from penstock.query.memory_view import MERGED, MemoryView
+from penstock.model.commits import EpochCommit
 from penstock.spark.arrow_frames import LOCAL_BYTES, ArrowFrames
 
 SCHEMA = pa.schema([("n", pa.int64())])

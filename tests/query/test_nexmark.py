@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.nexmark.generator import AUCTION, BID, PERSON, SPARK_SCHEMA, events
 from benchmarks.nexmark.queries import NAMES, query
 from benchmarks.nexmark.source import write_parquet
-from penstock.query.streaming_query import StreamingQuery
+from penstock.api.streaming_query import StreamingQuery
 
 pytestmark = pytest.mark.slow
 

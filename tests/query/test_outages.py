@@ -17,12 +17,12 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCom
 from query_running import Inbox, Start, eventually, rows_of
 
 import penstock
-from penstock.connectors.file_sink_committer import FileSinkCommitter
+from penstock.api.streaming_query import StreamingQuery
+from penstock.connectors.files.sink_committer import FileSinkCommitter
 from penstock.errors import ConfigError, LocationError, SinkFenced
-from penstock.query.streaming_query import StreamingQuery
 from penstock.rest.metrics import families
-from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.log import SnapshotLog
+from penstock.snapshots.catalog import Catalog
+from penstock.snapshots.log.snapshot_log import SnapshotLog
 
 pytestmark = pytest.mark.spark
 
@@ -215,7 +215,7 @@ def test_a_recovery_waits_for_a_checkpoint_location_that_comes_back(
 def test_a_wrong_option_that_only_shows_while_the_query_runs_ends_it_at_once(
     spark: SparkSession, inbox: Inbox, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.connectors.file_source import FileSource
+    from penstock.connectors.files.source import FileSource
 
     looks: list[int] = []
 

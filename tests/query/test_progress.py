@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.query.progress import ProgressHistory, QueryProgress, for_listeners, iso_timestamp, progress_json
-from penstock.runtime.view import (
+from penstock.api.progress import ProgressHistory, QueryProgress, for_listeners, iso_timestamp, progress_json
+from penstock.coordinator.view import (
     Behind,
     CheckpointState,
     CheckpointView,
@@ -20,7 +20,7 @@ from penstock.runtime.view import (
     SourceProgress,
     StateProgress,
 )
-from penstock.snapshot.model import CaptureMetrics
+from penstock.model.manifest import CaptureMetrics
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "progress.md"
 ID = "e28cd03e-c7f9-4dd1-b32c-f2a498b137d0"

@@ -158,7 +158,7 @@ def test_two_queries_of_one_name(spark: SparkSession, rate: DataFrame) -> None:
 def test_the_legacy_setting_lets_the_path_of_start_replace_the_option(
     rate: DataFrame, spark_conf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.query import writer as writer_module
+    from penstock.api import writer as writer_module
 
     spark_conf("spark.sql.legacy.pathOptionBehavior.enabled", "true")
     started: list[Any] = []
@@ -314,7 +314,7 @@ def test_such_errors_survive_pickling_and_say_what_they_say(kind: Any) -> None:
 
 
 def test_the_exception_tree_needs_no_pyspark() -> None:
-    modules = "penstock.errors, penstock.config, penstock.snapshot.location, penstock.snapshot.verbs.listing"
+    modules = "penstock.errors, penstock.config, penstock.snapshots.location, penstock.snapshots.commands.listing"
     program = f"import sys, {modules}; sys.exit(any(name.startswith('pyspark') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
-from penstock.runtime.view import ExecutionState
+from penstock.coordinator.view import ExecutionState
 
 pytestmark = pytest.mark.spark
 

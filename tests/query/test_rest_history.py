@@ -13,9 +13,9 @@ from query_running import Inbox, Start, eventually, rows_of
 from rest_client import Client, assert_problem
 
 import penstock
-from penstock.query.streaming_query import StreamingQuery
-from penstock.runtime.view import CheckpointState, CheckpointView
-from penstock.snapshot.verbs.verifying import verify_location
+from penstock.api.streaming_query import StreamingQuery
+from penstock.coordinator.view import CheckpointState, CheckpointView
+from penstock.snapshots.commands.verifying import verify_location
 
 pytestmark = pytest.mark.spark
 

@@ -17,10 +17,10 @@ from query_running import Inbox, Start
 from rest_client import Client
 
 import penstock
+from penstock.api import serving
+from penstock.api.active_queries import ACTIVE_QUERIES
+from penstock.api.serving import parse_service
 from penstock.errors import ConfigError, ResourceError
-from penstock.query import serving
-from penstock.query.active_queries import ACTIVE_QUERIES
-from penstock.query.serving import parse_service
 from penstock.rest import server as rest_server
 from penstock.spark.launcher import SparkLauncher
 

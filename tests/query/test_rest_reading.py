@@ -17,10 +17,10 @@ from query_running import Inbox, Start, eventually
 from rest_client import Client, assert_problem
 
 import penstock
-from penstock.query.streaming_query import StreamingQuery
+from penstock.api.streaming_query import StreamingQuery
+from penstock.coordinator.view import CheckpointState, CheckpointView
 from penstock.rest.metric_list import METRICS
 from penstock.rest.models import SubtaskCapture
-from penstock.runtime.view import CheckpointState, CheckpointView
 
 pytestmark = pytest.mark.spark
 

@@ -14,10 +14,10 @@ from query_running import Inbox, Start, eventually
 from rest_client import Answer, Client, assert_problem
 
 import penstock
-from penstock.query import steering
-from penstock.query.steering import OperationState, Outcome, Steering, Verb
-from penstock.snapshot.verbs.opened import open_location_to_read
-from penstock.snapshot.verbs.verifying import verify_location
+from penstock.api import steering
+from penstock.api.steering import OperationState, Outcome, Steering, Verb
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.verifying import verify_location
 
 JSON = {"Content-Type": "application/json"}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.api.sessions import check_java, session
 from penstock.errors import ResourceError
-from penstock.query.sessions import check_java, session
 
 
 def fake_java(directory: Path, version_line: str) -> Path:
@@ -53,7 +53,7 @@ def test_without_java_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.spark
 def test_a_workers_imports_are_done_before_it_is_forked(spark: SparkSession) -> None:
-    loaded = spark.sparkContext.parallelize([0], 1).map(lambda _: "penstock.runtime.slot" in __import__("sys").modules)
+    loaded = spark.sparkContext.parallelize([0], 1).map(lambda _: "penstock.worker.slot" in __import__("sys").modules)
     assert loaded.collect() == [True]
 
 

@@ -14,12 +14,12 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from query_running import Inbox, eventually, rows_of
 
 import penstock
+from penstock.api.several import combined
+from penstock.api.start import QueryRequest
+from penstock.api.streaming_query import StreamingQuery
+from penstock.api.triggers import Trigger
+from penstock.api.writer import DataStreamWriter
 from penstock.errors import ConfigError, PlanChanged
-from penstock.query.several import combined
-from penstock.query.start import QueryRequest
-from penstock.query.streaming_query import StreamingQuery
-from penstock.query.triggers import Trigger
-from penstock.query.writer import DataStreamWriter
 
 pytestmark = pytest.mark.spark
 

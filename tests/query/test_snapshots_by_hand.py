@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from query_running import SCHEMA, Inbox, Start, eventually, rows_of
 
 from penstock.errors import CheckpointFailed, ConfigError
-from penstock.snapshot.model import MAX_NOTE
+from penstock.model.manifest import MAX_NOTE
 
 pytestmark = pytest.mark.spark
 

@@ -14,11 +14,11 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 from query_running import Inbox, Start
 
 import penstock
-from penstock.connectors.file_source import FORMATS, FileSource
+from penstock.api import settings_page
+from penstock.api.spark_settings import PREFIX, SETTINGS, ObeyedSettings, Treatment, check_settings, setting_of
+from penstock.connectors.files.source import FORMATS, FileSource
 from penstock.connectors.option_texts import NO_EFFECT, OBEYED, REFUSED
 from penstock.errors import ConfigError, NotSupported
-from penstock.query import settings_page
-from penstock.query.spark_settings import PREFIX, SETTINGS, ObeyedSettings, Treatment, check_settings, setting_of
 from penstock.spark.jvm import java_class
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
@@ -39,9 +39,7 @@ def scala_object(spark: SparkSession, name: str) -> object:
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text() == settings_page.documentation(), (
-        "python -m penstock.query.settings_page > docs/settings.md"
-    )
+    assert PAGE.read_text() == settings_page.documentation(), "python -m penstock.api.settings_page > docs/settings.md"
 
 
 def test_no_setting_is_declared_twice() -> None:
@@ -66,7 +64,7 @@ def test_every_setting_that_spark_has_is_declared(spark: SparkSession) -> None:
     from_checkpoints = {str(stored.apply(at).key()) for at in range(stored.size())}
     assert f"{PREFIX}multipleWatermarkPolicy" in from_checkpoints
     missing = sorted(name for name in of_streams | from_checkpoints if setting_of(name) is None)
-    assert missing == [], "declare them in penstock.query.spark_settings"
+    assert missing == [], "declare them in penstock.api.spark_settings"
     for setting in SETTINGS:
         for name in setting.full_names:
             known = any(one.startswith(name[:-1]) for one in defaults) if name.endswith("*") else name in defaults

@@ -14,8 +14,8 @@ from test_spark_lane import MemoryStream, values
 
 import penstock
 from penstock.errors import ConfigError, CorruptSnapshot, LocationError, PenstockError, PlanChanged, SinkError
-from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.portable.export import export_snapshot
+from penstock.model.manifest import SnapshotMetadata
+from penstock.snapshots.portable.export import export_snapshot
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -20,8 +20,8 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from query_running import Inbox, Start, eventually, rows_of
 
 import penstock
+from penstock.coordinator import generation_slots as attempt
 from penstock.errors import ConfigError
-from penstock.runtime import attempt
 
 pytestmark = pytest.mark.spark
 register_pickle_by_value(sys.modules[__name__])

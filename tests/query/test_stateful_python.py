@@ -12,7 +12,7 @@ from counting_processors import Line, counted, expected_rows, expected_state
 from pyspark.sql import SparkSession
 from query_running import Inbox, Start, eventually, rows_of
 
-from penstock.runtime import attempt
+from penstock.coordinator import generation_slots as attempt
 
 pytestmark = pytest.mark.spark
 

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock
+from penstock.api import sink_request
+from penstock.api.sink_request import WRITER_OPTIONS
 from penstock.config import OPTION_NAMES, nearest_name
 from penstock.errors import ConfigError
-from penstock.query import sink_request
-from penstock.query.sink_request import WRITER_OPTIONS
 
 
 @pytest.mark.parametrize(

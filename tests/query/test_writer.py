@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock
+from penstock.api import writer as writer_module
+from penstock.api.sinks import SinkRequest
+from penstock.api.start import OutputRequest, QueryRequest, session_options
+from penstock.api.triggers import Trigger
 from penstock.errors import ConfigError, LocationError, NotSupported, NotYet, ResourceError
-from penstock.query import writer as writer_module
-from penstock.query.sinks import SinkRequest
-from penstock.query.start import OutputRequest, QueryRequest, session_options
-from penstock.query.triggers import Trigger
 
 pytestmark = pytest.mark.spark
 

@@ -18,13 +18,13 @@ from starlette.types import Message, Receive, Scope, Send
 from test_requests_cli import penstock as penstock_command
 
 import penstock
-from penstock.query.active_queries import ACTIVE_QUERIES
-from penstock.query.facts import QueryFacts
-from penstock.query.steering import STEERING, Operation, OperationState, Verb
+from penstock.api.active_queries import ACTIVE_QUERIES
+from penstock.api.facts import QueryFacts
+from penstock.api.steering import STEERING, Operation, OperationState, Verb
+from penstock.coordinator.view import CheckpointState, ExecutionState, ExecutionView, RestartView
 from penstock.rest import routes_queries
 from penstock.rest.answers import MAX_KEPT, KeptAnswer, KeptAnswers
 from penstock.rest.routes_snapshots import LISTED_FOR_S
-from penstock.runtime.view import CheckpointState, ExecutionState, ExecutionView, RestartView
 
 MADE_UP = MadeUpQuery(vertices=3, parallelism=2, checkpoints=60)
 BASE = f"/api/v1/queries/{MADE_UP.query_id}"

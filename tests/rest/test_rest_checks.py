@@ -13,11 +13,11 @@ from rest_client import Answer, Client, assert_problem
 from test_requests_cli import forget_that_it_ended, ids
 from verbs_kit import flip
 
-from penstock.query import snapshot_checks
-from penstock.query.steering import WHOLE_AT_ONCE
-from penstock.snapshot.verbs.comparing import compare_snapshots
-from penstock.snapshot.verbs.opened import open_location_to_read
-from penstock.snapshot.verbs.verifying import verify_location
+from penstock.api import snapshot_checks
+from penstock.api.steering import WHOLE_AT_ONCE
+from penstock.snapshots.commands.comparing import compare_snapshots
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.verifying import verify_location
 
 JSON = {"Content-Type": "application/json"}
 

@@ -13,9 +13,9 @@ from made_up_query import MadeUpQuery
 from rest_client import Client, assert_problem
 
 import penstock
+from penstock.api.active_queries import ACTIVE_QUERIES
 from penstock.config import OPTION_NAMES, Options, option_texts, parse_options
-from penstock.query.active_queries import ACTIVE_QUERIES
-from penstock.runtime.view import Wanted
+from penstock.coordinator.view import Wanted
 
 SAID = {
     "state.backend": "rocksdb",

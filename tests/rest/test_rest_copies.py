@@ -16,15 +16,15 @@ from rest_client import Answer, Client, assert_problem
 from test_requests_cli import penstock as command
 
 import penstock
+from penstock.api import snapshot_steering
 from penstock.errors import ConfigError
-from penstock.query import snapshot_steering
-from penstock.snapshot.envelope import seal_envelope
-from penstock.snapshot.location import read_identity
-from penstock.snapshot.portable import export as portable_export
-from penstock.snapshot.portable.layout import read_manifest
-from penstock.snapshot.store import LocalStore
-from penstock.snapshot.verbs import sharing
-from penstock.snapshot.verbs.opened import open_location_to_read
+from penstock.snapshots.commands import sharing
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.format.envelope import seal_envelope
+from penstock.snapshots.location import read_identity
+from penstock.snapshots.portable import export as portable_export
+from penstock.snapshots.portable.layout import read_manifest
+from penstock.snapshots.store.store import LocalStore
 
 JSON = {"Content-Type": "application/json"}
 

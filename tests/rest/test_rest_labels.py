@@ -12,9 +12,9 @@ from made_up_query import MadeUpQuery
 from rest_client import Answer, Client, assert_problem
 from test_requests_cli import forget_that_it_ended
 
-from penstock.query import snapshot_steering
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.store import LocalStore
+from penstock.api import snapshot_steering
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import LocalStore
 
 PATH = f"/api/v1/queries/{MadeUpQuery.query_id}/snapshots"
 

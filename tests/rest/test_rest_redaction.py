@@ -8,11 +8,11 @@ import typing
 import pytest
 from pydantic import BaseModel
 
+from penstock.coordinator.history_writer import without_secrets as of_history
 from penstock.redaction import without_secrets
 from penstock.rest import change_models, models
 from penstock.rest.models import FailureResource, Redacted
-from penstock.runtime.history_writer import without_secrets as of_history
-from penstock.runtime.log_relay import MOST_TEXT, LogRelay
+from penstock.worker.log_relay import MOST_TEXT, LogRelay
 
 TOLD = "cannot log in: kafka.ssl.key.passphrase=hunter2"
 

@@ -16,11 +16,11 @@ from test_requests_cli import forget_that_it_ended, ids
 from typer.testing import CliRunner
 
 import penstock
+from penstock.api.active_queries import ACTIVE_QUERIES
+from penstock.api.steering import STEERING, OperationState, Verb
 from penstock.cli.main import app
-from penstock.query.active_queries import ACTIVE_QUERIES
-from penstock.query.steering import STEERING, OperationState, Verb
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.store import LocalStore
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import LocalStore
 
 SNAPSHOTS = "/api/v1/queries/query-1/snapshots"
 
@@ -108,7 +108,7 @@ def test_a_label_goes_over_http(location: Path, url: str, monkeypatch: pytest.Mo
 def test_of_more_than_one_request_takes_none_goes_if_the_newest_is_among_them(
     location: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.snapshot.verbs.requests.MAX_IDS", 2)
+    monkeypatch.setattr("penstock.snapshots.commands.requests.MAX_IDS", 2)
     code, _, err = called("delete", location, "chk-1", "chk-2", "chk-3", "chk-4", "--url", url)
     assert (code, "chk-4 is the newest snapshot" in err, ids(location)) == (1, True, [1, 2, 3, 4])
     assert called("delete", location, "chk-1", "chk-2", "chk-3", "--url", url)[1].startswith("chk-1, chk-2, chk-3: 6 f")

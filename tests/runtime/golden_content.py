@@ -9,13 +9,13 @@ from typing import Any
 
 from golden_query import golden_graph
 
-from penstock.snapshot.blobs import BlobStore
-from penstock.snapshot.catalog import Catalog, plan_restore
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.narrowing import load_own
-from penstock.snapshot.restore import load_restore
-from penstock.snapshot.store import LocalStore
+from penstock.model.manifest import SnapshotMetadata
+from penstock.snapshots.catalog import Catalog, plan_restore
+from penstock.snapshots.format.blobs import BlobStore
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.restoring.narrowing import load_own
+from penstock.snapshots.restoring.restore import load_restore
+from penstock.snapshots.store.store import LocalStore
 
 
 def content(location: Path, parallelism: int) -> dict[str, Any]:

@@ -17,15 +17,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.connectors.file_sink import FileSink
-from penstock.connectors.file_source import FileSource
+from penstock.connectors.files.parquet.sink import parquet_sink_format
+from penstock.connectors.files.sink import FileSink
+from penstock.connectors.files.source import FileSource
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.parquet_sink import parquet_sink_format
-from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
-from penstock.operators.aggregate_calls import AggregateCall, partial_schema
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
+from penstock.operators.aggregate.calls import AggregateCall, partial_schema
+from penstock.operators.aggregate.final import EventTimeKey, FinalAggregateSpec
+from penstock.operators.aggregate.partial import PartialAggregateSpec
 from penstock.operators.base import Operator
-from penstock.operators.final_aggregate import EventTimeKey, FinalAggregateSpec
-from penstock.operators.partial_aggregate import PartialAggregateSpec
 from penstock.operators.watermark import WatermarkSpec
 
 FILES, ROWS_PER_FILE, KEYS = 40, 20, 10

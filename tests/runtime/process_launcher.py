@@ -10,8 +10,9 @@ from multiprocessing.context import ForkServerProcess
 
 from pyspark.serializers import CloudPickleSerializer
 
+from penstock.coordinator.launching import ControlAddress
 from penstock.errors import GenerationFailed, ResourceError
-from penstock.runtime.launching import ControlAddress, SlotTask
+from penstock.worker.slot_task import SlotTask
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["forked_slots"])  # of tests/site, which is in PYTHONPATH
@@ -19,14 +20,14 @@ context.set_forkserver_preload(["forked_slots"])  # of tests/site, which is in P
 
 def threads_left() -> list[str]:
     """Of a process in which no slot runs; what remembers its tables for a while may stay."""
-    from penstock.runtime.worker_memory import FORGETTER
+    from penstock.worker.worker_memory import FORGETTER
 
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     return [thread.name for thread in others if thread.name != FORGETTER]
 
 
 def _run_slot(index: int, pickled: bytes, switch_interval_s: float | None) -> None:
-    from penstock.runtime import slot
+    from penstock.worker import slot
 
     if switch_interval_s is not None:
         slot.SWITCH_INTERVAL_S = switch_interval_s

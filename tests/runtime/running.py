@@ -12,13 +12,13 @@ from typing import Any
 from tiny import assert_exact, visible
 
 from penstock.config import Options
+from penstock.coordinator.launching import SlotLauncher
+from penstock.coordinator.query_execution import QueryExecution
+from penstock.coordinator.view import EpochProgress, ExecutionView
 from penstock.errors import PenstockError
-from penstock.graph.model import JobGraph
-from penstock.protocol.elements import Alignment
-from penstock.runtime.execution import QueryExecution
-from penstock.runtime.launching import SlotLauncher
-from penstock.runtime.view import EpochProgress, ExecutionView
-from penstock.snapshot.fork import Origin
+from penstock.model.elements import Alignment
+from penstock.model.job_graph import JobGraph
+from penstock.snapshots.fork import Origin
 
 EXECUTIONS: list[QueryExecution] = []
 """Started by the test that runs; stopped after it."""

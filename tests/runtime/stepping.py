@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 
 from penstock.config import Options
 from penstock.connectors.base import SinkContext
-from penstock.graph.model import JobGraph
-from penstock.ids import ChannelId, CheckpointId, SubtaskId
+from penstock.model.elements import END_OF_TIME_US, Alignment, Captured, Element
+from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
+from penstock.model.job_graph import JobGraph
+from penstock.model.manifest import InflightEntry
+from penstock.model.splits import Requested
 from penstock.operators.base import OperatorState
-from penstock.protocol.elements import END_OF_TIME_US, Alignment, Captured, Element
-from penstock.protocol.splits import Requested
-from penstock.runtime.host import (
+from penstock.worker.host import (
     Arrived,
     Granted,
     InboxEvent,
@@ -30,8 +31,7 @@ from penstock.runtime.host import (
     Triggered,
     WatermarkMayRise,
 )
-from penstock.runtime.subtask import Subtask
-from penstock.snapshot.model import InflightEntry
+from penstock.worker.subtask import Subtask
 
 WITHIN_S = 120.0
 

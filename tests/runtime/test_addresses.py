@@ -7,10 +7,10 @@ import socket
 import pytest
 
 from penstock.config import parse_options
+from penstock.coordinator.rendezvous import peers_of
 from penstock.errors import ConfigError, GenerationFailed, ResourceError
-from penstock.runtime.messages import Register
-from penstock.runtime.rendezvous import peers_of
-from penstock.runtime.transport import IoLoop, Listener
+from penstock.network.messages import Register
+from penstock.network.transport import IoLoop, Listener
 
 
 def registered(*hosts: str) -> dict[int, Register]:

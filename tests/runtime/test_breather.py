@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-from penstock.ids import SubtaskId
-from penstock.runtime.activity import Abandoned
-from penstock.runtime.breather import LONG_STEP_S, MOMENT_S, PATIENCE_S, Breather
-from penstock.runtime.host import StepResult
-from penstock.runtime.inbox import Inbox
-from penstock.runtime.subtask_thread import SubtaskThread
-from penstock.runtime.underway import Underway
+from penstock.model.ids import SubtaskId
+from penstock.worker.activity import Abandoned
+from penstock.worker.barrier_yield import LONG_STEP_S, MOMENT_S, PATIENCE_S, Breather
+from penstock.worker.host import StepResult
+from penstock.worker.inbox import Inbox
+from penstock.worker.pending_checkpoints import Underway
+from penstock.worker.subtask_thread import SubtaskThread
 
 ALL = 99
 """Captured: no barrier is to come any more."""

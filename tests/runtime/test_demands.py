@@ -6,10 +6,10 @@ from concurrent.futures import Future
 
 import pytest
 
+from penstock.coordinator import commands as w
+from penstock.coordinator.process_all_available import Demands
 from penstock.errors import CheckpointFailed, FunctionError, QueryFailed
-from penstock.runtime.demands import Demands
-from penstock.snapshot import work as w
-from penstock.snapshot.model import SnapshotMetadata
+from penstock.model.manifest import SnapshotMetadata
 
 
 def look(demands: Demands, vertex: int = 0) -> None:

@@ -10,10 +10,10 @@ from process_launcher import ProcessLauncher
 from running import run
 from tiny import Numbers, assert_exact, committed, tiny_graph
 
-from penstock.connectors.base import Discovery
-from penstock.operators.base import Plain
-from penstock.protocol.elements import Alignment
-from penstock.runtime.view import CheckpointState, ExecutionState
+from penstock.coordinator.view import CheckpointState, ExecutionState
+from penstock.model.elements import Alignment
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery
 
 
 @dataclass(frozen=True)

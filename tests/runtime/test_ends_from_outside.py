@@ -14,14 +14,14 @@ from process_launcher import ProcessLauncher
 from running import run
 from tiny import Numbers, assert_exact, committed, tiny_graph
 
-from penstock.connectors.base import Discovery
+from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.query_execution import QueryExecution
 from penstock.errors import Fenced, LocationError, NotSupported, QueryFailed
-from penstock.operators.base import Plain
-from penstock.runtime.execution import QueryExecution
-from penstock.snapshot.effects import DriverEffects
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.stores import store_at
-from penstock.snapshot.verbs.rolling_back import Output, roll_back
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery
+from penstock.snapshots.commands.rolling_back import Output, roll_back
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.stores import store_at
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from tiny import Numbers, tiny_graph
 
-from penstock.protocol.restarts import RestartPolicy, Retries
-from penstock.runtime.figures import Figures
-from penstock.runtime.outages import Outages
-from penstock.snapshot import work as w
+from penstock.coordinator import commands as w
+from penstock.coordinator.machines.restarts import RestartPolicy, Retries
+from penstock.coordinator.metrics import Figures
+from penstock.coordinator.outages import Outages
 
 
 def test_a_checkpoint_that_completes_ends_the_outage_of_the_location_before_the_next_check(tmp_path: Path) -> None:

@@ -18,6 +18,9 @@ from running import run
 from tiny import CountSpec, Numbers, assert_exact, committed, tiny_graph
 
 from penstock.config import Options
+from penstock.coordinator import generations, shutdown
+from penstock.coordinator.launching import SlotJob
+from penstock.coordinator.view import CheckpointState, ExecutionState
 from penstock.errors import (
     CheckpointFailed,
     DataError,
@@ -27,12 +30,10 @@ from penstock.errors import (
     QueryFailed,
     ResourceError,
 )
-from penstock.protocol.elements import Alignment
-from penstock.runtime import generations, shutdown
-from penstock.runtime.launching import SlotJob, SlotTask
-from penstock.runtime.secret import Secret
-from penstock.runtime.slot import slot_main
-from penstock.runtime.view import CheckpointState, ExecutionState
+from penstock.model.elements import Alignment
+from penstock.network.secret import Secret
+from penstock.worker.slot import slot_main
+from penstock.worker.slot_task import SlotTask
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.coordinator.failures import discovery_failure, error_of, failure_of, gave_up, may_pass, recovery_failure
+from penstock.coordinator.machines.restarts import Failure, GiveUp, RestartAt, RestartPolicy, Restarts
 from penstock.errors import (
     DataError,
     EvaluationError,
@@ -13,9 +15,7 @@ from penstock.errors import (
     SinkFenced,
     UnfitFile,
 )
-from penstock.protocol.restarts import Failure, GiveUp, RestartAt, RestartPolicy, Restarts
-from penstock.runtime.failures import discovery_failure, error_of, failure_of, gave_up, may_pass, recovery_failure
-from penstock.runtime.messages import SlotFailed
+from penstock.network.messages import SlotFailed
 from penstock.spark.job import reason as reason_of
 
 

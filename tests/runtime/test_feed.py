@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.connectors.base import SourceReader, Split
-from penstock.connectors.kafka_reader import KafkaReader
-from penstock.connectors.python_reader import PythonSourceReader
+from penstock.connectors.base import SourceReader
+from penstock.connectors.kafka.reader import KafkaReader
+from penstock.connectors.python.reader import PythonSourceReader
 from penstock.connectors.rate import RateReader
 from penstock.errors import ProtocolViolation
-from penstock.ids import SubtaskId
-from penstock.protocol.splits import Requested
-from penstock.runtime.feed import BEHIND, SourceFeed
+from penstock.model.ids import SubtaskId
+from penstock.model.splits import Requested, Split
+from penstock.worker.source_task import BEHIND, SourceFeed
 
 Request = tuple[int, int]
 """Splits held unread, splits received."""

@@ -11,18 +11,20 @@ import msgspec
 import pytest
 from tiny import ROWS, Numbers, tiny_graph
 
-from penstock.connectors.base import Split
-from penstock.graph.model import Edge, EdgeKind, JobGraph
-from penstock.operators.base import Plain
-from penstock.operators.watermark import WatermarkSpec
-from penstock.protocol.coordinator_types import SnapshotRequested
-from penstock.protocol.elements import Alignment
-from penstock.query.streaming_query import StreamingQuery
-from penstock.runtime.feed import BEHIND
-from penstock.runtime.figures import Figures
-from penstock.runtime.messages import Register, SlotMetrics, SubtaskMetrics
-from penstock.runtime.view import Behind, CheckpointState, CheckpointView, ExecutionState, SourceProgress, StateProgress
-from penstock.snapshot.model import (
+from penstock.api.streaming_query import StreamingQuery
+from penstock.coordinator.machines.checkpoint_events import SnapshotRequested
+from penstock.coordinator.metrics import Figures
+from penstock.coordinator.view import (
+    Behind,
+    CheckpointState,
+    CheckpointView,
+    ExecutionState,
+    SourceProgress,
+    StateProgress,
+)
+from penstock.model.elements import Alignment
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph
+from penstock.model.manifest import (
     CaptureMetrics,
     InflightEntry,
     SectionRef,
@@ -31,6 +33,11 @@ from penstock.snapshot.model import (
     SourceManifest,
     SubtaskManifest,
 )
+from penstock.model.plain import Plain
+from penstock.model.splits import Split
+from penstock.network.messages import Register, SlotMetrics, SubtaskMetrics
+from penstock.operators.watermark import WatermarkSpec
+from penstock.worker.source_task import BEHIND
 
 
 def snapshot(checkpoint: int, rows: int, requested: bool = False) -> SnapshotMetadata:

@@ -19,18 +19,18 @@ from process_launcher import ProcessLauncher
 from running import run
 
 from penstock.config import Backend
-from penstock.connectors.base import EpochCommit
-from penstock.connectors.file_sink_committer import FileSinkCommitter
+from penstock.connectors.files.sink_committer import FileSinkCommitter
 from penstock.errors import CommitUnknown
-from penstock.snapshot.envelope import digest, seal_envelope
-from penstock.snapshot.model import FORMAT_VERSION
-from penstock.snapshot.portable.convert import convert_snapshot
-from penstock.snapshot.portable.export import export_snapshot
-from penstock.snapshot.verbs.comparing import compare_snapshots
-from penstock.snapshot.verbs.listing import list_snapshots
-from penstock.snapshot.verbs.opened import open_location_to_read
-from penstock.snapshot.verbs.showing import show_snapshot
-from penstock.snapshot.verbs.verifying import verify_location
+from penstock.model.commits import EpochCommit
+from penstock.model.manifest import FORMAT_VERSION
+from penstock.snapshots.commands.comparing import compare_snapshots
+from penstock.snapshots.commands.listing import list_snapshots
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.showing import show_snapshot
+from penstock.snapshots.commands.verifying import verify_location
+from penstock.snapshots.format.envelope import digest, seal_envelope
+from penstock.snapshots.portable.convert import convert_snapshot
+from penstock.snapshots.portable.export import export_snapshot
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 VERSIONS = sorted(path.name for path in GOLDEN.iterdir() if path.name.isdigit())

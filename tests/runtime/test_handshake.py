@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.runtime import handshake
-from penstock.runtime.handshake import ClientHandshake, Hello, Identity, ServerHandshake, Step
-from penstock.runtime.secret import Secret, nonce
+from penstock.network import handshake
+from penstock.network.handshake import ClientHandshake, Hello, Identity, ServerHandshake, Step
+from penstock.network.secret import Secret, nonce
 from penstock.version import __version__
 
 SECRET = Secret.generate()

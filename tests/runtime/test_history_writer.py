@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.runtime.history_writer import WAITING_AT_MOST, HistoryWriter
-from penstock.runtime.view import CheckpointState, CheckpointView
-from penstock.snapshot.history.keeping import HistoryKeeper
-from penstock.snapshot.history.reading import History
-from penstock.snapshot.history.records import MAX_REASON
-from penstock.snapshot.history.segments import Entry
-from penstock.snapshot.model import CaptureMetrics
-from penstock.snapshot.store import LocalStore, MemoryStore, Store
+from penstock.coordinator.history_writer import WAITING_AT_MOST, HistoryWriter
+from penstock.coordinator.view import CheckpointState, CheckpointView
+from penstock.model.manifest import CaptureMetrics
+from penstock.snapshots.history.keeping import HistoryKeeper
+from penstock.snapshots.history.reading import History
+from penstock.snapshots.history.records import MAX_REASON
+from penstock.snapshots.history.segments import Entry
+from penstock.snapshots.store.store import LocalStore, MemoryStore, Store
 
 
 def view(number: int, reason: str = "", subtasks: int = 2) -> CheckpointView:

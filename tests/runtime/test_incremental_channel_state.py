@@ -12,7 +12,7 @@ from process_launcher import ProcessLauncher
 from running import Running, run
 from tiny import CountSpec, Numbers, assert_exact, tiny_graph
 
-from penstock.runtime.view import CheckpointState, CheckpointView, ExecutionView
+from penstock.coordinator.view import CheckpointState, CheckpointView, ExecutionView
 
 ROWS = 400_000
 SLOW_US_PER_ROW = "300"

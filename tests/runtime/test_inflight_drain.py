@@ -15,11 +15,11 @@ from process_launcher import ProcessLauncher
 from running import Running, finish, run
 from tiny import CountSpec, Numbers, committed, tiny_graph
 
+from penstock.coordinator.view import CheckpointState
 from penstock.errors import CheckpointFailed, PlanChanged, QueryFailed
-from penstock.graph.model import JobGraph
-from penstock.protocol.elements import Alignment
-from penstock.runtime.view import CheckpointState
-from penstock.snapshot.model import SnapshotMetadata
+from penstock.model.elements import Alignment
+from penstock.model.job_graph import JobGraph
+from penstock.model.manifest import SnapshotMetadata
 
 ROWS = 60_000
 COST_US = 200

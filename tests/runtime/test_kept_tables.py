@@ -15,9 +15,9 @@ from running import EXECUTIONS, Running, finish, run
 from tiny import CountSpec, Numbers, tiny_graph
 from worker_pool import PoolLauncher
 
-from penstock.runtime import attempt
-from penstock.runtime.attempt import seats_of
-from penstock.runtime.figures import Figures
+from penstock.coordinator import generation_slots as attempt
+from penstock.coordinator.generation_slots import seats_of
+from penstock.coordinator.metrics import Figures
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from thread_launcher import ThreadLauncher
 from tiny import Numbers, tiny_graph
 
 from penstock.config import Options
+from penstock.coordinator import query_execution as execution_module
+from penstock.coordinator.launching import ControlAddress
+from penstock.coordinator.query_execution import QueryExecution
 from penstock.errors import ConfigError
-from penstock.runtime import execution as execution_module
-from penstock.runtime.execution import QueryExecution
-from penstock.runtime.launching import ControlAddress
-from penstock.snapshot.store_access import StoreAccess
+from penstock.snapshots.store.store_access import StoreAccess
 
 KEYS = StoreAccess("http://127.0.0.1:1", "us-east-1", "key", "a-secret", allow_http=True)
 

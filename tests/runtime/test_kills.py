@@ -16,7 +16,7 @@ from process_launcher import ProcessLauncher
 from running import Running, run
 from tiny import CountSpec, Numbers, assert_exact, tiny_graph
 
-from penstock.protocol.elements import Alignment
+from penstock.model.elements import Alignment
 
 log = logging.getLogger(__name__)
 

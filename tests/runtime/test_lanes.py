@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from penstock.runtime.lanes import Lanes
+from penstock.coordinator.serial_executors import Lanes
 
 
 def test_kept_jobs_are_done_when_the_lanes_stop_and_others_are_dropped() -> None:

@@ -19,7 +19,7 @@ from tiny import CountSpec, Numbers, tiny_graph
 from penstock.config import parse_options
 from penstock.errors import CheckpointFailed, ConfigError
 from penstock.logs import JsonLines, LogFormat, SparingLog, about, daemon_thread, get_logger, now_about
-from penstock.protocol.elements import Alignment
+from penstock.model.elements import Alignment
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -97,7 +97,7 @@ def test_a_killed_slot_is_told_of_once_with_query_and_generation(
 def test_slots_log_to_stderr_as_spark_does() -> None:
     program = (
         "import logging; from penstock.logs import *; log_to_stderr(logging.INFO); log_to_stderr(logging.INFO);"
-        "log = get_logger('penstock.runtime.slot')\n"
+        "log = get_logger('penstock.worker.slot')\n"
         "with about(query='q', slot=1): log.info('here')\n"
         "log.debug('not here')"
     )
@@ -105,7 +105,7 @@ def test_slots_log_to_stderr_as_spark_does() -> None:
     [line] = done.stderr.splitlines()
     day, time, *rest = line.split(" ", 2)
     assert (len(day.split("/")), len(time.split(":"))) == (3, 3)
-    assert rest == ["INFO penstock.runtime.slot: [query q, slot 1] here"]
+    assert rest == ["INFO penstock.worker.slot: [query q, slot 1] here"]
     assert logging.getLogger("penstock").level == logging.NOTSET  # that was another process
 
 

@@ -19,15 +19,15 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from stepping import Stepping, piece_of_work_s
 
-from penstock.connectors.csv_sink import csv_sink_format
-from penstock.connectors.file_sink import FileSink
-from penstock.connectors.json_sink import json_sink_format
+from penstock.connectors.files.csv.sink import csv_sink_format
+from penstock.connectors.files.json.sink import json_sink_format
+from penstock.connectors.files.parquet.sink import parquet_sink_format
+from penstock.connectors.files.sink import FileSink
 from penstock.connectors.noop import NoopSink
 from penstock.connectors.option_texts import OptionTexts
-from penstock.connectors.parquet_sink import parquet_sink_format
-from penstock.frontend.compiler import compile_query
-from penstock.frontend.static_join import read_static_sides
-from penstock.graph.model import SinkSpec
+from penstock.model.job_graph import SinkSpec
+from penstock.planner.compiler import compile_query
+from penstock.planner.static_join import read_static_sides
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

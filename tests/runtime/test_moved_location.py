@@ -16,12 +16,12 @@ from golden_query import expected, golden_graph, output, write_input
 from process_launcher import ProcessLauncher
 from running import run
 
-from penstock.snapshot.portable.convert import convert_snapshot
-from penstock.snapshot.portable.export import export_snapshot
-from penstock.snapshot.store import LocalStore
-from penstock.snapshot.verbs import requests as rq
-from penstock.snapshot.verbs.ownership import change, take_snapshot
-from penstock.snapshot.verbs.verifying import verify_location
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.commands.ownership import change, take_snapshot
+from penstock.snapshots.commands.verifying import verify_location
+from penstock.snapshots.portable.convert import convert_snapshot
+from penstock.snapshots.portable.export import export_snapshot
+from penstock.snapshots.store.store import LocalStore
 
 
 def test_a_location_that_was_moved_has_the_same_content_and_no_byte_names_where_it_was(

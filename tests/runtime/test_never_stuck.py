@@ -13,8 +13,8 @@ from process_launcher import ProcessLauncher
 from running import Running, finish, run
 from tiny import CountSpec, Numbers, tiny_graph
 
-from penstock.protocol.elements import Alignment
-from penstock.runtime.view import CheckpointState, ExecutionView
+from penstock.coordinator.view import CheckpointState, ExecutionView
+from penstock.model.elements import Alignment
 
 WITHIN_S = 2.0
 ROWS = 60_000

@@ -20,20 +20,21 @@ from thread_launcher import ThreadLauncher
 from tiny import Numbers, assert_exact, tiny_graph
 
 from penstock.config import Options
+from penstock.coordinator.launching import SlotLauncher
+from penstock.coordinator.query_execution import QueryExecution
+from penstock.coordinator.view import EpochProgress
 from penstock.errors import LocationError, NotSupported, PenstockError
-from penstock.graph.model import JobGraph
-from penstock.protocol.elements import Alignment
-from penstock.runtime import slot
-from penstock.runtime.execution import QueryExecution
-from penstock.runtime.launching import SlotLauncher, SlotTask
-from penstock.runtime.messages import Deploy
-from penstock.runtime.view import EpochProgress
-from penstock.snapshot import object_store
-from penstock.snapshot.fork import Origin
-from penstock.snapshot.object_store import S3Store
-from penstock.snapshot.store import Store
-from penstock.snapshot.store_access import StoreAccess
-from penstock.snapshot.verbs.verifying import verify_location
+from penstock.model.elements import Alignment
+from penstock.model.job_graph import JobGraph
+from penstock.network.messages import Deploy
+from penstock.snapshots.commands.verifying import verify_location
+from penstock.snapshots.fork import Origin
+from penstock.snapshots.store import object_store
+from penstock.snapshots.store.object_store import S3Store
+from penstock.snapshots.store.store import Store
+from penstock.snapshots.store.store_access import StoreAccess
+from penstock.worker import slot
+from penstock.worker.slot_task import SlotTask
 
 pytestmark = pytest.mark.cluster
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from penstock.config import MAX_CONCURRENT, Options, RestartStrategy, parse_options
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.restarts import RestartPolicy
+from penstock.coordinator.policy import policy_of, restart_policy_of
 from penstock.errors import ConfigError
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.elements import Alignment
-from penstock.protocol.restarts import RestartPolicy
-from penstock.runtime.policy import policy_of, restart_policy_of
+from penstock.model.elements import Alignment
 
 
 def test_the_default_is_aligned_with_a_budget_one_at_a_time_and_any_number_of_failures() -> None:

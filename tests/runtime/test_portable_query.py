@@ -11,9 +11,9 @@ from process_launcher import ProcessLauncher
 from running import run
 from tiny import CountSpec, Numbers, assert_exact, tiny_graph
 
-from penstock.snapshot.fork import Origin
-from penstock.snapshot.portable.convert import convert_snapshot
-from penstock.snapshot.portable.export import export_snapshot
+from penstock.snapshots.fork import Origin
+from penstock.snapshots.portable.convert import convert_snapshot
+from penstock.snapshots.portable.export import export_snapshot
 
 TOTAL = 60_000
 

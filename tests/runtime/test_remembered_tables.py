@@ -8,13 +8,13 @@ import time
 import pyarrow as pa
 import pytest
 
-from penstock.ids import SubtaskId
-from penstock.runtime import worker_memory
-from penstock.runtime.worker_memory import Remembered, recall, remember
-from penstock.snapshot.kept_tables import KeptTable, KeptTables
-from penstock.snapshot.state_index import TableId
+from penstock.model.ids import SubtaskId
+from penstock.snapshots.restoring.local_state import KeptTable, KeptTables
+from penstock.snapshots.writing.state_index import TableId
 from penstock.state.memory_table import MemoryTable
 from penstock.state.table import TableSpec
+from penstock.worker import worker_memory
+from penstock.worker.worker_memory import Remembered, recall, remember
 
 
 def remembered(query_id: str, slot: int) -> tuple[Remembered, MemoryTable]:

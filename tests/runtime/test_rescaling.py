@@ -14,20 +14,20 @@ from process_launcher import ProcessLauncher
 from running import Running, finish, run
 from tiny import CountSpec, Numbers, graph_with_slow_middle, tiny_graph
 
+from penstock.coordinator import scaling
+from penstock.coordinator.service import _Call
+from penstock.coordinator.view import CheckpointState, ExecutionState, ExecutionView
 from penstock.errors import ConfigError, QueryFailed, ResourceError
-from penstock.protocol.elements import Alignment
-from penstock.runtime import scaling
-from penstock.runtime.coordinator_service import _Call
-from penstock.runtime.view import CheckpointState, ExecutionState, ExecutionView
-from penstock.snapshot.portable.beside import write_beside
-from penstock.snapshot.sections import read_section
-from penstock.snapshot.store import LocalStore
-from penstock.snapshot.verbs.deleting import planned
-from penstock.snapshot.verbs.listing import list_snapshots
-from penstock.snapshot.verbs.measures import inflight_entries
-from penstock.snapshot.verbs.opened import open_location_to_read
-from penstock.snapshot.verbs.ownership import foreseen
-from penstock.snapshot.verbs.showing import show_snapshot
+from penstock.model.elements import Alignment
+from penstock.snapshots.commands.deleting import planned
+from penstock.snapshots.commands.listing import list_snapshots
+from penstock.snapshots.commands.measures import inflight_entries
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.ownership import foreseen
+from penstock.snapshots.commands.showing import show_snapshot
+from penstock.snapshots.format.sections import read_section
+from penstock.snapshots.portable.beside import write_beside
+from penstock.snapshots.store.store import LocalStore
 
 
 def slots(query: Running, parallelism: int) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.connectors.base import SourceReader, Split
-from penstock.ids import SubtaskId
-from penstock.operators.map_function import MapInArrowSpec
+from penstock.connectors.base import SourceReader
+from penstock.model.ids import SubtaskId
+from penstock.model.splits import Requested, Split
+from penstock.operators.python.map_function import MapInArrowSpec
 from penstock.operators.watermark import WatermarkSpec
-from penstock.protocol.splits import Requested
-from penstock.runtime.chain import Chain, Stage
-from penstock.runtime.feed import HELD_MS, SourceFeed
 from penstock.testing.holding import ahead, first_last, swapped
+from penstock.worker.chain import Chain, Stage
+from penstock.worker.source_task import HELD_MS, SourceFeed
 
 SCHEMA = pa.schema([("at", pa.int64())])
 MS = 1_000

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from penstock.coordinator.scaling import LOOK_EVERY_MS, LOOK_SHORT_EVERY_MS, OCCUPIED_MS, Scaling
 from penstock.errors import CheckpointFailed, QueryFailed, ResourceError
-from penstock.runtime.scaling import LOOK_EVERY_MS, LOOK_SHORT_EVERY_MS, OCCUPIED_MS, Scaling
 
 
 @dataclass

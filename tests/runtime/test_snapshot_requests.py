@@ -19,17 +19,17 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
 from penstock.config import SnapshotFormat
+from penstock.coordinator.view import ExecutionState
 from penstock.errors import CheckpointFailed, LocationError, QueryFailed
-from penstock.runtime.view import ExecutionState
-from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import LogView
-from penstock.snapshot.portable import in_both
-from penstock.snapshot.portable.beside import write_beside
-from penstock.snapshot.portable.convert import convert_snapshot
-from penstock.snapshot.store import LocalStore, Store
-from penstock.snapshot.verbs import ownership
-from penstock.snapshot.verbs import requests as rq
+from penstock.snapshots.catalog import Catalog
+from penstock.snapshots.commands import ownership
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.log.entries import LogView
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.portable import in_both
+from penstock.snapshots.portable.beside import write_beside
+from penstock.snapshots.portable.convert import convert_snapshot
+from penstock.snapshots.store.store import LocalStore, Store
 
 
 def penstock(*words: str | Path) -> Result:

@@ -18,9 +18,9 @@ import tiny
 from running import EXECUTIONS, Running, run
 from tiny import CountSpec, Numbers, assert_exact, tiny_graph
 
+from penstock.coordinator import scaling
 from penstock.errors import QueryFailed, ResourceError
-from penstock.protocol.elements import Alignment
-from penstock.runtime import scaling
+from penstock.model.elements import Alignment
 from penstock.spark.job import JobThread, other_tasks
 from penstock.spark.launcher import SparkLauncher
 

@@ -13,9 +13,10 @@ from thread_launcher import ThreadJob, ThreadLauncher
 from tiny import Numbers, assert_exact, tiny_graph
 
 from penstock.config import RestartStrategy
-from penstock.runtime import attempt, slot
-from penstock.runtime.launching import SlotTask
-from penstock.runtime.view import ExecutionState
+from penstock.coordinator import generation_slots as attempt
+from penstock.coordinator.view import ExecutionState
+from penstock.worker import slot
+from penstock.worker.slot_task import SlotTask
 
 
 class ShortLauncher(ProcessLauncher):

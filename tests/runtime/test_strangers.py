@@ -13,10 +13,10 @@ from process_launcher import ProcessLauncher
 from running import run
 from tiny import Numbers, assert_exact, tiny_graph
 
-from penstock.runtime.handshake import ClientHandshake, Identity
-from penstock.runtime.secret import Secret, nonce
-from penstock.runtime.tls import Credentials
-from penstock.runtime.wire import FrameReader, FrameWriter, MessageKind
+from penstock.network.frames import FrameReader, FrameWriter, MessageKind
+from penstock.network.handshake import ClientHandshake, Identity
+from penstock.network.secret import Secret, nonce
+from penstock.network.tls import Credentials
 
 ROWS = 30_000
 ATTEMPTS = 150

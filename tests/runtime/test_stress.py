@@ -25,10 +25,11 @@ from running import Running, run
 from thread_launcher import ThreadLauncher, break_some_link
 from tiny import ROWS, CountSpec, Files, Numbers, assert_exact
 
+from penstock.coordinator import generations, shutdown
 from penstock.errors import CheckpointFailed, QueryFailed
-from penstock.graph.model import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
-from penstock.protocol.elements import Alignment
-from penstock.runtime import generations, shutdown, slot
+from penstock.model.elements import Alignment
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
+from penstock.worker import slot
 
 pytestmark = pytest.mark.slow
 

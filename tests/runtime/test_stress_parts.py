@@ -18,22 +18,23 @@ from collections.abc import Iterator, Sequence
 import pytest
 from interrupted import ANYWHERE, OFTEN, Times, switching, together
 
-from penstock.connectors import pump as pump_module
-from penstock.connectors.pump import Pump
+from penstock.connectors.python import pump as pump_module
+from penstock.connectors.python.pump import Pump
 from penstock.errors import PenstockError
-from penstock.ids import SubtaskId
-from penstock.runtime import breather, transport
-from penstock.runtime import inbox as inbox_module
-from penstock.runtime import subtask_thread as subtask_thread_module
-from penstock.runtime import underway as underway_module
-from penstock.runtime.handshake import ClientHandshake, Identity, ServerHandshake
-from penstock.runtime.host import StepResult
-from penstock.runtime.inbox import Inbox
-from penstock.runtime.secret import Secret, nonce
-from penstock.runtime.subtask_thread import SubtaskThread
-from penstock.runtime.transport import IoLoop, Link, Listener, connect
-from penstock.runtime.underway import Underway
-from penstock.runtime.wire import Message, MessageKind
+from penstock.model.ids import SubtaskId
+from penstock.network import transport
+from penstock.network.frames import Message, MessageKind
+from penstock.network.handshake import ClientHandshake, Identity, ServerHandshake
+from penstock.network.secret import Secret, nonce
+from penstock.network.transport import IoLoop, Link, Listener, connect
+from penstock.worker import barrier_yield as breather
+from penstock.worker import inbox as inbox_module
+from penstock.worker import pending_checkpoints as underway_module
+from penstock.worker import subtask_thread as subtask_thread_module
+from penstock.worker.host import StepResult
+from penstock.worker.inbox import Inbox
+from penstock.worker.pending_checkpoints import Underway
+from penstock.worker.subtask_thread import SubtaskThread
 
 pytestmark = pytest.mark.slow
 

@@ -12,12 +12,12 @@ from tiny import Numbers, assert_exact, committed, tiny_graph
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
+from penstock.coordinator.view import ExecutionState
 from penstock.errors import CheckpointFailed, ConfigError, LocationError, QueryFailed, ResourceError
-from penstock.protocol.elements import Alignment
-from penstock.runtime.view import ExecutionState
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.store import LocalStore
-from penstock.snapshot.verbs.rolling_back import Output
+from penstock.model.elements import Alignment
+from penstock.snapshots.commands.rolling_back import Output
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import LocalStore
 
 ROWS = 40_000
 

@@ -18,9 +18,9 @@ from test_transport import End, Net
 from tiny import Numbers, assert_exact, tiny_graph
 
 from penstock.errors import ConfigError, GenerationFailed
-from penstock.runtime.tls import Credentials
-from penstock.runtime.transport import connect
-from penstock.runtime.wire import MessageKind
+from penstock.network.frames import MessageKind
+from penstock.network.tls import Credentials
+from penstock.network.transport import connect
 
 OURS = Credentials.generate()
 

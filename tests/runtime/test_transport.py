@@ -12,12 +12,12 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.errors import GenerationFailed, PenstockError
-from penstock.runtime import transport
-from penstock.runtime.handshake import ClientHandshake, Identity, ServerHandshake
-from penstock.runtime.secret import Secret, nonce
-from penstock.runtime.tls import Contexts, Credentials
-from penstock.runtime.transport import IoLoop, Link, Listener, connect
-from penstock.runtime.wire import Message, MessageKind
+from penstock.network import transport
+from penstock.network.frames import Message, MessageKind
+from penstock.network.handshake import ClientHandshake, Identity, ServerHandshake
+from penstock.network.secret import Secret, nonce
+from penstock.network.tls import Contexts, Credentials
+from penstock.network.transport import IoLoop, Link, Listener, connect
 
 SECRET = Secret.generate()
 

@@ -9,12 +9,12 @@ from process_launcher import ProcessLauncher
 from running import run
 from tiny import CountSpec, Numbers, tiny_graph
 
-from penstock.runtime.view import CheckpointState
-from penstock.snapshot.verbs.comparing import compare_snapshots
-from penstock.snapshot.verbs.listing import list_snapshots
-from penstock.snapshot.verbs.opened import open_location_to_read
-from penstock.snapshot.verbs.showing import show_snapshot
-from penstock.snapshot.verbs.verifying import verify_location
+from penstock.coordinator.view import CheckpointState
+from penstock.snapshots.commands.comparing import compare_snapshots
+from penstock.snapshots.commands.listing import list_snapshots
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.showing import show_snapshot
+from penstock.snapshots.commands.verifying import verify_location
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])

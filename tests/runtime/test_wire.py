@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import GenerationFailed, NotSupported
-from penstock.ids import BufferId, ChannelId
-from penstock.protocol.elements import Alignment, Barrier, Buffer, Element, EndOfPartition, Watermark
-from penstock.runtime import wire
-from penstock.runtime.codec import DataDecoder, DataEncoder, ReceivedElement, ReceivedGrant
-from penstock.runtime.wire import HEADER, MAX_MESSAGE_BYTES, FrameReader, FrameWriter, Message, MessageKind
+from penstock.model.elements import Alignment, Barrier, Buffer, Element, EndOfPartition, Watermark
+from penstock.model.ids import BufferId, ChannelId
+from penstock.network import frames as wire
+from penstock.network.element_codec import DataDecoder, DataEncoder, ReceivedElement, ReceivedGrant
+from penstock.network.frames import HEADER, MAX_MESSAGE_BYTES, FrameReader, FrameWriter, Message, MessageKind
 
 
 def read(reader: FrameReader, data: bytes, cuts: Iterable[int]) -> list[Message]:

@@ -11,8 +11,9 @@ import time
 
 import psutil
 
-from penstock.runtime.launching import ControlAddress, SlotTask
-from penstock.runtime.slot import slot_main
+from penstock.coordinator.launching import ControlAddress
+from penstock.worker.slot import slot_main
+from penstock.worker.slot_task import SlotTask
 
 _MANY = 64
 

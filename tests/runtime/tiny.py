@@ -18,21 +18,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from penstock.connectors.base import (
-    Discovery,
-    EpochCommit,
-    Sink,
-    SinkCommitter,
-    SinkContext,
-    SinkWriter,
-    Source,
-    SourceReader,
-    Split,
-)
+from penstock.connectors.base import Sink, SinkCommitter, SinkContext, SinkWriter, Source, SourceReader
 from penstock.errors import FunctionError
-from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
-from penstock.operators.base import Operator, OperatorContext, OperatorState, Plain, RestoredState
-from penstock.state.capture import KEY_GROUP_COLUMN
+from penstock.model.commits import EpochCommit
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery, Split
+from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
+from penstock.state.stored_form import KEY_GROUP_COLUMN
 from penstock.state.table import TableSpec
 
 ROWS = pa.schema([("key", pa.int64()), ("value", pa.int64())])

@@ -10,11 +10,12 @@ from multiprocessing.context import ForkServerProcess
 from process_launcher import context, threads_left
 from pyspark.serializers import CloudPickleSerializer
 
-from penstock.runtime.launching import ControlAddress, SlotTask
+from penstock.coordinator.launching import ControlAddress
+from penstock.worker.slot_task import SlotTask
 
 
 def _work(pipe: Connection) -> None:
-    from penstock.runtime import slot
+    from penstock.worker import slot
 
     while True:
         try:

@@ -14,11 +14,11 @@ import pyarrow as pa
 from injected import FragileCapture, trip
 from records import INPUT, KEY, OTHER, PRODUCER, RECORD, SEQUENCE, WRONG
 
-from penstock.graph.keygroups import owned_range
-from penstock.graph.model import OperatorSpec
+from penstock.model.job_graph import OperatorSpec
+from penstock.model.key_groups import owned_range
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
-from penstock.state.capture import stored_schema
 from penstock.state.hashing import key_groups
+from penstock.state.stored_form import stored_schema
 from penstock.state.table import TableSpec
 
 TABLE = "counts"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.state.capture import TableCapture
+from penstock.state.table import TableCapture
 
 IN_OPERATORS = ("open", "process", "snapshot", "capture", "restore", "close")
 IN_SINKS = ("write", "prepare", "commit")

@@ -16,8 +16,9 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from penstock.connectors.base import Discovery, Source, SourceReader, Split
-from penstock.operators.base import Plain
+from penstock.connectors.base import Source, SourceReader
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery, Split
 
 HEADER = struct.Struct("<qqqqq")
 RECORD = pa.schema(

@@ -1,7 +1,7 @@
 """The jobs of the scenarios.
 
 Different parallelism per vertex is a class of scenario that this graph does not have: slot i runs subtask i of every
-vertex (``graph/model.py``); what changes is the parallelism of all of them.
+vertex (``model/job_graph.py``); what changes is the parallelism of all of them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from injected import trip
 from records import RECORD, Records
 from tiny import Files, FilesCommitter, FilesWriter
 
-from penstock.connectors.base import EpochCommit
 from penstock.errors import CommitFailed
-from penstock.graph.model import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
+from penstock.model.commits import EpochCommit
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
 
 MAX_PARALLELISM = 128
 SMALL = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.snapshot.portable.export import export_snapshot
+from penstock.snapshots.portable.export import export_snapshot
 
 SPARK_IS_UP = "spark is up"
 """The line that the command says when it begins with what is its own."""
@@ -30,7 +30,7 @@ def build(spark):
 
 
 def run():
-    from penstock.query.sessions import session
+    from penstock.api.sessions import session
 
     writer = build(session(conf={{"spark.ui.enabled": "false"}})).writeStream.format("noop")
     writer = writer.outputMode("update").trigger(availableNow=True)

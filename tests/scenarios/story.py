@@ -15,9 +15,9 @@ from running import Running, run
 from shapes import SMALL, Shape
 
 from penstock.config import Backend
+from penstock.coordinator.view import ExecutionView, RestartView
 from penstock.errors import CheckpointFailed
-from penstock.protocol.elements import Alignment
-from penstock.runtime.view import ExecutionView, RestartView
+from penstock.model.elements import Alignment
 
 WAIT_S = 60.0
 """For anything: machines may be slow, but nothing is stuck so long."""

@@ -13,7 +13,7 @@ from shapes import HASH_AND_REBALANCE, PIPELINE, UNION
 from story import Story
 
 from penstock.config import Backend
-from penstock.protocol.elements import Alignment
+from penstock.model.elements import Alignment
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,8 @@ from records import KEY, PAYLOAD, PRODUCER, RECORD, WRONG, Records
 from shapes import PIPELINE, Shape
 from tiny import Files
 
-from penstock.connectors.base import EpochCommit, SinkContext
+from penstock.connectors.base import SinkContext
+from penstock.model.commits import EpochCommit
 
 SHAPE = Shape("one split", (Records(splits=1, rows=26, shortest=3),), {0: (0,)}, (0,), PIPELINE.build)
 

@@ -10,7 +10,7 @@ from process_launcher import ProcessLauncher
 from shapes import NEARLY_EMPTY, PIPELINE, SHAPES, UNION, Shape
 from story import Story
 
-from penstock.protocol.elements import Alignment
+from penstock.model.elements import Alignment
 
 pytestmark = pytest.mark.slow
 

@@ -32,7 +32,7 @@ from story import Story
 
 from penstock.config import Backend
 from penstock.errors import CheckpointFailed
-from penstock.protocol.elements import Alignment
+from penstock.model.elements import Alignment
 
 SLOTS = 16
 PARALLELISMS = (1, 1, 2, 2, 3, 4, 4, 7)

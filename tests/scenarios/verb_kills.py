@@ -33,16 +33,16 @@ import spark_origin
 from snapshot_kit import graph
 from verbs_kit import Kept
 
-from penstock.snapshot.catalog import Catalog, plan_restore
-from penstock.snapshot.location import IDENTITY_PATH, read_identity
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import LogView
-from penstock.snapshot.portable.convert import convert_snapshot
-from penstock.snapshot.portable.export import export_snapshot
-from penstock.snapshot.portable.in_place import MARK
-from penstock.snapshot.restore import load_restore
-from penstock.snapshot.stores import store_at
-from penstock.snapshot.verbs.verifying import verify_location
+from penstock.snapshots.catalog import Catalog, plan_restore
+from penstock.snapshots.commands.verifying import verify_location
+from penstock.snapshots.location import IDENTITY_PATH, read_identity
+from penstock.snapshots.log.entries import LogView
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.portable.convert import convert_snapshot
+from penstock.snapshots.portable.export import export_snapshot
+from penstock.snapshots.portable.in_place import MARK
+from penstock.snapshots.restoring.restore import load_restore
+from penstock.snapshots.store.stores import store_at
 
 SNAPSHOTS = 12
 EXPORTED = "chk-9"
@@ -51,7 +51,7 @@ TIMEOUT_S = 120
 RUN = """
 import sys
 from penstock.cli.main import app
-from penstock.snapshot.verbs import requests
+from penstock.snapshots.commands import requests
 requests.ask.__kwdefaults__["patience_s"] = 0.0  # nobody is there to answer
 sys.stdout.write("ready\\n")
 sys.stdout.flush()

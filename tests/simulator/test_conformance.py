@@ -11,23 +11,17 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.connectors.base import (
-    Discovery,
-    EpochCommit,
-    Sink,
-    SinkCommitter,
-    SinkWriter,
-    Source,
-    SourceReader,
-    Split,
-)
-from penstock.connectors.file_sink import FileSink
-from penstock.connectors.file_source import FileSource
-from penstock.connectors.parquet_sink import ParquetFormat
-from penstock.graph.model import OperatorSpec
-from penstock.operators.base import Operator, OperatorState, Plain, RestoredState
+from penstock.connectors.base import Sink, SinkCommitter, SinkWriter, Source, SourceReader
+from penstock.connectors.files.parquet.sink import ParquetFormat
+from penstock.connectors.files.sink import FileSink
+from penstock.connectors.files.source import FileSource
+from penstock.model.commits import EpochCommit
+from penstock.model.job_graph import OperatorSpec
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery, Split
+from penstock.operators.base import Operator, OperatorState, RestoredState
 from penstock.operators.watermark import WatermarkSpec
-from penstock.state.capture import KEY_GROUP_COLUMN, WholeTable
+from penstock.state.stored_form import KEY_GROUP_COLUMN, WholeTable
 from penstock.testing.conformance import Input, Rows, check_operators, check_sink, check_source
 from penstock.testing.failure import SimulationFailure
 

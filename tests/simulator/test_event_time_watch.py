@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.connectors.base import Discovery, Split
-from penstock.protocol.splits import Assign, Progressed, Rise, SplitAssigner
-from penstock.snapshot import work as w
+from penstock.coordinator import commands as w
+from penstock.coordinator.machines.splits import Assign, Progressed, Rise, SplitAssigner
+from penstock.model.splits import Discovery, Split
 from penstock.testing.driver import SimulatedDriver
 from penstock.testing.event_time_watch import PATIENCE, EventTimeWatch
 from penstock.testing.failure import SimulationFailure

@@ -5,8 +5,5 @@ import gc
 import pandas  # noqa: F401
 import pyspark.serializers  # noqa: F401
 
-import penstock.runtime.slot
-import penstock.state.hashing  # noqa: F401
-
 gc.collect()
 gc.freeze()

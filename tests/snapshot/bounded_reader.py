@@ -17,7 +17,7 @@ from hostile import read_everything
 from snapshot_kit import graph
 
 from penstock.errors import PenstockError
-from penstock.snapshot.portable.convert import convert_snapshot
+from penstock.snapshots.portable.convert import convert_snapshot
 
 MORE_BYTES = 768 << 20
 

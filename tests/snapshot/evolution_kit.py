@@ -17,21 +17,22 @@ from pyspark.sql.streaming.stateful_processor_util import TransformWithStateInPa
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 from snapshot_kit import ROWS, Driver, Target, capture, graph
 
-from penstock.frontend.stateful import declared_state
-from penstock.graph.keygroups import owner
-from penstock.graph.model import JobGraph
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.model.job_graph import JobGraph
+from penstock.model.key_groups import owner
+from penstock.model.manifest import SnapshotMetadata, StateEntry
 from penstock.operators.base import Operator, OperatorContext
-from penstock.operators.stateful.spec import RowForm, TransformWithStateSpec
+from penstock.operators.stateful.declaration import RowForm
+from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.stateful.variables import TimeMode
-from penstock.protocol import coordinator_types as ct
-from penstock.snapshot.fork import Origin, forked, query_at
-from penstock.snapshot.location import claim_identity, identity_of, open_location
-from penstock.snapshot.model import SnapshotMetadata, StateEntry
-from penstock.snapshot.restore import load_restore
-from penstock.snapshot.slot_writer import SlotWriter
-from penstock.snapshot.state_tables import find_table
-from penstock.snapshot.state_tables import rows_of as stored_rows
-from penstock.snapshot.table_entries import table_entries
+from penstock.planner.stateful import declared_state
+from penstock.snapshots.fork import Origin, forked, query_at
+from penstock.snapshots.format.table_entries import table_entries
+from penstock.snapshots.location import claim_identity, identity_of, open_location
+from penstock.snapshots.restoring.restore import load_restore
+from penstock.snapshots.restoring.state_tables import find_table
+from penstock.snapshots.restoring.state_tables import rows_of as stored_rows
+from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.state.hashing import key_groups
 from penstock.state.memory_table import MemoryBackend
 from penstock.state.rocksdb_table import RocksDBBackend

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.snapshot.history.records import CheckpointRecord
-from penstock.snapshot.history.segments import Entry, entry_of
-from penstock.snapshot.model import CaptureMetrics
+from penstock.model.manifest import CaptureMetrics
+from penstock.snapshots.history.records import CheckpointRecord
+from penstock.snapshots.history.segments import Entry, entry_of
 
 
 def record(checkpoint: int, generation: int = 1, reason: str = "", label: str = "") -> CheckpointRecord:

@@ -14,14 +14,14 @@ import xxhash
 from portable_kit import restored
 
 from penstock.errors import PenstockError
-from penstock.graph.model import JobGraph
-from penstock.snapshot.envelope import digest, seal_envelope
-from penstock.snapshot.portable.export import export_snapshot
-from penstock.snapshot.verbs.comparing import compare_snapshots
-from penstock.snapshot.verbs.listing import list_snapshots
-from penstock.snapshot.verbs.opened import open_location_to_read
-from penstock.snapshot.verbs.showing import show_snapshot
-from penstock.snapshot.verbs.verifying import verify_location
+from penstock.model.job_graph import JobGraph
+from penstock.snapshots.commands.comparing import compare_snapshots
+from penstock.snapshots.commands.listing import list_snapshots
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.showing import show_snapshot
+from penstock.snapshots.commands.verifying import verify_location
+from penstock.snapshots.format.envelope import digest, seal_envelope
+from penstock.snapshots.portable.export import export_snapshot
 
 Body = dict[str, Any]
 

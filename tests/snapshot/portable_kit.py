@@ -11,27 +11,29 @@ import msgspec
 import pyarrow as pa
 from snapshot_kit import COUNT, STATE, CountSpec, Driver, NoSource, Target, capture, captured, graph, rows
 
-from penstock.connectors.base import Discovery, Split
-from penstock.graph.model import JobGraph
-from penstock.ids import ChannelId
-from penstock.operators.base import OperatorState, Plain
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.elements import Alignment, Captured, Side
-from penstock.snapshot.blob import Blob
-from penstock.snapshot.blobs import BlobStore
-from penstock.snapshot.catalog import Catalog, plan_restore
-from penstock.snapshot.driver import DriverCore
-from penstock.snapshot.location import claim_identity, identity_of, open_location
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import SnapshotComplete
-from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.narrowing import load_own
-from penstock.snapshot.rescale import rescale
-from penstock.snapshot.restore import load_restore
-from penstock.snapshot.slot_writer import SlotWriter
-from penstock.snapshot.store import LocalStore
-from penstock.state.capture import WholeTable
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.job import DriverCore
+from penstock.model.elements import Alignment, Captured, Side
+from penstock.model.ids import ChannelId
+from penstock.model.job_graph import JobGraph
+from penstock.model.manifest import SnapshotMetadata
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery, Split
+from penstock.operators.base import OperatorState
+from penstock.snapshots.catalog import Catalog, plan_restore
+from penstock.snapshots.format.blob import Blob
+from penstock.snapshots.format.blobs import BlobStore
+from penstock.snapshots.format.plan import plan_of
+from penstock.snapshots.location import claim_identity, identity_of, open_location
+from penstock.snapshots.log.entries import SnapshotComplete
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.rescaling.rescale import rescale
+from penstock.snapshots.restoring.narrowing import load_own
+from penstock.snapshots.restoring.restore import load_restore
+from penstock.snapshots.store.store import LocalStore
+from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.state.hashing import groups_of
+from penstock.state.stored_form import WholeTable
 from penstock.testing.state import CountTable, merged
 
 LABEL = "für später"
@@ -169,7 +171,7 @@ def one_table(directory: Path, batch: pa.RecordBatch, table: str = "counts") -> 
     job = graph(1, CountSpec(states={table: batch.schema}))
     player = Driver(store, Target())
     player.graph = job
-    player.core = DriverCore(job, "query-1", ct.Policy(1000, 60_000, Alignment.UNALIGNED))
+    player.core = DriverCore(job, plan_of(job), "query-1", ct.Policy(1000, 60_000, Alignment.UNALIGNED))
     claim_identity(store, identity_of(player.graph, "query-1"))
     player.start()
     checkpoint = player.trigger()

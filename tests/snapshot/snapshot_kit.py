@@ -8,31 +8,26 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from penstock.connectors.base import (
-    Discovery,
-    EpochCommit,
-    Sink,
-    SinkCommitter,
-    SinkWriter,
-    Source,
-    SourceReader,
-    Split,
-)
-from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
-from penstock.ids import BufferId, ChannelId, SubtaskId
-from penstock.operators.base import Operator, OperatorState, Plain
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.elements import Alignment, Buffer, Captured, Side
-from penstock.snapshot import work as w
-from penstock.snapshot.checkpoint_writer import CheckpointWriter
-from penstock.snapshot.driver import DriverCore
-from penstock.snapshot.effects import DriverEffects
-from penstock.snapshot.handover import SubtaskCapture
-from penstock.snapshot.log import SUMMARY_EVERY
-from penstock.snapshot.log_entries import Forked
-from penstock.snapshot.model import CaptureMetrics, InflightEntry, SlotManifest, SubtaskManifest
-from penstock.snapshot.store import MemoryStore, Store
-from penstock.state.capture import KEY_GROUP_COLUMN, WholeTable
+from penstock.connectors.base import Sink, SinkCommitter, SinkWriter, Source, SourceReader
+from penstock.coordinator import commands as w
+from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.job import DriverCore
+from penstock.model.commits import EpochCommit
+from penstock.model.elements import Alignment, Buffer, Captured, Side
+from penstock.model.ids import BufferId, ChannelId, SubtaskId
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
+from penstock.model.manifest import CaptureMetrics, InflightEntry, SlotManifest, SubtaskManifest
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery, Split
+from penstock.operators.base import Operator, OperatorState
+from penstock.snapshots.format.plan import plan_of
+from penstock.snapshots.log.entries import Forked
+from penstock.snapshots.log.snapshot_log import SUMMARY_EVERY
+from penstock.snapshots.store.store import MemoryStore, Store
+from penstock.snapshots.writing.checkpoint_writer import CheckpointWriter
+from penstock.snapshots.writing.handover import SubtaskCapture
+from penstock.state.stored_form import KEY_GROUP_COLUMN, WholeTable
 
 ROWS = pa.schema([("key", pa.int64()), ("value", pa.string())])
 STATE = pa.schema([(KEY_GROUP_COLUMN, pa.int16()), ("key", pa.int64()), ("count", pa.int64())])
@@ -218,7 +213,7 @@ class Driver:
         self.source = source or NoSource()
         self.committer = TargetCommitter(target, name)
         policy = ct.Policy(interval_ms=1000, timeout_ms=60_000, alignment=Alignment.UNALIGNED)
-        self.core = DriverCore(self.graph, query_id, policy)
+        self.core = DriverCore(self.graph, plan_of(self.graph), query_id, policy)
         self.effects = DriverEffects(
             self.graph,
             query_id,

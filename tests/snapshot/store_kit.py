@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 import pytest
 from snapshot_kit import tokens
 
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import GenerationOpened
-from penstock.snapshot.store import MemoryStore, Store
+from penstock.snapshots.log.entries import GenerationOpened
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import MemoryStore, Store
 
 CONTENDER = """
 import json, os, sys
-from penstock.snapshot.stores import store_at
+from penstock.snapshots.store.stores import store_at
 
 store = store_at(sys.argv[1])
 sys.stdin.read(1)

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import CorruptSnapshot
-from penstock.snapshot.blob import Blob
-from penstock.snapshot.blobs import BlobStore, apart, joined
-from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.collect import remove_orphans
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import GenerationOpened, SnapshotComplete, SnapshotDeleted
-from penstock.snapshot.model import FORMAT_VERSION, SlotManifest, SnapshotMetadata, SourceManifest
-from penstock.snapshot.store import MemoryStore
+from penstock.model.manifest import FORMAT_VERSION, SlotManifest, SnapshotMetadata, SourceManifest
+from penstock.snapshots.catalog import Catalog
+from penstock.snapshots.format.blob import Blob
+from penstock.snapshots.format.blobs import BlobStore, apart, joined
+from penstock.snapshots.log.entries import GenerationOpened, SnapshotComplete, SnapshotDeleted
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.retention import remove_orphans
+from penstock.snapshots.store.store import MemoryStore
 
 
 def blob(number: int) -> Blob:

@@ -10,12 +10,21 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from snapshot_kit import COUNT, capture, captured, rows, state
 
 from penstock.config import OPTION_NAMES
-from penstock.ids import ChannelId, SubtaskId
+from penstock.model.elements import Captured, Side
+from penstock.model.ids import ChannelId, SubtaskId
 from penstock.operators.base import OperatorState
-from penstock.protocol.elements import Captured, Side
-from penstock.snapshot.capture_queue import MAX_OVER, Begun, CaptureLimits, CaptureQueue, Dropped, Ended, Recorded, Work
-from penstock.snapshot.handover import SubtaskCapture
-from penstock.state.capture import WholeTable
+from penstock.snapshots.writing.capture_queue import (
+    MAX_OVER,
+    Begun,
+    CaptureLimits,
+    CaptureQueue,
+    Dropped,
+    Ended,
+    Recorded,
+    Work,
+)
+from penstock.snapshots.writing.handover import SubtaskCapture
+from penstock.state.stored_form import WholeTable
 
 CHANNEL = ChannelId(0, 0, 0)
 ONE = SubtaskId(1, 0)

@@ -6,19 +6,19 @@ import msgspec
 import pytest
 from snapshot_kit import COUNT, Target, capture, captured, driver, graph, manifests, rows, state, write_captures
 
+from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.errors import CorruptSnapshot, LocationError
-from penstock.ids import ChannelId
+from penstock.model.elements import Alignment, Side
+from penstock.model.ids import ChannelId
+from penstock.model.manifest import SlotManifest, SnapshotMetadata
 from penstock.operators.base import OperatorState
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.elements import Alignment, Side
-from penstock.snapshot.catalog import Catalog, metadata_path, plan_restore
-from penstock.snapshot.collect import expired, orphans
-from penstock.snapshot.log_entries import LogView, MetadataRef, SnapshotRecord
-from penstock.snapshot.model import SlotManifest, SnapshotMetadata
-from penstock.snapshot.restore import load_inflight
-from penstock.snapshot.sections import state_path
-from penstock.snapshot.store import MemoryStore
-from penstock.state.capture import WholeTable
+from penstock.snapshots.catalog import Catalog, metadata_path, plan_restore
+from penstock.snapshots.format.sections import state_path
+from penstock.snapshots.log.entries import LogView, MetadataRef, SnapshotRecord
+from penstock.snapshots.restoring.restore import load_inflight
+from penstock.snapshots.retention import expired, orphans
+from penstock.snapshots.store.store import MemoryStore
+from penstock.state.stored_form import WholeTable
 
 REF = MetadataRef("x", 0, "")
 

@@ -17,13 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import CorruptSnapshot
-from penstock.snapshot.history import keeping
-from penstock.snapshot.history.keeping import HistoryKeeper
-from penstock.snapshot.history.reading import History, say_once
-from penstock.snapshot.history.records import MAX_REASON, CheckpointRecord
-from penstock.snapshot.history.segments import CODEC, Entry, OpenSegment, sealed, segments_at
-from penstock.snapshot.model import MAX_LABEL
-from penstock.snapshot.store import MemoryStore
+from penstock.model.manifest import MAX_LABEL
+from penstock.snapshots.history import keeping
+from penstock.snapshots.history.keeping import HistoryKeeper
+from penstock.snapshots.history.reading import History, say_once
+from penstock.snapshots.history.records import MAX_REASON, CheckpointRecord
+from penstock.snapshots.history.segments import CODEC, Entry, OpenSegment, sealed, segments_at
+from penstock.snapshots.store.store import MemoryStore
 
 ADDED = "inflight_processed_bytes"
 

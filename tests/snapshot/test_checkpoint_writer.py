@@ -20,22 +20,22 @@ from hypothesis import strategies as st
 from snapshot_kit import COUNT, ROWS, capture, captured, graph, rows, state
 
 from penstock.errors import CheckpointFailed, ProtocolViolation
-from penstock.graph.model import Edge, EdgeKind
-from penstock.ids import BufferId, ChannelId, SubtaskId
+from penstock.model.elements import Buffer, Captured, Side
+from penstock.model.ids import BufferId, ChannelId, SubtaskId
+from penstock.model.job_graph import Edge, EdgeKind
+from penstock.model.manifest import InflightEntry, SectionRef, SlotManifest
 from penstock.operators.base import OperatorState
-from penstock.protocol.elements import Buffer, Captured, Side
-from penstock.snapshot import checkpoint_writer
-from penstock.snapshot.base_index import MAX_INDEXES, NO_BASE, BaseIndex, BaseIndexes
-from penstock.snapshot.capture_queue import Recorded
-from penstock.snapshot.checkpoint_writer import CheckpointWriter, key_groups_among
-from penstock.snapshot.inflight_index import MAX_FILES, Fresh, InflightIndex, Piece
-from penstock.snapshot.model import InflightEntry, SectionRef, SlotManifest
-from penstock.snapshot.restore import load_inflight
-from penstock.snapshot.sections import data_path
-from penstock.snapshot.slot_writer import SlotWriter
-from penstock.snapshot.store import Effect, LocalStore, MemoryStore, Store
-from penstock.state.capture import WholeTable
+from penstock.snapshots.format.sections import data_path
+from penstock.snapshots.restoring.restore import load_inflight
+from penstock.snapshots.store.store import Effect, LocalStore, MemoryStore, Store
+from penstock.snapshots.writing import checkpoint_writer
+from penstock.snapshots.writing.base_index import MAX_INDEXES, NO_BASE, BaseIndex, BaseIndexes
+from penstock.snapshots.writing.capture_queue import Recorded
+from penstock.snapshots.writing.checkpoint_writer import CheckpointWriter, key_groups_among
+from penstock.snapshots.writing.inflight_index import MAX_FILES, Fresh, InflightIndex, Piece
+from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.state.hashing import key_groups
+from penstock.state.stored_form import WholeTable
 
 CHANNELS = [ChannelId(0, 0, 0), ChannelId(0, 1, 0), ChannelId(0, 0, 1)]
 ONE = SubtaskId(1, 0)

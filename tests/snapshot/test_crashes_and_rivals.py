@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshot_kit import Driver, Target, TargetCommitter
 
-from penstock.connectors.base import EpochCommit
+from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.errors import CheckpointFailed, Fenced
-from penstock.protocol import coordinator_types as ct
-from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.log import SnapshotLog, entry_path
-from penstock.snapshot.log_entries import GenerationOpened, LogView, SnapshotComplete, fold
-from penstock.snapshot.store import Effect, MemoryStore
+from penstock.model.commits import EpochCommit
+from penstock.snapshots.catalog import Catalog
+from penstock.snapshots.log.entries import GenerationOpened, LogView, SnapshotComplete, fold
+from penstock.snapshots.log.snapshot_log import SnapshotLog, entry_path
+from penstock.snapshots.store.store import Effect, MemoryStore
 
 READ_ONLY = ("read", "list", "size")
 

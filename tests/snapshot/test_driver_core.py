@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 from snapshot_kit import COUNT, SINK, Driver, NoSource, Target, driver, state
 
-from penstock.connectors.base import EpochCommit, Split
+from penstock.coordinator import commands as w
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
 from penstock.errors import CommitFailed, CommitUnknown, CorruptSnapshot, ProtocolViolation
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol import splits as sp
-from penstock.protocol.elements import Alignment
-from penstock.snapshot import work as w
-from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.restore import load_restore
-from penstock.snapshot.store import MemoryStore
+from penstock.model.commits import EpochCommit
+from penstock.model.elements import Alignment
+from penstock.model.splits import Split
+from penstock.snapshots.catalog import Catalog
+from penstock.snapshots.restoring.restore import load_restore
+from penstock.snapshots.store.store import MemoryStore
 
 
 def test_a_first_start_restores_nothing_and_numbers_from_one() -> None:

@@ -6,16 +6,16 @@ import msgspec
 import pytest
 from snapshot_kit import Driver, NoSource, Target, driver
 
-from penstock.connectors.base import Discovery
-from penstock.ids import SubtaskId
-from penstock.operators.base import Plain
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol import splits as sp
-from penstock.protocol.elements import Alignment
-from penstock.protocol.ending import FINAL_RETRY_MS
-from penstock.snapshot import work as w
-from penstock.snapshot.model import InflightEntry, SectionRef
-from penstock.snapshot.store import MemoryStore
+from penstock.coordinator import commands as w
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.machines.endings import FINAL_RETRY_MS
+from penstock.model.elements import Alignment
+from penstock.model.ids import SubtaskId
+from penstock.model.manifest import InflightEntry, SectionRef
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery
+from penstock.snapshots.store.store import MemoryStore
 
 
 class Bounded(NoSource):

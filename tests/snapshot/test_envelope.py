@@ -7,7 +7,7 @@ import json
 import pytest
 
 from penstock.errors import CorruptSnapshot
-from penstock.snapshot.envelope import digest, exceeds_value_limit, open_envelope, seal_envelope, sealed_body
+from penstock.snapshots.format.envelope import digest, exceeds_value_limit, open_envelope, seal_envelope, sealed_body
 
 BODY = {"name": 'a "quoted" ,"checksum": ü', "rows": [1, -2, 3.5, None, True], "nested": {"b": 1, "a": {}}}
 

@@ -11,16 +11,16 @@ import pyarrow as pa
 import xxhash
 from snapshot_kit import COUNT, SINK, STATE, Driver, NoSource, Target, capture, captured, rows
 
-from penstock.ids import ChannelId
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.model.elements import Alignment, Side
+from penstock.model.ids import ChannelId
 from penstock.operators.base import OperatorState
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.elements import Alignment, Side
-from penstock.snapshot.fork import Origin, forked
-from penstock.snapshot.location import claim_identity, identity_of, open_location
-from penstock.snapshot.slot_writer import SlotWriter
-from penstock.snapshot.verbs.copying import copy_snapshots
-from penstock.snapshot.verbs.moving import move_query
-from penstock.snapshot.verbs.rolling_back import Output, roll_back
+from penstock.snapshots.commands.copying import copy_snapshots
+from penstock.snapshots.commands.moving import move_query
+from penstock.snapshots.commands.rolling_back import Output, roll_back
+from penstock.snapshots.fork import Origin, forked
+from penstock.snapshots.location import claim_identity, identity_of, open_location
+from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.state.hashing import key_groups
 from penstock.testing.state import CountTable
 

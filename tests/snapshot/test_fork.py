@@ -13,21 +13,21 @@ import msgspec
 import pytest
 from snapshot_kit import Driver, NoSource, Target, graph
 
-from penstock.connectors.base import Discovery
+from penstock.coordinator import commands as w
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
 from penstock.errors import CorruptSnapshot, Fenced, LocationError
-from penstock.operators.base import Plain
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol import splits as sp
-from penstock.protocol.elements import Alignment
-from penstock.snapshot import store as store_module
-from penstock.snapshot import work as w
-from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.fork import Origin, forked
-from penstock.snapshot.location import claim_identity, identity_of, open_location, release_identity
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import Forked, GenerationOpened, LogView, PlannedBatch, fold
-from penstock.snapshot.model import QueryIdentity
-from penstock.snapshot.store import LocalStore, MemoryStore, Store
+from penstock.model.elements import Alignment
+from penstock.model.manifest import QueryIdentity
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery
+from penstock.snapshots.catalog import Catalog
+from penstock.snapshots.fork import Origin, forked
+from penstock.snapshots.location import claim_identity, identity_of, open_location, release_identity
+from penstock.snapshots.log.entries import Forked, GenerationOpened, LogView, PlannedBatch, fold
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store import store as store_module
+from penstock.snapshots.store.store import LocalStore, MemoryStore, Store
 
 
 class Killed(BaseException):

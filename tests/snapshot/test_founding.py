@@ -13,17 +13,17 @@ import pytest
 from portable_kit import Scene, rewritten
 
 from penstock.errors import CorruptSnapshot, LocationError
-from penstock.snapshot import founding as fd
-from penstock.snapshot.catalog import Catalog, sections_of
-from penstock.snapshot.collect import ids_named
-from penstock.snapshot.envelope import seal_envelope
-from penstock.snapshot.location import FOUNDING_PATH, IDENTITY_PATH, read_identity
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.portable.convert import convert_snapshot
-from penstock.snapshot.portable.export import export_snapshot
-from penstock.snapshot.portable.layout import MANIFEST
-from penstock.snapshot.store import DataFile, Effect, LocalStore, MemoryStore
+from penstock.model.manifest import SnapshotMetadata
+from penstock.snapshots import bootstrap as fd
+from penstock.snapshots.catalog import Catalog, sections_of
+from penstock.snapshots.format.envelope import seal_envelope
+from penstock.snapshots.location import FOUNDING_PATH, IDENTITY_PATH, read_identity
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.portable.convert import convert_snapshot
+from penstock.snapshots.portable.export import export_snapshot
+from penstock.snapshots.portable.layout import MANIFEST
+from penstock.snapshots.retention import ids_named
+from penstock.snapshots.store.store import DataFile, Effect, LocalStore, MemoryStore
 
 PLACE = "s3://bucket/location"
 

@@ -31,12 +31,12 @@ from portable_kit import KEPT, Scene, names, stream_bytes
 from pyspark import cloudpickle
 
 from penstock.errors import CorruptSnapshot, LocationError, PenstockError
-from penstock.snapshot.envelope import seal_envelope
-from penstock.snapshot.location import open_location
-from penstock.snapshot.portable.convert import convert_snapshot
-from penstock.snapshot.portable.export import export_snapshot
-from penstock.snapshot.store import LocalStore
-from penstock.snapshot.verbs.opened import open_location_to_read
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.format.envelope import seal_envelope
+from penstock.snapshots.location import open_location
+from penstock.snapshots.portable.convert import convert_snapshot
+from penstock.snapshots.portable.export import export_snapshot
+from penstock.snapshots.store.store import LocalStore
 
 NEWEST = 3
 METADATA = f"snapshots/chk-{NEWEST}/metadata.json"
@@ -343,7 +343,7 @@ def test_a_gap_of_any_size_costs_nothing(location: Path, scene: Scene) -> None:
 def test_a_log_without_summaries_is_not_read_for_ever(
     location: Path, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.snapshot.log.UNSUMMARISED_AT_MOST", 20)
+    monkeypatch.setattr("penstock.snapshots.log.snapshot_log.UNSUMMARISED_AT_MOST", 20)
     for _ in range(30):
         append(location, COMMITTED)
     assert "no summary among its last" in refusals(location, scene)
@@ -421,7 +421,7 @@ def test_a_section_that_is_not_what_it_should_be(
 def test_what_becomes_too_much_is_refused_before_it_is_decompressed(
     location: Path, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.snapshot.arrow_streams.MAX_DECOMPRESSED_BYTES", 1 << 16)
+    monkeypatch.setattr("penstock.snapshots.format.arrow_streams.MAX_DECOMPRESSED_BYTES", 1 << 16)
     zeros = pa.record_batch({"x": pa.array([0] * (1 << 14))})
     rewrite_metadata(
         location, NEWEST, lambda metadata: replace_section(location, sections(metadata)[0], compressed(zeros))

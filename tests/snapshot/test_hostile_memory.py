@@ -20,8 +20,8 @@ from hostile import Body, put_metadata, replace_section, rewrite_metadata, secti
 from portable_kit import Scene, stream_bytes
 from test_hostile_location import COMMITTED, append
 
-from penstock.snapshot.envelope import seal_envelope
-from penstock.snapshot.portable.export import export_snapshot
+from penstock.snapshots.format.envelope import seal_envelope
+from penstock.snapshots.portable.export import export_snapshot
 
 MOST_BYTES = 400 << 20
 """That reading one of them may take."""

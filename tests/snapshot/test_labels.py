@@ -14,12 +14,12 @@ from snapshot_kit import Driver, Target
 from test_requests import Asker, a_driver, end, requests_of
 from test_requests_cli import forget_that_it_ended, location, penstock  # noqa: F401 - the fixture
 
+from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.errors import CorruptSnapshot, LocationError
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.elements import Alignment
-from penstock.snapshot.collect import expired
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import (
+from penstock.model.elements import Alignment
+from penstock.snapshots.commands import ownership
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.log.entries import (
     GenerationOpened,
     LogView,
     MetadataRef,
@@ -29,9 +29,9 @@ from penstock.snapshot.log_entries import (
     SnapshotRecord,
     called,
 )
-from penstock.snapshot.store import MemoryStore
-from penstock.snapshot.verbs import ownership
-from penstock.snapshot.verbs import requests as rq
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.retention import expired
+from penstock.snapshots.store.store import MemoryStore
 
 REF = MetadataRef("snapshots/chk-1/metadata.json", 1, "0" * 32)
 TEXTS = st.sampled_from(["", "mine", "theirs", None])

@@ -9,14 +9,14 @@ import pytest
 from snapshot_kit import COUNT, capture, graph
 
 from penstock.errors import CheckpointFailed
-from penstock.ids import SubtaskId
+from penstock.model.ids import SubtaskId
+from penstock.model.manifest import SlotManifest, SubtaskManifest
 from penstock.operators.base import OperatorState
-from penstock.snapshot.kept_tables import KeptTables, LocalTables
-from penstock.snapshot.model import SlotManifest, SubtaskManifest
-from penstock.snapshot.restore import load_restore
-from penstock.snapshot.slot_writer import SlotWriter
-from penstock.snapshot.state_index import TableId
-from penstock.snapshot.store import MemoryStore
+from penstock.snapshots.restoring.local_state import KeptTables, LocalTables
+from penstock.snapshots.restoring.restore import load_restore
+from penstock.snapshots.store.store import MemoryStore
+from penstock.snapshots.writing.slot_writer import SlotWriter
+from penstock.snapshots.writing.state_index import TableId
 from penstock.state.memory_table import MemoryTable
 from penstock.state.table import TableSpec
 
@@ -126,7 +126,7 @@ def test_nothing_is_kept_of_what_cannot_be_written(slot: Slot, monkeypatch: pyte
     def full(*args: object) -> None:
         raise CheckpointFailed("full")
 
-    monkeypatch.setattr("penstock.snapshot.state_sections.StateWriter.write", full)
+    monkeypatch.setattr("penstock.snapshots.writing.state_sections.StateWriter.write", full)
     with pytest.raises(CheckpointFailed):
         slot.write(1, 0)
     slot.writer.abandon(1)

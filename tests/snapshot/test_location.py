@@ -12,7 +12,8 @@ import pytest
 from snapshot_kit import COUNT, SINK, SOURCE, STATE, CountSpec, NoSource, graph
 
 from penstock.errors import CorruptSnapshot, LocationError, PlanChanged
-from penstock.snapshot.location import (
+from penstock.snapshots.format.plan import differences
+from penstock.snapshots.location import (
     claim_identity,
     compare_identity,
     identity_of,
@@ -20,8 +21,7 @@ from penstock.snapshot.location import (
     read_identity,
     release_identity,
 )
-from penstock.snapshot.plan import differences
-from penstock.snapshot.store import LocalStore, MemoryStore
+from penstock.snapshots.store.store import LocalStore, MemoryStore
 
 
 def test_absent_and_empty_folders_become_locations(tmp_path: Path) -> None:

@@ -12,14 +12,16 @@ import pytest
 from effort import some
 from snapshot_kit import Driver, Target, tokens
 
-from penstock.connectors.base import LogPosition
 from penstock.decoding import convert
 from penstock.errors import CorruptSnapshot, Fenced
-from penstock.snapshot import log_entries
-from penstock.snapshot.envelope import open_envelope
-from penstock.snapshot.location import claim_identity, identity_of
-from penstock.snapshot.log import SUMMARY_EVERY, SnapshotLog, entry_path, number_of
-from penstock.snapshot.log_entries import (
+from penstock.model.commits import LogPosition
+from penstock.snapshots.commands.location_cache import LogMemory
+from penstock.snapshots.commands.log_check import check_log
+from penstock.snapshots.commands.moving import move_query
+from penstock.snapshots.format.envelope import open_envelope
+from penstock.snapshots.location import claim_identity, identity_of
+from penstock.snapshots.log import entries as log_entries
+from penstock.snapshots.log.entries import (
     EpochCommitted,
     Forked,
     GenerationOpened,
@@ -36,10 +38,8 @@ from penstock.snapshot.log_entries import (
     SummaryOfVersion2,
     fold,
 )
-from penstock.snapshot.store import Effect, LocalStore, MemoryStore
-from penstock.snapshot.verbs.location_cache import LogMemory
-from penstock.snapshot.verbs.log_check import check_log
-from penstock.snapshot.verbs.moving import move_query
+from penstock.snapshots.log.snapshot_log import SUMMARY_EVERY, SnapshotLog, entry_path, number_of
+from penstock.snapshots.store.store import Effect, LocalStore, MemoryStore
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "compacted"
 CHECKPOINTS = some(20_000)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from test_requests_cli import location, penstock  # noqa: F401 - the fixture
 
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import LogView
-from penstock.snapshot.store import LocalStore
-from penstock.snapshot.verbs import location_cache
-from penstock.snapshot.verbs.location_cache import LogMemory
-from penstock.snapshot.verbs.opened import open_location_to_read
+from penstock.snapshots.commands import location_cache
+from penstock.snapshots.commands.location_cache import LogMemory
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.log.entries import LogView
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import LocalStore
 
 
 def from_the_beginning(location: Path) -> LogView:  # noqa: F811

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from snapshot_kit import tokens
 
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import GenerationOpened, fold
-from penstock.snapshot.store import LocalStore
+from penstock.snapshots.log.entries import GenerationOpened, fold
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import LocalStore
 
 CONTENDER = """
 import secrets, sys, time
 from penstock.errors import Fenced
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import GenerationOpened
-from penstock.snapshot.store import LocalStore
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.log.entries import GenerationOpened
+from penstock.snapshots.store.store import LocalStore
 
 log = SnapshotLog(LocalStore(sys.argv[1]), lambda: secrets.token_hex(16))
 won = []

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from portable_kit import LABEL, Scene
 
-from penstock.snapshot.meter import Meter
-from penstock.snapshot.portable.convert import convert_snapshot
-from penstock.snapshot.portable.export import export_snapshot
+from penstock.snapshots.portable.convert import convert_snapshot
+from penstock.snapshots.portable.export import export_snapshot
+from penstock.snapshots.progress_meter import Meter
 
 
 class Told(list[tuple[int, int]]):

@@ -14,18 +14,18 @@ from test_requests_cli import forget_that_it_ended, ids, location, penstock  # n
 from verbs_kit import flip
 
 from penstock.errors import CorruptSnapshot, LocationError
-from penstock.snapshot.bringing import Bringer
-from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.envelope import digest
-from penstock.snapshot.fork import Origin, forked
-from penstock.snapshot.history.keeping import HistoryKeeper
-from penstock.snapshot.history.reading import History
-from penstock.snapshot.location import claim_identity, identity_of, open_location, read_identity
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import MetadataRef
-from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.store import LocalStore
-from penstock.snapshot.verbs.copying import copy_snapshots
+from penstock.model.manifest import SnapshotMetadata
+from penstock.snapshots.catalog import Catalog
+from penstock.snapshots.commands.copying import copy_snapshots
+from penstock.snapshots.fork import Origin, forked
+from penstock.snapshots.format.envelope import digest
+from penstock.snapshots.history.keeping import HistoryKeeper
+from penstock.snapshots.history.reading import History
+from penstock.snapshots.location import claim_identity, identity_of, open_location, read_identity
+from penstock.snapshots.log.entries import MetadataRef
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import LocalStore
+from penstock.snapshots.transfer import Bringer
 
 pytestmark = pytest.mark.usefixtures("location")
 

@@ -12,19 +12,19 @@ from test_crashes_and_rivals import READ_ONLY, Crash
 from test_requests import Asker, a_driver, end, existing
 from test_requests_crashes import nobody
 
+from penstock.coordinator.retraction import take_back
 from penstock.errors import Fenced, LocationError, SinkError
-from penstock.snapshot.catalog import Catalog, plan_restore
-from penstock.snapshot.location import IDENTITY_PATH, claim_identity, identity_of, read_identity
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import GenerationOpened, LogView, Retraction
-from penstock.snapshot.restore import load_restore
-from penstock.snapshot.retraction import take_back
-from penstock.snapshot.store import Effect, MemoryStore
-from penstock.snapshot.verbs.copying import copy_snapshots
-from penstock.snapshot.verbs.forking import fork_snapshot
-from penstock.snapshot.verbs.log_check import check_log
-from penstock.snapshot.verbs.moving import move_query
-from penstock.snapshot.verbs.rolling_back import Output, roll_back
+from penstock.snapshots.catalog import Catalog, plan_restore
+from penstock.snapshots.commands.copying import copy_snapshots
+from penstock.snapshots.commands.forking import fork_snapshot
+from penstock.snapshots.commands.log_check import check_log
+from penstock.snapshots.commands.moving import move_query
+from penstock.snapshots.commands.rolling_back import Output, roll_back
+from penstock.snapshots.location import IDENTITY_PATH, claim_identity, identity_of, read_identity
+from penstock.snapshots.log.entries import GenerationOpened, LogView, Retraction
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.restoring.restore import load_restore
+from penstock.snapshots.store.store import Effect, MemoryStore
 
 
 class Revocable(TargetCommitter):
@@ -326,8 +326,8 @@ def test_a_second_driver_that_takes_back_late_takes_nothing_of_the_first_ones() 
 
 
 def test_other_verbs_and_a_move_keep_what_a_rollback_demands() -> None:
-    from penstock.snapshot.verbs import ownership
-    from penstock.snapshot.verbs import requests as rq
+    from penstock.snapshots.commands import ownership
+    from penstock.snapshots.commands import requests as rq
 
     scene = Scene.made()
     VERBS["rollback"](scene)

@@ -14,13 +14,13 @@ from s3_server import PAGE, SECRET, S3Server, client
 from store_kit import StoreContract, contend_in_processes, contend_in_threads
 
 from penstock.errors import CorruptSnapshot, LocationError
-from penstock.snapshot import object_store
-from penstock.snapshot.history.keeping import HistoryKeeper
-from penstock.snapshot.history.reading import History
-from penstock.snapshot.history.segments import segments_at
-from penstock.snapshot.location import existing_location, open_location
-from penstock.snapshot.object_store import GATHERED_BYTES, PART_BYTES, S3Store
-from penstock.snapshot.stores import store_at
+from penstock.snapshots.history.keeping import HistoryKeeper
+from penstock.snapshots.history.reading import History
+from penstock.snapshots.history.segments import segments_at
+from penstock.snapshots.location import existing_location, open_location
+from penstock.snapshots.store import object_store
+from penstock.snapshots.store.object_store import GATHERED_BYTES, PART_BYTES, S3Store
+from penstock.snapshots.store.stores import store_at
 
 pytestmark = pytest.mark.cluster
 

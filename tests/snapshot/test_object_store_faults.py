@@ -12,13 +12,13 @@ from snapshot_kit import graph, tokens
 from store_kit import contend_in_threads
 
 from penstock.errors import Fenced, LocationError
-from penstock.snapshot import object_store
-from penstock.snapshot.location import claim_identity, identity_of, open_location
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import GenerationOpened
-from penstock.snapshot.object_store import PART_BYTES, S3Store
-from penstock.snapshot.store import DataFile
-from penstock.snapshot.verbs import requests as rq
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.location import claim_identity, identity_of, open_location
+from penstock.snapshots.log.entries import GenerationOpened
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store import object_store
+from penstock.snapshots.store.object_store import PART_BYTES, S3Store
+from penstock.snapshots.store.store import DataFile
 
 pytestmark = pytest.mark.cluster
 

@@ -14,15 +14,15 @@ from verbs_kit import Kept
 
 from penstock.cli.main import app
 from penstock.errors import LocationError
-from penstock.snapshot.store import LocalStore, Store
-from penstock.snapshot.stores import store_at
-from penstock.snapshot.verbs import ownership
-from penstock.snapshot.verbs import requests as rq
-from penstock.snapshot.verbs.comparing import compare_snapshots
-from penstock.snapshot.verbs.listing import list_snapshots
-from penstock.snapshot.verbs.opened import open_location_to_read
-from penstock.snapshot.verbs.showing import show_snapshot
-from penstock.snapshot.verbs.verifying import verify_location
+from penstock.snapshots.commands import ownership
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.commands.comparing import compare_snapshots
+from penstock.snapshots.commands.listing import list_snapshots
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.showing import show_snapshot
+from penstock.snapshots.commands.verifying import verify_location
+from penstock.snapshots.store.store import LocalStore, Store
+from penstock.snapshots.store.stores import store_at
 
 pytestmark = pytest.mark.cluster
 

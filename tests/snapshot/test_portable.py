@@ -24,19 +24,19 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.errors import CorruptSnapshot, LocationError, NotSupported
-from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.fork import Origin, forked
-from penstock.snapshot.location import claim_identity, identity_of, open_location, read_identity
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import LogView
-from penstock.snapshot.model import PlanManifest, SnapshotMetadata, StateEntry
-from penstock.snapshot.portable import export
-from penstock.snapshot.portable.checks import checked_manifest
-from penstock.snapshot.portable.convert import convert_snapshot
-from penstock.snapshot.portable.export import export_snapshot
-from penstock.snapshot.portable.layout import file_name, read_manifest
-from penstock.snapshot.store import LocalStore
-from penstock.snapshot.table_entries import pieces
+from penstock.model.manifest import PlanManifest, SnapshotMetadata, StateEntry
+from penstock.snapshots.catalog import Catalog
+from penstock.snapshots.fork import Origin, forked
+from penstock.snapshots.format.table_entries import pieces
+from penstock.snapshots.location import claim_identity, identity_of, open_location, read_identity
+from penstock.snapshots.log.entries import LogView
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.portable import export
+from penstock.snapshots.portable.checks import checked_manifest
+from penstock.snapshots.portable.convert import convert_snapshot
+from penstock.snapshots.portable.export import export_snapshot
+from penstock.snapshots.portable.layout import file_name, read_manifest
+from penstock.snapshots.store.store import LocalStore
 from penstock.state.hashing import groups_of
 
 GOLDEN = Path(__file__).parent.parent / "golden/narrowed"

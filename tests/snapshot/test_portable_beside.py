@@ -8,19 +8,19 @@ import pytest
 from portable_kit import LABEL, Scene, at, restored
 
 from penstock.config import SnapshotFormat, snapshot_format
+from penstock.coordinator.snapshot_tickets import SnapshotTickets
 from penstock.errors import CheckpointFailed, ConfigError, LocationError
-from penstock.runtime.snapshot_tickets import SnapshotTickets
-from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.collect import find_orphans
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.portable import jobs
-from penstock.snapshot.portable.beside import write_beside
-from penstock.snapshot.portable.convert import convert_snapshot
-from penstock.snapshot.portable.in_both import in_both, then_in_both
-from penstock.snapshot.portable.layout import MANIFEST
-from penstock.snapshot.verbs.deleting import planned
-from penstock.snapshot.verbs.ownership import foreseen
-from penstock.snapshot.verbs.verifying import verify_location
+from penstock.snapshots.catalog import Catalog
+from penstock.snapshots.commands.deleting import planned
+from penstock.snapshots.commands.ownership import foreseen
+from penstock.snapshots.commands.verifying import verify_location
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.portable import jobs
+from penstock.snapshots.portable.beside import write_beside
+from penstock.snapshots.portable.convert import convert_snapshot
+from penstock.snapshots.portable.in_both import in_both, then_in_both
+from penstock.snapshots.portable.layout import MANIFEST
+from penstock.snapshots.retention import find_orphans
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from portable_kit import LABEL, Scene, names, restored, stream_bytes
 
 from penstock.errors import CorruptSnapshot, LocationError, PenstockError
-from penstock.snapshot.envelope import seal_envelope
-from penstock.snapshot.portable import foreign
-from penstock.snapshot.portable.convert import convert_snapshot
-from penstock.snapshot.portable.export import export_snapshot
+from penstock.snapshots.format.envelope import seal_envelope
+from penstock.snapshots.portable import foreign
+from penstock.snapshots.portable.convert import convert_snapshot
+from penstock.snapshots.portable.export import export_snapshot
 
 Body = dict[str, Any]
 

@@ -19,18 +19,18 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.errors import CorruptSnapshot, LocationError
-from penstock.snapshot import object_store
-from penstock.snapshot.envelope import seal_envelope
-from penstock.snapshot.location import IDENTITY_PATH
-from penstock.snapshot.portable import at_hand, jobs, layout
-from penstock.snapshot.portable.beside import write_beside
-from penstock.snapshot.portable.convert import convert_snapshot
-from penstock.snapshot.portable.export import export_snapshot
-from penstock.snapshot.portable.in_place import MARK
-from penstock.snapshot.portable.layout import MANIFEST
-from penstock.snapshot.store import LocalStore, Store
-from penstock.snapshot.stores import store_at
-from penstock.snapshot.verbs.verifying import verify_location
+from penstock.snapshots.commands.verifying import verify_location
+from penstock.snapshots.format.envelope import seal_envelope
+from penstock.snapshots.location import IDENTITY_PATH
+from penstock.snapshots.portable import at_hand, jobs, layout
+from penstock.snapshots.portable.beside import write_beside
+from penstock.snapshots.portable.convert import convert_snapshot
+from penstock.snapshots.portable.export import export_snapshot
+from penstock.snapshots.portable.in_place import MARK
+from penstock.snapshots.portable.layout import MANIFEST
+from penstock.snapshots.store import object_store
+from penstock.snapshots.store.store import LocalStore, Store
+from penstock.snapshots.store.stores import store_at
 
 pytestmark = pytest.mark.cluster
 

@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.snapshot.portable.tables import _merged
-from penstock.state.capture import KEY_GROUP_COLUMN, StoredRows, delta_schema
+from penstock.snapshots.portable.tables import _merged
+from penstock.state.stored_form import KEY_GROUP_COLUMN, delta_schema
+from penstock.state.table import StoredRows
 
 WINDOW = pa.struct([("start", pa.timestamp("us", tz="UTC")), ("end", pa.timestamp("us", tz="UTC"))])
 DAY = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)

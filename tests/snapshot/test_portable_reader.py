@@ -12,7 +12,7 @@ import pyarrow as pa
 import xxhash
 from portable_kit import KEPT, LABEL, Scene
 
-from penstock.snapshot.portable.export import export_snapshot
+from penstock.snapshots.portable.export import export_snapshot
 
 
 class PortableReader:

@@ -15,17 +15,17 @@ from snapshot_kit import Driver, NoSource, Target, graph
 from test_portable import fails
 from typer.testing import CliRunner
 
+from penstock.api.start_from import parse_start, restored_operators
 from penstock.cli.main import app
 from penstock.errors import CorruptSnapshot, LocationError, PlanChanged
-from penstock.graph.model import JobGraph
-from penstock.query.start_from import parse_start, restored_operators
-from penstock.snapshot.fork import Origin, check_beforehand, forked, parallelism_at
-from penstock.snapshot.location import claim_identity, identity_of, open_location, release_identity
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import Forked
-from penstock.snapshot.portable.convert import convert_snapshot
-from penstock.snapshot.portable.export import export_snapshot
-from penstock.snapshot.store_access import StoreAccess
+from penstock.model.job_graph import JobGraph
+from penstock.snapshots.fork import Origin, check_beforehand, forked, parallelism_at
+from penstock.snapshots.location import claim_identity, identity_of, open_location, release_identity
+from penstock.snapshots.log.entries import Forked
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.portable.convert import convert_snapshot
+from penstock.snapshots.portable.export import export_snapshot
+from penstock.snapshots.store.store_access import StoreAccess
 
 
 @pytest.fixture(scope="module")

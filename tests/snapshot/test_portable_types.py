@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from portable_kit import one_table, restored
 
-from penstock.snapshot.portable.convert import convert_snapshot
-from penstock.snapshot.portable.export import export_snapshot
-from penstock.state.capture import KEY_GROUP_COLUMN
+from penstock.snapshots.portable.convert import convert_snapshot
+from penstock.snapshots.portable.export import export_snapshot
+from penstock.state.stored_form import KEY_GROUP_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshot_kit import COUNT, Driver, Target, capture, captured, rows
 
-from penstock.ids import ChannelId
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.model.elements import Captured, Side
+from penstock.model.ids import ChannelId
+from penstock.model.manifest import SnapshotMetadata, SubtaskManifest
 from penstock.operators.base import OperatorState
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.elements import Captured, Side
-from penstock.snapshot.catalog import Catalog, metadata_path, sections_of
-from penstock.snapshot.model import SnapshotMetadata, SubtaskManifest
-from penstock.snapshot.restore import load_inflight, load_restore
-from penstock.snapshot.sections import check_reference, data_path, state_path
-from penstock.snapshot.slot_writer import SlotWriter
-from penstock.snapshot.store import MemoryStore
+from penstock.snapshots.catalog import Catalog, metadata_path, sections_of
+from penstock.snapshots.format.sections import check_reference, data_path, state_path
+from penstock.snapshots.restoring.restore import load_inflight, load_restore
+from penstock.snapshots.store.store import MemoryStore
+from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.testing.rows import state_schema
 from penstock.testing.state import CountTable, merged
 

@@ -9,11 +9,9 @@ import pyarrow as pa
 import pytest
 from snapshot_kit import COUNT, ROWS, SINK, SOURCE, STATE, CountSpec, NoSink, NoSource, graph
 
-from penstock.connectors.base import Split
 from penstock.errors import PlanChanged
-from penstock.graph.model import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
-from penstock.snapshot.catalog import plan_restore
-from penstock.snapshot.model import (
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
+from penstock.model.manifest import (
     InflightEntry,
     ScalarShare,
     SectionRef,
@@ -23,9 +21,11 @@ from penstock.snapshot.model import (
     StateEntry,
     SubtaskManifest,
 )
-from penstock.snapshot.plan import differences, plan_of
-from penstock.snapshot.relocate import relocate
-from penstock.snapshot.rescale import rescale
+from penstock.model.splits import Split
+from penstock.snapshots.catalog import plan_restore
+from penstock.snapshots.format.plan import differences, plan_of
+from penstock.snapshots.rescaling.relocate import relocate
+from penstock.snapshots.rescaling.rescale import rescale
 
 SECTION = SectionRef("data/1-1-0.arrows", 0, 10, "g1/c1/x", "00")
 EXCHANGE = "exchange-0"

@@ -6,9 +6,9 @@ import itertools
 
 from test_requests import TOKEN, a_driver, look
 
-from penstock.snapshot import work as w
-from penstock.snapshot.store import MemoryStore
-from penstock.snapshot.verbs import requests as rq
+from penstock.coordinator import commands as w
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.store.store import MemoryStore
 
 
 def test_a_refusal_is_stored_without_secrets() -> None:

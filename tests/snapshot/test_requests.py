@@ -10,23 +10,23 @@ from snapshot_kit import Driver, Target
 from test_crashes_and_rivals import check_location
 from test_references_and_collection import Bench
 
+from penstock.coordinator import commands as w
+from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.errors import Fenced, LocationError
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.elements import Alignment
-from penstock.snapshot import work as w
-from penstock.snapshot.catalog import Catalog
-from penstock.snapshot.envelope import seal_envelope
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import EpochCommitted, LogView, SnapshotComplete
-from penstock.snapshot.sections import data_path, state_path
-from penstock.snapshot.store import Effect, MemoryStore
-from penstock.snapshot.verbs import ownership
-from penstock.snapshot.verbs import requests as rq
-from penstock.snapshot.verbs.answering import INTERRUPTED, LEFTOVER_MS, MAX_AT_ONCE, RequestDesk
-from penstock.snapshot.verbs.deleting import choose
-from penstock.snapshot.verbs.location_cache import Known
-from penstock.snapshot.verbs.measures import measured
-from penstock.snapshot.verbs.owned import Owned
+from penstock.model.elements import Alignment
+from penstock.snapshots.catalog import Catalog
+from penstock.snapshots.commands import ownership
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.commands.answering import INTERRUPTED, LEFTOVER_MS, MAX_AT_ONCE, RequestDesk
+from penstock.snapshots.commands.deleting import choose
+from penstock.snapshots.commands.location_cache import Known
+from penstock.snapshots.commands.measures import measured
+from penstock.snapshots.commands.owned import Owned
+from penstock.snapshots.format.envelope import seal_envelope
+from penstock.snapshots.format.sections import data_path, state_path
+from penstock.snapshots.log.entries import EpochCommitted, LogView, SnapshotComplete
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import Effect, MemoryStore
 
 TOKEN = "0123456789abcdef" * 2
 GARBAGE = "data/1-1-7.arrows"

@@ -12,11 +12,11 @@ from test_requests import end
 from typer.testing import CliRunner, Result
 
 from penstock.cli.main import app
-from penstock.snapshot.envelope import seal_envelope
-from penstock.snapshot.location import IDENTITY_PATH, identity_of, open_location
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.store import LocalStore
-from penstock.snapshot.verbs import requests as rq
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.format.envelope import seal_envelope
+from penstock.snapshots.location import IDENTITY_PATH, identity_of, open_location
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import LocalStore
 
 
 @pytest.fixture

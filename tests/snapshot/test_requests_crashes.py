@@ -11,10 +11,10 @@ from test_crashes_and_rivals import READ_ONLY, Crash, check_location
 from test_requests import Asker, a_driver, end, existing, look, requests_of
 
 from penstock.errors import Fenced, LocationError
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.store import Effect, MemoryStore
-from penstock.snapshot.verbs import ownership
-from penstock.snapshot.verbs import requests as rq
+from penstock.snapshots.commands import ownership
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import Effect, MemoryStore
 
 GARBAGE = ("data/0-1-0.arrows", "snapshots/chk-0/metadata.json")
 

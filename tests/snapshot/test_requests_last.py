@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from snapshot_kit import Driver, Target
 
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.elements import Alignment
-from penstock.snapshot import work as w
-from penstock.snapshot.store import MemoryStore
+from penstock.coordinator import commands as w
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.model.elements import Alignment
+from penstock.snapshots.store.store import MemoryStore
 
 LAST = ct.SnapshotRequested(7, Alignment.UNALIGNED, last=True)
 

@@ -19,19 +19,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from snapshot_kit import COUNT, ROWS, STATE, capture, captured, graph, rows, write_captures
 
-from penstock.connectors.base import Split
+from penstock.coordinator.machines.commits import pending_commits
 from penstock.errors import CorruptSnapshot, LocationError
-from penstock.graph.keygroups import owned_range
-from penstock.graph.model import Edge, EdgeKind, JobGraph
-from penstock.ids import ChannelId
-from penstock.operators.base import OperatorState, Plain
-from penstock.protocol.commits import pending_commits
-from penstock.protocol.elements import Side
-from penstock.protocol.recovered import RecoveredRows
-from penstock.snapshot import checkpoint_writer
-from penstock.snapshot.catalog import plan_restore
-from penstock.snapshot.inflight_counts import distinct_rows, divided_bytes
-from penstock.snapshot.model import (
+from penstock.model.elements import Side
+from penstock.model.ids import ChannelId
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph
+from penstock.model.key_groups import owned_range
+from penstock.model.manifest import (
     FORMAT_VERSION,
     PlanManifest,
     SectionRef,
@@ -39,15 +33,22 @@ from penstock.snapshot.model import (
     SnapshotMetadata,
     SubtaskManifest,
 )
-from penstock.snapshot.narrowing import load_own, rows_to_replay
-from penstock.snapshot.rescale import rescale
-from penstock.snapshot.restore import load_restore
-from penstock.snapshot.store import MemoryStore
-from penstock.snapshot.verbs.measures import inflight_entries, stored_bytes
-from penstock.snapshot.verbs.own_rows import with_own_rows
-from penstock.snapshot.verbs.showing import bottleneck_of
-from penstock.state.capture import WholeTable
+from penstock.model.plain import Plain
+from penstock.model.splits import Split
+from penstock.operators.base import OperatorState
+from penstock.protocol.recovered import RecoveredRows
+from penstock.snapshots.catalog import plan_restore
+from penstock.snapshots.commands.measures import inflight_entries, stored_bytes
+from penstock.snapshots.commands.own_rows import with_own_rows
+from penstock.snapshots.commands.showing import bottleneck_of
+from penstock.snapshots.format.inflight_counts import distinct_rows, divided_bytes
+from penstock.snapshots.rescaling.rescale import rescale
+from penstock.snapshots.restoring.narrowing import load_own, rows_to_replay
+from penstock.snapshots.restoring.restore import load_restore
+from penstock.snapshots.store.store import MemoryStore
+from penstock.snapshots.writing import checkpoint_writer
 from penstock.state.hashing import key_groups
+from penstock.state.stored_form import WholeTable
 
 GROUPS = 128
 parallelisms = st.integers(1, 12)

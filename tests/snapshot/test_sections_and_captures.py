@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshot_kit import COUNT, ROWS, capture, captured, graph, rows, state, write_captures
 
-from penstock.connectors.base import Split
 from penstock.errors import CheckpointFailed, CorruptSnapshot
-from penstock.ids import ChannelId
+from penstock.model.elements import Side
+from penstock.model.ids import ChannelId
+from penstock.model.manifest import InflightEntry, SectionRef
+from penstock.model.splits import Split
 from penstock.operators.base import OperatorState
-from penstock.protocol.elements import Side
-from penstock.snapshot.model import InflightEntry, SectionRef
-from penstock.snapshot.restore import load_inflight, load_restore
-from penstock.snapshot.sections import SectionWriter, check_reference, read_content, read_section
-from penstock.snapshot.store import Effect, LocalStore, MemoryStore
-from penstock.state.capture import WholeTable
+from penstock.snapshots.format.sections import SectionWriter, check_reference, read_content, read_section
+from penstock.snapshots.restoring.restore import load_inflight, load_restore
+from penstock.snapshots.store.store import Effect, LocalStore, MemoryStore
 from penstock.state.hashing import key_groups
+from penstock.state.stored_form import WholeTable
 
 CHANNEL = ChannelId(0, 1, 0)
 

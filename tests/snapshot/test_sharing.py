@@ -6,9 +6,9 @@ from pathlib import Path
 
 from verbs_kit import Kept
 
-from penstock.snapshot.catalog import snapshot_id
-from penstock.snapshot.verbs.opened import open_location_to_read
-from penstock.snapshot.verbs.sharing import sharing_of
+from penstock.model.ids import snapshot_id
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.sharing import sharing_of
 
 
 def test_every_file_has_all_that_need_it(tmp_path: Path) -> None:

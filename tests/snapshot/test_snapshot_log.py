@@ -8,8 +8,7 @@ import pytest
 from snapshot_kit import tokens
 
 from penstock.errors import CorruptSnapshot, Fenced
-from penstock.snapshot.log import SNAPSHOTS_PER_ENTRY, SUMMARY_EVERY, SnapshotLog, entry_path
-from penstock.snapshot.log_entries import (
+from penstock.snapshots.log.entries import (
     EpochCommitted,
     GenerationOpened,
     LogView,
@@ -18,7 +17,8 @@ from penstock.snapshot.log_entries import (
     SnapshotDeleted,
     fold,
 )
-from penstock.snapshot.store import Effect, MemoryStore
+from penstock.snapshots.log.snapshot_log import SNAPSHOTS_PER_ENTRY, SUMMARY_EVERY, SnapshotLog, entry_path
+from penstock.snapshots.store.store import Effect, MemoryStore
 
 REF = MetadataRef("snapshots/chk-1/metadata.json", 2, "aa")
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from store_kit import StoreContract, contend_in_processes, contend_in_threads
 
-from penstock.snapshot.store import Effect, LocalStore, MemoryStore, Store
-from penstock.snapshot.subfolder import Subfolder
+from penstock.snapshots.store.store import Effect, LocalStore, MemoryStore, Store
+from penstock.snapshots.store.subfolder import Subfolder
 
 
 class TestEveryStore(StoreContract):

@@ -15,17 +15,18 @@ from hypothesis import strategies as st
 from snapshot_kit import COUNT, STATE, CountSpec, capture, graph, state
 
 from penstock.errors import CheckpointFailed, CorruptSnapshot
-from penstock.graph.keygroups import owned_range
-from penstock.ids import SubtaskId
+from penstock.model.ids import SubtaskId
+from penstock.model.key_groups import owned_range
+from penstock.model.manifest import SectionRef, SlotManifest, StateEntry, SubtaskManifest
 from penstock.operators.base import OperatorState
-from penstock.snapshot.model import SectionRef, SlotManifest, StateEntry, SubtaskManifest
-from penstock.snapshot.restore import load_restore
-from penstock.snapshot.sections import SectionWriter, read_section, state_path
-from penstock.snapshot.slot_writer import SlotWriter
-from penstock.snapshot.state_index import BASE, DELTA, MAX_CHAIN, TableBase, merged, minus, narrowed, rebasing
-from penstock.snapshot.state_sections import WHOLE_BYTES, cut
-from penstock.snapshot.store import MemoryStore
-from penstock.state.capture import KEY_GROUP_COLUMN, TableCapture, WholeTable, delta_schema
+from penstock.snapshots.format.sections import SectionWriter, read_section, state_path
+from penstock.snapshots.restoring.restore import load_restore
+from penstock.snapshots.store.store import MemoryStore
+from penstock.snapshots.writing.slot_writer import SlotWriter
+from penstock.snapshots.writing.state_index import BASE, DELTA, MAX_CHAIN, TableBase, merged, minus, narrowed, rebasing
+from penstock.snapshots.writing.state_sections import WHOLE_BYTES, cut
+from penstock.state.stored_form import KEY_GROUP_COLUMN, WholeTable, delta_schema
+from penstock.state.table import TableCapture
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.rows import group_of, state_schema
 from penstock.testing.state import CountTable
@@ -372,7 +373,7 @@ def test_batches_are_written_as_they_come() -> None:
 def test_a_large_base_has_several_sections_and_a_reader_of_few_groups_reads_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.snapshot.state_sections.cut", lambda batches: cut(batches, 2_000))
+    monkeypatch.setattr("penstock.snapshots.writing.state_sections.cut", lambda batches: cut(batches, 2_000))
     store = MemoryStore()
     subtask = Subtask(store)
     change(subtask.table, OWNED, 1)

@@ -13,25 +13,25 @@ import pytest
 from evolution_kit import GROUPS, STATEFUL, Keeper, Run, job_of, spec_of
 from snapshot_kit import ROWS
 
+from penstock.api.start_from import restored_operators
 from penstock.errors import NotSupported, PlanChanged
+from penstock.model.manifest import SlotManifest, SnapshotMetadata
 from penstock.operators.base import OperatorContext, RestoredState, ScalarPart
 from penstock.operators.stateful.variables import TimeMode
-from penstock.query.start_from import restored_operators
-from penstock.snapshot.fork import Origin
-from penstock.snapshot.model import SlotManifest, SnapshotMetadata
-from penstock.snapshot.plan import differences, plan_of
-from penstock.snapshot.portable.convert import convert_snapshot
-from penstock.snapshot.portable.export import export_snapshot
-from penstock.snapshot.relocate import relocate
-from penstock.snapshot.restore import wanted_schemas
-from penstock.snapshot.sections import read_section
-from penstock.snapshot.state_index import DELTA
-from penstock.snapshot.store_access import parse_access
-from penstock.snapshot.verbs.comparing import compare_snapshots
-from penstock.snapshot.verbs.opened import open_location_to_read
-from penstock.snapshot.verbs.rolling_back import Output, roll_back
-from penstock.snapshot.verbs.showing import show_snapshot
-from penstock.snapshot.verbs.verifying import verify_location
+from penstock.snapshots.commands.comparing import compare_snapshots
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.rolling_back import Output, roll_back
+from penstock.snapshots.commands.showing import show_snapshot
+from penstock.snapshots.commands.verifying import verify_location
+from penstock.snapshots.fork import Origin
+from penstock.snapshots.format.plan import differences, plan_of
+from penstock.snapshots.format.sections import read_section
+from penstock.snapshots.portable.convert import convert_snapshot
+from penstock.snapshots.portable.export import export_snapshot
+from penstock.snapshots.rescaling.relocate import relocate
+from penstock.snapshots.restoring.restore import wanted_schemas
+from penstock.snapshots.store.store_access import parse_access
+from penstock.snapshots.writing.state_index import DELTA
 from penstock.state.memory_table import MemoryBackend
 
 KEYS = range(300)

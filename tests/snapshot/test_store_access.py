@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.snapshot.object_store import _MAX_REASON, S3Store
-from penstock.snapshot.store_access import StoreAccess, parse_access
+from penstock.snapshots.store.object_store import _MAX_REASON, S3Store
+from penstock.snapshots.store.store_access import StoreAccess, parse_access
 
 HUSH = "a-secret-that-nobody-may-see"
 KEYS = {"s3.accesskey": "key", "S3.SecretKey": HUSH}

@@ -13,13 +13,13 @@ from hostile import rewrite_metadata
 from snapshot_kit import COUNT, STATE, CountSpec, graph
 from verbs_kit import Kept
 
-from penstock.operators.final_aggregate import TABLE, FinalAggregateSpec
-from penstock.snapshot.metadata_checks import checked_plan
-from penstock.snapshot.model import PlanManifest
-from penstock.snapshot.plan import differences, key_columns, plan_of
-from penstock.snapshot.portable.export import export_snapshot
-from penstock.snapshot.verbs.comparing import compare_snapshots
-from penstock.snapshot.verbs.opened import open_location_to_read
+from penstock.model.manifest import PlanManifest
+from penstock.operators.aggregate.final import TABLE, FinalAggregateSpec
+from penstock.snapshots.commands.comparing import compare_snapshots
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.format.metadata_checks import checked_plan
+from penstock.snapshots.format.plan import differences, key_columns, plan_of
+from penstock.snapshots.portable.export import export_snapshot
 
 
 @dataclass

@@ -16,21 +16,21 @@ import pytest
 from interrupted import ANYWHERE, OFTEN, Times, switching, together
 from snapshot_kit import COUNT, capture, captured, graph, rows
 
-from penstock.ids import ChannelId, SubtaskId
+from penstock.model.elements import Captured, Side
+from penstock.model.ids import ChannelId, SubtaskId
+from penstock.model.manifest import SlotManifest
+from penstock.network.messages import CheckpointAck, CheckpointDecline
 from penstock.operators.base import OperatorState
-from penstock.protocol.elements import Captured, Side
-from penstock.runtime import uploads
-from penstock.runtime.messages import CheckpointAck, CheckpointDecline
-from penstock.runtime.uploads import Uploader
-from penstock.snapshot import capture_queue
-from penstock.snapshot.capture_queue import CaptureLimits
-from penstock.snapshot.model import SlotManifest
-from penstock.snapshot.restore import load_inflight, load_restore
-from penstock.snapshot.sections import data_path, state_path
-from penstock.snapshot.slot_writer import SlotWriter
-from penstock.snapshot.store import Effect, MemoryStore
+from penstock.snapshots.format.sections import data_path, state_path
+from penstock.snapshots.restoring.restore import load_inflight, load_restore
+from penstock.snapshots.store.store import Effect, MemoryStore
+from penstock.snapshots.writing import capture_queue
+from penstock.snapshots.writing.capture_queue import CaptureLimits
+from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.testing.rows import state_schema
 from penstock.testing.state import CountCapture, CountTable, merged
+from penstock.worker import checkpoint_uploader as uploads
+from penstock.worker.checkpoint_uploader import Uploader
 
 CHANNELS = {
     SubtaskId(0, 0): (ChannelId(0, 0, 0), Side.PRODUCER),

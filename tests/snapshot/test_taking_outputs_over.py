@@ -9,13 +9,14 @@ from snapshot_kit import Target
 from test_moving_crashes import Revocable, Scene, nobody
 from test_moving_crashes import driver as revocable_driver
 
-from penstock.connectors.base import FenceOpener, LogPosition
+from penstock.connectors.base import FenceOpener
+from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.commands import TellSource
 from penstock.errors import ConfigError, LocationError, SinkError, SinkFenced
-from penstock.snapshot.effects import DriverEffects
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.store import MemoryStore
-from penstock.snapshot.verbs.rolling_back import Output, roll_back
-from penstock.snapshot.work import TellSource
+from penstock.model.commits import LogPosition
+from penstock.snapshots.commands.rolling_back import Output, roll_back
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import MemoryStore
 from penstock.testing.store import Crash
 
 TOLD = "23-1f3a9c0d"

@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 from snapshot_kit import COUNT, capture, captured, graph, rows, state
 
-from penstock.ids import ChannelId, SubtaskId
+from penstock.model.elements import Captured, Side
+from penstock.model.ids import ChannelId, SubtaskId
+from penstock.network.messages import CheckpointAck, CheckpointDecline
 from penstock.operators.base import OperatorState
-from penstock.protocol.elements import Captured, Side
-from penstock.runtime.messages import CheckpointAck, CheckpointDecline
-from penstock.runtime.uploads import Uploader
-from penstock.snapshot.capture_queue import CaptureLimits
-from penstock.snapshot.restore import load_inflight, load_restore
-from penstock.snapshot.sections import data_path, state_path
-from penstock.snapshot.store import Effect, LocalStore, MemoryStore, Store
-from penstock.state.capture import WholeTable
+from penstock.snapshots.format.sections import data_path, state_path
+from penstock.snapshots.restoring.restore import load_inflight, load_restore
+from penstock.snapshots.store.store import Effect, LocalStore, MemoryStore, Store
+from penstock.snapshots.writing.capture_queue import CaptureLimits
+from penstock.state.stored_form import WholeTable
 from penstock.testing.rows import state_schema
 from penstock.testing.state import CountTable
+from penstock.worker.checkpoint_uploader import Uploader
 
 CHANNEL = ChannelId(0, 0, 0)
 SOURCE, ONE = SubtaskId(0, 0), SubtaskId(1, 0)

@@ -13,9 +13,9 @@ from verbs_kit import Kept, contents, flip
 
 from penstock.cli.main import app
 from penstock.cli.snapshot_texts import age_text, size_text, watermark_text
-from penstock.connectors.base import Split
-from penstock.protocol.elements import END_OF_TIME_US, START_OF_TIME_US
-from penstock.snapshot.verbs.opened import open_location_to_read
+from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
+from penstock.model.splits import Split
+from penstock.snapshots.commands.opened import open_location_to_read
 
 
 @pytest.fixture

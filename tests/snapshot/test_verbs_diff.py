@@ -11,13 +11,13 @@ import pytest
 from snapshot_kit import COUNT
 from verbs_kit import GROUPS, Kept
 
-from penstock.connectors.base import Split
 from penstock.errors import CorruptSnapshot
-from penstock.snapshot.table_entries import pieces, table_entries
-from penstock.snapshot.verbs import comparing
-from penstock.snapshot.verbs.comparing import SnapshotDiff, compare_snapshots
-from penstock.snapshot.verbs.opened import open_location_to_read
-from penstock.snapshot.verbs.table_rows import column_codes, combined
+from penstock.model.splits import Split
+from penstock.snapshots.commands import comparing
+from penstock.snapshots.commands.comparing import SnapshotDiff, compare_snapshots
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.table_rows import column_codes, combined
+from penstock.snapshots.format.table_entries import pieces, table_entries
 
 
 def diff(location: Path, before: int, after: int, examples: int = 0) -> SnapshotDiff:

@@ -12,19 +12,19 @@ from portable_kit import Scene, at, rewritten, taken_at
 from snapshot_kit import COUNT, SOURCE
 from verbs_kit import Kept, contents, flip
 
-from penstock.connectors.base import Split
 from penstock.errors import CorruptSnapshot, LocationError, PenstockError
-from penstock.snapshot.model import InflightEntry, PlanManifest
-from penstock.snapshot.plan import key_columns
-from penstock.snapshot.restore import load_inflight
-from penstock.snapshot.store import LocalStore, Store
-from penstock.snapshot.verbs import listing, own_rows, ownership
-from penstock.snapshot.verbs.bottleneck import STANDING_BYTES, InputLoad, find_bottleneck
-from penstock.snapshot.verbs.deleting import choose
-from penstock.snapshot.verbs.listing import Listing, list_snapshots
-from penstock.snapshot.verbs.location_cache import LocationCache
-from penstock.snapshot.verbs.opened import OpenedLocation, open_location_to_read
-from penstock.snapshot.verbs.showing import ShownSnapshot, show_snapshot
+from penstock.model.manifest import InflightEntry, PlanManifest
+from penstock.model.splits import Split
+from penstock.snapshots.commands import listing, own_rows, ownership
+from penstock.snapshots.commands.bottleneck import STANDING_BYTES, InputLoad, find_bottleneck
+from penstock.snapshots.commands.deleting import choose
+from penstock.snapshots.commands.listing import Listing, list_snapshots
+from penstock.snapshots.commands.location_cache import LocationCache
+from penstock.snapshots.commands.opened import OpenedLocation, open_location_to_read
+from penstock.snapshots.commands.showing import ShownSnapshot, show_snapshot
+from penstock.snapshots.format.plan import key_columns
+from penstock.snapshots.restoring.restore import load_inflight
+from penstock.snapshots.store.store import LocalStore, Store
 from penstock.testing.rows import group_of
 
 TAKEN_MS = 1_700_000_000_000

@@ -12,16 +12,16 @@ import pytest
 from verbs_kit import Kept, contents, flip
 
 from penstock.errors import CorruptSnapshot, LocationError
-from penstock.snapshot.catalog import sections_of
-from penstock.snapshot.envelope import digest, seal_envelope
-from penstock.snapshot.log import SnapshotLog, entry_path
-from penstock.snapshot.log_entries import MetadataRef
-from penstock.snapshot.model import SectionRef
-from penstock.snapshot.store import LocalStore
-from penstock.snapshot.verbs import verifying
-from penstock.snapshot.verbs.opened import open_location_to_read
-from penstock.snapshot.verbs.showing import show_snapshot
-from penstock.snapshot.verbs.verifying import Verification, verify_location
+from penstock.model.manifest import SectionRef
+from penstock.snapshots.catalog import sections_of
+from penstock.snapshots.commands import verifying
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.showing import show_snapshot
+from penstock.snapshots.commands.verifying import Verification, verify_location
+from penstock.snapshots.format.envelope import digest, seal_envelope
+from penstock.snapshots.log.entries import MetadataRef
+from penstock.snapshots.log.snapshot_log import SnapshotLog, entry_path
+from penstock.snapshots.store.store import LocalStore
 
 
 @pytest.fixture

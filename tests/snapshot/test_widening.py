@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import CorruptSnapshot
-from penstock.snapshot.type_texts import column_of, type_of
-from penstock.snapshot.widening import as_schema, grows, widens, with_younger
+from penstock.snapshots.format.type_texts import column_of, type_of
+from penstock.snapshots.restoring.widening import as_schema, grows, widens, with_younger
 
 
 def test_names_count_even_where_they_look_like_types() -> None:

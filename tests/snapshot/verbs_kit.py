@@ -7,14 +7,14 @@ from pathlib import Path
 
 from snapshot_kit import COUNT, STATE, Driver, Target, capture, captured, rows
 
-from penstock.connectors.base import Split
-from penstock.graph.keygroups import owned_range
-from penstock.ids import ChannelId
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.model.elements import Alignment, Side
+from penstock.model.ids import ChannelId
+from penstock.model.key_groups import owned_range
+from penstock.model.splits import Split
 from penstock.operators.base import OperatorState
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.elements import Alignment, Side
-from penstock.snapshot.location import claim_identity, identity_of, open_location
-from penstock.snapshot.slot_writer import SlotWriter
+from penstock.snapshots.location import claim_identity, identity_of, open_location
+from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.testing.rows import group_of
 from penstock.testing.state import CountTable
 

@@ -40,7 +40,7 @@ def test_workers_begin_with_the_modules_of_jobs_and_without_those_of_the_driver(
     for package in ("operators", "connectors"):
         files = [path.relative_to(home.parent).with_suffix("") for path in (home / package).rglob("*.py")]
         assert {".".join(path.parts) for path in files if path.stem != "__init__"} <= imported
-    assert not [name for name in imported if name.startswith(("penstock.frontend", "penstock.query"))]
+    assert not [name for name in imported if name.startswith(("penstock.planner", "penstock.api"))]
 
 
 def test_a_module_that_cannot_be_imported_keeps_none_of_the_others_out(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from fake_session import FakeSession
 
+from penstock.coordinator.launching import ControlAddress
 from penstock.errors import ConfigError, NotSupported, ResourceError
-from penstock.runtime.launching import ControlAddress
 from penstock.spark.launcher import SparkLauncher
 
 CLUSTER = "spark://somewhere:7077"

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.errors import GenerationFailed
-from penstock.runtime import slot
 from penstock.spark.slot_task import run_slot
+from penstock.worker import slot
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_worker_of_our_daemon_does_not_look_for_garbage_among_what_the_daemon_
         import sys
 
         objects = {id(each) for each in gc.get_objects()}
-        imported = ["pandas", "pyspark.worker", "penstock.runtime.slot", "penstock.connectors.python_source"]
+        imported = ["pandas", "pyspark.worker", "penstock.worker.slot", "penstock.connectors.python.source"]
         return gc.get_freeze_count(), [name for name in imported if id(sys.modules[name]) in objects]
 
     for frozen, names in spark.sparkContext.parallelize(range(2), 2).map(looked_through).collect():

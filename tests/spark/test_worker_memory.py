@@ -9,8 +9,8 @@ import pytest
 
 from penstock.config import Options
 from penstock.errors import ResourceError
-from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, Vertex
 from penstock.malloc import KEPT_BYTES
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph, OperatorSpec, Vertex
 from penstock.operators.base import Operator
 from penstock.spark.memory import MIB, WORKER_BYTES, WorkerLimit, check_memory, worker_limit
 

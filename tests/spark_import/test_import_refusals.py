@@ -13,7 +13,7 @@ from spark_runs import Arrivals, OnSpark
 
 import penstock
 from penstock.errors import LocationError, NotSupported
-from penstock.snapshot.log import SnapshotLog
+from penstock.snapshots.log.snapshot_log import SnapshotLog
 
 
 class Aggregated:

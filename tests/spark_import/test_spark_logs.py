@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import LocationError, NotYet
-from penstock.spark_checkpoint import logs
-from penstock.spark_checkpoint.logs import read_checkpoint, read_file_log
+from penstock.interop.spark_checkpoint import logs
+from penstock.interop.spark_checkpoint.logs import read_checkpoint, read_file_log
 
 
 def plan(watermark_ms: int = 0, *positions: str) -> str:

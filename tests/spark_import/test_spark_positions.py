@@ -10,14 +10,15 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from penstock.connectors.base import Discovery, Source, Split
-from penstock.connectors.file_source import FileSource
-from penstock.connectors.kafka_source import KafkaSource
+from penstock.connectors.base import Source
+from penstock.connectors.files.source import FileSource
+from penstock.connectors.kafka.source import KafkaSource
 from penstock.connectors.rate import RateSource
-from penstock.snapshot.model import SlotManifest, SnapshotMetadata, SourceManifest, SubtaskManifest
-from penstock.spark_checkpoint.findings import Finding
-from penstock.spark_checkpoint.logs import SparkCheckpoint
-from penstock.spark_checkpoint.positions import SparkPosition, position_of, spark_position
+from penstock.interop.spark_checkpoint.findings import Finding
+from penstock.interop.spark_checkpoint.logs import SparkCheckpoint
+from penstock.interop.spark_checkpoint.positions import SparkPosition, position_of, spark_position
+from penstock.model.manifest import SlotManifest, SnapshotMetadata, SourceManifest, SubtaskManifest
+from penstock.model.splits import Discovery, Split
 
 SCHEMA = pa.schema([("value", pa.string())])
 DAY_MS = 86_400_000

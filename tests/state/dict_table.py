@@ -11,11 +11,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.state.capture import StoredRows, TableCapture, delta_schema, stored_schema
 from penstock.state.hashing import groups_of
 from penstock.state.keys import normalize_floats
-from penstock.state.restore_point import RestorePoint
-from penstock.state.table import NO_ROW, KeyedTable, StateBackend, TableRows, TableSpec
+from penstock.state.stored_form import delta_schema, stored_schema
+from penstock.state.table import (
+    NO_ROW,
+    KeyedTable,
+    RestorePoint,
+    StateBackend,
+    StoredRows,
+    TableCapture,
+    TableRows,
+    TableSpec,
+)
 from penstock.state.vector import Vector
 from penstock.testing.table_kit_data import freeze, micros
 

@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.state.capture import StoredRows
 from penstock.state.memory_table import MemoryBackend
 from penstock.state.prefix_index import PrefixIndex
 from penstock.state.rocksdb_keys import after
 from penstock.state.rocksdb_table import RocksDBBackend
-from penstock.state.table import KeyedTable, StateBackend, TableSpec
+from penstock.state.table import KeyedTable, StateBackend, StoredRows, TableSpec
 from penstock.testing.table_kit_data import freeze
 
 SPEC = TableSpec(

@@ -27,11 +27,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from penstock.errors import NotSupported
 from penstock.state import changes, memory_capture, memory_table
-from penstock.state.capture import StoredRows
 from penstock.state.memory_capture import MemoryCapture
 from penstock.state.memory_table import MemoryTable
-from penstock.state.restore_point import RestorePoint
-from penstock.state.table import TableSpec
+from penstock.state.table import RestorePoint, StoredRows, TableSpec
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.string()), ("n", pa.int64()), ("s", pa.string())])
 SPEC = TableSpec(SCHEMA, 2, 128)

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pytest
 from dict_table import DictBackend
 
-from penstock.state.capture import StoredRows
 from penstock.state.rocksdb_table import RocksDBBackend, RocksDBTable
-from penstock.state.table import TableSpec
+from penstock.state.table import StoredRows, TableSpec
 from penstock.testing.table_kit import CHECKS, Check, run_check
 
 pytestmark = pytest.mark.slow

@@ -7,10 +7,9 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from penstock.api.facts import EdgeShape, GraphShape, OperatorShape, QueryFacts, VertexShape
 from penstock.config import Options
-from penstock.query.facts import EdgeShape, GraphShape, OperatorShape, QueryFacts, VertexShape
-from penstock.runtime.messages import SubtaskMetrics
-from penstock.runtime.view import (
+from penstock.coordinator.view import (
     CheckpointState,
     CheckpointView,
     ExecutionState,
@@ -20,7 +19,8 @@ from penstock.runtime.view import (
     SubtaskView,
     Wanted,
 )
-from penstock.snapshot.model import CaptureMetrics
+from penstock.model.manifest import CaptureMetrics
+from penstock.network.messages import SubtaskMetrics
 
 LANES = 6
 STEPS = ("source", "parse", "enrich", "deduplicate", "window", "join", "count", "rank")

@@ -10,8 +10,8 @@ from made_up_query import MadeUpQuery
 from playwright.sync_api import expect
 
 from penstock.config import parse_options
+from penstock.coordinator.view import ExecutionState, RestartView
 from penstock.rest.server import RestServer
-from penstock.runtime.view import ExecutionState, RestartView
 
 ILL = '<img src=x onerror="window.hurt=1"><script>window.hurt=1</script>'
 OVERLAPS = """() => {

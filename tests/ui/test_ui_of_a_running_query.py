@@ -18,10 +18,10 @@ from query_running import Inbox, eventually
 from rest_client import Client
 
 import penstock
+from penstock.api.streaming_query import StreamingQuery
+from penstock.coordinator.view import CheckpointState, ExecutionState
 from penstock.logs import about, get_logger
-from penstock.query.streaming_query import StreamingQuery
 from penstock.rest.server import RestServer
-from penstock.runtime.view import CheckpointState, ExecutionState
 
 pytestmark = pytest.mark.spark
 
@@ -230,7 +230,7 @@ def test_exceptions_of_a_sound_query(tab: Tab, running: Running) -> None:
 
 def test_what_was_logged_about_the_query_is_shown(tab: Tab, running: Running) -> None:
     with about(query=NAME, query_id=str(running.slow.id)):
-        get_logger("penstock.runtime.execution").warning("slot 1 is short of memory")
+        get_logger("penstock.coordinator.query_execution").warning("slot 1 is short of memory")
     page = tab.go(running.page("logs"))
     newest = page.get_by_role("list", name="Log lines, newest first").locator("> li").first
     expect(newest).to_contain_text("slot 1 is short of memory")

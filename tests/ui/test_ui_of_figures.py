@@ -11,11 +11,11 @@ from playwright.sync_api import Page, expect
 from rest_client import Client
 
 from penstock.config import OPTION_NAMES, parse_options
+from penstock.coordinator.view import ExecutionState, Wanted
+from penstock.network.messages import SubtaskMetrics
 from penstock.rest.server import RestServer
-from penstock.runtime.messages import SubtaskMetrics
-from penstock.runtime.view import ExecutionState, Wanted
-from penstock.snapshot.history.keeping import HistoryKeeper
-from penstock.snapshot.store import LocalStore
+from penstock.snapshots.history.keeping import HistoryKeeper
+from penstock.snapshots.store.store import LocalStore
 
 SECOND_US = 1_000_000
 

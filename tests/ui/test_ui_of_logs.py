@@ -10,12 +10,12 @@ from browser import PHONE, OpenTab, assert_fit
 from made_up_query import MadeUpQuery
 from playwright.sync_api import Locator, Page, expect
 
-from penstock.query.query_logs import QUERY_LOGS
+from penstock.api.query_logs import QUERY_LOGS
 from penstock.rest.server import RestServer
 
 ILL = "<b>ill</b> & meant"
 LINES = 120
-LOGGER = "penstock.runtime.coordinator"
+LOGGER = "penstock.coordinator.service"
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from browser import OpenTab
 from made_up_query import MadeUpQuery
 from playwright.sync_api import expect
 
-from penstock.query.steering import STEERING, Outcome, Verb
+from penstock.api.steering import STEERING, Outcome, Verb
+from penstock.coordinator.view import ExecutionState
 from penstock.rest.server import RestServer
-from penstock.runtime.view import ExecutionState
 
 
 def test_a_page_that_is_loaded_anew_follows_what_is_under_way(

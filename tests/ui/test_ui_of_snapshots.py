@@ -12,8 +12,8 @@ from made_up_query import MadeUpQuery
 from made_up_snapshots import NEWEST, MadeUpSnapshots
 from playwright.sync_api import Locator, Page, expect
 
+from penstock.coordinator.view import ExecutionState
 from penstock.rest.server import RestServer
-from penstock.runtime.view import ExecutionState
 
 Look = Callable[..., tuple[Tab, MadeUpSnapshots]]
 """``look(place="snapshots", suspended=False, tab={}, **of the snapshots)``, see the fixture."""

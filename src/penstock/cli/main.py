@@ -73,7 +73,7 @@ def demo(
     console = SafeConsole()
     try:
         # Imported here: the other commands must not wait for Spark.
-        from penstock.query.sessions import check_java
+        from penstock.api.sessions import check_java
 
         check_java()  # before anything is written
         if spark:

@@ -11,15 +11,15 @@ import msgspec
 
 from penstock.cli.snapshot_changes import Deleted, Labelled
 from penstock.errors import LocationError
-from penstock.snapshot.catalog import snapshot_id
-from penstock.snapshot.location import existing_location
-from penstock.snapshot.names import find_record
-from penstock.snapshot.store import Store
-from penstock.snapshot.verbs import ownership
-from penstock.snapshot.verbs import requests as rq
-from penstock.snapshot.verbs.deleting import choose
-from penstock.snapshot.verbs.listing import kind_of
-from penstock.snapshot.verbs.location_cache import Known, LocationCache
+from penstock.model.ids import snapshot_id
+from penstock.snapshots.commands import ownership
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.commands.deleting import choose
+from penstock.snapshots.commands.listing import kind_of
+from penstock.snapshots.commands.location_cache import Known, LocationCache
+from penstock.snapshots.format.names import find_record
+from penstock.snapshots.location import existing_location
+from penstock.snapshots.store.store import Store
 
 
 @dataclass(frozen=True)

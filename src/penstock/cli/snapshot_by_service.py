@@ -14,10 +14,10 @@ from penstock.cli.query.service import Answer, Service
 from penstock.cli.query.texts import one_line
 from penstock.cli.snapshot_changes import Deleted, Labelled
 from penstock.errors import LocationError, NoAnswer, ServiceError
-from penstock.snapshot.names import find_called
-from penstock.snapshot.verbs import requests as rq
-from penstock.snapshot.verbs.deleting import refusal
-from penstock.snapshot.verbs.ownership import new_token
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.commands.deleting import refusal
+from penstock.snapshots.commands.ownership import new_token
+from penstock.snapshots.format.names import find_called
 
 PATIENT_S = 60.0
 """Of a request that has the service read the location, or wait for its owner: a store may be slow."""

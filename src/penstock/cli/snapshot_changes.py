@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from penstock.snapshot.verbs import requests as rq
+from penstock.snapshots.commands import requests as rq
 
 
 class Deleted(NamedTuple):

@@ -17,11 +17,11 @@ from penstock.cli.terminal import say
 from penstock.config import alignment as parse_alignment
 from penstock.config import snapshot_format
 from penstock.errors import ConfigError
-from penstock.snapshot.catalog import snapshot_id
-from penstock.snapshot.model import checked_words
-from penstock.snapshot.verbs import ownership
-from penstock.snapshot.verbs import requests as rq
-from penstock.snapshot.verbs.deleting import choose
+from penstock.model.ids import snapshot_id
+from penstock.model.manifest import checked_words
+from penstock.snapshots.commands import ownership
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.commands.deleting import choose
 
 Force = Annotated[
     bool, typer.Option("--force", help="If no driver answers, take the location over: one that runs is stopped by it.")

@@ -15,12 +15,12 @@ from penstock.cli.snapshot_by_files import located
 from penstock.cli.snapshot_changing import Force
 from penstock.cli.snapshot_spark import returned
 from penstock.errors import ConfigError, QueryFailed
-from penstock.snapshot.catalog import snapshot_id
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.verbs import ownership
+from penstock.model.ids import snapshot_id
+from penstock.snapshots.commands import ownership
+from penstock.snapshots.log.snapshot_log import SnapshotLog
 
 if TYPE_CHECKING:
-    from penstock.query.writer import DataStreamWriter
+    from penstock.api.writer import DataStreamWriter
 
 
 @snapshot_app.command()
@@ -59,7 +59,7 @@ def drain(
 
 
 def _writers(place: str) -> Sequence[DataStreamWriter]:
-    from penstock.query.writer import DataStreamWriter
+    from penstock.api.writer import DataStreamWriter
 
     found = returned(place)
     writers = list(found) if isinstance(found, list | tuple) else [found]
@@ -74,7 +74,7 @@ def _writers(place: str) -> Sequence[DataStreamWriter]:
 def _run(writers: Sequence[DataStreamWriter], location: str, place: str) -> None:
     from pyspark.errors import StreamingQueryException
 
-    from penstock.query.several import start
+    from penstock.api.several import start
 
     for writer in writers:
         writer.option("checkpointLocation", place).option("startFrom", location).option("startMode", "drain")

@@ -14,17 +14,17 @@ from penstock.cli.snapshot_by_files import located
 from penstock.cli.snapshot_changing import Force
 from penstock.cli.snapshot_reading import SNAPSHOT_HELP, _bar
 from penstock.errors import ConfigError, LocationError
-from penstock.snapshot.catalog import snapshot_id
-from penstock.snapshot.fork import Origin
-from penstock.snapshot.location import IDENTITY_PATH, MOVING_PATH, open_location
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.names import is_called
-from penstock.snapshot.store import Store
-from penstock.snapshot.stores import store_at
-from penstock.snapshot.verbs import copying, forking, moving, ownership
-from penstock.snapshot.verbs import requests as rq
-from penstock.snapshot.verbs import rolling_back as rb
-from penstock.snapshot.verbs.deleting import choose
+from penstock.model.ids import snapshot_id
+from penstock.snapshots.commands import copying, forking, moving, ownership
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.commands import rolling_back as rb
+from penstock.snapshots.commands.deleting import choose
+from penstock.snapshots.fork import Origin
+from penstock.snapshots.format.names import is_called
+from penstock.snapshots.location import IDENTITY_PATH, MOVING_PATH, open_location
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import Store
+from penstock.snapshots.store.stores import store_at
 
 _Target = Annotated[str, typer.Argument(help="Where to.", metavar="TARGET")]
 _Snapshot = Annotated[str, typer.Argument(help=SNAPSHOT_HELP, metavar="SNAPSHOT")]

@@ -17,8 +17,8 @@ from penstock.cli.snapshot_by_files import ByFiles
 from penstock.cli.snapshot_by_service import ByService
 from penstock.cli.snapshot_changes import Owner
 from penstock.errors import ConfigError, LocationError, ServiceError
-from penstock.snapshot.location import IDENTITY_PATH, read_identity
-from penstock.snapshot.stores import place_of, store_at
+from penstock.snapshots.location import IDENTITY_PATH, read_identity
+from penstock.snapshots.store.stores import place_of, store_at
 
 
 def owner_of(

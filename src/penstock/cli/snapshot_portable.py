@@ -13,12 +13,12 @@ import typer
 from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
 from penstock.cli.snapshot_reading import _bar
 from penstock.cli.snapshot_spark import OptionalQuery, OutputMode, export_offsets
-from penstock.snapshot.stores import location_text
+from penstock.snapshots.store.stores import location_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.snapshot.portable.jobs import Run
+    from penstock.snapshots.portable.jobs import Run
 
 _Directory = Annotated[str, typer.Argument(help="A portable snapshot, s3://bucket/prefix too.", metavar="DIRECTORY")]
 
@@ -50,7 +50,7 @@ def export(
     if to is ExportTo.SPARK_OFFSETS:
         export_offsets(location, snapshot, Path(directory).absolute(), query, output_mode, as_json)
         return
-    from penstock.snapshot.portable.export import export_snapshot  # pyarrow takes a moment
+    from penstock.snapshots.portable.export import export_snapshot  # pyarrow takes a moment
 
     with reported() as console, _running(master) as run:
         target = location_text(directory)
@@ -82,7 +82,7 @@ def _session(master: str) -> Iterator[SparkSession]:
     """An application of a Spark master, for as long as this lasts; or the one that this process has."""
     from pyspark.sql import SparkSession
 
-    from penstock.query.sessions import session
+    from penstock.api.sessions import session
 
     active = SparkSession.getActiveSession()
     spark = session("penstock snapshot", {"spark.master": master})
@@ -96,7 +96,7 @@ def _session(master: str) -> Iterator[SparkSession]:
 @contextmanager
 def _running(master: str) -> Iterator[Run]:
     """Who writes an export's large files: threads, or a Spark application."""
-    from penstock.snapshot.portable.jobs import in_threads
+    from penstock.snapshots.portable.jobs import in_threads
     from penstock.spark.snapshot_jobs import in_executors
 
     if master:
@@ -116,12 +116,12 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Make a checkpoint location from a portable snapshot; a query started there goes on from it."""
-    from penstock.snapshot.portable.convert import convert_snapshot
+    from penstock.snapshots.portable.convert import convert_snapshot
 
     with reported() as console:
         origin, target = location_text(directory), location_text(location)
         if master:
-            from penstock.spark_data.conversion import convert_with_spark
+            from penstock.interop.spark_data.conversion import convert_with_spark
 
             with _session(master) as spark, _bar("converting", hidden=as_json, is_bytes=False) as progress:
                 metadata = convert_with_spark(spark, origin, target, progress=progress)

@@ -17,9 +17,9 @@ from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot
 from penstock.cli.snapshot_texts import age_text, size_text
 from penstock.cli.terminal import SafeConsole, say, widen
 from penstock.errors import CorruptSnapshot
-from penstock.snapshot.verbs.listing import ListedSnapshot, Listing, list_snapshots
-from penstock.snapshot.verbs.opened import open_location_to_read
-from penstock.snapshot.verbs.verifying import UnusedFile, Verification, verify_location
+from penstock.snapshots.commands.listing import ListedSnapshot, Listing, list_snapshots
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.verifying import UnusedFile, Verification, verify_location
 
 SNAPSHOT_HELP = "Its id (chk-12) or label."
 LISTED_RIGHT = ("gen.", "parallelism", "state", "in flight", "size", "exclusive")
@@ -56,7 +56,7 @@ def show_command(
     """Show what a snapshot holds, where sources and event time stand, and which operator the query was waiting for."""
     # Imported here, as in ``diff``: a listing need not wait for what computes with rows.
     from penstock.cli.snapshot_showing import print_snapshot
-    from penstock.snapshot.verbs.showing import show_snapshot
+    from penstock.snapshots.commands.showing import show_snapshot
 
     with reported() as console:
         opened = open_location_to_read(location, cached=True)
@@ -95,7 +95,7 @@ def diff_command(
 ) -> None:
     """Compare two snapshots: rows added, changed and removed per state table, splits, watermarks, rows in flight."""
     from penstock.cli.snapshot_showing import print_diff
-    from penstock.snapshot.verbs.comparing import compare_snapshots
+    from penstock.snapshots.commands.comparing import compare_snapshots
 
     with reported() as console:
         opened = open_location_to_read(location)

@@ -8,10 +8,10 @@ from rich.table import Table
 
 from penstock.cli.snapshot_texts import age_text, size_text, watermark_text
 from penstock.cli.terminal import widen
-from penstock.snapshot.verbs.comparing import SnapshotDiff, TableChange
-from penstock.snapshot.verbs.plain_values import one_line
-from penstock.snapshot.verbs.positions import ShownEdge, ShownSource
-from penstock.snapshot.verbs.showing import ShownSnapshot, ShownTable
+from penstock.snapshots.commands.comparing import SnapshotDiff, TableChange
+from penstock.snapshots.commands.plain_values import one_line
+from penstock.snapshots.commands.positions import ShownEdge, ShownSource
+from penstock.snapshots.commands.showing import ShownSnapshot, ShownTable
 
 SPLITS_PRINTED = 5
 CHANNELS_PRINTED = 10

@@ -55,7 +55,7 @@ def import_checkpoint(
     """Take a query over from Spark's engine: positions, event time and state."""
     with reported() as console:
         df = built(query)
-        from penstock.spark_checkpoint.importing import import_checkpoint
+        from penstock.interop.spark_checkpoint.importing import import_checkpoint
 
         with _bar("taking over Spark's state", hidden=as_json, is_bytes=False) as progress:
             taken = import_checkpoint(df, checkpoint, target, output_mode, parallelism, planned, progress)
@@ -89,7 +89,7 @@ def export_offsets(
         if query is None:
             raise ConfigError("--to spark-offsets needs --query: what builds the query's DataFrame")
         df = built(query)
-        from penstock.spark_checkpoint.exporting import exportSparkOffsets
+        from penstock.interop.spark_checkpoint.exporting import exportSparkOffsets
 
         written = exportSparkOffsets(df, location, str(directory), snapshot=snapshot, outputMode=output_mode)
         if as_json:
@@ -130,7 +130,7 @@ def returned(place: str) -> Any:
         raise ConfigError(f"--query {place}: write FILE.py:FUNCTION or MODULE:FUNCTION")
     function = _function(place, name, function_name)
 
-    from penstock.query.sessions import session
+    from penstock.api.sessions import session
 
     spark = session()
     try:

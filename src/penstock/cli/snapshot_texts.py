@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from penstock.protocol.elements import END_OF_TIME_US, START_OF_TIME_US
+from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 

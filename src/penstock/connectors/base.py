@@ -8,19 +8,17 @@ and commit messages are stored in snapshots and therefore plain JSON data (or by
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Annotated
 
-import msgspec
 import pyarrow as pa
 
 from penstock.errors import NotSupported
-from penstock.grammar import FreeText, LogToken
-from penstock.operators.base import Plain
+from penstock.model.commits import EpochCommit, LogPosition
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery, Split
 
 COLUMNS_NOT_STORED = (
     "an earlier release staged its rows and did not store their columns, and the query's columns are others now"
@@ -30,37 +28,6 @@ COLUMNS_NOT_STORED = (
 
 BATCH_BYTES = 8 << 20
 """The most bytes that ``SourceReader.poll`` should return before more is known of the query."""
-
-
-class Split(msgspec.Struct, frozen=True):
-    """A unit of a source, read by exactly one reader at a time.
-
-    Attributes:
-        split_id: unique within the source for ever.
-        spec: what to read (path, partition, offsets...). A relative ``path`` is below the checkpoint location, where
-            the source keeps that file (``Source.open``): whoever copies a snapshot takes it along.
-        position: how far it was read; ``{}`` at the start. Only its reader writes and reads it.
-        home: counted round the readers, the one that is to read it; None: whoever asks first. Endless splits need one,
-            or the reader that asks first would read them all.
-    """
-
-    split_id: FreeText
-    spec: dict[FreeText, Plain]
-    position: dict[FreeText, Plain] = {}
-    home: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] | None = None
-
-
-@dataclass(frozen=True)
-class Discovery:
-    """What one look at the outside found: new splits in the order they are to be read, and the state after it.
-
-    ``finished``: no later look in this run will find anything; the query ends once everything is read and committed.
-    It is not stored: a later run looks again.
-    """
-
-    splits: Sequence[Split]
-    state: Plain
-    finished: bool = False
 
 
 class Source(ABC):
@@ -244,18 +211,6 @@ class SourceReader(ABC):
         """Release files and threads; called once, also after a failure."""
 
 
-class LogPosition(msgspec.Struct, frozen=True):
-    """Entry of a location's log: its number, and a random token, because a copy may have another entry with it."""
-
-    seq: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
-    token: LogToken
-
-    @property
-    def name(self) -> str:
-        """Name of the entry in messages and commands, see ``grammar.PositionName``."""
-        return f"{self.seq}-{re.sub('[^0-9A-Za-z]', '', self.token)[:8]}"
-
-
 @dataclass(frozen=True)
 class FenceOpener:
     """The driver that takes over an output from all other drivers; see ``docs/fencing.md``.
@@ -323,26 +278,6 @@ class SinkWriter(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Release resources; called once, also after a failure. Must not remove anything staged under a message."""
-
-
-@dataclass(frozen=True)
-class EpochCommit:
-    """The permit to make one epoch visible: exists only for epochs of a complete, logged snapshot.
-
-    ``messages``: by subtask index ascending; subtasks without data are missing. May be empty.
-    ``batch``: the epoch's batch id, the same for all outputs of the query. No other epoch of the checkpoint location
-    ever has it, and it is the same when the epoch is handed over again, by whichever driver.
-    ``position``: the entry of the location's log that completes the snapshot of this epoch.
-    ``writer_id``: with ``batch``, the identity of the write for an external sink; the query's id for the first output.
-    See docs/batch-ids.md.
-    """
-
-    query_id: str
-    epoch: int
-    messages: Mapping[int, bytes]
-    batch: int = 0
-    position: LogPosition | None = None
-    writer_id: str = ""
 
 
 Committing = Callable[[EpochCommit], AbstractContextManager[object]]

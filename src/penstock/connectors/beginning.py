@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from penstock.connectors.base import Discovery, Source
-from penstock.connectors.file_source import FileSource
-from penstock.connectors.kafka_cluster import Partition
-from penstock.connectors.kafka_source import KafkaSource
+from penstock.connectors.base import Source
+from penstock.connectors.files.source import FileSource
+from penstock.connectors.kafka.cluster import Partition
+from penstock.connectors.kafka.source import KafkaSource
 from penstock.connectors.local_files import local_path
-from penstock.connectors.python_source import PythonSource
-from penstock.connectors.spark_files import SparkFilesSource
+from penstock.connectors.python.source import PythonSource
+from penstock.connectors.spark.files import SparkFilesSource
 from penstock.errors import ConfigError
+from penstock.model.splits import Discovery
 
 ReadUpTo = Sequence[str] | Mapping[str, Any]
 """Paths or ``file:`` URLs of files, the next Kafka offsets (``{"topic": {"0": 17}}``), or the offset that a Python data

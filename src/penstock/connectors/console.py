@@ -7,9 +7,10 @@ import sys
 import pyarrow as pa
 
 from penstock.connectors.arrow_message import RowsMessage, decode_rows
-from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkWriter
+from penstock.connectors.base import Sink, SinkCommitter, SinkWriter
 from penstock.connectors.show import render_table
 from penstock.errors import CommitInterrupted, ConfigError
+from penstock.model.commits import EpochCommit
 
 _RULE = "-" * 43
 

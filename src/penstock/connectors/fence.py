@@ -16,12 +16,13 @@ from typing import TypeVar
 
 import msgspec
 
-from penstock.connectors.base import FenceOpener, LogPosition
+from penstock.connectors.base import FenceOpener
 from penstock.connectors.local_files import create_exclusively, fsync_directory, replace_durably
 from penstock.decoding import decode_json
 from penstock.errors import SinkError, SinkFenced
 from penstock.grammar import FenceToken, FreeText, OriginId, QueryId
-from penstock.snapshot.model import Count
+from penstock.model.commits import LogPosition
+from penstock.model.manifest import Count
 
 ATTEMPTS = 16
 """Attempts of a driver to open a fence that other drivers open at the same time."""

@@ -14,10 +14,11 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
-from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkContext, SinkWriter
-from penstock.connectors.spark_rows import to_rows
+from penstock.connectors.base import Sink, SinkCommitter, SinkContext, SinkWriter
+from penstock.connectors.spark.rows import to_rows
 from penstock.errors import ConfigError, GenerationFailed, SinkError
-from penstock.operators.user_code import user_errors
+from penstock.model.commits import EpochCommit
+from penstock.operators.python.user_code import user_errors
 
 NAME = "(foreach)"
 """End of the operator that an error of the user's code names; the output's id is in front of it."""

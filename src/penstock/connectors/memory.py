@@ -7,10 +7,11 @@ import threading
 import pyarrow as pa
 
 from penstock.connectors.arrow_message import RowsMessage, decode_rows
-from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkWriter
-from penstock.connectors.nested_arrays import cast_table
+from penstock.connectors.base import Sink, SinkCommitter, SinkWriter
+from penstock.connectors.files.nested_arrays import cast_table
 from penstock.errors import SinkError
-from penstock.snapshot.widening import widens
+from penstock.model.commits import EpochCommit
+from penstock.snapshots.restoring.widening import widens
 
 
 class MemorySink(Sink):

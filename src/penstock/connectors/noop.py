@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkWriter
+from penstock.connectors.base import Sink, SinkCommitter, SinkWriter
+from penstock.model.commits import EpochCommit
 
 
 class NoopSink(Sink):

@@ -14,10 +14,11 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from penstock.connectors.base import Discovery, Source, SourceReader, Split
+from penstock.connectors.base import Source, SourceReader
 from penstock.connectors.split_forms import RATE
 from penstock.errors import ConfigError
-from penstock.operators.base import Plain
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery, Split
 
 Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
 MOST_ROWS_PER_SECOND = 1_000_000_000

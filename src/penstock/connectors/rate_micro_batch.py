@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.config import LARGEST
-from penstock.connectors.base import Discovery, Source, SourceReader, Split
+from penstock.connectors.base import Source, SourceReader
 from penstock.connectors.rate import SCHEMA
 from penstock.connectors.split_forms import RATE_MICRO_BATCH
 from penstock.connectors.split_rows import SplitRowsReader
 from penstock.errors import ConfigError, DataError
-from penstock.operators.base import Plain
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery, Split
 
 
 @dataclass(frozen=True)

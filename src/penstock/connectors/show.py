@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
-from penstock.connectors.sink_texts import cast_texts
+from penstock.connectors.files.text.sink_texts import cast_texts
 from penstock.operators.expressions.zones import Zone
 
 

@@ -15,12 +15,13 @@ from typing import Any, cast
 import pyarrow as pa
 
 from penstock.config import shown
-from penstock.connectors.base import Discovery, Source, SourceReader, Split
+from penstock.connectors.base import Source, SourceReader
 from penstock.connectors.split_forms import SOCKET
 from penstock.connectors.split_rows import SplitRowsReader
 from penstock.errors import ConfigError, DataError
 from penstock.logs import get_logger
-from penstock.operators.base import Plain
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery, Split
 from penstock.operators.expressions.java_utf8 import decode_as_java
 
 log = get_logger(__name__)

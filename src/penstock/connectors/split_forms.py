@@ -7,11 +7,11 @@ from typing import Annotated
 
 import msgspec
 
-from penstock.connectors.base import Split
 from penstock.decoding import convert
 from penstock.errors import DataError
 from penstock.grammar import KafkaOffset, KafkaPartition, KafkaTopic
-from penstock.snapshot.model import Count, Microseconds
+from penstock.model.manifest import Count, Microseconds
+from penstock.model.splits import Split
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 

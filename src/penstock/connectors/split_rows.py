@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from penstock.connectors.base import SourceReader, Split
+from penstock.connectors.base import SourceReader
 from penstock.connectors.split_forms import SplitForm
+from penstock.model.splits import Split
 from penstock.operators.batches import first_rows
 
 

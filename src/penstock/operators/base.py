@@ -15,19 +15,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Protocol
 
 import pyarrow as pa
 
 from penstock.errors import ProtocolViolation
-from penstock.state.capture import StoredRows, TableCapture
-from penstock.state.table import KeyedTable, StateBackend
-
-if TYPE_CHECKING:
-    Plain: TypeAlias = bool | int | float | str | list["Plain"] | dict[str, "Plain"] | None
-else:
-    Plain = Any  # msgspec, which decodes the structs that hold it, cannot resolve a recursive alias
-"""What JSON can hold: the only thing besides Arrow that is ever read back from storage."""
+from penstock.model.plain import Plain
+from penstock.state.table import KeyedTable, StateBackend, StoredRows, TableCapture
 
 
 def no_ports(port: str, batch: pa.RecordBatch) -> None:

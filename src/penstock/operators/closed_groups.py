@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.graph.keygroups import owned_range
-from penstock.operators.base import Plain, ScalarPart
+from penstock.model.key_groups import owned_range
+from penstock.model.plain import Plain
+from penstock.operators.base import ScalarPart
 from penstock.operators.event_time import moments
 from penstock.state.hashing import groups_of
 

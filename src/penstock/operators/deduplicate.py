@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from penstock.graph.model import OperatorSpec
-from penstock.operators.base import Operator, OperatorContext, Plain, RestoredState
+from penstock.model.job_graph import OperatorSpec
+from penstock.model.plain import Plain
+from penstock.operators.base import Operator, OperatorContext, RestoredState
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
 from penstock.operators.event_time import moments
 from penstock.operators.one_table import OneTableOperator
-from penstock.state.capture import stored_schema
 from penstock.state.keys import group_rows, normalize_floats
+from penstock.state.stored_form import stored_schema
 from penstock.state.table import NO_ROW, TableSpec
 from penstock.state.vector import Rows
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.graph.model import OperatorSpec
+from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.chosen_rows import chosen_rows
 from penstock.operators.expressions.base import Expression

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.graph.model import OperatorSpec
+from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
 

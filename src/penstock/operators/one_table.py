@@ -6,7 +6,8 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
-from penstock.operators.base import Operator, OperatorContext, OperatorState, Plain, RestoredState
+from penstock.model.plain import Plain
+from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.state.table import KeyedTable, TableSpec
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.graph.model import OperatorSpec
+from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.expressions.base import Expression
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.graph.model import OperatorSpec
+from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.one_table import OneTableOperator
-from penstock.state.capture import stored_schema
+from penstock.state.stored_form import stored_schema
 from penstock.state.table import NO_ROW, TableSpec
 
 TABLE = "taken"

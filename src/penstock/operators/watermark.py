@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.graph.model import OperatorSpec
-from penstock.operators.base import Operator, OperatorState, Plain, RestoredState
-from penstock.protocol.elements import END_OF_TIME_US
+from penstock.model.elements import END_OF_TIME_US
+from penstock.model.job_graph import OperatorSpec
+from penstock.model.plain import Plain
+from penstock.operators.base import Operator, OperatorState, RestoredState
 
 _MICROS_PER_MILLI = 1_000
 _WATERMARK, _REACHED, _HELD = "watermark_us", "reached_us", "held"

@@ -39,8 +39,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.errors import ProtocolViolation
-from penstock.ids import ChannelId, CheckpointId
-from penstock.protocol.elements import Alignment, Barrier, Buffer, Captured, Element
+from penstock.model.elements import Alignment, Barrier, Buffer, Captured, Element
+from penstock.model.ids import ChannelId, CheckpointId
 from penstock.protocol.gate import InputGate
 from penstock.protocol.lifecycle import Lifecycle, Transition
 from penstock.protocol.output import Outputs

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock.protocol.elements import Payload
+from penstock.model.elements import Payload
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.errors import ProtocolViolation
-from penstock.ids import ChannelId, CheckpointId
-from penstock.protocol.elements import (
+from penstock.model.elements import (
     END_OF_TIME_US,
     Barrier,
     Buffer,
@@ -27,10 +26,11 @@ from penstock.protocol.elements import (
     Payload,
     Watermark,
 )
+from penstock.model.ids import ChannelId, CheckpointId
+from penstock.model.manifest import InflightEntry
 from penstock.protocol.input import InputChannel, RowRange
 from penstock.protocol.pace import Pace
 from penstock.protocol.recovered import RecoveredRows
-from penstock.snapshot.model import InflightEntry
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from penstock.errors import ProtocolViolation
-from penstock.ids import ChannelId, CheckpointId, GenerationId
-from penstock.protocol.elements import Barrier, Buffer, Captured, Element, EndOfPartition, Payload, Side, Watermark
+from penstock.model.elements import Barrier, Buffer, Captured, Element, EndOfPartition, Payload, Side, Watermark
+from penstock.model.ids import ChannelId, CheckpointId, GenerationId
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from penstock.errors import ProtocolViolation
-from penstock.ids import BufferId, ChannelId, CheckpointId, GenerationId
+from penstock.model.elements import Barrier, Buffer, Captured, Element, EndOfPartition, Payload, Side, Watermark
+from penstock.model.ids import BufferId, ChannelId, CheckpointId, GenerationId
 from penstock.protocol.credit import Payloads, cut
-from penstock.protocol.elements import Barrier, Buffer, Captured, Element, EndOfPartition, Payload, Side, Watermark
 from penstock.protocol.pace import Pace
 
 SEAL_BYTES = 64 << 10

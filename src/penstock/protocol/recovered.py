@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from penstock.errors import ProtocolViolation
-from penstock.ids import ChannelId
-from penstock.protocol.elements import Payload
+from penstock.model.elements import Payload
+from penstock.model.ids import ChannelId
+from penstock.model.manifest import InflightEntry
 from penstock.protocol.input import RowRange
-from penstock.snapshot.model import InflightEntry
 
 MAX_AHEAD = 64
 """Entries that are asked for or loaded at once: small ones cost more than their bytes."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from penstock.query.facts import QueryFacts
-from penstock.query.snapshot_steering import SnapshotOrder
-from penstock.query.steering import SNAPSHOT_VERBS, Operation, Verb
+from penstock.api.facts import QueryFacts
+from penstock.api.snapshot_steering import SnapshotOrder
+from penstock.api.steering import SNAPSHOT_VERBS, Operation, Verb
+from penstock.coordinator.view import CheckpointState, CheckpointView, ExecutionState, ExecutionView
 from penstock.rest.change_models import OperationProgress
 from penstock.rest.models import QuerySpec, WantedState
-from penstock.runtime.view import CheckpointState, CheckpointView, ExecutionState, ExecutionView
 
 _ON_SNAPSHOTS = {
     Verb.SNAPSHOT: "Taking a snapshot",

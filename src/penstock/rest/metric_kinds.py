@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.query.facts import QueryFacts
-from penstock.runtime.distribution import Distribution
-from penstock.runtime.messages import SubtaskMetrics
-from penstock.runtime.view import CheckpointState, CheckpointView, SinkProgress, SourceProgress
-from penstock.snapshot.model import CaptureMetrics
+from penstock.api.facts import QueryFacts
+from penstock.coordinator.histogram import Distribution
+from penstock.coordinator.view import CheckpointState, CheckpointView, SinkProgress, SourceProgress
+from penstock.model.manifest import CaptureMetrics
+from penstock.network.messages import SubtaskMetrics
 
 Value = float | Distribution | None
 """None: not known now, and no sample."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.protocol.elements import END_OF_TIME_US, START_OF_TIME_US
-from penstock.query.facts import QueryFacts
+from penstock.api.facts import QueryFacts
+from penstock.coordinator.view import CheckpointState, CheckpointView, EpochProgress, ExecutionState
+from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
+from penstock.model.manifest import CaptureMetrics
+from penstock.network.messages import SubtaskMetrics
 from penstock.rest.metric_kinds import (
     distribution,
     newest_checkpoint,
@@ -21,9 +24,6 @@ from penstock.rest.metric_kinds import (
     of_subtask,
     of_vertex,
 )
-from penstock.runtime.messages import SubtaskMetrics
-from penstock.runtime.view import CheckpointState, CheckpointView, EpochProgress, ExecutionState
-from penstock.snapshot.model import CaptureMetrics
 
 
 def _last(read: Callable[[CheckpointView], float]) -> Callable[[QueryFacts], float | None]:

@@ -12,13 +12,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from penstock.query.active_queries import ACTIVE_QUERIES
-from penstock.query.facts import QueryFacts
+from penstock.api.active_queries import ACTIVE_QUERIES
+from penstock.api.facts import QueryFacts
+from penstock.coordinator.histogram import Distribution
 from penstock.rest.answers import KeptAnswer
 from penstock.rest.metric_kinds import Kind, MetricSpec
 from penstock.rest.metric_list import METRICS
 from penstock.rest.problems import responses
-from penstock.runtime.distribution import Distribution
 
 router = APIRouter(tags=["metrics"])
 

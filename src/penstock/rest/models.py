@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from penstock.query.steering import Verb
+from penstock.api.steering import Verb
+from penstock.coordinator.view import CheckpointState, ExecutionState
 from penstock.redaction import without_secrets
-from penstock.runtime.view import CheckpointState, ExecutionState
 
 Redacted = Annotated[str, AfterValidator(without_secrets)]
 """Text of an error without secrets: user code may have put one into it."""

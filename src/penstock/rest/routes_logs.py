@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel
 
-from penstock.query.query_logs import LEVELS, QUERY_LOGS, LogLine
+from penstock.api.query_logs import LEVELS, QUERY_LOGS, LogLine
+from penstock.model.manifest import LARGEST
 from penstock.rest.answers import KeptAnswer
 from penstock.rest.problems import responses
 from penstock.rest.routes_queries import MAX_PAGE, PAGE, QueryId
 from penstock.rest.shown import facts_of
-from penstock.snapshot.model import LARGEST
-from penstock.snapshot.store_access import StoreAccess
+from penstock.snapshots.store.store_access import StoreAccess
 
 router = APIRouter(prefix="/api/v1/queries/{query_id}", tags=["logs"])
 

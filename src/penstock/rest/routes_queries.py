@@ -12,16 +12,18 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
-from penstock.query.active_queries import ACTIVE_QUERIES
-from penstock.query.checkpoint_history import (
+from penstock.api.active_queries import ACTIVE_QUERIES
+from penstock.api.checkpoint_history import (
     Known,
     checkpoint_of,
     checkpoint_page,
     remembered_checkpoint,
     remembered_page,
 )
-from penstock.query.facts import QueryFacts
-from penstock.query.steering import STEERING, Operation
+from penstock.api.facts import QueryFacts
+from penstock.api.steering import STEERING, Operation
+from penstock.coordinator.view import RestartView
+from penstock.model.manifest import LARGEST
 from penstock.rest.answers import KeptAnswer, answer
 from penstock.rest.models import (
     CheckpointPage,
@@ -36,8 +38,6 @@ from penstock.rest.models import (
 )
 from penstock.rest.problems import ProblemError, responses
 from penstock.rest.shown import ThisService, etag_of, facts_of, graph_of, query_of
-from penstock.runtime.view import RestartView
-from penstock.snapshot.model import LARGEST
 
 router = APIRouter(prefix="/api/v1", tags=["queries"])
 

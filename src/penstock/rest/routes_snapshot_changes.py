@@ -7,11 +7,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Response
 
-from penstock.errors import CorruptSnapshot, LocationError
-from penstock.ids import CheckpointId
-from penstock.query.active_queries import ACTIVE_QUERIES
-from penstock.query.facts import QueryFacts
-from penstock.query.snapshot_steering import (
+from penstock.api.active_queries import ACTIVE_QUERIES
+from penstock.api.facts import QueryFacts
+from penstock.api.snapshot_steering import (
     LABELS_AT_ONCE,
     SnapshotOrder,
     delete_snapshots,
@@ -20,8 +18,10 @@ from penstock.query.snapshot_steering import (
     take_snapshot,
     would_delete,
 )
-from penstock.query.steering import SNAPSHOTS_AT_ONCE, WHOLE_AT_ONCE, Operation
-from penstock.query.streaming_query import StreamingQuery
+from penstock.api.steering import SNAPSHOTS_AT_ONCE, WHOLE_AT_ONCE, Operation
+from penstock.api.streaming_query import StreamingQuery
+from penstock.errors import CorruptSnapshot, LocationError
+from penstock.model.ids import CheckpointId
 from penstock.rest.answers import answer
 from penstock.rest.change_models import OperationResource
 from penstock.rest.problems import ProblemError, responses
@@ -30,11 +30,11 @@ from penstock.rest.routes_queries import QueryId
 from penstock.rest.routes_snapshots import now_ms
 from penstock.rest.shown import facts_of
 from penstock.rest.snapshot_models import DeletionPlan, SnapshotPatch, SnapshotRequest, SnapshotSummary
-from penstock.snapshot.log_entries import SnapshotRecord
-from penstock.snapshot.verbs import requests as rq
-from penstock.snapshot.verbs.deleting import check_deletable
-from penstock.snapshot.verbs.listing import list_snapshots
-from penstock.snapshot.verbs.opened import OpenedLocation
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.commands.deleting import check_deletable
+from penstock.snapshots.commands.listing import list_snapshots
+from penstock.snapshots.commands.opened import OpenedLocation
+from penstock.snapshots.log.entries import SnapshotRecord
 
 router = APIRouter(prefix="/api/v1/queries/{query_id}/snapshots", tags=["snapshots"])
 

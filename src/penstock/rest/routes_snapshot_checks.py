@@ -8,9 +8,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
+from penstock.api.snapshot_checks import compare_snapshots, verify_snapshots
+from penstock.api.snapshot_steering import collect_files, opened_location
 from penstock.errors import CorruptSnapshot
-from penstock.query.snapshot_checks import compare_snapshots, verify_snapshots
-from penstock.query.snapshot_steering import collect_files, opened_location
+from penstock.model.manifest import MAX_LABEL
 from penstock.rest.change_models import OperationResource
 from penstock.rest.problems import responses
 from penstock.rest.routes_changes import accepted
@@ -18,7 +19,6 @@ from penstock.rest.routes_queries import QueryId
 from penstock.rest.routes_snapshot_changes import BEGUN, TOO_MANY_WHOLE, begun
 from penstock.rest.shown import facts_of
 from penstock.rest.snapshot_models import ComparisonRequest, VerificationRequest
-from penstock.snapshot.model import MAX_LABEL
 
 router = APIRouter(prefix="/api/v1/queries/{query_id}/snapshots", tags=["snapshots"])
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from penstock.errors import LocationError
-from penstock.query.facts import QueryFacts
-from penstock.query.snapshot_steering import (
+from penstock.api.facts import QueryFacts
+from penstock.api.snapshot_steering import (
     copy_snapshot,
     export_snapshot,
     fork_snapshot,
@@ -15,7 +14,8 @@ from penstock.query.snapshot_steering import (
     opened_location,
     takes_copies,
 )
-from penstock.query.steering import STEERING, Verb
+from penstock.api.steering import STEERING, Verb
+from penstock.errors import LocationError
 from penstock.rest.change_models import OperationResource
 from penstock.rest.problems import ProblemError, responses
 from penstock.rest.routes_changes import accepted
@@ -23,7 +23,7 @@ from penstock.rest.routes_queries import QueryId
 from penstock.rest.routes_snapshot_changes import BEGUN, TOO_MANY_WHOLE, SnapshotId, begun
 from penstock.rest.shown import facts_of
 from penstock.rest.snapshot_models import TargetRequest
-from penstock.snapshot.stores import below
+from penstock.snapshots.store.stores import below
 
 router = APIRouter(prefix="/api/v1/queries/{query_id}/snapshots/{snapshot:snapshot}", tags=["snapshots"])
 

@@ -9,8 +9,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 from starlette.convertors import StringConvertor, register_url_convertor
 
-from penstock.query.snapshot_steering import opened_location
-from penstock.query.steering import STEERING
+from penstock.api.snapshot_steering import opened_location
+from penstock.api.steering import STEERING
+from penstock.model.manifest import MAX_LABEL
 from penstock.rest.answers import KeptAnswer, answer
 from penstock.rest.problems import responses
 from penstock.rest.routes_queries import QueryId
@@ -25,10 +26,9 @@ from penstock.rest.snapshot_models import (
     StoredOperator,
     StoredSubtask,
 )
-from penstock.snapshot.model import MAX_LABEL
-from penstock.snapshot.verbs.listing import list_snapshots
-from penstock.snapshot.verbs.sharing import sharing_of
-from penstock.snapshot.verbs.showing import show_snapshot
+from penstock.snapshots.commands.listing import list_snapshots
+from penstock.snapshots.commands.sharing import sharing_of
+from penstock.snapshots.commands.showing import show_snapshot
 
 router = APIRouter(prefix="/api/v1/queries/{query_id}", tags=["snapshots"])
 

@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass, field
 
 from penstock.errors import ConfigError, LocationError
-from penstock.snapshot.stores import location_text
+from penstock.snapshots.store.stores import location_text
 
 MIN_TOKEN = 16
 """Characters: shorter ones can be tried out."""

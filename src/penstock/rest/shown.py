@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from penstock.query.active_queries import ACTIVE_QUERIES
-from penstock.query.facts import QueryFacts
-from penstock.query.steering import STEERING, Verb
+from penstock.api.active_queries import ACTIVE_QUERIES
+from penstock.api.facts import QueryFacts
+from penstock.api.steering import STEERING, Verb
+from penstock.coordinator.view import ExecutionState
 from penstock.rest.doing import doing, has_converged
 from penstock.rest.models import (
     Alignment,
@@ -29,7 +30,6 @@ from penstock.rest.models import (
     WantedState,
 )
 from penstock.rest.problems import ProblemError
-from penstock.runtime.view import ExecutionState
 
 
 def facts_of(query_id: str) -> QueryFacts:

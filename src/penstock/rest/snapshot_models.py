@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from penstock.model.manifest import MAX_LABEL, MAX_NOTE
 from penstock.rest.change_models import Given, no_default, number
 from penstock.rest.models import Redacted, Shown
-from penstock.snapshot.model import MAX_LABEL, MAX_NOTE
-from penstock.snapshot.verbs.requests import MAX_TIMEOUT_MS
+from penstock.snapshots.commands.requests import MAX_TIMEOUT_MS
 
 FOLDER_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 """One segment of a path, which hides nothing and leads nowhere else."""

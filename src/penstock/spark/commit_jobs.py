@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.connectors.base import Committing, EpochCommit
+from penstock.connectors.base import Committing
+from penstock.model.commits import EpochCommit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from pyspark.daemon import manager
 
 import penstock.connectors
 import penstock.operators
-import penstock.runtime.slot
+import penstock.worker.slot
 
 JOBS_ARE_MADE_OF = (penstock.operators, penstock.connectors)
 """Packages whose modules a slot imports when it reads its job."""

@@ -21,7 +21,7 @@ _NAMED = 3
 
 
 class SparkFiles:
-    """See ``penstock.connectors.spark_files.SparkReader``.
+    """See ``penstock.connectors.spark.files.SparkReader``.
 
     Args:
         spark: a classic session.

@@ -23,10 +23,10 @@ from pyspark import InheritableThread
 from pyspark.serializers import CloudPickleSerializer
 
 from penstock.errors import GenerationFailed
-from penstock.runtime.launching import SlotTask
 from penstock.spark.commit_jobs import QUERY_ID
 from penstock.spark.crash_log import CrashLog
 from penstock.spark.slot_task import slot_function
+from penstock.worker.slot_task import SlotTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ _STREAMING = "org.apache.spark.sql.connector.read.streaming"
 
 
 class SparkLane:
-    """See ``penstock.connectors.spark_lane.Lane``.
+    """See ``penstock.connectors.spark.bridge.Lane``.
 
     Args:
         spark: a classic session.

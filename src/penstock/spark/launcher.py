@@ -8,19 +8,20 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from penstock.coordinator.launching import ControlAddress
 from penstock.errors import ConfigError, NotSupported, QueryFailed, ResourceError
 from penstock.logs import get_logger
-from penstock.runtime.launching import ControlAddress, SlotTask
 from penstock.spark.decommission import leaving_executors
 from penstock.spark.job import SparkJob, held_slots, other_tasks
 from penstock.spark.memory import check_memory, worker_limit
 from penstock.spark.shipping import ship
+from penstock.worker.slot_task import SlotTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.config import Options
-    from penstock.graph.model import JobGraph
+    from penstock.model.job_graph import JobGraph
 
 log = get_logger(__name__)
 
@@ -148,7 +149,7 @@ def _see_that_workers_have_penstock(python_exec: str) -> None:
     if os.path.abspath(python) == sys.executable:
         return
     try:
-        probe = [python, "-c", "import penstock.runtime.slot"]
+        probe = [python, "-c", "import penstock.worker.slot"]
         subprocess.run(probe, check=True, capture_output=True, timeout=_IMPORT_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as problem:
         raise ResourceError(

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from penstock.config import Options, size_bytes
 from penstock.errors import ResourceError
-from penstock.graph.model import JobGraph
 from penstock.malloc import KEPT_BYTES
-from penstock.operators.static_sides import static_sides
+from penstock.model.job_graph import JobGraph
+from penstock.operators.join.static_sides import static_sides
 
 MIB = 1 << 20
 WORKER_BYTES = 140 * MIB

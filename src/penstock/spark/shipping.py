@@ -73,7 +73,7 @@ def _require_workers(spark: SparkSession, parallelism: int) -> None:
     def look(_: int) -> str:
         trouble = check()
         if not trouble:
-            import penstock.runtime.slot  # noqa: F401 - what takes long is done before slots are waited for
+            import penstock.worker.slot  # noqa: F401 - what takes long is done before slots are waited for
         return trouble
 
     try:

@@ -19,7 +19,7 @@ from penstock.version import __version__
 if TYPE_CHECKING:
     from pyspark import TaskContext
 
-    from penstock.runtime.launching import SlotTask
+    from penstock.worker.slot_task import SlotTask
 
 REQUIRED = ("greenlet", "msgspec", "numpy", "pandas", "penstock", "pyarrow", "xxhash")
 """What a slot imports."""
@@ -82,7 +82,7 @@ def run_slot(context: TaskContext, task: SlotTask, gang: bool) -> None:
         GenerationFailed: Spark repeats the task, or the driver cannot be reached or refuses the slot.
     """
     from penstock.malloc import keep_freed_memory
-    from penstock.runtime.slot import slot_main
+    from penstock.worker.slot import slot_main
 
     index, attempt = context.partitionId(), context.attemptNumber()
     if gang and attempt > 0:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import penstock.errors
 from penstock.errors import LocationError, PenstockError
-from penstock.snapshot.meter import Meter
-from penstock.snapshot.portable.jobs import Job, Run, Written
-from penstock.snapshot.store import Store
-from penstock.snapshot.stores import store_at
+from penstock.snapshots.portable.jobs import Job, Run, Written
+from penstock.snapshots.progress_meter import Meter
+from penstock.snapshots.store.store import Store
+from penstock.snapshots.store.stores import store_at
 from penstock.spark.shipping import ship_to_cluster
 from penstock.spark.watched_tasks import watched_tasks
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.logs import daemon_thread, get_logger
-from penstock.snapshot.meter import Meter
+from penstock.snapshots.progress_meter import Meter
 from penstock.spark.job import JOB_GROUP
 
 if TYPE_CHECKING:

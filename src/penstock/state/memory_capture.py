@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.state.capture import TableCapture, delta_schema, stored_schema
 from penstock.state.changes import ChangeLog, Changes, Kept, Undo
 from penstock.state.key_store import KeyStore
 from penstock.state.keys import group_rows
 from penstock.state.pages import Pages
-from penstock.state.restore_point import RestorePoint
-from penstock.state.table import KeyedTable, TableSpec
+from penstock.state.stored_form import delta_schema, stored_schema
+from penstock.state.table import KeyedTable, RestorePoint, TableCapture, TableSpec
 from penstock.state.texts import is_text
 from penstock.state.value_columns import ValueColumns
 from penstock.state.vector import Rows, Vector, raw_dtype

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.state.capture import StoredRows
 from penstock.state.changes import ChangeLog, Removed
 from penstock.state.hashing import groups_of
 from penstock.state.index import HashIndex
@@ -25,7 +24,7 @@ from penstock.state.ordering import order_by
 from penstock.state.pages import Pages
 from penstock.state.prefix_index import PrefixIndex
 from penstock.state.row_numbers import RowNumbers
-from penstock.state.table import NO_ROW, KeyedTable, StateBackend, TableRows, TableSpec
+from penstock.state.table import NO_ROW, KeyedTable, StateBackend, StoredRows, TableRows, TableSpec
 from penstock.state.value_columns import ValueColumns
 from penstock.state.vector import Mask, Rows, Vector
 

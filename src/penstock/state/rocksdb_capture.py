@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.state.capture import TableCapture, delta_schema, stored_schema
 from penstock.state.rocksdb_changes import ChangesAt
 from penstock.state.rocksdb_keys import GROUP_BYTES, KeyCodec
 from penstock.state.rocksdb_store import View, keys_of
 from penstock.state.row_codec import RowCodec
-from penstock.state.table import TableSpec
+from penstock.state.stored_form import delta_schema, stored_schema
+from penstock.state.table import TableCapture, TableSpec
 
 STAMP_BYTES = 4
 _DELTA_ROWS = 8192

@@ -17,14 +17,13 @@ import pyarrow.compute as pc
 from rocksdict import WriteBatch
 
 from penstock.state.arrays import fixed_values, validity
-from penstock.state.capture import StoredRows
 from penstock.state.hashing import groups_of
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.rocksdb_capture import STAMP_BYTES, RocksDBCapture, RowLayout, group_key
 from penstock.state.rocksdb_changes import ChangeLog
 from penstock.state.rocksdb_keys import after
 from penstock.state.rocksdb_store import Family, RocksStore, keys_of
-from penstock.state.table import NO_ROW, KeyedTable, StateBackend, TableRows, TableSpec
+from penstock.state.table import NO_ROW, KeyedTable, StateBackend, StoredRows, TableRows, TableSpec
 from penstock.state.vector import Rows, Vector
 
 _TIME_BYTES = 8

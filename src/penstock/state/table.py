@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.state.capture import StoredRows, TableCapture
 from penstock.state.vector import Mask, Rows, Vector
 
 NO_ROW = -1
@@ -90,6 +89,90 @@ class TableRows:
     values: Sequence[Vector]
     keys: Sequence[pa.Array] = ()
     marked: Mask | None = None
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """A piece of a table's stored content, as ``TableCapture`` gave it. ``is_delta``: it has ``__deleted`` as its last
+    column and changes what earlier pieces say."""
+
+    batch: pa.RecordBatch
+    is_delta: bool
+
+
+class TableCapture(ABC):
+    """What a table held at one moment, whatever is written to the table afterwards.
+
+    Taken on the subtask's thread, where it costs milliseconds, however large the table. Everything else may be called
+    on one other thread (at a time), while the table is in use: blocks of rows are copied out as they are asked for, and
+    none of these calls keeps the table's owner waiting for longer than a few milliseconds.
+
+    Call order: ``base`` and ``delta`` any number of times, in any order; then ``keep`` or ``release``, once (a
+    ``release`` after ``keep`` does nothing). The captures of one table may be outstanding several at a time, and
+    released in any order. ``close`` of the table releases them all; ``base`` and ``delta`` raise ``RuntimeError`` then.
+
+    Attributes:
+        schema: ``stored_schema`` of the table.
+        serial: rises with every capture of one table object. 0 stands for what the table began with: empty, or the
+            content it was loaded with.
+        rows: how many there are.
+    """
+
+    schema: pa.Schema
+    serial: int
+    rows: int
+
+    @abstractmethod
+    def base(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """All rows of key groups ``[first, last]`` (both inclusive), by key group ascending, in ``schema``; batches of
+        up to some MiB, none empty. Their order within a key group depends on the table's history alone."""
+
+    @abstractmethod
+    def changed_since(self, serial: int) -> int | None:
+        """An upper bound of the rows, tombstones included, of a delta since that earlier capture of the same table;
+        None if the table does not know any more (or cannot tell), so that only a base will do."""
+
+    @abstractmethod
+    def delta(self, since: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """Every key of key groups ``[first, last]`` that was written to or removed after capture ``since`` and up to
+        this
+        one, once: its row as of this moment, or a tombstone. As ``base``, in ``delta_schema(schema)``.
+
+        ``changed_since(since)`` must not be None. A key that was created and removed in between may be a tombstone or
+        be left out; one that was written to without a change may be there.
+        """
+
+    @abstractmethod
+    def forget_before(self) -> None:
+        """No delta will be asked for since a capture older than this one, of this or any later capture: what only
+        served these may go. May be called after ``release``, too."""
+
+    def keep(self) -> RestorePoint | None:
+        """Instead of ``release``: it is written, and the table shall be able to go back to this moment. None: the
+        backend cannot, and the capture is released."""
+        self.release()
+        return None
+
+    @abstractmethod
+    def release(self) -> None:
+        """It is written, or never will be: the table need not keep anything for it."""
+
+
+class RestorePoint(ABC):
+    """What ``TableCapture.keep`` has kept of a table, beyond the table's ``close``.
+
+    Call order: ``go_back`` or ``release``, once, from any thread; for ``go_back`` the table's own must be through with
+    it. A table has several of these at a time, for several captures; ``go_back`` makes the others void.
+    """
+
+    @abstractmethod
+    def go_back(self) -> KeyedTable | None:
+        """The table as it was at the capture, in use again, as if loaded: this is its capture 0. None: so much of it
+        has changed since that this was given up."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Nobody will go back: the table need not keep anything for it. Idempotent."""
 
 
 class KeyedTable(ABC):

@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from penstock.graph.model import JobGraph
-from penstock.protocol.elements import Alignment
-from penstock.snapshot.catalog import plan_restore
-from penstock.snapshot.driver import unread_splits
-from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.narrowing import load_own
-from penstock.snapshot.restore import load_restore
-from penstock.state.capture import StoredRows
+from penstock.coordinator.machines.job import unread_splits
+from penstock.model.elements import Alignment
+from penstock.model.job_graph import JobGraph
+from penstock.model.manifest import SnapshotMetadata
+from penstock.snapshots.catalog import plan_restore
+from penstock.snapshots.restoring.narrowing import load_own
+from penstock.snapshots.restoring.restore import load_restore
+from penstock.state.table import StoredRows
 from penstock.testing.chance import Chance
 from penstock.testing.driver import SimulatedDriver
 from penstock.testing.ends import check_end

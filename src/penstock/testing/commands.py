@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.errors import CorruptSnapshot, Fenced, LocationError
-from penstock.ids import CheckpointId
-from penstock.snapshot.store import Store
-from penstock.snapshot.verbs import ownership
-from penstock.snapshot.verbs import requests as rq
+from penstock.model.ids import CheckpointId
+from penstock.snapshots.commands import ownership
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.store.store import Store
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.routine import call_of, suspend
 from penstock.testing.scheduler import Actor

@@ -11,12 +11,11 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.connectors.base import LogPosition
 from penstock.decoding import convert
 from penstock.errors import CorruptSnapshot, Fenced, LocationError
-from penstock.snapshot.envelope import open_envelope
-from penstock.snapshot.log import Body, SnapshotLog, entry_path, number_of
-from penstock.snapshot.log_entries import (
+from penstock.model.commits import LogPosition
+from penstock.snapshots.format.envelope import open_envelope
+from penstock.snapshots.log.entries import (
     NOTHING_LOGGED,
     EpochCommitted,
     GenerationOpened,
@@ -27,7 +26,8 @@ from penstock.snapshot.log_entries import (
     fold,
     passed,
 )
-from penstock.snapshot.store import MemoryStore
+from penstock.snapshots.log.snapshot_log import Body, SnapshotLog, entry_path, number_of
+from penstock.snapshots.store.store import MemoryStore
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.routine import Routine, call_of, suspend
 

@@ -17,15 +17,18 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from penstock.connectors.base import EpochCommit, Sink, SinkContext, SinkWriter, Source, SourceReader, Split
+from penstock.connectors.base import Sink, SinkContext, SinkWriter, Source, SourceReader
 from penstock.decoding import decode_json
-from penstock.graph.model import OperatorSpec
-from penstock.operators.base import OperatorContext, Plain, RestoredState, ScalarPart
-from penstock.runtime.chain import Chain, open_stages
-from penstock.snapshot.blobs import apart, joined
-from penstock.state.capture import StoredRows, TableCapture
+from penstock.model.commits import EpochCommit
+from penstock.model.job_graph import OperatorSpec
+from penstock.model.plain import Plain
+from penstock.model.splits import Split
+from penstock.operators.base import OperatorContext, RestoredState, ScalarPart
+from penstock.snapshots.format.blobs import apart, joined
 from penstock.state.memory_table import MemoryBackend
+from penstock.state.table import StoredRows, TableCapture
 from penstock.testing.failure import SimulationFailure
+from penstock.worker.chain import Chain, open_stages
 
 SCHEDULES = 50
 """Enough to meet each pair of things that can happen, for inputs of a few dozen rows."""

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.coordinator.machines import checkpoint_lifecycle as checkpoint_life
 from penstock.errors import ConfigError
-from penstock.protocol import alignment, checkpoint_life
+from penstock.protocol import alignment
 from penstock.protocol.lifecycle import Lifecycle
 
 LIFECYCLES: dict[str, Lifecycle[Any]] = {"subtask": alignment.LIFECYCLE, "checkpoint": checkpoint_life.LIFECYCLE}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.ids import CheckpointId
-from penstock.protocol import coordinator_types as ct
-from penstock.snapshot.model import SnapshotMetadata
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.model.ids import CheckpointId
+from penstock.model.manifest import SnapshotMetadata
 from penstock.testing.failure import SimulationFailure
 
 

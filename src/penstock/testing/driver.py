@@ -8,19 +8,20 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from penstock.config import Options
+from penstock.coordinator import commands as w
+from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.machines.job import DriverCore, rows_read
+from penstock.coordinator.machines.restarts import Failure, GiveUp, RestartPolicy, Restarts
+from penstock.coordinator.request_files import LOOK_EVERY_MS, RequestFiles
+from penstock.coordinator.snapshot_tickets import DRAINED, SnapshotTickets, SnapshotWish
 from penstock.errors import CorruptSnapshot, Fenced, LocationError, PlanChanged, ProtocolViolation, QueryFailed
-from penstock.ids import CheckpointId
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol import splits as sp
-from penstock.protocol.elements import Alignment
-from penstock.protocol.restarts import Failure, GiveUp, RestartPolicy, Restarts
-from penstock.runtime.request_files import LOOK_EVERY_MS, RequestFiles
-from penstock.runtime.snapshot_tickets import DRAINED, SnapshotTickets, SnapshotWish
-from penstock.snapshot import work as w
-from penstock.snapshot.driver import DriverCore, rows_read
-from penstock.snapshot.effects import DriverEffects
-from penstock.snapshot.model import SnapshotMetadata
-from penstock.snapshot.state_index import DELTA
+from penstock.model.elements import Alignment
+from penstock.model.ids import CheckpointId
+from penstock.model.manifest import SnapshotMetadata
+from penstock.snapshots.format.plan import plan_of
+from penstock.snapshots.writing.state_index import DELTA
 from penstock.testing.drain_watch import DrainWatch
 from penstock.testing.event_time_watch import EventTimeWatch
 from penstock.testing.failure import SimulationFailure
@@ -113,7 +114,7 @@ class SimulatedDriver:
             never_ms = 1 << 40
             policy = replace(policy, interval_ms=never_ms, after_restore_ms=never_ms)
         self.policy = policy
-        self.core = DriverCore(world.graph, "query", policy, world.settings.until_available)
+        self.core = DriverCore(world.graph, plan_of(world.graph), "query", policy, world.settings.until_available)
         graph = world.graph
         self.sources = {
             v.id: source_of(world.settings, v.id, lambda: world.chance.now_ms) for v in graph.vertices if v.source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.snapshot.model import SnapshotMetadata
+from penstock.model.manifest import SnapshotMetadata
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.reference import Expected, expected_output
 from penstock.testing.rescaled_books import Past

@@ -10,16 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.connectors.base import Split
-from penstock.protocol import splits as sp
-from penstock.snapshot import work as w
+from penstock.coordinator import commands as w
+from penstock.coordinator.machines import splits as sp
+from penstock.model.splits import Split
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.sources import number_of, position
 
 if TYPE_CHECKING:
-    from penstock.runtime.subtask import Subtask
     from penstock.testing.driver import SimulatedDriver
     from penstock.testing.slot import SimulatedSlot
+    from penstock.worker.subtask import Subtask
 
 PATIENCE = 5
 """Reports after which a reader must have reached the level: two until it is seen to be still, one each for a discovery,

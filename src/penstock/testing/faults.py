@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.errors import CommitFailed, CommitUnknown
-from penstock.ids import SubtaskId
-from penstock.protocol import coordinator_types as ct
-from penstock.snapshot.model import SnapshotMetadata
+from penstock.model.ids import SubtaskId
+from penstock.model.manifest import SnapshotMetadata
 from penstock.testing.driver import SimulatedDriver
 from penstock.testing.generation import SimulatedGeneration
 from penstock.testing.settings import ROLLBACK

@@ -12,10 +12,10 @@ from __future__ import annotations
 import random
 import re
 
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import LogView, Retraction, SnapshotRecord
-from penstock.snapshot.verbs.ownership import ending
-from penstock.snapshot.verbs.rolling_back import opening
+from penstock.snapshots.commands.ownership import ending
+from penstock.snapshots.commands.rolling_back import opening
+from penstock.snapshots.log.entries import LogView, Retraction, SnapshotRecord
+from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.fencing_driver import PENDING, Driver, Input, Place
 from penstock.testing.fencing_outputs import Directory, Function, sink_of, target_of

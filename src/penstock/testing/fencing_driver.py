@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from penstock.connectors.base import FenceOpener, LogPosition
+from penstock.connectors.base import FenceOpener
 from penstock.errors import Fenced, LocationError, SinkError, SinkFenced
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import GenerationOpened, LogView, MetadataRef, SnapshotComplete, SnapshotRecord
-from penstock.snapshot.model import LARGEST
-from penstock.snapshot.store import MemoryStore
+from penstock.model.commits import LogPosition
+from penstock.model.manifest import LARGEST
+from penstock.snapshots.log.entries import GenerationOpened, LogView, MetadataRef, SnapshotComplete, SnapshotRecord
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import MemoryStore
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.fencing_outputs import Epoch, SinkModel
 from penstock.testing.routine import suspend

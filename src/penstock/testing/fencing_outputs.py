@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.connectors.base import FenceOpener, LogPosition
+from penstock.connectors.base import FenceOpener
 from penstock.connectors.fence import FIRST, Committed, Fence, FenceStore
-from penstock.connectors.fence_cell import FenceCell
+from penstock.connectors.python.fence_cell import FenceCell
+from penstock.model.commits import LogPosition
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.routine import suspend
 

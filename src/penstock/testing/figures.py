@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.snapshot.model import SnapshotMetadata, StateEntry
-from penstock.snapshot.sections import data_path, state_path
-from penstock.snapshot.state_index import BASE, DELTA
+from penstock.model.manifest import SnapshotMetadata, StateEntry
+from penstock.snapshots.format.sections import data_path, state_path
+from penstock.snapshots.writing.state_index import BASE, DELTA
 
 
 class Figures:

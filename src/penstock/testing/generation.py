@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.graph.model import JobGraph
-from penstock.snapshot.work import GenerationReady
+from penstock.coordinator.commands import GenerationReady
+from penstock.model.job_graph import JobGraph
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.ledger import Ledger
 from penstock.testing.links import Link

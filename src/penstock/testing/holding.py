@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.graph.model import OperatorSpec
-from penstock.operators.map_function import MapInArrowSpec
+from penstock.model.job_graph import OperatorSpec
+from penstock.operators.python.map_function import MapInArrowSpec
 from penstock.testing.rows import ROW
 
 Function = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.graph.model import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
 from penstock.operators.base import Operator
 from penstock.testing.holding import hold_specs
 from penstock.testing.operators import BlindWatermarkSpec, Count, Join, Rekey, Relay, SimulatedSpec, Sort, Window

@@ -10,19 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.coordinator.commands import GenerationReady
 from penstock.errors import CorruptSnapshot
-from penstock.graph.model import EdgeKind, JobGraph
-from penstock.ids import CheckpointId
-from penstock.protocol.elements import Captured
-from penstock.runtime.host import SubtaskCapture
-from penstock.snapshot.model import InflightEntry
-from penstock.snapshot.narrowing import load_own
-from penstock.snapshot.work import GenerationReady
+from penstock.model.elements import Captured
+from penstock.model.ids import CheckpointId
+from penstock.model.job_graph import EdgeKind, JobGraph
+from penstock.model.manifest import InflightEntry
+from penstock.snapshots.restoring.narrowing import load_own
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.rescaled_books import NOTHING, Sums, plus
 from penstock.testing.rows import Longs, name_of, seqs_of, vertex_of, vias_of
 from penstock.testing.tap import EMITTED, RECEIVED
 from penstock.testing.world import World
+from penstock.worker.host import SubtaskCapture
 
 
 @dataclass

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from penstock.ids import ChannelId
-from penstock.protocol.elements import Element
-from penstock.runtime.host import Arrived, Granted
+from penstock.model.elements import Element
+from penstock.model.ids import ChannelId
 from penstock.testing.scheduler import Actor
+from penstock.worker.host import Arrived, Granted
 
 if TYPE_CHECKING:
     from penstock.testing.slot import SimulatedSlot

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.decoding import convert, decode_json
-from penstock.ids import CheckpointId, GenerationId
-from penstock.snapshot.catalog import sections_of
-from penstock.snapshot.envelope import open_envelope
-from penstock.snapshot.log import entry_path, number_of
-from penstock.snapshot.log_entries import Entry, GenerationOpened, LogView, SnapshotComplete, fold
-from penstock.snapshot.model import SlotManifest, SnapshotMetadata
+from penstock.model.ids import CheckpointId, GenerationId
+from penstock.model.manifest import SlotManifest, SnapshotMetadata
+from penstock.snapshots.catalog import sections_of
+from penstock.snapshots.format.envelope import open_envelope
+from penstock.snapshots.log.entries import Entry, GenerationOpened, LogView, SnapshotComplete, fold
+from penstock.snapshots.log.snapshot_log import entry_path, number_of
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.figures import Figures
 from penstock.testing.store import SimulatedStore

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.ids import ChannelId, CheckpointId
+from penstock.model.elements import Barrier, Captured, Element, EndOfPartition
+from penstock.model.ids import ChannelId, CheckpointId
 from penstock.protocol.alignment import Command, Phase, SubtaskCheckpoints
-from penstock.protocol.elements import Barrier, Captured, Element, EndOfPartition
 from penstock.protocol.input import InputChannel
-from penstock.snapshot.capture_queue import CaptureQueue
+from penstock.snapshots.writing.capture_queue import CaptureQueue
 from penstock.testing.mutation import mutant
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from penstock.ids import CheckpointId
-from penstock.protocol.commits import CommitLedger, PendingCommit
-from penstock.snapshot import effects as effects_module
-from penstock.snapshot import work as w
-from penstock.snapshot.effects import DriverEffects
+from penstock.coordinator import command_executor as effects_module
+from penstock.coordinator import commands as w
+from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.machines.commits import CommitLedger, PendingCommit
+from penstock.model.ids import CheckpointId
 from penstock.testing.mutation import mutant
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.ids import ChannelId
-from penstock.protocol.elements import Barrier, Captured, Watermark
+from penstock.model.elements import Barrier, Captured, Watermark
+from penstock.model.ids import ChannelId
 from penstock.protocol.gate import InputGate
 from penstock.protocol.output import OutputChannel
 from penstock.testing.mutation import mutant

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.ids import CheckpointId, SubtaskId
-from penstock.protocol import commits
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.commits import CommitLedger, PendingCommit
-from penstock.protocol.coordinator import Coordinator
-from penstock.protocol.ending import Ending
-from penstock.runtime.host import Aborted, InboxEvent
-from penstock.runtime.subtask import Subtask
-from penstock.snapshot import pending_epochs
-from penstock.snapshot import work as w
-from penstock.snapshot.driver import DriverCore
+from penstock.coordinator import commands as w
+from penstock.coordinator import pending_epochs
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import commits
+from penstock.coordinator.machines.checkpoints import Coordinator
+from penstock.coordinator.machines.commits import CommitLedger, PendingCommit
+from penstock.coordinator.machines.endings import Ending
+from penstock.coordinator.machines.job import DriverCore
+from penstock.model.ids import CheckpointId, SubtaskId
 from penstock.testing.mutation import mutant
+from penstock.worker.host import Aborted, InboxEvent
+from penstock.worker.subtask import Subtask
 
 
 def _commit_on_last_ack(original: Any) -> Any:

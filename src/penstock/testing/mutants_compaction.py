@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from penstock.connectors.base import LogPosition
 from penstock.errors import CorruptSnapshot
-from penstock.snapshot import log as log_module
-from penstock.snapshot.log import FOLDER, SnapshotLog, entry_path, number_of
-from penstock.snapshot.log_entries import LogView, Summary
+from penstock.model.commits import LogPosition
+from penstock.snapshots.log import snapshot_log as log_module
+from penstock.snapshots.log.entries import LogView, Summary
+from penstock.snapshots.log.snapshot_log import FOLDER, SnapshotLog, entry_path, number_of
 from penstock.testing.mutation import mutant
 
 

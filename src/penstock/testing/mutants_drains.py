@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.checkpoint_life import Pending
-from penstock.protocol.coordinator import MAX_CANCELLATIONS, Coordinator
-from penstock.protocol.elements import Alignment
-from penstock.runtime.feed import SourceFeed
-from penstock.runtime.snapshot_tickets import SnapshotWish
-from penstock.snapshot import work as w
-from penstock.snapshot.driver import DriverCore
+from penstock.coordinator import commands as w
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_lifecycle import Pending
+from penstock.coordinator.machines.checkpoints import MAX_CANCELLATIONS, Coordinator
+from penstock.coordinator.machines.job import DriverCore
+from penstock.coordinator.snapshot_tickets import SnapshotWish
+from penstock.model.elements import Alignment
 from penstock.testing.mutation import mutant
+from penstock.worker.source_task import SourceFeed
 
 
 def _overtakes(original: Any) -> Any:

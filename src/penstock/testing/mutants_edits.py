@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.snapshot import relocate
-from penstock.snapshot.relocate import _Move
+from penstock.snapshots.rescaling import relocate
+from penstock.snapshots.rescaling.relocate import _Move
 from penstock.testing.mutation import mutant
 
 

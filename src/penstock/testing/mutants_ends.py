@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from penstock.protocol import splits as sp
-from penstock.protocol.splits import SplitAssigner
-from penstock.snapshot import work as w
-from penstock.snapshot.driver import DriverCore
+from penstock.coordinator import commands as w
+from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.machines.job import DriverCore
+from penstock.coordinator.machines.splits import SplitAssigner
+from penstock.model.splits import Requested
 from penstock.testing.mutation import mutant
 
 
@@ -27,7 +28,7 @@ def _recovered_unfrozen(original: Any) -> Any:
 
 
 def _any_request_counts(original: Any) -> Any:
-    def on_requested(self: SplitAssigner, event: sp.Requested) -> list[sp.Command]:
+    def on_requested(self: SplitAssigner, event: Requested) -> list[sp.Command]:
         return original(self, dataclasses.replace(event, frozen=True))  # type: ignore[no-any-return]
 
     return on_requested

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.operators.map_function import MapBatchesOperator
-from penstock.protocol import splits as sp
-from penstock.protocol.rounds import EventTimeRounds
-from penstock.runtime.chain import Chain
-from penstock.runtime.feed import SourceFeed
+from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.machines.event_time_rounds import EventTimeRounds
+from penstock.operators.python.map_function import MapBatchesOperator
 from penstock.testing.mutation import mutant
+from penstock.worker.chain import Chain
+from penstock.worker.source_task import SourceFeed
 
 
 def _never(original: Any) -> Any:

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from penstock.connectors import fence as fence_module
-from penstock.connectors.base import FenceOpener, LogPosition
+from penstock.connectors.base import FenceOpener
 from penstock.connectors.fence import FIRST, Committed, Fence
-from penstock.connectors.fence_cell import FenceCell
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import LogView
+from penstock.connectors.python.fence_cell import FenceCell
+from penstock.model.commits import LogPosition
+from penstock.snapshots.log.entries import LogView
+from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.testing.fencing_driver import Driver
 from penstock.testing.fencing_outputs import (
     Database,

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from penstock.graph.model import EdgeKind, JobGraph
-from penstock.ids import SubtaskId
+from penstock.coordinator import command_executor as effects
+from penstock.model.ids import SubtaskId
+from penstock.model.job_graph import EdgeKind, JobGraph
+from penstock.model.manifest import InflightEntry, SnapshotMetadata
 from penstock.protocol.output import OutputChannel
-from penstock.runtime import subtask as subtask_module
-from penstock.snapshot import effects
-from penstock.snapshot.model import InflightEntry, SnapshotMetadata
 from penstock.testing.mutation import mutant
+from penstock.worker import subtask as subtask_module
 
 
 def _to_the_next_subtask(original: Any) -> Any:

@@ -7,18 +7,18 @@ from typing import Any
 
 import msgspec
 
-from penstock.ids import ChannelId, CheckpointId
-from penstock.protocol.elements import Element, Side, Watermark
+from penstock.model.elements import Element, Side, Watermark
+from penstock.model.ids import ChannelId, CheckpointId
+from penstock.model.manifest import InflightEntry
 from penstock.protocol.gate import InputGate
 from penstock.protocol.recovered import RecoveredRows
-from penstock.runtime import subtask as subtask_module
-from penstock.snapshot import catalog
-from penstock.snapshot.kept_tables import KeptTables
-from penstock.snapshot.model import InflightEntry
-from penstock.snapshot.state_index import TableId
-from penstock.state.restore_point import RestorePoint
+from penstock.snapshots import catalog
+from penstock.snapshots.restoring.local_state import KeptTables
+from penstock.snapshots.writing.state_index import TableId
+from penstock.state.table import RestorePoint
 from penstock.testing.mutation import mutant
 from penstock.testing.state import CountTable, Places
+from penstock.worker import subtask as subtask_module
 
 NEWER_LAYER = 1_000_000
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from penstock.protocol import coordinator as coordinator_module
-from penstock.protocol.coordinator import Coordinator
-from penstock.snapshot.verbs import changing as changing_module
-from penstock.snapshot.verbs import deleting as deleting_module
-from penstock.snapshot.verbs import ownership as ownership_module
+from penstock.coordinator.machines import checkpoints as coordinator_module
+from penstock.coordinator.machines.checkpoints import Coordinator
+from penstock.snapshots.commands import changing as changing_module
+from penstock.snapshots.commands import deleting as deleting_module
+from penstock.snapshots.commands import ownership as ownership_module
 from penstock.testing.mutation import mutant
 
 

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from penstock.graph.model import Edge, Vertex
-from penstock.runtime.chain import Chain
-from penstock.snapshot import narrowing, rescale
-from penstock.snapshot.model import InflightEntry, StateEntry, SubtaskManifest
-from penstock.snapshot.narrowing import OwnRows
-from penstock.snapshot.rescale import _Rescale
+from penstock.model.job_graph import Edge, Vertex
+from penstock.model.manifest import InflightEntry, StateEntry, SubtaskManifest
+from penstock.snapshots.rescaling import rescale
+from penstock.snapshots.rescaling.rescale import _Rescale
+from penstock.snapshots.restoring import narrowing
+from penstock.snapshots.restoring.narrowing import OwnRows
 from penstock.testing.mutation import mutant
+from penstock.worker.chain import Chain
 
 
 def _every_row(original: Any) -> Any:

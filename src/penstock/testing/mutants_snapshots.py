@@ -8,25 +8,25 @@ from typing import Any
 
 import msgspec
 
+from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoints import Coordinator
 from penstock.errors import CheckpointFailed, Fenced
-from penstock.ids import CheckpointId
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.coordinator import Coordinator
-from penstock.snapshot import catalog as catalog_module
-from penstock.snapshot import collect as collect_module
-from penstock.snapshot import log as log_module
-from penstock.snapshot import state_sections
-from penstock.snapshot.base_index import NO_BASE, BaseIndex, BaseIndexes
-from penstock.snapshot.effects import DriverEffects
-from penstock.snapshot.inflight_index import InflightIndex, Piece
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import GenerationOpened, LogView, Summary, fold
-from penstock.snapshot.model import SnapshotMetadata, StateEntry
-from penstock.snapshot.sections import SectionWriter
-from penstock.snapshot.slot_writer import SlotWriter
-from penstock.snapshot.state_index import BASE, DELTA, TableBase
-from penstock.snapshot.state_sections import StateWriter
-from penstock.state.capture import TableCapture
+from penstock.model.ids import CheckpointId
+from penstock.model.manifest import SnapshotMetadata, StateEntry
+from penstock.snapshots import catalog as catalog_module
+from penstock.snapshots import retention as collect_module
+from penstock.snapshots.format.sections import SectionWriter
+from penstock.snapshots.log import snapshot_log as log_module
+from penstock.snapshots.log.entries import GenerationOpened, LogView, Summary, fold
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.writing import state_sections
+from penstock.snapshots.writing.base_index import NO_BASE, BaseIndex, BaseIndexes
+from penstock.snapshots.writing.inflight_index import InflightIndex, Piece
+from penstock.snapshots.writing.slot_writer import SlotWriter
+from penstock.snapshots.writing.state_index import BASE, DELTA, TableBase
+from penstock.snapshots.writing.state_sections import StateWriter
+from penstock.state.table import TableCapture
 from penstock.testing.mutation import mutant
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from penstock.connectors.base import Split
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol import splits as sp
+from penstock.coordinator import commands as w
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.machines.job import DriverCore
+from penstock.coordinator.machines.splits import SplitAssigner
+from penstock.model.splits import Requested, Split
 from penstock.protocol.alignment import CaptureReady
-from penstock.protocol.splits import SplitAssigner
-from penstock.runtime.subtask import Subtask
-from penstock.snapshot import work as w
-from penstock.snapshot.driver import DriverCore
 from penstock.testing.mutation import mutant
+from penstock.worker.subtask import Subtask
 
 
 def _captured_when_complete(original: Any) -> Any:
@@ -50,7 +50,7 @@ def _remember_handed_out(original: Any) -> Any:
         for command in commands:
             if isinstance(command, sp.Assign):
                 self.mutant_handed_out = command.splits  # type: ignore[attr-defined]
-        if isinstance(event, sp.Requested) and not any(isinstance(c, sp.Assign) for c in commands):
+        if isinstance(event, Requested) and not any(isinstance(c, sp.Assign) for c in commands):
             self.mutant_handed_out = ()  # type: ignore[attr-defined]
         return commands
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.graph.model import OperatorSpec
+from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator, OperatorContext, RestoredState
 from penstock.operators.watermark import WatermarkOperator, WatermarkSpec
-from penstock.state.capture import TableCapture
+from penstock.state.table import TableCapture
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.rows import MS, ROW, TIME, state_rows, state_schema, state_table
 from penstock.testing.state import CountTable, filled

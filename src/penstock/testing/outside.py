@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from penstock.connectors.base import EpochCommit
-from penstock.ids import CheckpointId
+from penstock.model.commits import EpochCommit
+from penstock.model.ids import CheckpointId
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.log_watch import LogWatch
 from penstock.testing.reference import Expected

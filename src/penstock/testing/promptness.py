@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.config import TriggerOn
-from penstock.ids import ChannelId, CheckpointId
-from penstock.protocol.elements import Alignment, Barrier
-from penstock.runtime.host import Triggered
-from penstock.runtime.subtask import Subtask
+from penstock.model.elements import Alignment, Barrier
+from penstock.model.ids import ChannelId, CheckpointId
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.scheduler import NEVER
+from penstock.worker.host import Triggered
+from penstock.worker.subtask import Subtask
 
 if TYPE_CHECKING:
     from penstock.testing.world import World

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from penstock.protocol.elements import END_OF_TIME_US, START_OF_TIME_US
+from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.testing.operators import joined_origin, new_key, window_origin
 from penstock.testing.rows import MS
 from penstock.testing.settings import Settings

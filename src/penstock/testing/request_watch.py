@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.ids import CheckpointId
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.coordinator import MAX_CANCELLATIONS
-from penstock.protocol.elements import Alignment
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoints import MAX_CANCELLATIONS
+from penstock.model.elements import Alignment
+from penstock.model.ids import CheckpointId
 from penstock.testing.failure import SimulationFailure
 
 if TYPE_CHECKING:

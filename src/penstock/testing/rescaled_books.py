@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.ids import CheckpointId, GenerationId
-from penstock.snapshot.model import SnapshotMetadata
+from penstock.model.ids import CheckpointId, GenerationId
+from penstock.model.manifest import SnapshotMetadata
 from penstock.testing.rows import vertex_of
 from penstock.testing.tap import EMITTED, RECEIVED
 

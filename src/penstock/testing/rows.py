@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.state.capture import KEY_GROUP_COLUMN, WholeTable
 from penstock.state.hashing import key_groups
+from penstock.state.stored_form import KEY_GROUP_COLUMN, WholeTable
 
 _LONG, _TWO_LONGS = pa.int64(), pa.binary(16)
 ROW = pa.schema([("key", _LONG), ("time", _LONG), ("origin, note, via and seq", _TWO_LONGS)])

@@ -11,9 +11,9 @@ from random import Random
 import msgspec
 
 from penstock.config import Options, TriggerOn
-from penstock.graph.model import ONE_CLOCK
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.elements import Alignment
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.model.elements import Alignment
+from penstock.model.job_graph import ONE_CLOCK
 from penstock.testing.rows import KEY, ROW_BYTES, TIME
 from penstock.testing.topology import KEYED, NEW_EDGE, Edit, Node, draw_nodes, with_volume
 

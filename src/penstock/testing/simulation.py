@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from penstock.protocol.elements import Alignment
-from penstock.snapshot.model import SnapshotMetadata
+from penstock.model.elements import Alignment
+from penstock.model.manifest import SnapshotMetadata
 from penstock.testing.chance import Chance
 from penstock.testing.cold import Cut, run_cold
 from penstock.testing.commands import SimulatedCommand

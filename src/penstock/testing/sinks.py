@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.connectors.base import EpochCommit, Sink, SinkCommitter, SinkContext, SinkWriter
+from penstock.connectors.base import Sink, SinkCommitter, SinkContext, SinkWriter
+from penstock.model.commits import EpochCommit
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.outside import Outside
 from penstock.testing.rows import Columns, columns_of

@@ -8,14 +8,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.connectors.base import SinkContext
+from penstock.coordinator import commands as w
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
 from penstock.errors import CorruptSnapshot, FunctionError
-from penstock.graph.model import Vertex
-from penstock.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
+from penstock.model.elements import Barrier, Buffer, Captured, Element
+from penstock.model.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
+from penstock.model.job_graph import Vertex
+from penstock.model.manifest import InflightEntry, SubtaskManifest
+from penstock.model.splits import Requested
 from penstock.operators.base import OperatorState
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol import splits as sp
-from penstock.protocol.elements import Barrier, Buffer, Captured, Element
-from penstock.runtime.host import (
+from penstock.snapshots.restoring.local_state import KeptTables, LocalTables
+from penstock.snapshots.restoring.narrowing import load_own
+from penstock.snapshots.restoring.restore import load_restore
+from penstock.testing.failure import SimulationFailure
+from penstock.testing.links import Link
+from penstock.testing.promptness import Promptness, PromptnessWithinLimit
+from penstock.testing.routine import Routine, call_of
+from penstock.testing.scheduler import Actor
+from penstock.testing.store import Crash
+from penstock.testing.uploads import SimulatedUploads
+from penstock.worker.host import (
     Aborted,
     Arrived,
     Completed,
@@ -30,21 +43,9 @@ from penstock.runtime.host import (
     Triggered,
     WatermarkMayRise,
 )
-from penstock.runtime.inbox import Inbox
-from penstock.runtime.subtask import Subtask
-from penstock.runtime.wiring import window_into
-from penstock.snapshot import work as w
-from penstock.snapshot.kept_tables import KeptTables, LocalTables
-from penstock.snapshot.model import InflightEntry, SubtaskManifest
-from penstock.snapshot.narrowing import load_own
-from penstock.snapshot.restore import load_restore
-from penstock.testing.failure import SimulationFailure
-from penstock.testing.links import Link
-from penstock.testing.promptness import Promptness, PromptnessWithinLimit
-from penstock.testing.routine import Routine, call_of
-from penstock.testing.scheduler import Actor
-from penstock.testing.store import Crash
-from penstock.testing.uploads import SimulatedUploads
+from penstock.worker.inbox import Inbox
+from penstock.worker.subtask import Subtask
+from penstock.worker.wiring import window_into
 
 if TYPE_CHECKING:
     from penstock.testing.generation import SimulatedGeneration
@@ -299,7 +300,7 @@ class SimulatedSlot:
         self.runners[subtask.vertex].promptness.over(checkpoint)
         self.uploads.declined(checkpoint, reason)
 
-    def request_split(self, vertex: int, request: sp.Requested) -> None:
+    def request_split(self, vertex: int, request: Requested) -> None:
         self.tell(w.SplitRequested(self.generation, vertex, request))
 
     def looked(self, subtask: SubtaskId, number: int) -> None:

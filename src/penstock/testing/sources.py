@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from penstock.connectors.base import Discovery, Source, SourceReader, Split
-from penstock.operators.base import Plain
+from penstock.connectors.base import Source, SourceReader
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery, Split
 from penstock.testing.chance import START_MS
 from penstock.testing.rows import MS, ROW, batch_of
 from penstock.testing.settings import Settings

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.protocol import splits as sp
-from penstock.snapshot import work as w
-from penstock.snapshot.driver import unread_splits
-from penstock.snapshot.model import SnapshotMetadata
+from penstock.coordinator import commands as w
+from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.machines.job import unread_splits
+from penstock.model.manifest import SnapshotMetadata
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.rescaled_books import Past
 from penstock.testing.sources import position

@@ -8,9 +8,8 @@ from typing import cast
 import pyarrow as pa
 
 from penstock.operators.base import RestoredState
-from penstock.state.capture import StoredRows, TableCapture, delta_schema
-from penstock.state.restore_point import RestorePoint
-from penstock.state.table import KeyedTable
+from penstock.state.stored_form import delta_schema
+from penstock.state.table import KeyedTable, RestorePoint, StoredRows, TableCapture
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.rows import group_of
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.snapshot.store import DataFile, MemoryStore, checked_path
+from penstock.snapshots.store.store import DataFile, MemoryStore, checked_path
 
 Happens = Callable[[str, str, str], None]
 """(operation, path, ``before`` or ``after``): an effect. May raise OSError, or ``Crash`` for the process that acts."""

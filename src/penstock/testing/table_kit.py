@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.state.restore_point import RestorePoint
+from penstock.state.table import RestorePoint
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.table_kit_bench import CHECKS, Bench, Check, MakeBackend, about, check, edit, go_on, some_keys
 from penstock.testing.table_kit_data import (

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeAlias
 
-from penstock.state.capture import StoredRows
-from penstock.state.table import StateBackend
+from penstock.state.table import StateBackend, StoredRows
 from penstock.testing.table_kit_data import TIMES, Shape, micros
 from penstock.testing.table_kit_driver import Difference, Key, Rows, TableDriver
 

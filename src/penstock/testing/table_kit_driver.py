@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.state.capture import StoredRows, TableCapture, delta_schema, stored_schema
 from penstock.state.hashing import groups_of
 from penstock.state.keys import normalize_floats
-from penstock.state.restore_point import RestorePoint
-from penstock.state.table import KeyedTable, TableRows
+from penstock.state.stored_form import delta_schema, stored_schema
+from penstock.state.table import KeyedTable, RestorePoint, StoredRows, TableCapture, TableRows
 from penstock.testing.table_kit_data import MAX_PARALLELISM, Frozen, Shape, arrays, freeze, frozen_rows, micros
 
 Key = tuple[Frozen, ...]

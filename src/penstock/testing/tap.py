@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from penstock.graph.keygroups import owned_range
-from penstock.ids import SubtaskId
-from penstock.operators.base import Operator, OperatorContext, OperatorState, Plain, RestoredState
-from penstock.state.capture import TableCapture
+from penstock.model.ids import SubtaskId
+from penstock.model.key_groups import owned_range
+from penstock.model.plain import Plain
+from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
+from penstock.state.table import TableCapture
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.rows import KEY, batch_of, columns_of, group_of, name_of, vertex_of, via_of
 

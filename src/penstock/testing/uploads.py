@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.errors import CheckpointFailed
-from penstock.ids import CheckpointId, SubtaskId
+from penstock.model.elements import Captured
+from penstock.model.ids import CheckpointId, SubtaskId
+from penstock.model.manifest import SlotManifest, SubtaskManifest
 from penstock.operators.base import OperatorState
-from penstock.protocol import coordinator_types as ct
-from penstock.protocol.elements import Captured
-from penstock.runtime.host import SubtaskCapture
-from penstock.snapshot.capture_queue import Begun, CaptureLimits, CaptureQueue, Dropped, Ended, Recorded, Work
-from penstock.snapshot.model import SlotManifest, SubtaskManifest
-from penstock.snapshot.slot_writer import SlotWriter
+from penstock.snapshots.writing.capture_queue import Begun, CaptureLimits, CaptureQueue, Dropped, Ended, Recorded, Work
+from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.routine import Routine, call_of
 from penstock.testing.scheduler import Actor
+from penstock.worker.host import SubtaskCapture
 
 if TYPE_CHECKING:
     from penstock.testing.slot import SimulatedSlot

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from penstock.coordinator.machines.checkpoint_lifecycle import LIFECYCLE as AT_COORDINATOR
+from penstock.coordinator.machines.checkpoint_lifecycle import SUBSUMED
+from penstock.coordinator.machines.checkpoint_lifecycle import Phase as AtCoordinator
 from penstock.protocol.alignment import LIFECYCLE as AT_SUBTASK
 from penstock.protocol.alignment import Phase as AtSubtask
-from penstock.protocol.checkpoint_life import LIFECYCLE as AT_COORDINATOR
-from penstock.protocol.checkpoint_life import SUBSUMED
-from penstock.protocol.checkpoint_life import Phase as AtCoordinator
 from penstock.protocol.lifecycle import Lifecycle
 from penstock.testing.figures import Figures
 from penstock.testing.mutation import mutant

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import FunctionError
-from penstock.graph.model import JobGraph
-from penstock.ids import SubtaskId
-from penstock.snapshot.catalog import sections_of
-from penstock.snapshot.kept_tables import KeptTables
-from penstock.snapshot.log import SnapshotLog
-from penstock.snapshot.log_entries import SnapshotRecord
-from penstock.snapshot.verbs.ownership import ending
-from penstock.snapshot.verbs.rolling_back import opening
+from penstock.model.ids import SubtaskId
+from penstock.model.job_graph import JobGraph
+from penstock.snapshots.catalog import sections_of
+from penstock.snapshots.commands.ownership import ending
+from penstock.snapshots.commands.rolling_back import opening
+from penstock.snapshots.log.entries import SnapshotRecord
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.restoring.local_state import KeptTables
 from penstock.testing.chance import Chance
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.figures import Figures

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from penstock.query.sessions import session
+from penstock.api.sessions import session
 
 # The gateway's logger has the root's level: otherwise Spark says on the screen that it changed it.
 _LOG4J = """\

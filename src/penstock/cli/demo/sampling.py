@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from penstock.runtime.messages import SubtaskMetrics
-from penstock.runtime.view import ExecutionView
+from penstock.coordinator.view import ExecutionView
+from penstock.network.messages import SubtaskMetrics
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.markup import escape
 
+from penstock.api.streaming_query import StreamingQuery
+from penstock.api.writer import writeStream
 from penstock.cli.demo.data import load_flights, write_files
 from penstock.cli.demo.facts import Facts
 from penstock.cli.demo.feeder import Feeder
@@ -25,11 +27,9 @@ from penstock.cli.demo.quiet_session import quiet_session
 from penstock.cli.demo.report import write_report
 from penstock.cli.demo.sampling import OutputWatch, Sample, vertex_samples
 from penstock.cli.demo.screen import Screen, megabytes
+from penstock.coordinator.view import ExecutionView
 from penstock.errors import CheckpointFailed, PenstockError, QueryFailed
-from penstock.protocol.elements import Alignment
-from penstock.query.streaming_query import StreamingQuery
-from penstock.query.writer import writeStream
-from penstock.runtime.view import ExecutionView
+from penstock.model.elements import Alignment
 
 SLOTS = 2
 ALIGNED_PATIENCE_S = 5.0

@@ -13,7 +13,7 @@ from penstock.cli.query.sampling import Rates, Sample
 from penstock.cli.query.showing import STYLE_OF, checkpoints_line, restart_line, state_line
 from penstock.cli.query.texts import one_line, rate_text, short_vertex, time_text
 from penstock.cli.snapshot_texts import age_text, size_text, watermark_text
-from penstock.snapshot.verbs.plain_values import minimum
+from penstock.snapshots.commands.plain_values import minimum
 
 BAR_CELLS = 12
 SHARES = "of its time"

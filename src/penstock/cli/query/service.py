@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 from penstock.cli.query.texts import one_line
 from penstock.errors import ConfigError, NoAnswer, ServiceRefused, ServiceUnreachable
-from penstock.snapshot.envelope import exceeds_value_limit
+from penstock.snapshots.format.envelope import exceeds_value_limit
 
 TIMEOUT_S = 10.0
 """Of a request as a whole; what the service tells it has at hand."""

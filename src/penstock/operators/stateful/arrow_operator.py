@@ -16,7 +16,8 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import TimerValues
 
 from penstock.operators.batches import make_batch
-from penstock.operators.declared_batches import as_declared
+from penstock.operators.python.declared_batches import as_declared
+from penstock.operators.python.user_code import to_session_zone, user_errors, with_zone
 from penstock.operators.stateful.arrow_handle import ArrowHandle
 from penstock.operators.stateful.arrow_processor import ArrowStatefulProcessor
 from penstock.operators.stateful.handle import Handle, Store
@@ -26,7 +27,6 @@ from penstock.operators.stateful.timer_arrays import TimerArrays
 from penstock.operators.stateful.timers import TimerStore
 from penstock.operators.stateful.value_arrays import ValueArrays
 from penstock.operators.stateful.variables import StateVariable
-from penstock.operators.user_code import to_session_zone, user_errors, with_zone
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.table import KeyedTable, TableSpec
 

@@ -18,15 +18,17 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
 from penstock.errors import FunctionError, PenstockError, PlanChanged
-from penstock.graph.keygroups import owned_range
+from penstock.model.elements import END_OF_TIME_US
+from penstock.model.key_groups import owned_range
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
+from penstock.operators.python.user_code import function_error, user_errors
+from penstock.operators.stateful.declaration import RowForm, StatefulDeclaration
 from penstock.operators.stateful.handle import Cursor, Handle, Store
 from penstock.operators.stateful.keyed_rows import KeyedRows
 from penstock.operators.stateful.list_store import ListStore
 from penstock.operators.stateful.map_store import MapStore
 from penstock.operators.stateful.processors import load_processor, rows_handler
-from penstock.operators.stateful.spec import RowForm, TransformWithStateSpec
 from penstock.operators.stateful.sweep import Sweep
 from penstock.operators.stateful.timers import TimerStore
 from penstock.operators.stateful.user_rows import Key, NarrowPandasRows, PandasRows, RowRows, UserRows
@@ -41,11 +43,8 @@ from penstock.operators.stateful.variables import (
     timers_spec,
 )
 from penstock.operators.stateful.waiting import WaitingRows
-from penstock.operators.user_code import function_error, user_errors
-from penstock.protocol.elements import END_OF_TIME_US
-from penstock.state.capture import TableCapture
 from penstock.state.hashing import groups_of
-from penstock.state.table import KeyedTable, TableSpec
+from penstock.state.table import KeyedTable, TableCapture, TableSpec
 
 _STORES: dict[Kind, Callable[..., Store]] = {Kind.VALUE: ValueStore, Kind.LIST: ListStore, Kind.MAP: MapStore}
 _Holder = Store | TimerStore
@@ -76,7 +75,7 @@ _ROWS: dict[RowForm, type[UserRows]] = {
 class TransformWithStateOperator(Operator):
     """See the module's text."""
 
-    def __init__(self, spec: TransformWithStateSpec) -> None:
+    def __init__(self, spec: StatefulDeclaration) -> None:
         self._spec = spec
         self._label = f"{spec.operator_id} ({spec.name})"
         self._cursor = Cursor()

@@ -25,7 +25,8 @@ from pyspark.sql.streaming.stateful_processor import (
 from pyspark.sql.types import Row, StructType
 
 from penstock.operators.batches import make_batch
-from penstock.operators.declared_batches import as_declared
+from penstock.operators.python.declared_batches import as_declared
+from penstock.operators.python.user_code import to_session_zone, with_zone
 from penstock.operators.stateful.arrow_processor import (
     ArrowStatefulProcessor,
     ArrowStatefulProcessorHandle,
@@ -35,7 +36,6 @@ from penstock.operators.stateful.arrow_processor import (
 from penstock.operators.stateful.codec import TupleCodec, rows_of
 from penstock.operators.stateful.named_keys import moments_of, named_keys
 from penstock.operators.stateful.variables import Fields
-from penstock.operators.user_code import to_session_zone, with_zone
 
 _ONE = 1
 

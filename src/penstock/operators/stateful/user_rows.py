@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import Row
 
 from penstock.operators.batches import make_batch
-from penstock.operators.pandas_conversion import PandasBatches
-from penstock.operators.user_code import PythonSettings, for_user, to_session_zone
+from penstock.operators.python.pandas_conversion import PandasBatches
+from penstock.operators.python.user_code import PythonSettings, for_user, to_session_zone
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,7 +23,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from penstock.state.capture import DELETED_COLUMN, KEY_GROUP_COLUMN
+from penstock.state.stored_form import DELETED_COLUMN, KEY_GROUP_COLUMN
 from penstock.state.table import TableSpec
 
 TIMERS = "__timers"

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import CorruptSnapshot
-from penstock.state.capture import StoredRows, TableCapture
 from penstock.state.hashing import key_groups
+from penstock.state.table import StoredRows, TableCapture
 
 _AT_ONCE = 8192
 

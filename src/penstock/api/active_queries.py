@@ -1,0 +1,153 @@
+"""Registry of the queries of this process that run or start: unique names, one run per checkpoint location and query.
+
+As in Spark a name is unique within a session, and a query id has one run over all sessions. A copy of a checkpoint
+location has the same query id. Runs in other processes are not registered here: at the same location the log fences
+the older run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import ConfigError, LocationError
+from penstock.logs import get_logger
+from penstock.snapshots.store.stores import place_of
+
+if TYPE_CHECKING:
+    from penstock.api.facts import QueryFacts
+    from penstock.api.streaming_query import StreamingQuery
+
+log = get_logger(__name__)
+
+ENDED_REMEMBERED = 20
+"""Queries that ended, of which the last figures are kept."""
+STOP_ACTIVE_RUN_CONF = "spark.sql.streaming.stopActiveRunOnRestart"
+"""Spark's own setting, true by default: a start at a location that is in use stops the older run."""
+
+
+@dataclass(eq=False)
+class Place:
+    """Reservation of a name and a location. A start takes it, and it ends with the query.
+
+    Attributes:
+        query_id: the id that was stored at the location when the start began; empty if the location was new.
+        query: None while the query is created.
+    """
+
+    session: str
+    name: str | None
+    location: str
+    query_id: str = ""
+    query: StreamingQuery | None = None
+
+    def is_run_of(self, other: Place) -> bool:
+        """Return True if both belong to one query: they have the same location or the same query id."""
+        known_id = self.query_id or (self.query.id if self.query is not None else "")
+        return self.location == other.location or (known_id != "" and known_id == other.query_id)
+
+
+class ActiveQueries:
+    """Thread-safe; one instance per process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._places: list[Place] = []
+        self._ended: dict[str, QueryFacts] = {}
+
+    def take(self, session: str, name: str | None, location: str, *, query_id: str = "", stop_older: bool) -> Place:
+        """Reserve name, location and query for a start. Block while older runs of this query stop.
+
+        Args:
+            query_id: the id that is stored at the location; empty if none is stored.
+
+        Raises:
+            ConfigError: another active query of the session has the name.
+            LocationError: the query is active and ``stop_older`` is False, or another start of it was faster.
+        """
+        place = Place(session, name, place_of(location), query_id)
+        with self._lock:
+            older = self._runs_of(place)
+            self._refuse_name(place, older)
+            if not older:
+                self._places.append(place)
+                return place
+        for run in older:
+            self._stop(run, stop_older)
+        with self._lock:
+            if self._runs_of(place):
+                raise LocationError(
+                    f"another run of the query at {location} is being started, or the older one does not stop; "
+                    "try again, or choose another checkpointLocation"
+                )
+            self._refuse_name(place, [])
+            self._places.append(place)
+        return place
+
+    def release(self, place: Place) -> None:
+        """Give name and location back; what was the matter with the query is remembered. Idempotent."""
+        facts = None if place.query is None else place.query.facts()
+        with self._lock:
+            if place in self._places and facts is not None and facts.id and not facts.active:
+                self._ended.pop(facts.id, None)
+                self._ended[facts.id] = facts
+                for oldest in list(self._ended)[:-ENDED_REMEMBERED]:
+                    del self._ended[oldest]
+            self._places = [known for known in self._places if known is not place]
+
+    def known(self) -> list[QueryFacts]:
+        """The queries of all sessions: those that run, in the order they were started, then the last that ended, whose
+        location has no run now."""
+        running = [query.facts() for query in self._running()]
+        ids = {facts.id for facts in running}
+        with self._lock:
+            return running + [facts for facts in self._ended.values() if facts.id not in ids]
+
+    def running(self, query_id: str) -> StreamingQuery | None:
+        """The one with this id, of whatever session; None: it does not run."""
+        return next((query for query in self._running() if query.id == query_id), None)
+
+    def location_of(self, query_id: str) -> str:
+        """Return the location at which the query runs; empty if it does not run."""
+        query = self.running(query_id)
+        with self._lock:
+            return next((place.location for place in self._places if query and place.query is query), "")
+
+    def _running(self) -> list[StreamingQuery]:
+        with self._lock:
+            queries = [place.query for place in self._places]
+        return [query for query in queries if query is not None and query.id]
+
+    def of_session(self, session: str) -> list[StreamingQuery]:
+        """The session's queries that run, in the order they were started."""
+        with self._lock:
+            places = list(self._places)
+        return [p.query for p in places if p.session == session and p.query is not None and p.query.isActive]
+
+    def _runs_of(self, new: Place) -> list[Place]:
+        return [place for place in self._places if place.is_run_of(new)]
+
+    def _refuse_name(self, new: Place, older: Collection[Place]) -> None:
+        for known in self._places:
+            if new.name is not None and known not in older and (known.session, known.name) == (new.session, new.name):
+                raise ConfigError(
+                    f"a query named {new.name!r} is active in this session; stop it or choose another name"
+                )
+
+    @staticmethod
+    def _stop(older: Place, stop_older: bool) -> None:
+        query = older.query
+        if query is None:
+            return
+        if not stop_older:
+            raise LocationError(
+                f"query {query.id} (run {query.runId}) is active at checkpointLocation {older.location}: stop it, or "
+                f'let a restart stop it with spark.conf.set("{STOP_ACTIVE_RUN_CONF}", "true")'
+            )
+        log.warning("query %s: run %s is stopped, because a new run is being started", query.id, query.runId)
+        query.stop()
+
+
+ACTIVE_QUERIES = ActiveQueries()

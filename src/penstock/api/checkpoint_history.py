@@ -1,0 +1,86 @@
+"""Checkpoints of a query, over its runs: what its driver remembers, and behind that the history at its location."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from penstock.api.facts import QueryFacts
+from penstock.coordinator.view import CheckpointView
+from penstock.errors import LocationError
+from penstock.snapshots.history.reading import History
+from penstock.snapshots.history.records import CheckpointRecord, RecordedCheckpoint
+from penstock.snapshots.store.store_access import StoreAccess
+from penstock.snapshots.store.stores import store_at
+
+FIRST = 1
+"""Ids rise from here, and none is used twice."""
+Known = CheckpointView | CheckpointRecord
+"""Both have the same attributes, but for the figures of subtasks."""
+Page = tuple[Sequence[Known], bool]
+"""The newest first; and whether there are older ones."""
+
+
+def remembered_page(facts: QueryFacts, before: int | None, limit: int) -> Page | None:
+    """As ``checkpoint_page``, without reading anything. None: that would have to be read."""
+    known = _remembered(facts, before)
+    enough = len(known) > limit or _remembers_all(facts)
+    # A run that is active has the newest there are.
+    return _page(known, limit) if facts.active and enough else None
+
+
+def _remembers_all(facts: QueryFacts) -> bool:
+    """The first that was ever triggered at the location is among them."""
+    return any(known.checkpoint == FIRST for known in facts.view.checkpoints[:1])
+
+
+def checkpoint_page(facts: QueryFacts, before: int | None, limit: int) -> Page:
+    """The newest that are older than ``before``, at most ``limit``, newest first; and whether there are older ones.
+
+    Nothing is read while the driver's own memory has all of them.
+
+    Raises:
+        LocationError: the location cannot be read.
+    """
+    page = remembered_page(facts, before, limit)
+    if page is not None:
+        return page
+    try:
+        recorded = _history(facts.location, facts.access).page(before, limit + 1)
+    except OSError as error:
+        raise _unreadable(facts, error) from error
+    return _page({**{one.checkpoint: one for one in recorded}, **_remembered(facts, before)}, limit)
+
+
+def remembered_checkpoint(facts: QueryFacts, checkpoint: int) -> CheckpointView | None:
+    """As ``checkpoint_of``, without reading anything. None: the driver does not remember it."""
+    return next((known for known in facts.view.checkpoints if known.checkpoint == checkpoint), None)
+
+
+def checkpoint_of(facts: QueryFacts, checkpoint: int) -> CheckpointView | RecordedCheckpoint | None:
+    """One of them with the figures of its subtasks; None: there is none, or it is too old. Raises LocationError."""
+    known = remembered_checkpoint(facts, checkpoint)
+    if known is not None:
+        return known
+    try:
+        return _history(facts.location, facts.access).find(checkpoint)
+    except OSError as error:
+        raise _unreadable(facts, error) from error
+
+
+def _remembered(facts: QueryFacts, before: int | None) -> dict[int, Known]:
+    return {one.checkpoint: one for one in facts.view.checkpoints if before is None or one.checkpoint < before}
+
+
+def _page(known: Mapping[int, Known], limit: int) -> Page:
+    newest = [known[number] for number in sorted(known, reverse=True)[: limit + 1]]
+    return newest[:limit], len(newest) > limit
+
+
+@lru_cache(maxsize=8)
+def _history(location: str, access: StoreAccess | None) -> History:
+    return History(store_at(location, access))
+
+
+def _unreadable(facts: QueryFacts, error: OSError) -> LocationError:
+    return LocationError(f"{facts.location} cannot be read: {error}; check its permissions")

@@ -1,0 +1,119 @@
+"""A query as others may look at it: frozen values, which outlive the query without holding its graph or its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.config import Options
+from penstock.coordinator.view import ExecutionState, ExecutionView, Wanted
+from penstock.model.job_graph import JobGraph, Vertex
+from penstock.snapshots.store.store_access import StoreAccess
+from penstock.worker.wiring import gate_memory, output_limit
+
+OVER = (ExecutionState.STOPPED, ExecutionState.FAILED)
+
+
+@dataclass(frozen=True)
+class OperatorShape:
+    """``role``: ``source``, ``operator`` or ``sink``. ``text``: what a source or sink says of itself, or what an
+    operator keeps and for how long; empty if nothing."""
+
+    operator_id: str
+    name: str
+    role: str
+    text: str
+
+
+@dataclass(frozen=True)
+class VertexShape:
+    """``operators``: first to last, source and sink included."""
+
+    id: int
+    name: str
+    operators: tuple[OperatorShape, ...]
+
+
+@dataclass(frozen=True)
+class EdgeShape:
+    """``keys``: the names of the columns that rows are spread by."""
+
+    id: int
+    producer: int
+    consumer: int
+    kind: str
+    keys: tuple[str, ...]
+    port: str
+
+
+@dataclass(frozen=True)
+class GraphShape:
+    """The dataflow in words; ``vertices`` in topological order. ``input_limit_bytes``: what may be queued in front of a
+    subtask. ``output_limit_bytes``: what is queued behind one when it takes no more input."""
+
+    vertices: tuple[VertexShape, ...]
+    edges: tuple[EdgeShape, ...]
+    max_parallelism: int
+    input_limit_bytes: int
+    output_limit_bytes: int
+
+
+@dataclass(frozen=True)
+class QueryFacts:
+    """Everything at one moment.
+
+    Attributes:
+        access: to the location, if that is on an object store: it may hold keys, and is for use there only.
+        wanted: what the query is to be; ``view`` says what it is.
+        message: what it does, in a sentence.
+        error_kind, error_text: of the first cause, if it failed; else empty.
+        last_progress: Spark's progress JSON.
+        options: what it was started with; ``wanted`` has what was changed since.
+    """
+
+    id: str
+    run_id: str
+    name: str | None
+    location: str
+    access: StoreAccess | None = field(repr=False)
+    shape: GraphShape
+    wanted: Wanted
+    view: ExecutionView
+    message: str
+    error_kind: str
+    error_text: str
+    last_progress: str | None
+    options: Options
+
+    @property
+    def active(self) -> bool:
+        return self.view.state not in OVER
+
+
+def shape_of(graph: JobGraph, options: Options) -> GraphShape:
+    """A graph without its recipes."""
+    edges = tuple(
+        EdgeShape(
+            edge.id,
+            edge.producer,
+            edge.consumer,
+            edge.kind.value,
+            tuple(edge.schema.field(position).name for position in edge.key_columns),
+            edge.port,
+        )
+        for edge in graph.edges
+    )
+    vertices = tuple(map(_vertex, graph.vertices))
+    memory = gate_memory(graph, options)
+    return GraphShape(vertices, edges, graph.max_parallelism, memory, output_limit(graph, options))
+
+
+def _vertex(vertex: Vertex) -> VertexShape:
+    shapes = []
+    if vertex.source is not None:
+        source = vertex.source
+        shapes.append(OperatorShape(source.operator_id, source.name, "source", source.source.describe()))
+    shapes += [OperatorShape(spec.operator_id, spec.name, "operator", spec.keeps) for spec in vertex.operators]
+    if vertex.sink is not None:
+        sink = vertex.sink
+        shapes.append(OperatorShape(sink.operator_id, sink.name, "sink", sink.sink.describe()))
+    return VertexShape(vertex.id, vertex.name, tuple(shapes))

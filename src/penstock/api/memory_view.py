@@ -1,0 +1,88 @@
+"""The temporary view of a memory sink."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+from pyspark.sql.types import StructType
+
+from penstock.connectors.files.nested_arrays import nullable_table
+from penstock.connectors.memory import MemorySink
+from penstock.planner.types import repeated_fields
+from penstock.spark.arrow_frames import ArrowFrames
+
+MERGED = 10
+"""So many parts of one size become one. A row is handed to Spark once, and once more each time there are ten times as
+many: a commit costs what its own rows do, and a view of a million epochs has at most 60 parts."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The rows of the epochs ``first`` to ``stop - 1``, which were merged ``level`` times."""
+
+    level: int
+    first: int
+    stop: int
+    frame: DataFrame
+
+
+class MemoryView:
+    """Replaced after every commit that changed the sink's rows. Most of them are converted for Spark when they are
+    read: at a commit, that would take CPU from the query, for rows that maybe nobody looks at.
+
+    A DataFrame taken from the view keeps the rows it had then; read ``spark.table(name)`` again for the newest.
+    """
+
+    def __init__(self, spark: SparkSession, sink: MemorySink, schema: StructType) -> None:
+        self._frames = ArrowFrames(spark)
+        self._sink = sink
+        self._schema = schema
+        self._lock = threading.Lock()
+        self._shown = -1
+        self._parts: list[_Part] = []
+
+    @property
+    def parts(self) -> int:
+        """How many DataFrames the view is the union of; 0: of none, it is empty."""
+        return len(self._parts)
+
+    def refresh(self) -> None:
+        """Show what is committed now. May be called from any thread."""
+        with self._lock:
+            version, epochs = self._sink.epochs()
+            if version != self._shown:
+                self._show(epochs)
+                self._shown = version
+
+    def _show(self, epochs: tuple[pa.Table, ...]) -> None:
+        shown = self._parts[-1].stop if self._parts else 0
+        if self._sink.replaces or shown > len(epochs):  # epochs were taken back
+            self._parts, shown = [], 0
+        if shown < len(epochs):
+            self._parts.append(self._part(0, shown, epochs[shown:]))
+        while len(tail := self._parts[-MERGED:]) == MERGED and tail[0].level == tail[-1].level:
+            del self._parts[-MERGED:]
+            self._parts.append(self._part(tail[0].level + 1, tail[0].first, epochs[tail[0].first :]))
+        frames = [part.frame for part in self._parts] or [self._frame(())]
+        _with_fields_of(self._schema, reduce(DataFrame.union, frames)).createOrReplaceTempView(self._sink.name)
+
+    def _part(self, level: int, first: int, epochs: tuple[pa.Table, ...]) -> _Part:
+        return _Part(level, first, first + len(epochs), self._frame(epochs))
+
+    def _frame(self, epochs: tuple[pa.Table, ...]) -> DataFrame:
+        return self._frames.frame(nullable_table(pa.concat_tables([self._sink.schema.empty_table(), *epochs])))
+
+
+def _with_fields_of(schema: StructType, rows: DataFrame) -> DataFrame:
+    """Rows whose structs have fields of the query's names: several of one name have others in Arrow."""
+    if not any(list(repeated_fields(field.name, field.dataType.jsonValue())) for field in schema):
+        return rows
+    numbered = rows.toDF(*(str(place) for place in range(len(schema))))
+    return numbered.select(
+        [col(str(place)).cast(field.dataType._as_nullable()).alias(field.name) for place, field in enumerate(schema)]
+    )

@@ -1,0 +1,127 @@
+"""``penstock.start([...])``: several outputs in one query. What their writers say about the query must agree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from penstock.api.sink_request import SinkKind
+from penstock.api.start import OutputRequest, QueryRequest, start_query
+from penstock.api.streaming_query import StreamingQuery
+from penstock.api.triggers import Trigger
+from penstock.api.writer import DataStreamWriter
+from penstock.config import duration_ms
+from penstock.connectors.local_files import local_path
+from penstock.errors import ConfigError, PenstockError
+from penstock.snapshots.store.store_access import is_access_option
+from penstock.snapshots.store.stores import place_of
+from penstock.spark.errors import pysparks_refusals, wrong_type
+
+_T = TypeVar("_T")
+INTERVAL = "checkpoint.interval"
+
+
+def start(writers: Sequence[DataStreamWriter]) -> StreamingQuery:
+    """Start one query that has an output for every writer.
+
+    The DataFrames are derived from a common one: what they share from the source on is done once, the source is read
+    once. All outputs are one job with one checkpoint location: a snapshot holds all of them, and each sink gets its
+    rows exactly once. What concerns the query (``checkpointLocation``, ``trigger``, options of Penstock) may be said by
+    any of the writers; sink, ``outputMode`` and ``queryName`` are each writer's own, and the query is called by the
+    first name there is. The order counts: an output's place in the list is part of its operators' ids, so add outputs
+    at the end.
+
+    Args:
+        writers: from ``penstock.writeStream(df)``, not started.
+
+    Raises:
+        ConfigError: none, no writer, settings that contradict each other, two outputs to one target, or DataFrames
+            without a source in common.
+        PenstockError: as for ``DataStreamWriter.start``.
+    """
+    listed = list(writers)
+    for writer in listed:
+        if not isinstance(writer, DataStreamWriter):
+            raise wrong_type("writers", writer, "a list of writers from penstock.writeStream(df)")
+    with pysparks_refusals():
+        if not listed:
+            raise ConfigError("penstock.start takes at least one writer: penstock.start([penstock.writeStream(df)...])")
+        outputs = [writer._output() for writer in listed]
+        _refuse_shared_targets(outputs)
+        return start_query(outputs, combined([writer._about_query() for writer in listed]))
+
+
+def combined(requests: Sequence[QueryRequest]) -> QueryRequest:
+    """What all writers say about the query, as one.
+
+    Raises:
+        ConfigError: two of them contradict each other; both values are named.
+    """
+    names = [request.name for request in requests if request.name is not None]
+    triggers = [None if request.trigger == Trigger() else request.trigger for request in requests]
+    options = {
+        name: _agreed(name, [request.engine_options.get(name) for request in requests])
+        for name in dict.fromkeys(name for request in requests for name in request.engine_options)
+        if name != INTERVAL
+    }
+    # A writer's trigger says how often, and goes before its own option.
+    intervals = [request.trigger.interval or request.engine_options.get(INTERVAL) for request in requests]
+    options[INTERVAL] = _agreed(INTERVAL, intervals, lambda text: duration_ms(INTERVAL, text))
+    return QueryRequest(
+        names[0] if names else None,
+        _agreed("checkpointLocation", [request.checkpoint_location for request in requests], _place),
+        {name: value for name, value in options.items() if value is not None},
+        _agreed("trigger", triggers) or Trigger(),
+        _agreed("startFrom", [request.start_from for request in requests]),
+        _agreed("startMode", [request.start_mode for request in requests]),
+    )
+
+
+def _agreed(what: str, said: Sequence[_T | None], normal: Callable[[_T], object] = lambda value: value) -> _T | None:
+    """What everybody says who says anything."""
+    values = [(output, value) for output, value in enumerate(said) if value is not None]
+    for output, value in values[1:]:
+        first, other = values[0]
+        if normal(value) != normal(other):
+            if is_access_option(what):  # it may be a key
+                raise ConfigError(f"outputs {first} and {output} of one query disagree about {what}; say it once")
+            raise ConfigError(
+                f"the outputs of one query disagree about {what}: output {first} says {other}, output {output} says "
+                f"{value}; say it once, or the same"
+            )
+    return values[0][1] if values else None
+
+
+def _place(location: str) -> str:
+    try:
+        return place_of(location)
+    except PenstockError:
+        return location  # refused later, by name
+
+
+def _path(location: str) -> str:
+    try:
+        return os.path.realpath(local_path(location))
+    except PenstockError:
+        return location  # refused later, by name
+
+
+def _refuse_shared_targets(outputs: Sequence[OutputRequest]) -> None:
+    taken: dict[str, int] = {}
+    for number, output in enumerate(outputs):
+        for target in _targets(output):
+            if target in taken:
+                raise ConfigError(f"outputs {taken[target]} and {number} both write to {target}; give each its own")
+            taken[target] = number
+
+
+def _targets(output: OutputRequest) -> list[str]:
+    sink = output.sink
+    if sink.kind is SinkKind.TABLE:
+        return [f"table {sink.target}"]
+    if sink.kind is not SinkKind.FORMAT:
+        return []
+    if isinstance(sink.format, str) and sink.format.strip().lower() == "memory" and sink.query_name is not None:
+        return [f"the memory table {sink.query_name}"]
+    return [_path(sink.options["path"])] if sink.options.get("path") else []

@@ -1,0 +1,80 @@
+"""Snapshots verified and compared for callers who speak HTTP: read by this process, whoever writes at the location."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.api.facts import QueryFacts
+from penstock.api.snapshot_steering import opened_location
+from penstock.api.steering import STEERING, Done, Operation, Outcome, Verb, Verified
+from penstock.model.ids import snapshot_id
+from penstock.snapshots.commands.verifying import UnusedFile, Verification, verify_location
+from penstock.snapshots.log.entries import SnapshotRecord
+
+if TYPE_CHECKING:
+    from penstock.snapshots.commands.comparing import SnapshotDiff
+
+DAMAGE_TOLD = 100
+"""Damaged files, and snapshots that need one of them: operations are remembered."""
+
+
+def verify_snapshots(facts: QueryFacts, snapshot: str) -> Operation | None:
+    """Begin to verify the one that is called so, or all if that is empty. The same that is under way is given again.
+    None: too many are."""
+    so_far = Done()
+
+    def verify() -> Outcome:
+        found = verify_location(facts.location, snapshot, so_far.tell, facts.access)
+        return Outcome(snapshot or None, verification=_bounded(found))
+
+    verb = Verb.VERIFY_SNAPSHOTS
+    return STEERING.on_snapshots(
+        verb, facts.id, facts.run_id, verify, key=f"one: {snapshot}" if snapshot else "all", so_far=so_far
+    )
+
+
+def compare_snapshots(facts: QueryFacts, before: SnapshotRecord, after: SnapshotRecord) -> Operation | None:
+    """Begin to count what changed from the one to the other; no row is shown. As ``verify_snapshots``."""
+    so_far = Done()
+
+    def compare() -> Outcome:
+        from penstock.snapshots.commands import comparing
+
+        found = comparing.compare_snapshots(opened_location(facts), before, after, progress=so_far.tell)
+        return Outcome(None, diff=_counts_alone(found))
+
+    key = f"{snapshot_id(before.checkpoint)} {snapshot_id(after.checkpoint)}"
+    verb = Verb.COMPARE_SNAPSHOTS
+    return STEERING.on_snapshots(verb, facts.id, facts.run_id, compare, key=key, so_far=so_far)
+
+
+def _bounded(found: Verification) -> Verified:
+    told = found.damage[:DAMAGE_TOLD]
+    return Verified(
+        found.log_entries,
+        found.snapshots,
+        found.sections,
+        found.bytes,
+        len(found.damage),
+        [msgspec.structs.replace(one, snapshots=one.snapshots[:DAMAGE_TOLD]) for one in told],
+        len(found.orphans),
+        _bytes(found.orphans),
+        len(found.unsettled),
+        _bytes(found.unsettled),
+        found.unused_known,
+    )
+
+
+def _bytes(files: Sequence[UnusedFile]) -> int:
+    return sum(file.bytes for file in files)
+
+
+def _counts_alone(diff: SnapshotDiff) -> SnapshotDiff:
+    """What discovery remembers and where splits stand may be large."""
+    sources = [
+        msgspec.structs.replace(source, state_before=None, state_after=None, splits=[]) for source in diff.sources
+    ]
+    return msgspec.structs.replace(diff, sources=sources)

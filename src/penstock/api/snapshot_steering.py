@@ -1,0 +1,207 @@
+"""What callers who speak HTTP have done with snapshots, by the engine's own verbs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import msgspec
+
+from penstock.api.facts import QueryFacts
+from penstock.api.steering import STEERING, Done, Operation, Outcome, Verb
+from penstock.api.streaming_query import StreamingQuery
+from penstock.errors import CorruptSnapshot, LocationError
+from penstock.model.ids import snapshot_id
+from penstock.snapshots.commands import copying, forking, ownership
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.commands.deleting import Deletion
+from penstock.snapshots.commands.location_cache import Known, LogMemory
+from penstock.snapshots.commands.opened import OpenedLocation, open_location_to_read
+from penstock.snapshots.location import open_location, read_identity
+from penstock.snapshots.store.stores import store_at
+
+LOOKS = 5
+"""How often a plan is made anew because a snapshot that it asked about was collected meanwhile."""
+
+LABELS_AT_ONCE = 8
+"""Each waits about a second for the driver that owns the location, on one of the service's threads."""
+_LABELS = threading.BoundedSemaphore(LABELS_AT_ONCE)
+_LOGS = LogMemory()
+LABEL_ANSWER_S = 30.0
+"""Once the owner has it in hand: it is one entry of the log, behind what its driver is writing."""
+
+
+@dataclass(frozen=True)
+class SnapshotOrder:
+    """The arguments of ``StreamingQuery.snapshot``."""
+
+    label: str
+    note: str
+    alignment: str | None
+    timeout_s: float | None
+    format: str | None
+
+
+def take_snapshot(query: StreamingQuery, order: SnapshotOrder, key: str) -> Operation | None:
+    """Begin ``query.snapshot``. What was begun under the same key, if it is not empty, is given again, whatever it was
+    asked for: see ``Operation.asked``. None: too many are under way."""
+
+    def take() -> Outcome:
+        # Not by waiting for it: that gives up by a clock of its own, when the snapshot may still come about.
+        label, note = order.label or None, order.note or None
+        promised = query.snapshot(label, order.alignment, order.timeout_s, note, wait=False, format=order.format)
+        return Outcome(promised.result().id)
+
+    return STEERING.on_snapshots(Verb.SNAPSHOT, query.id, query.runId, take, key=key, asked=order, once=True)
+
+
+def delete_snapshots(facts: QueryFacts, checkpoints: Sequence[int]) -> Operation | None:
+    """Begin to delete them, all or none, as ``penstock snapshot delete`` does: the location's owner is asked, in
+    whatever process it runs; of a query that has ended orderly the location is taken over for a moment. A deletion of
+    the same that is under way is given again. None: too many are.
+
+    Args:
+        checkpoints: ``rq.MAX_IDS`` at most.
+    """
+    ids = [snapshot_id(checkpoint) for checkpoint in checkpoints]
+
+    def delete() -> Outcome:
+        opened = opened_location(facts)
+        answer = ownership.change(opened.store, rq.Delete(list(checkpoints)), known=_known(opened))
+        return Outcome(ids[0] if len(ids) == 1 else None, answer.files, answer.bytes)
+
+    key = " ".join(ids)
+    return STEERING.on_snapshots(Verb.DELETE_SNAPSHOT, facts.id, facts.run_id, delete, key=key)
+
+
+def label_snapshot(opened: OpenedLocation, wanted: rq.Label) -> bool:
+    """Have the location's owner call it so; returns when it is done. False, with nothing done: too many others wait.
+
+    Raises:
+        LocationError: refused; the way out is said.
+    """
+    if not _LABELS.acquire(blocking=False):
+        return False
+    try:
+        ownership.change(opened.store, wanted, ask=partial(rq.ask, answer_s=LABEL_ANSWER_S), known=_known(opened))
+    except OSError as error:
+        raise LocationError(f"{opened.path} cannot be used: {error}; check its permissions") from error
+    finally:
+        _LABELS.release()
+    return True
+
+
+def export_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation | None:
+    """Begin to write one as a portable snapshot to ``target``, in this process. What is begun for the same target is
+    given again: see ``Operation.asked``, which is the snapshot's id. None: too many are under way."""
+    name, so_far = snapshot_id(checkpoint), Done()
+
+    def export() -> Outcome:
+        from penstock.snapshots.portable.export import export_snapshot as export_to  # it takes a moment
+
+        export_to(facts.location, name, target, access=facts.access, progress=so_far.tell)
+        return Outcome(name, location=target)
+
+    verb = Verb.EXPORT_SNAPSHOT
+    return STEERING.on_snapshots(verb, facts.id, facts.run_id, export, key=target, asked=name, so_far=so_far)
+
+
+def fork_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation | None:
+    """As ``export_snapshot``: a location where a query of its own begins with the snapshot."""
+    name = snapshot_id(checkpoint)
+
+    def fork() -> Outcome:
+        there = opened_location(facts).store
+        try:
+            forking.fork_snapshot(there, name, open_location(target, facts.access))
+        except OSError as error:
+            raise LocationError(f"{target} cannot be used: {error}; check its permissions") from error
+        return Outcome(name, location=target)
+
+    return STEERING.on_snapshots(Verb.FORK_SNAPSHOT, facts.id, facts.run_id, fork, key=target, asked=name)
+
+
+def copy_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation | None:
+    """As ``export_snapshot``: the snapshot into an archive, which nothing else has to be writing to. What is there
+    already is not brought again."""
+    name, so_far = snapshot_id(checkpoint), Done()
+
+    def copy() -> Outcome:
+        there = opened_location(facts).store
+        try:
+            here = open_location(target, facts.access)
+            copying.copy_snapshots(there, here, [name], progress=so_far.tell).check([name])
+        except OSError as error:
+            raise LocationError(f"{target} cannot be used: {error}; check its permissions") from error
+        return Outcome(name, location=target)
+
+    verb = Verb.COPY_SNAPSHOT
+    return STEERING.on_snapshots(verb, facts.id, facts.run_id, copy, key=target, asked=name, so_far=so_far)
+
+
+def takes_copies(facts: QueryFacts, target: str) -> bool:
+    """Whether nothing is there yet, or an archive of this query's snapshots. Raises as ``is_taken``."""
+    if not is_taken(facts, target):
+        return True
+    try:
+        stored = read_identity(store_at(target, facts.access))
+    except (LocationError, OSError):
+        return False
+    return stored.archive and stored.query_id == opened_location(facts).identity.query_id
+
+
+def collect_files(facts: QueryFacts) -> Operation | None:
+    """Begin to remove the files that no snapshot refers to; who does it is as with ``delete_snapshots``. What is under
+    way is given again. None: too many are."""
+
+    def collect() -> Outcome:
+        opened = opened_location(facts)
+        answer = ownership.change(opened.store, rq.Collect(), known=_known(opened))
+        return Outcome(None, answer.files, answer.bytes)
+
+    return STEERING.on_snapshots(Verb.COLLECT_FILES, facts.id, facts.run_id, collect, key="all")
+
+
+def is_taken(facts: QueryFacts, target: str) -> bool:
+    """Whether there is something already. Raises LocationError if it cannot be looked at."""
+    try:
+        return bool(store_at(target, facts.access).names())
+    except FileNotFoundError:
+        return False
+    except NotADirectoryError:
+        return True
+    except OSError as error:
+        raise LocationError(f"{target} cannot be looked at: {error}; check its permissions") from error
+
+
+def would_delete(opened: OpenedLocation, checkpoint: int) -> Deletion:
+    """What deleting it would remove now. The driver that owns the location may collect others meanwhile: then it is
+    looked at again.
+
+    Raises:
+        LocationError: it is gone, or the location cannot be read.
+        CorruptSnapshot: what another snapshot refers to cannot be read.
+    """
+    for _ in range(LOOKS):
+        opened.record(snapshot_id(checkpoint))
+        try:
+            return ownership.would_delete(opened.store, [checkpoint], _known(opened))
+        except OSError as error:
+            raise LocationError(f"{opened.path} cannot be read: {error}; check its permissions") from error
+        except CorruptSnapshot:
+            now = opened.refreshed()
+            if all(now.snapshot(record.checkpoint) for record in opened.view.snapshots):
+                raise
+            opened = replace(opened, view=now)
+    raise LocationError(f"{opened.path}: snapshots come and go while this looks at them; ask again")
+
+
+def opened_location(facts: QueryFacts) -> OpenedLocation:
+    """For reading. Raises LocationError."""
+    return open_location_to_read(facts.location, facts.access, cached=True, logs=_LOGS)
+
+
+def _known(opened: OpenedLocation) -> Known:
+    return msgspec.structs.replace(opened.known, log=opened.view)

@@ -1,0 +1,238 @@
+"""From what the writer was told to a running query: sink, options, slots, checkpoint location."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.api import serving
+from penstock.api.active_queries import ACTIVE_QUERIES, STOP_ACTIVE_RUN_CONF, Place
+from penstock.api.sessions import see_to_workers_python
+from penstock.api.sinks import Output, SinkRequest, choose_sink
+from penstock.api.spark_settings import ObeyedSettings, check_settings
+from penstock.api.start_from import parse_start, refuse_own_place, restored_operators
+from penstock.api.streaming_query import StreamingQuery
+from penstock.api.streams import TERMINATIONS
+from penstock.api.triggers import Trigger
+from penstock.config import CONF_PREFIX, Options, parse_options
+from penstock.errors import ConfigError, LocationError, PenstockError
+from penstock.model.job_graph import SinkSpec
+from penstock.network.transport import check_free
+from penstock.planner.checks import check_dataframe
+from penstock.planner.compiler import CompiledPlan, compile_outputs, sink_id
+from penstock.planner.static_join import read_static_sides
+from penstock.snapshots.copied_locations import copy_refused, origin_runs, refuse_copy
+from penstock.snapshots.fork import Origin, check_beforehand, parallelism_at
+from penstock.snapshots.location import last_parallelism, read_identity
+from penstock.snapshots.store.store_access import StoreAccess, is_access_option, parse_access
+from penstock.snapshots.store.stores import below, location_text, store_at
+from penstock.spark.commit_jobs import committing
+from penstock.spark.current_session import session_key
+from penstock.spark.errors import NoLocation
+from penstock.spark.jvm import session_settings
+from penstock.spark.launcher import SparkLauncher
+from penstock.spark.listener_bus import ListenerBus
+
+LOCATION_CONF = "spark.sql.streaming.checkpointLocation"
+"""Spark's own setting: a base directory; the query's name is appended."""
+
+
+@dataclass(frozen=True)
+class OutputRequest:
+    """What the user said about one output."""
+
+    df: DataFrame
+    sink: SinkRequest
+
+
+@dataclass(frozen=True)
+class QueryRequest:
+    """What the user said about the query. Engine options are without prefix and in lower case. ``start_from``,
+    ``start_mode``: see ``start_from.py``."""
+
+    name: str | None
+    checkpoint_location: str | None
+    engine_options: Mapping[str, str]
+    trigger: Trigger = field(default_factory=Trigger)
+    start_from: str | None = None
+    start_mode: str | None = None
+
+
+def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> StreamingQuery:
+    """Compile, check and start; see ``DataStreamWriter.start`` for the errors. Nothing is left behind by a refusal."""
+    for output in outputs:
+        check_dataframe(output.df)
+    spark = outputs[0].df.sparkSession
+    given = session_settings(spark)
+    settings = check_settings(given)
+    interval = {} if request.trigger.interval is None else {"checkpoint.interval": request.trigger.interval}
+    said = {**session_options(spark), **request.engine_options, **interval}
+    access, service = parse_access(said), serving.parse_service(said)
+    engine = {name: text for name, text in said.items() if not (is_access_option(name) or serving.is_rest_option(name))}
+    options = parse_options(engine)
+    with serving.reserved(service, given.get(serving.PORT_RETRIES_CONF)) as serve:
+        return _start(outputs, request, options, settings, access, serve)
+
+
+def _start(
+    outputs: Sequence[OutputRequest],
+    request: QueryRequest,
+    options: Options,
+    settings: ObeyedSettings,
+    access: StoreAccess,
+    serve: Callable[[], object],
+) -> StreamingQuery:
+    spark = outputs[0].df.sparkSession
+    plan = compile_outputs([(one.df, one.sink.output_mode) for one in outputs], options.regexp_max_length)
+    see_to_workers_python(spark)
+    chosen = _choose_sinks(outputs, plan)
+    undo = ExitStack()
+    try:
+        start_from = parse_start(request.start_from, request.start_mode, request.checkpoint_location, access)
+        location = start_from.claimed or _checkpoint_location(spark, outputs, request, undo)
+        if start_from.origin is not None:
+            refuse_own_place(start_from.origin, location)
+            check_beforehand(start_from.origin, location, access)
+        query_id = _stored_query_id(location, access)
+        error = copy_refused if start_from.claimed is None else origin_runs
+        refuse_copy(store_at(location, access), ACTIVE_QUERIES.location_of(query_id), query_id, access, error)
+        place = _take_place(spark, request.name, location, query_id, undo)
+        launcher = SparkLauncher(spark)
+        check_free(launcher.control_address().bind, options.driver_ports)
+        parallelism = (
+            options.parallelism
+            or _stored_parallelism(location, access, start_from.origin)
+            or launcher.default_parallelism(options.max_parallelism)
+        )
+        if parallelism > options.max_parallelism:
+            raise ConfigError(
+                f"parallelism {parallelism} is above maxParallelism {options.max_parallelism}: keys are divided among "
+                "at most so many subtasks; lower the one, or raise the other at a new checkpointLocation"
+            )
+        graph = plan.graph(_sink_specs(chosen), parallelism, options.max_parallelism)
+        if options.allow_changed_meaning:
+            graph = graph.without_parameters()
+        sources = [vertex.source for vertex in graph.vertices if vertex.source is not None]
+        spark_jobs = any(o.runs_spark_jobs for o in chosen) or any(s.source.runs_spark_jobs for s in sources)
+        launcher.require(parallelism + spark_jobs)
+        begun = () if options.allow_older_snapshot else restored_operators(start_from.origin, location, access)
+        read_static_sides(graph, options.join_max_static_bytes, begun)
+        launcher.prepare(graph, options)
+        query = StreamingQuery(
+            graph,
+            name=request.name,
+            location=location,
+            options=replace(options, parallelism=parallelism),
+            launcher=launcher,
+            bus=ListenerBus(spark),
+            until_available=request.trigger.until_available,
+            origin=start_from.origin,
+            access=access,
+            settings=settings,
+            claimed=start_from.claimed is not None,
+            drains=start_from.drains,
+            committing=lambda run_id: committing(spark, run_id, request.name),
+            on_commit=lambda: _committed(chosen),
+            on_end=lambda error: _ended(place, undo, error),
+        )
+        place.query = query
+        _committed(chosen)
+        serve()
+        query._start(launcher if launcher.decommissions else None)
+    except BaseException:
+        undo.close()
+        raise
+    return query
+
+
+def _choose_sinks(outputs: Sequence[OutputRequest], plan: CompiledPlan) -> list[Output]:
+    return [
+        choose_sink(output.df, replace(output.sink, output_mode=mode), schema)
+        for output, mode, schema in zip(outputs, plan.output_modes, plan.schemas, strict=True)
+    ]
+
+
+def _sink_specs(outputs: Sequence[Output]) -> list[SinkSpec]:
+    return [
+        SinkSpec(sink_id(number), f"Sink ({output.sink.describe()})", output.sink)
+        for number, output in enumerate(outputs)
+    ]
+
+
+def _committed(outputs: Sequence[Output]) -> None:
+    """An epoch is visible: whatever the sinks have to do in the session."""
+    for output in outputs:
+        output.on_commit()
+
+
+def session_options(spark: SparkSession) -> dict[str, str]:
+    """The session's ``spark.penstock.*`` settings, without prefix and in lower case."""
+    return {
+        name.lower()[len(CONF_PREFIX) :]: value
+        for name, value in session_settings(spark).items()
+        if name.lower().startswith(CONF_PREFIX)
+    }
+
+
+def _checkpoint_location(
+    spark: SparkSession, outputs: Sequence[OutputRequest], request: QueryRequest, undo: ExitStack
+) -> str:
+    """The location; a temporary one is removed by ``undo``.
+
+    Raises:
+        NoLocation: none was given and a sink keeps its rows.
+    """
+    if request.checkpoint_location:
+        return location_text(request.checkpoint_location)
+    base = spark.conf.get(LOCATION_CONF, None)
+    if base:
+        return below(base, request.name or str(uuid.uuid4()))
+    if all(output.sink.temporary for output in outputs):
+        directory = tempfile.mkdtemp(prefix="penstock-checkpoint-")
+        undo.callback(shutil.rmtree, directory, ignore_errors=True)
+        return directory
+    raise NoLocation(
+        f'checkpointLocation must be specified either through option("checkpointLocation", ...) '
+        f'or spark.conf.set("{LOCATION_CONF}", ...)'
+    )
+
+
+def _stored_parallelism(location: str, access: StoreAccess, origin: Origin | None) -> int | None:
+    """What the query last had here, or its origin there: a start that does not say otherwise takes the same.
+
+    None if nothing is there, or if it cannot be read: opening it raises the error.
+    """
+    with suppress(OSError):
+        return last_parallelism(store_at(location, access))
+    with suppress(OSError):
+        return None if origin is None else parallelism_at(origin)
+    return None
+
+
+def _take_place(spark: SparkSession, name: str | None, location: str, query_id: str, undo: ExitStack) -> Place:
+    """Reserve name, location and query for this start; an older run is stopped first, if Spark's setting allows."""
+    stop_older = str(spark.conf.get(STOP_ACTIVE_RUN_CONF, "true")).lower() == "true"
+    place = ACTIVE_QUERIES.take(session_key(spark), name, location, query_id=query_id, stop_older=stop_older)
+    undo.callback(ACTIVE_QUERIES.release, place)
+    return place
+
+
+def _stored_query_id(location: str, access: StoreAccess) -> str:
+    """Return the id of the query at a location; empty if the location has none or opening it will fail."""
+    try:
+        return read_identity(store_at(location, access)).query_id
+    except (OSError, LocationError):
+        return ""
+
+
+def _ended(place: Place, undo: ExitStack, error: PenstockError | None) -> None:
+    """A query that ran is over: its place is free, and whoever waits for any query hears of it."""
+    undo.close()
+    if place.query is not None:
+        TERMINATIONS.ended(place.session, place.query, failed=error is not None)

@@ -1,0 +1,1 @@
+"""File sources and file sinks, with a folder for each format."""

@@ -1,0 +1,168 @@
+"""What a file format is to the file sink: rows become a file, and several files one."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.connectors.files.row_groups import ROW_GROUP_ROWS
+from penstock.connectors.option_texts import OptionTexts
+from penstock.errors import NotSupported
+
+LINES_AT_ONCE = 1 << 14
+"""Rows turned into text at a time: text may be many times as large as what it was made of."""
+_COPY_BYTES = 1 << 20
+_GZIP_LEVEL = 6  # zlib's and so Hadoop's default; Python's own is 9
+CODECS = {"none": "", "uncompressed": "", "gzip": ".gz", "bzip2": ".bz2"}
+"""Compressions of text files and what they add to the name."""
+
+
+class FileWriter(ABC):
+    """One file that is being written. Errors: ``OSError`` or ``pa.ArrowException``."""
+
+    @abstractmethod
+    def write(self, table: pa.Table) -> None:
+        """Rows of the format's schema, at least one."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Complete the file; called once. Not durable until it is synced."""
+
+
+@dataclass(frozen=True)
+class FileFormat(ABC):
+    """How rows of a schema are laid out in files. Travels to the slots.
+
+    Attributes:
+        schema: of the files: the rows' without partition columns.
+    """
+
+    schema: pa.Schema
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """As in ``format(...)``."""
+
+    @property
+    def group_rows(self) -> int:
+        """How many rows are gathered before they are written."""
+        return ROW_GROUP_ROWS
+
+    @property
+    @abstractmethod
+    def suffix(self) -> str:
+        """How the names of its files end, for example ``.snappy.parquet``."""
+
+    @abstractmethod
+    def create(self, path: Path) -> FileWriter:
+        """Begin a file that does not exist yet."""
+
+    @abstractmethod
+    def merge(self, sources: Sequence[Path], target: Path) -> None:
+        """Write the rows of ``sources``, files of this very format, in order to the new file ``target``."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Only files of equal fingerprints are merged: everything that decides how they are laid out is in it."""
+        columns = [f"{field.name} {field.type}" for field in self.schema]  # ``repr`` of an Arrow schema cuts long names
+        return hashlib.sha256(f"{self!r}{columns}".encode()).hexdigest()[:8]
+
+
+@dataclass(frozen=True)
+class LineFormat(FileFormat):
+    """A text file with a row per line. ``codec`` is one of ``CODECS``."""
+
+    codec: str
+
+    @property
+    def group_rows(self) -> int:
+        """A text file has no row groups; what is written at once is short."""
+        return LINES_AT_ONCE
+
+    @property
+    def suffix(self) -> str:
+        return f".{'txt' if self.name == 'text' else self.name}{CODECS[self.codec]}"
+
+    def header(self) -> bytes:
+        """The line with which every file begins, if any."""
+        return b""
+
+    @abstractmethod
+    def encoder(self) -> Callable[[pa.RecordBatch], pa.Array]:
+        """A function from rows to one text per row, without the line's end. Where it drops rows it gives fewer."""
+
+    def open(self, path: Path, mode: str) -> BinaryIO:
+        if self.codec == "gzip":
+            return cast("BinaryIO", gzip.open(path, mode, compresslevel=_GZIP_LEVEL))
+        if self.codec == "bzip2":
+            return cast("BinaryIO", bz2.open(path, mode))
+        return cast("BinaryIO", path.open(mode))
+
+    def create(self, path: Path) -> FileWriter:
+        return _LineWriter(self.open(path, "wb"), self.header(), self.encoder())
+
+    def merge(self, sources: Sequence[Path], target: Path) -> None:
+        header = self.header()
+        with self.open(target, "wb") as out:
+            out.write(header)
+            for source in sources:
+                with self.open(source, "rb") as file:
+                    if file.read(len(header)) != header:
+                        raise OSError(f"{source} does not begin with the header {header!r}")
+                    shutil.copyfileobj(file, out, _COPY_BYTES)
+
+
+class _LineWriter(FileWriter):
+    def __init__(self, file: BinaryIO, header: bytes, encode: Callable[[pa.RecordBatch], pa.Array]) -> None:
+        self._file = file
+        self._encode = encode
+        file.write(header)
+
+    def write(self, table: pa.Table) -> None:
+        for batch in table.to_batches(max_chunksize=LINES_AT_ONCE):
+            self._file.write(lines(self._encode(batch)))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def lines(texts: pa.Array) -> memoryview:
+    """The bytes of texts without nulls, each with its line's end."""
+    ended = pa.compute.binary_join_element_wise(texts, "", "\n")
+    _, offsets, data = ended.buffers()
+    if data is None:
+        return memoryview(b"")
+    bounds = np.frombuffer(offsets, np.int32, count=len(ended) + 1 + ended.offset)
+    return memoryview(data)[int(bounds[ended.offset]) : int(bounds[-1])]
+
+
+def codec_option(options: OptionTexts) -> str:
+    """The option ``compression``, of a text format."""
+    codec = options.text("compression", "none").strip().lower()
+    if codec not in CODECS:
+        raise options.bad("compression", codec, f"choose {', '.join(CODECS)}")
+    return codec
+
+
+def refuse_types(format_name: str, schema: pa.Schema, refused: Callable[[pa.DataType], bool]) -> None:
+    """Raises NotSupported for a column that is, or holds, a type that the format cannot hold."""
+
+    def check(name: str, kind: pa.DataType) -> None:
+        if pa.types.is_null(kind) or pa.types.is_duration(kind) or pa.types.is_interval(kind) or refused(kind):
+            raise NotSupported(f"the {format_name} sink cannot write column {name} of type {kind}: cast it")
+        for i in range(kind.num_fields):
+            check(f"{name}.{kind.field(i).name}", kind.field(i).type)
+
+    for field in schema:
+        check(field.name, field.type)

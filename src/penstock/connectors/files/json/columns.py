@@ -1,0 +1,93 @@
+"""Columns of a block of ordinary JSON lines, equal to those that ``json_bytes`` and ``json_values`` give per line.
+
+msgspec decodes a line in C and takes nothing that is not JSON by the book, and no value that is not of its column's
+type; what Spark is lenient about, it refuses. Then the block is read line by line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from penstock.connectors.files.text.columns import plain_column
+from penstock.connectors.files.text.lines import Block
+from penstock.decoding import json_decoder
+from penstock.operators.expressions.json_bytes import json_reader
+from penstock.operators.expressions.json_tokens import DEEPEST, LONGEST_NUMBER, JsonError
+from penstock.operators.expressions.json_values import Converters, JsonOptions, PartlyRead, Unreadable
+from penstock.operators.expressions.quick_json import json_type
+from penstock.operators.expressions.record_fields import TextRules
+
+_NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.])")
+"""Jackson reads the integer 0, msgspec the double -0.0."""
+_BLANK = b" \t\r\n"
+_LONG_NUMBER = re.compile(rb"[-+.0-9eE]{%d}" % LONGEST_NUMBER)
+
+_Column = Callable[[list[Any]], "pa.Array | None"]
+
+
+class JsonColumns:
+    """Args: ``fields``: at least one."""
+
+    def __init__(self, fields: Sequence[pa.Field], options: JsonOptions) -> None:
+        columns = [_column(field, options) for field in fields]
+        names = [f"f{index}" for index in range(len(fields))]
+        definition = [(name, kind, default) for name, (kind, default, _) in zip(names, columns, strict=True)]
+        rename = dict(zip(names, (field.name for field in fields), strict=True))
+        row = msgspec.defstruct("Row", definition, rename=rename, gc=False)
+        self._decode = json_decoder(row).decode
+        self._convert: list[_Column] = [convert for _, _, convert in columns]
+
+    def columns(self, block: Block) -> list[pa.Array] | None:
+        """None if the block holds anything but objects that fit."""
+        if not block.is_utf8() or _NEGATIVE_ZERO.search(block.data):
+            return None
+        lines = block.lines()
+        if any(map(_is_beyond_limits, lines)):
+            return None
+        try:
+            rows = [self._decode(line) for line in lines if line.strip(_BLANK)]
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return None
+        if not rows:
+            return None
+        values = zip(*map(msgspec.structs.astuple, rows), strict=True)
+        columns = [convert(list(column)) for convert, column in zip(self._convert, values, strict=True)]
+        return None if any(column is None for column in columns) else columns
+
+
+def _is_beyond_limits(line: bytes) -> bool:
+    """Return True if the line may exceed Jackson's limits for the length of numbers or the depth."""
+    if len(line) < min(LONGEST_NUMBER, DEEPEST):
+        return False
+    return line.count(b"[") + line.count(b"{") >= DEEPEST or _LONG_NUMBER.search(line) is not None
+
+
+def _column(field: pa.Field, options: JsonOptions) -> tuple[Any, Any, _Column]:
+    """What msgspec decodes a member as, its value where it is missing, and the column of such values."""
+    kind = field.type
+    quick = json_type(kind)
+    if quick is not None:
+        return quick | None, None, lambda values: pa.array(values, kind)
+    types = pa.types
+    if types.is_date(kind) or types.is_timestamp(kind):
+        rules = TextRules(options.times)
+        return str | None, None, lambda values: plain_column(pa.array(values, pa.string()), kind, rules)
+    convert = Converters(options).of(kind)
+
+    def read(raw: bytes) -> object:
+        reader = json_reader(raw, options.rules)
+        reader.next_token()
+        return convert(reader)
+
+    def one_by_one(values: list[Any]) -> pa.Array | None:
+        try:
+            return pa.array([None if raw is None else read(bytes(raw)) for raw in values], kind)
+        except (JsonError, Unreadable, PartlyRead):
+            return None
+
+    return msgspec.Raw, None, one_by_one

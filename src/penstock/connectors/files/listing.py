@@ -1,0 +1,212 @@
+"""Which files a directory holds for a reader, by Spark's rules.
+
+Hidden are names that start with ``_`` (unless they hold a ``=``) or ``.``, and those that end in ``._COPYING_``. A
+wildcard may match such a directory: what lies below is not hidden, unless that directory is called ``_spark_metadata``.
+If Spark's own file sink wrote to a path without wildcards, its log there (``_spark_metadata``) alone says which files
+exist, as it does for Spark's readers.
+
+Nothing is kept from one listing to the next but what the caller keeps: like Spark, every look lists, because the
+modification time of a directory says nothing on file systems such as a mounted object store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.connectors.files.hadoop_globs import glob_regex, is_glob, matching_paths
+from penstock.connectors.local_files import local_path
+from penstock.connectors.option_texts import OptionTexts
+from penstock.errors import ConfigError, DataError
+
+SPARK_METADATA = "_spark_metadata"
+_AGE = re.compile(r"\s*+([0-9]{1,18})\s*+(us|ms|s|m|min|h|d)?\s*+\Z")
+_AGE_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
+_DISALLOWED = ("modifiedBefore", "modifiedAfter")
+
+
+@dataclass(frozen=True, order=True)
+class FoundFile:
+    """Ordered as files are read: by modification time (Spark's milliseconds), then path. ``root``: the path or match of
+    the source's pattern under which it was found.
+    """
+
+    modified_ms: int
+    path: str
+    size: int
+    modified_ns: int
+    root: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class ListingOptions:
+    """How files are found.
+
+    Attributes:
+        max_files: at most so many splits of one look.
+        max_bytes: a look ends before the file that would exceed it (the first file always goes).
+        latest_first: newest files first.
+        name_only: a file is known by its name, in whatever directory it lies.
+        max_age_ms: files older than the newest by more are ignored and forgotten; None: they never are.
+        name_pattern: ``pathGlobFilter`` as a regular expression, or None.
+        recursive: also subdirectories, whose names mean nothing.
+    """
+
+    max_files: int | None
+    max_bytes: int | None
+    latest_first: bool
+    name_only: bool
+    max_age_ms: int | None
+    name_pattern: re.Pattern[str] | None
+    recursive: bool
+
+
+def parse_listing_options(options: OptionTexts) -> ListingOptions:
+    for name in _DISALLOWED:
+        if options.has_refused(name):
+            raise ConfigError(
+                f"option {name} is not allowed in file stream sources; filter on _metadata.file_modification_time"
+            )
+    latest_first = options.flag("latestFirst", False)
+    max_files = options.count("maxFilesPerTrigger")
+    max_bytes = options.count("maxBytesPerTrigger")
+    if max_files is not None and max_bytes is not None:
+        raise ConfigError("maxFilesPerTrigger and maxBytesPerTrigger cannot both be set")
+    age = options.text("maxFileAge", "7d")
+    match = _AGE.match(age.lower())
+    if match is None:
+        raise options.bad("maxFileAge", age, "write for example 7d or 12h")
+    # Spark ignores the age where old files may still be waiting behind newer ones.
+    ages = latest_first and (max_files is not None or max_bytes is not None)
+    pattern = options.optional("pathGlobFilter")
+    options.without_effect("maxCachedFiles", "discardCachedInputRatio")
+    return ListingOptions(
+        max_files,
+        max_bytes,
+        latest_first,
+        options.flag("fileNameOnly", False),
+        None if ages else int(int(match[1]) * _AGE_MS[match[2]]),
+        None if pattern is None else re.compile(glob_regex(pattern)),
+        options.flag("recursiveFileLookup", False),
+    )
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Listing of a path and of the directories below it with names of partitions, ``name=value``.
+
+    Args:
+        path: a plain path, or a pattern with wildcards.
+        options: how.
+    """
+
+    path: str
+    options: ListingOptions
+
+    def names(self, known: Set[str] = frozenset()) -> Iterator[tuple[str, str]]:
+        """Yield path and root of every visible file, unordered. A file may be repeated if roots of a pattern overlap.
+
+        Args:
+            known: paths of files to leave out.
+
+        Raises:
+            DataError: a path without wildcards does not exist or cannot be listed.
+        """
+        pattern = self.options.name_pattern
+        for root in self._roots():
+            try:
+                for name, path in self._visible(root, known):
+                    if not hidden(name) and (pattern is None or pattern.match(name)):
+                        yield path, root
+            except PermissionError as error:
+                raise DataError(f"directory {error.filename or root} cannot be listed: {error.strerror}") from error
+
+    def from_spark_sink(self) -> bool:
+        """True if Spark's file sink wrote to the path."""
+        return spark_sink_log(self.path) is not None
+
+    def _roots(self) -> list[str]:
+        if is_glob(self.path):
+            found = matching_paths(self.path)
+        elif os.path.exists(self.path):
+            found = [self.path]
+        else:
+            raise DataError(f"input path {self.path} does not exist")
+        return [root for root in found if SPARK_METADATA not in root.split("/")]
+
+    def _visible(self, root: str, known: Set[str]) -> Iterator[tuple[str, str]]:
+        log = spark_sink_log(self.path)
+        if not os.path.isfile(root) and log is None:
+            yield from self._walk(root, known)
+            return
+        for path in [root] if log is None else spark_sink_files(log):
+            if path not in known:
+                yield os.path.basename(path), path
+
+    def _walk(self, directory: str, known: Set[str]) -> Iterator[tuple[str, str]]:
+        try:
+            entries = os.scandir(directory)
+        except FileNotFoundError:
+            return  # gone since its parent was listed
+        below = []
+        with entries:
+            for entry in entries:
+                path = entry.path
+                if path in known:
+                    continue
+                if entry.is_dir():
+                    below.append(entry)
+                else:
+                    yield entry.name, path
+        for entry in below:
+            if hidden(entry.name):
+                continue
+            if self.options.recursive or "=" in entry.name:
+                yield from self._walk(entry.path, known)
+
+
+def found_files(names: Sequence[tuple[str, str]]) -> list[FoundFile]:
+    """Those that still exist, in no order."""
+    found = []
+    for path, root in names:
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            continue  # gone since it was listed: it never was there
+        found.append(FoundFile(status.st_mtime_ns // 1_000_000, path, status.st_size, status.st_mtime_ns, root))
+    return found
+
+
+def hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+
+
+def spark_sink_log(path: str) -> Path | None:
+    """Return the log of Spark's file sink at a path; None if there is none, or for wildcards, as in Spark."""
+    log = Path(path, SPARK_METADATA)
+    return log if not is_glob(path) and log.is_dir() else None
+
+
+def spark_sink_files(metadata: Path) -> list[str]:
+    """The files that Spark's file sink committed: its newest compacted batch and every batch after it."""
+    batches = {int(p.name): p for p in metadata.iterdir() if p.name.isdigit()}
+    compacted = {int(p.stem): p for p in metadata.glob("*.compact") if p.stem.isdigit()}
+    newest = max(compacted, default=-1)
+    logs = [compacted[newest]] if newest >= 0 else []
+    logs += [batches[number] for number in sorted(batches) if number > newest]
+    files: dict[str, None] = {}
+    for log in logs:
+        lines = log.read_text().splitlines()
+        if not lines or lines[0] != "v1":
+            raise DataError(f"{log} is not a log of Spark's file sink of version 1")
+        for line in lines[1:]:
+            entry = json.loads(line)
+            if entry["action"] == "delete":
+                files.pop(local_path(entry["path"]), None)
+            else:
+                files[local_path(entry["path"])] = None
+    return list(files)

@@ -1,0 +1,289 @@
+"""Parquet files as batches of a given schema, by Spark's rules of what may be read as what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.config import size_bytes
+from penstock.connectors.files.nested_arrays import map_leaves, nullable_offsets
+from penstock.connectors.files.parquet.calendars import FileCalendar, file_calendar
+from penstock.connectors.files.parquet.int96 import has_int96, instants, is_int96, metadata_with_bytes
+from penstock.connectors.files.parquet.pages import check_footer, most_rows
+from penstock.connectors.files.valid_texts import with_valid_texts
+from penstock.connectors.option_texts import OptionTexts
+from penstock.errors import DataError
+
+BATCH_ROWS = 16_384
+"""Small enough that decoding one does not hold a step up."""
+MOST_ROWS = 4 * BATCH_ROWS
+"""Where rows are small: fewer batches have to be joined for a step."""
+BATCH_BYTES = 4 << 20
+"""From here on a batch is not small."""
+_PAGE_BYTES = "128m"
+MOST_PAGE_BYTES = (1 << 31) - 1
+"""Largest size that the header of a page can have."""
+READ_BYTES = 1 << 16
+"""Of each column at once: pages are decoded while they are in the processor's cache, and no row group lies in memory
+whole. By default Arrow reads one ahead, on threads of its own."""
+
+
+def parquet_format(
+    schema: pa.Schema, options: OptionTexts, time_zone: str, case_sensitive: bool = False
+) -> ParquetFormat:
+    options.without_effect("mergeSchema")
+    options.only("datetimeRebaseMode", ["CORRECTED"])
+    options.only("int96RebaseMode", ["CORRECTED"])
+    return ParquetFormat(schema, case_sensitive, page_bytes=page_bytes(options))
+
+
+def page_bytes(options: OptionTexts) -> int:
+    text = options.text("maxPageBytes", _PAGE_BYTES)
+    size = size_bytes("maxPageBytes", text)
+    if size < 1:
+        raise options.bad("maxPageBytes", text, "no page is so small")
+    return min(size, MOST_PAGE_BYTES)
+
+
+@dataclass(frozen=True)
+class Conformity:
+    """Rules for comparing the types of a file with those of a schema.
+
+    Args:
+        case_sensitive: compare names with their case.
+        binary_is_text: bytes may be read as a string.
+    """
+
+    case_sensitive: bool = False
+    binary_is_text: bool = True
+
+
+@dataclass(frozen=True)
+class ParquetFormat:
+    """Reads the columns of ``schema`` by name; a missing column is null. For the other arguments see ``Conformity``.
+
+    ``page_bytes``: limit of a decompressed page, and of a footer; see ``parquet_pages``.
+    """
+
+    schema: pa.Schema
+    case_sensitive: bool = False
+    binary_is_text: bool = True
+    page_bytes: int = MOST_PAGE_BYTES
+
+    def __call__(self, path: str, skip_rows: int) -> Iterator[pa.RecordBatch]:
+        try:
+            check_footer(path, self.page_bytes)
+            file = _open(path)
+            present, int96 = file.schema_arrow, has_int96(file.schema)
+            if int96:
+                file.close()
+                file = _open(path, metadata_with_bytes(path))
+        except pa.ArrowException as error:
+            raise pa.ArrowInvalid(f"not a readable Parquet file: {error}") from error
+        with file:
+            calendar = file_calendar(file.metadata.metadata)
+            columns = find_columns(path, self.schema, present, self.case_sensitive)
+            groups, skip = self._groups_after(file.metadata, skip_rows)
+            names = [
+                path
+                for name, field in zip(columns, self.schema, strict=True)
+                if name is not None
+                for path in paths_to_read(name, present.field(name).type, field.type, self.case_sensitive)
+            ]
+            if not groups:
+                return
+            leaves = leaves_of(file.metadata, names)
+            rows = batch_rows(file.metadata, groups, leaves)
+            rows = most_rows(path, file.metadata, groups, leaves, rows, self.page_bytes)
+            missing = sum(file.metadata.row_group(group).num_rows for group in groups)
+            for batch in file.iter_batches(batch_size=rows, row_groups=groups, columns=names, use_threads=False):
+                missing -= batch.num_rows
+                dropped = min(skip, batch.num_rows)
+                skip -= dropped
+                if dropped < batch.num_rows:
+                    whole = _gregorian(path, batch, present, calendar) if int96 or calendar.times else batch
+                    yield self.conformed(path, whole.slice(dropped), columns)
+            if missing:  # pyarrow 26: a page of lists of booleans without a boolean, encoded as RLE
+                raise DataError(f"cannot read {path}: {missing} rows are missing in what pyarrow reads of it")
+
+    def _groups_after(self, metadata: pq.FileMetaData, skip_rows: int) -> tuple[list[int], int]:
+        """The row groups that hold rows from ``skip_rows`` on, and how many of theirs to skip."""
+        group = 0
+        while group < metadata.num_row_groups and skip_rows >= metadata.row_group(group).num_rows:
+            skip_rows -= metadata.row_group(group).num_rows
+            group += 1
+        return list(range(group, metadata.num_row_groups)), skip_rows
+
+    def conformed(self, path: str, batch: pa.RecordBatch, columns: list[str | None]) -> pa.RecordBatch:
+        """The batch by the schema; ``columns``: from ``find_columns``. Raises DataError, naming file and column."""
+        arrays = []
+        rules = Conformity(self.case_sensitive, self.binary_is_text)
+        for name, field in zip(columns, self.schema, strict=True):
+            if name is None:
+                arrays.append(pa.nulls(batch.num_rows, field.type))
+                continue
+            try:
+                array = batch.column(batch.schema.get_field_index(name))
+                arrays.append(with_valid_texts(conform(array, field.type, rules)))
+            except (pa.ArrowException, TypeError) as error:
+                kind = batch.schema.field(name).type
+                raise DataError(f"{path}: column {name} of type {kind} cannot be read as {field.type}") from error
+        if not arrays:
+            return batch
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _open(path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        path, metadata=metadata, coerce_int96_timestamp_unit="us", pre_buffer=False, buffer_size=READ_BYTES
+    )
+
+
+def _gregorian(path: str, batch: pa.RecordBatch, present: pa.Schema, calendar: FileCalendar) -> pa.RecordBatch:
+    """Return the batch with timestamps in place of INT96, and with dates and times of the Gregorian calendar."""
+
+    def convert(leaf: pa.Array, kind: pa.DataType) -> pa.Array:
+        return calendar.gregorian_int96(instants(leaf)) if is_int96(leaf, kind) else calendar.gregorian(leaf)
+
+    arrays = []
+    for name in batch.schema.names:
+        try:
+            arrays.append(map_leaves(batch.column(name), present.field(name).type, convert))
+        except TypeError as error:
+            raise DataError(f"{path}: column {name}: {error}") from error
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names) if arrays else batch
+
+
+def leaves_of(metadata: pq.FileMetaData, names: list[str]) -> list[int]:
+    """Return the numbers of the leaf columns at and below these (dotted) columns."""
+    wanted = set(names)
+    paths = (metadata.schema.column(number).path for number in range(metadata.num_columns))
+    prefixes = (accumulate(path.split("."), "{}.{}".format) for path in paths)
+    return [number for number, found in enumerate(prefixes) if not wanted.isdisjoint(found)]
+
+
+def batch_rows(metadata: pq.FileMetaData, groups: list[int], leaves: list[int]) -> int:
+    """Return the number of rows per batch for these row groups and columns."""
+    size = rows = 0
+    for group in map(metadata.row_group, groups):
+        rows += group.num_rows
+        size += sum(group.column(leaf).total_uncompressed_size for leaf in leaves)
+    return max(BATCH_ROWS, min(MOST_ROWS, BATCH_BYTES * rows // max(1, size)))
+
+
+def find_columns(path: str, wanted: pa.Schema, present: pa.Schema, case_sensitive: bool) -> list[str | None]:
+    """For each column of the schema its name in the file, or None.
+
+    Raises:
+        DataError: the file has several columns of one name.
+    """
+    places = _places([field.name for field in present], case_sensitive)
+    columns: list[str | None] = []
+    for name in wanted.names:
+        candidates = [present.field(place).name for place in places.get(_key(name, case_sensitive), [])]
+        if len(candidates) > 1:
+            raise DataError(f"{path} has more than one column {name}: {', '.join(candidates)}")
+        columns.append(candidates[0] if candidates else None)
+    return columns
+
+
+def _key(name: str, case_sensitive: bool) -> str:
+    return name if case_sensitive else name.lower()
+
+
+def _places(names: Iterable[str], case_sensitive: bool) -> dict[str, list[int]]:
+    """Return the positions of each name, by the key of ``_key``."""
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(_key(name, case_sensitive), []).append(place)
+    return places
+
+
+def paths_to_read(name: str, present: pa.DataType, wanted: pa.DataType, case_sensitive: bool = False) -> list[str]:
+    """What to read of a column: all of it, or of a struct the fields that are wanted, as dotted paths. Where the file
+    has none of these, all of it too: rows where the struct is null are told from others."""
+    if not (pa.types.is_struct(present) and pa.types.is_struct(wanted)):
+        return [name]
+    places = _places((field.name for field in present), case_sensitive)
+    pairs = [
+        (present.field(place), field.type)
+        for field in wanted
+        for place in places.get(_key(field.name, case_sensitive), [])
+    ]
+    return [
+        path
+        for field, kind in pairs
+        for path in paths_to_read(f"{name}.{field.name}", field.type, kind, case_sensitive)
+    ] or [name]
+
+
+def conform(array: pa.Array, wanted: pa.DataType, rules: Conformity) -> pa.Array:
+    """The array as ``wanted``, where Spark's reader would widen it too.
+
+    Raises:
+        TypeError: Spark would not read one as the other.
+    """
+    kind = array.type
+    if kind == wanted:
+        return array
+    if pa.types.is_dictionary(kind):
+        return conform(array.dictionary_decode(), wanted, rules)
+    if pa.types.is_struct(kind) and pa.types.is_struct(wanted):
+        return _struct(array, wanted, rules)
+    if pa.types.is_map(kind) and pa.types.is_map(wanted):
+        keys = conform(array.keys, wanted.key_type, rules)
+        items = conform(array.items, wanted.item_type, rules)
+        return pa.MapArray.from_arrays(nullable_offsets(array), keys, items, type=wanted)
+    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_list(wanted):
+        values = conform(array.values, wanted.value_type, rules)
+        return pa.ListArray.from_arrays(nullable_offsets(array), values, type=wanted)
+    if not _readable_as(kind, wanted, rules):
+        raise TypeError
+    if pa.types.is_null(kind):
+        return pa.nulls(len(array), wanted)
+    if pa.types.is_string(wanted):
+        return array.cast(pa.binary()).view(wanted)  # ``with_valid_texts`` looks at the bytes
+    return array.cast(wanted)
+
+
+def _struct(array: pa.StructArray, wanted: pa.StructType, rules: Conformity) -> pa.Array:
+    places = _places((field.name for field in array.type), rules.case_sensitive)
+    children = []
+    for field in wanted:
+        found = places.get(_key(field.name, rules.case_sensitive), [])
+        if len(found) > 1:
+            raise TypeError(f"it has {len(found)} fields {field.name}")
+        if not found:
+            children.append(pa.nulls(len(array), field.type))
+        else:
+            # ``field`` is unsliced in places; flatten applies the parent's offset and nulls.
+            children.append(conform(array.flatten()[found[0]], field.type, rules))
+    return pa.StructArray.from_arrays(children, fields=list(wanted), mask=array.is_null())
+
+
+def _readable_as(kind: pa.DataType, wanted: pa.DataType, rules: Conformity) -> bool:
+    types = pa.types
+    if types.is_null(kind):  # whose pages are those of 32-bit integers
+        return bool(types.is_integer(wanted) or types.is_float64(wanted) or types.is_date32(wanted))
+    if types.is_uint32(kind) and types.is_float64(wanted):
+        return False  # Spark makes negative numbers of large ones
+    if types.is_integer(kind):
+        exact = types.is_integer(wanted) and (wanted.bit_width >= kind.bit_width)
+        return bool(exact or (kind.bit_width <= 32 and types.is_float64(wanted)) or types.is_decimal(wanted))
+    if types.is_float32(kind):
+        return bool(types.is_float64(wanted))
+    if types.is_decimal(kind) and types.is_decimal(wanted):
+        return bool(wanted.scale >= kind.scale and wanted.precision - wanted.scale >= kind.precision - kind.scale)
+    if types.is_timestamp(kind) and types.is_timestamp(wanted):
+        return bool(wanted.tz is not None or kind.tz is None)
+    if types.is_date32(kind):
+        return bool(types.is_timestamp(wanted) and wanted.tz is None)
+    texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
+    if not any(is_one(kind) for is_one in texts):
+        return False
+    is_text = types.is_string(kind) or types.is_large_string(kind)
+    return bool(types.is_binary(wanted) or (types.is_string(wanted) and (is_text or rules.binary_is_text)))

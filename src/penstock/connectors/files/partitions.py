@@ -1,0 +1,120 @@
+"""``partitionBy``: rows of a batch by the directory they go to, named as Spark names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.connectors.files.text.sink_texts import cast_texts
+from penstock.errors import ConfigError, NotSupported, SinkError
+from penstock.operators.expressions.vectors import Vector
+from penstock.operators.expressions.zones import Zone
+
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""Stands for null and for the empty string."""
+MAX_NAME_BYTES = 255
+"""What file systems allow."""
+# ``ExternalCatalogUtils.charToEscape``
+_ESCAPED = {character: f"%{ord(character):02X}" for character in [*map(chr, range(1, 0x20)), *"\"#%'*/:=?\\\x7f{[]^"]}
+_ESCAPES = str.maketrans(_ESCAPED)
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """Travels to the slots.
+
+    Attributes:
+        columns: places of the partition columns in the rows, in the order of the directories.
+        names: of these columns.
+        data_columns: places of the others: what is in the files.
+        time_zone: the session's: timestamps become text by its clock.
+        ansi: decides how decimals become text.
+    """
+
+    columns: tuple[int, ...]
+    names: tuple[str, ...]
+    data_columns: tuple[int, ...]
+    time_zone: str
+    ansi: bool
+
+    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Directory (relative, with ``/``) and rows of it without partition columns. Rows of several directories are
+        copied, so that one directory's rows do not keep the others' in memory.
+
+        Raises:
+            SinkError: a value that cannot be in a directory's name.
+        """
+        data = batch.select(list(self.data_columns))
+        directories, codes = self._directories(batch)
+        if len(directories) == 1:
+            yield directories[0], data
+            return
+        order = np.argsort(codes, kind="stable")
+        bounds = np.searchsorted(codes[order], np.arange(len(directories) + 1))
+        for code, directory in enumerate(directories):
+            yield directory, data.take(pa.array(order[bounds[code] : bounds[code + 1]]))
+
+    def _directories(self, batch: pa.RecordBatch) -> tuple[list[str], Vector]:
+        """The directories of a batch, in order of their values, and for each row which."""
+        paths = [""]
+        codes = np.zeros(batch.num_rows, np.int64)
+        zone = Zone(self.time_zone)
+        for place, name in zip(self.columns, self.names, strict=True):
+            encoded = batch.column(place).dictionary_encode(null_encoding="encode")
+            texts = cast_texts(encoded.dictionary, zone, self.ansi).to_pylist()
+            components = [directory_name(name, text) for text in texts]
+            combined = codes * len(components) + encoded.indices.to_numpy(zero_copy_only=False)
+            distinct, codes = np.unique(combined, return_inverse=True)
+            pairs = (divmod(int(pair), len(components)) for pair in distinct)
+            paths = [
+                f"{paths[outer]}/{components[inner]}" if paths[outer] else components[inner] for outer, inner in pairs
+            ]
+        return paths, codes
+
+
+def partitioning(
+    schema: pa.Schema, names: Sequence[str], time_zone: str, ansi: bool, case_sensitive: bool
+) -> Partitioning:
+    """From what ``partitionBy`` was told.
+
+    Raises:
+        ConfigError: an unknown or repeated column.
+        NotSupported: a column of a type that no directory is named after.
+    """
+
+    def key(name: str) -> str:
+        return name if case_sensitive else name.lower()
+
+    places = {key(field.name): place for place, field in enumerate(schema)}
+    columns: list[int] = []
+    for name in names:
+        place = places.get(key(name))
+        if place is None:
+            known = ", ".join(field.name for field in schema)
+            raise ConfigError(f"partitionBy names column {name}, which the rows do not have; they have {known}")
+        if place in columns:
+            raise ConfigError(f"partitionBy names column {name} twice")
+        kind = schema.field(place).type
+        if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_duration(kind):
+            raise NotSupported(f"partitionBy cannot use column {name} of type {kind}: cast it to a string")
+        columns.append(place)
+    others = tuple(place for place in range(len(schema)) if place not in columns)
+    return Partitioning(tuple(columns), tuple(schema.field(c).name for c in columns), others, time_zone, ansi)
+
+
+def directory_name(column: str, text: str | None) -> str:
+    """``column=value``, as ``ExternalCatalogUtils.getPartitionPathString`` escapes both.
+
+    Raises:
+        SinkError: it is too long, or holds a NUL.
+    """
+    name = f"{column.translate(_ESCAPES)}={text.translate(_ESCAPES) if text else DEFAULT_PARTITION}"
+    if len(name.encode()) > MAX_NAME_BYTES or "\0" in name:
+        raise SinkError(
+            f"a value of partition column {column} makes no directory name: it is longer than {MAX_NAME_BYTES} bytes "
+            f"or holds a NUL: {name[:80]!r}; partition by a shorter expression"
+        )
+    return name

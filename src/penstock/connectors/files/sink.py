@@ -1,0 +1,123 @@
+"""File sinks: rows become files of an output directory, each committed row exactly once.
+
+Below the output directory::
+
+    part-00002-<query id>-e0000000007-c000.snappy.parquet   committed: subtask 2, epoch 7
+    part-00000-<query id>-e0000000007-m000.snappy.parquet   committed: small files of epoch 7, merged
+    part-00000-<query id>-r<token>.snappy.parquet           committed: small files of several epochs, merged
+    day=2020-01-01/part-...                                 the same with ``partitionBy("day")``
+and in the directory of ``private_home``::
+
+    owner.json                                              the query that writes here
+    fence/..., work/<token>/...                             the fence of this output: see ``fence``; in ``work``:
+        staged/g3-<token>-00002-000005.parquet              not committed: Generation 3
+        kept/...                                            committed and kept back: ``file_rolls``
+        bundles/...                                         small files that are being merged: ``file_bundles``
+    forks/<query id>/...                                    fence and work of a fork of that query that is allowed to
+                                                            write here, too
+
+A file is written and made durable where no reader looks, and becomes visible by one rename.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.config import duration_ms, shown, size_bytes
+from penstock.connectors.base import Sink, SinkCommitter, SinkWriter
+from penstock.connectors.files.format import FileFormat
+from penstock.connectors.files.partitions import Partitioning
+from penstock.connectors.files.private_directory import home_of
+from penstock.connectors.files.sink_committer import FileSinkCommitter, owner_of
+from penstock.connectors.files.sink_plan import PRIVATE_DIRECTORY, private_directory, work_directory
+from penstock.connectors.files.sink_writer import FileSinkWriter
+from penstock.connectors.local_files import local_path
+from penstock.connectors.option_texts import OptionTexts
+from penstock.errors import ConfigError
+
+TARGET_BYTES = 128 << 20
+"""The default of ``targetFileSize``: as much as Spark reads in one task."""
+
+
+@dataclass(frozen=True)
+class FileSizes:
+    """What all formats have.
+
+    Attributes:
+        roll_interval_ms: how long committed small files may be kept back to become one; 0: not at all.
+        target_bytes: a file is ended at about this size, and small ones are kept back until they have it together.
+    """
+
+    roll_interval_ms: int = 0
+    target_bytes: int = TARGET_BYTES
+
+
+def file_sizes(options: OptionTexts) -> FileSizes:
+    """From the options ``rollInterval`` and ``targetFileSize``."""
+    target = size_bytes("targetFileSize", options.text("targetFileSize", str(TARGET_BYTES)))
+    if target < 1:
+        raise options.bad("targetFileSize", str(target), "it must be positive")
+    return FileSizes(duration_ms("rollInterval", options.text("rollInterval", "0")), target)
+
+
+def _check_length(path: str) -> None:
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise ConfigError(f"output path {shown(path)}: {error.strerror}; give a shorter one") from error
+
+
+class FileSink(Sink):
+    """Every committed row in the directory exactly once.
+
+    Args:
+        path: output directory, on a file system that all slots and the driver share; created if missing.
+        file_format: of the files; its schema is the rows' without partition columns.
+        partitions: by which columns the rows go to subdirectories.
+        sizes: see there.
+
+    Raises:
+        ConfigError: no file system takes the path.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        file_format: FileFormat,
+        partitions: Partitioning | None = None,
+        sizes: FileSizes | None = None,
+    ) -> None:
+        self.path = local_path(path)
+        _check_length(self.path)
+        self.file_format = file_format
+        self.partitions = partitions
+        self.sizes = sizes or FileSizes()
+        self._private = PRIVATE_DIRECTORY
+
+    def describe(self) -> str:
+        return f"FileSink[file:{self.path}]"
+
+    def target(self) -> str:
+        return f"files:{os.path.realpath(self.path)}"
+
+    def share(self, query_id: str, origin: str) -> None:
+        """If the directory is the origin's, or one's that the origin shares it with, this query has a private directory
+        of its own there, for as long as it lives."""
+        root = Path(self.path)
+        home = home_of(root)
+        privates = [private_directory(one, shared=True) for one in (query_id, origin)]
+        own, origins = (root / work_directory(private, "", home) for private in privates)
+        if own.exists() or origins.exists() or owner_of(root) == origin:
+            self._private = private_directory(query_id, shared=True)
+
+    def create_writer(self) -> SinkWriter:
+        root, target_bytes = Path(self.path), self.sizes.target_bytes
+        return FileSinkWriter(root, self.file_format, self.partitions, target_bytes, self._private)
+
+    def create_committer(self) -> SinkCommitter:
+        root, interval_s = Path(self.path), self.sizes.roll_interval_ms / 1000
+        return FileSinkCommitter(root, self.file_format, interval_s, self.sizes.target_bytes, private=self._private)

@@ -1,0 +1,105 @@
+"""Files in a directory as a stream: each new file is a split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from penstock.connectors.base import Source, SourceReader
+from penstock.connectors.files.columns import FileColumns
+from penstock.connectors.files.csv.reading import csv_format
+from penstock.connectors.files.discovery import FileDiscovery, without_waiting
+from penstock.connectors.files.json.reading import json_format
+from penstock.connectors.files.orc.reading import orc_format
+from penstock.connectors.files.parquet.reading import parquet_format
+from penstock.connectors.files.reader import FileReader, ReadFile
+from penstock.connectors.files.text.reading import text_format
+from penstock.connectors.option_texts import OptionTexts
+from penstock.errors import ConfigError
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery
+
+FORMATS: dict[str, Callable[..., ReadFile]] = {
+    "parquet": parquet_format,
+    "orc": orc_format,
+    "csv": csv_format,
+    "json": json_format,
+    "text": text_format,
+}
+"""For each format, a function that takes a schema, options and a time zone and returns the reading function."""
+COLUMNAR = ("parquet", "orc")
+"""Formats whose files have named columns."""
+
+
+class FileSource(Source):
+    """``spark.readStream.format("parquet" | "orc" | "csv" | "json" | "text")``.
+
+    A file is read once it is seen, whole, in its order. It must not change until it has been read: its size and
+    modification time are part of the split, and a reader that finds others, or no file, raises ``DataError``.
+
+    Args:
+        format: a key of ``FORMATS``.
+        path: a file, a directory or a pattern with wildcards.
+        schema: the columns to read. With the corrupt-record column among them, malformed rows are kept there.
+        options: Spark's options of the format and of file streams.
+        time_zone: the session's, for texts without a zone of their own.
+        partitions: names of the partition columns, all of them, whether in ``schema`` or not.
+        declared: names of all columns of the DataFrame; None: those of ``schema``.
+        case_sensitive: compare names of columns with their case.
+
+    Raises:
+        ConfigError: an option that is not supported; the message lists those that are.
+    """
+
+    def __init__(
+        self,
+        format: str,  # noqa: A002 - as Spark calls it
+        path: str,
+        schema: pa.Schema,
+        options: Mapping[str, str] | None = None,
+        time_zone: str = "UTC",
+        partitions: Sequence[str] = (),
+        declared: Sequence[str] | None = None,
+        case_sensitive: bool = False,
+    ) -> None:
+        if format not in FORMATS:
+            raise ConfigError(f"file source of format {format}: choose one of {', '.join(FORMATS)}")
+        texts = OptionTexts(f"{format} source", options or {})
+        texts.optional("path")  # given as a parameter
+        self.schema = schema
+        zone = texts.time_zone(time_zone)
+        self._columns = FileColumns(schema, partitions, zone, declared=declared, case_sensitive=case_sensitive)
+        self._files = FileDiscovery(path, texts, self._columns)
+        self._skips = texts.flag("ignoreCorruptFiles", False), texts.flag("ignoreMissingFiles", False)
+        by_case = {"case_sensitive": case_sensitive} if format in COLUMNAR else {}
+        self._format = partial(FORMATS[format], options=texts, time_zone=zone, **by_case)
+        self._format(self._columns.file_schema)  # raises here, not later in a slot
+        texts.finish()
+
+    def describe(self) -> str:
+        return f"FileStreamSource[file:{self._files.path}]"
+
+    def discover(self, state: Plain, parallelism: int) -> Discovery:
+        return self._files.discover(state)
+
+    @property
+    def files(self) -> FileDiscovery:
+        """Which files there are; the driver's side."""
+        return self._files
+
+    def takes_away(self) -> str:
+        return self._files.takes_away()
+
+    def freeze(self) -> None:
+        self._files.freeze()
+
+    def committed(self, state: Plain) -> None:
+        self._files.committed(state)
+
+    def of_another_query(self, state: Plain) -> Plain:
+        return without_waiting(state)
+
+    def create_reader(self) -> SourceReader:
+        return FileReader(self._format, self._columns, self._files.paths.admits, *self._skips)

@@ -1,0 +1,1 @@
+"""Text files, and what the formats with a row per line share."""

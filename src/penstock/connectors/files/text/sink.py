@@ -1,0 +1,31 @@
+"""Text files: one string column, a line per row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.connectors.files.format import LineFormat, codec_option
+from penstock.connectors.option_texts import OptionTexts
+from penstock.errors import NotSupported
+
+
+def text_sink_format(schema: pa.Schema, options: OptionTexts) -> TextFormat:
+    """Null becomes an empty line, and line ends in a text make several lines, as Spark has it."""
+    options.only("lineSep", ["\n"])
+    if len(schema) != 1 or not pa.types.is_string(schema.field(0).type):
+        columns = ", ".join(f"{field.name} {field.type}" for field in schema)
+        raise NotSupported(f"the text sink writes exactly one string column, not {columns}: concatenate or cast")
+    return TextFormat(schema, codec_option(options))
+
+
+@dataclass(frozen=True)
+class TextFormat(LineFormat):
+    @property
+    def name(self) -> str:
+        return "text"
+
+    def encoder(self) -> Callable[[pa.RecordBatch], pa.Array]:
+        return lambda batch: batch.column(0).fill_null("")

@@ -1,0 +1,23 @@
+"""Strings of Parquet and ORC files, which may have bytes that are not valid UTF-8."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.connectors.files.nested_arrays import map_leaves
+from penstock.operators.expressions.java_utf8 import decode_as_java
+
+
+def with_valid_texts(array: pa.Array) -> pa.Array:
+    """Return the array with U+FFFD in place of malformed bytes, by Java's rule. Arrow validates a column at once."""
+    return map_leaves(array, array.type, _valid)
+
+
+def _valid(leaf: pa.Array, kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_string(kind):
+        return leaf
+    try:
+        leaf.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([None if data is None else decode_as_java(data) for data in leaf.cast(pa.binary()).to_pylist()])
+    return leaf

@@ -1,0 +1,1 @@
+"""Kafka, read by the slots."""

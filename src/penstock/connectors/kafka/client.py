@@ -1,0 +1,253 @@
+"""``kafka.*`` options: names of Kafka's Java client, as Spark's users know them, in librdkafka's.
+
+Most names are the same. Those that differ are translated, those that only a JVM understands are refused with the way
+round, and every other name is handed on: librdkafka itself refuses what it does not know. Values are secrets as far as
+this module is concerned: no message names one, and ``ClientConfig`` prints none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.config import shown
+from penstock.connectors.kafka.options import CLIENT_PREFIX, WHERE
+from penstock.errors import ConfigError, NotSupported, ResourceError
+from penstock.logs import get_logger
+from penstock.private_files import check_private
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+log = get_logger(__name__)
+
+BOOTSTRAP = "bootstrap.servers"
+
+_RENAMED = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.partition.fetch.bytes": "fetch.message.max.bytes",
+    "request.timeout.ms": "socket.timeout.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "sasl.mechanism": "sasl.mechanisms",
+    "ssl.protocol": "",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "max.poll.records": "",
+    "default.api.timeout.ms": "",
+}
+"""Java's name -> librdkafka's; "": has no counterpart and nothing depends on it."""
+
+_REFUSED = {
+    "auto.offset.reset": "say startingOffsets instead: which rows are read is kept in the checkpoint",
+    "enable.auto.commit": "positions are kept in the checkpoint and never committed to the consumer group",
+    "enable.auto.offset.store": "positions are kept in the checkpoint and never committed to the consumer group",
+    "enable.partition.eof": "the source needs it on",
+    "key.deserializer": "keys are binary; cast them in the query",
+    "value.deserializer": "values are binary; cast them in the query",
+    "interceptor.classes": "interceptors can change rows",
+    "partition.assignment.strategy": "partitions are assigned by the source, not by the consumer group",
+    "group.protocol": "partitions are assigned by the source, not by the consumer group",
+    "metric.reporters": "it names Java classes; leave it out",
+    "security.providers": "it names Java classes; leave it out",
+    "ssl.engine.factory.class": "it names a Java class; leave it out",
+    "ssl.provider": "it names a Java class; leave it out",
+    "sasl.client.callback.handler.class": "it names a Java class; use sasl.oauthbearer.* for tokens",
+    "sasl.login.callback.handler.class": "it names a Java class; use sasl.oauthbearer.* for tokens",
+    "sasl.login.class": "it names a Java class; leave it out",
+}
+
+_SERVER = re.compile(
+    r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(?:[\w.%-]{1,253}|\[[0-9A-Fa-f:.%\w]{2,60}\]):(?P<port>[0-9]{1,5})",
+    re.IGNORECASE,
+)
+_JAAS = re.compile(r"\s*+(?P<module>[\w.]++)\s++required\b(?P<rest>.*)", re.DOTALL)
+_JAAS_OPTION = re.compile(r"\b(\w++)\s*+=\s*+(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))")
+_PASSWORD_MODULES = ("PlainLoginModule", "ScramLoginModule")
+
+_ALWAYS = {
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "enable.partition.eof": "true",
+    "auto.offset.reset": "error",
+    "allow.auto.create.topics": "false",
+}
+_DEFAULTS = {
+    # Java's default, and so Spark's: librdkafka's own is read_committed.
+    "isolation.level": "read_uncommitted",
+    # Rows fetched ahead per subtask: enough to keep a slot busy, and small beside a slot's other memory.
+    "queued.max.messages.kbytes": "16384",
+    # How long a full queue rests: librdkafka's own second would be seen in the rate.
+    "fetch.queue.backoff.ms": "10",
+    "client.id": "penstock",
+}
+
+
+class _ClientLog:
+    """Takes the client's own log lines, many while a broker is away: what matters is said by the source."""
+
+    def log(self, level: int, text: str, *args: object) -> None:
+        log.debug(text, *args)
+
+
+@dataclass(frozen=True)
+class ClientConfig:
+    """What librdkafka's consumers are made of. ``servers`` may be shown; ``settings`` hold secrets."""
+
+    servers: str
+    settings: Mapping[str, str] = field(repr=False)
+
+    def consumer(self, group: str, on_error: Callable[[Any], None]) -> Consumer:
+        """A consumer without partitions; nothing is connected yet.
+
+        Args:
+            group: the group it is shown in, unless the user named one. Nothing is ever committed to it.
+            on_error: gets client-wide KafkaErrors, while the consumer is polled.
+
+        Raises:
+            ConfigError: librdkafka refuses a setting, or other users can read the file of a key.
+            ResourceError: the client is not installed.
+        """
+        kafka = client_library()
+        self._check_keys()
+        settings = {"group.id": group, **self.settings, "error_cb": on_error}
+        try:
+            consumer: Consumer = kafka.Consumer(settings, logger=_ClientLog())
+        except kafka.KafkaException as error:
+            # librdkafka's text names the setting; a value is shown for those with a fixed set of values only.
+            raise ConfigError(f"{WHERE}: the Kafka client refuses its settings: {error.args[0].str()}") from None
+        return consumer
+
+    def _check_keys(self) -> None:
+        """Refuse files with a secret that other users can read. The client itself reports missing files."""
+        named = ["sasl.kerberos.keytab"]
+        if "ssl.key.password" not in self.settings:
+            named.append("ssl.key.location")
+        for name in named:
+            with suppress(OSError):
+                if name in self.settings:
+                    check_private(f"option kafka.{name} of the {WHERE}:", self.settings[name])
+
+
+def client_library() -> Any:
+    """The module ``confluent_kafka``.
+
+    Raises:
+        ResourceError: it is not installed.
+    """
+    try:
+        import confluent_kafka
+    except ImportError:
+        raise ResourceError(
+            "reading from Kafka needs the package confluent-kafka, which is not installed for this Python; "
+            "pip install 'penstock[kafka]'"
+        ) from None
+    return confluent_kafka
+
+
+def client_config(texts: Mapping[str, str]) -> ClientConfig:
+    """The ``kafka.*`` options among all options of a reader.
+
+    Raises:
+        ConfigError: ``kafka.bootstrap.servers`` is missing, or a value cannot be used.
+        NotSupported: a setting that only a Java client has.
+    """
+    given = {
+        name.lower().removeprefix(CLIENT_PREFIX): str(text)
+        for name, text in texts.items()
+        if name.lower().startswith(CLIENT_PREFIX)
+    }
+    if not given.get(BOOTSTRAP, "").strip():
+        raise ConfigError(f"option kafka.{BOOTSTRAP} of the {WHERE} must be given, for example host1:9092,host2:9092")
+    if wrong := next((one for one in given[BOOTSTRAP].split(",") if not _is_server(one.strip())), None):
+        raise ConfigError(
+            f"option kafka.{BOOTSTRAP} of the {WHERE}: {shown(wrong)} is not a host with a port; write for example "
+            "host1:9092,host2:9092"
+        )
+    if not given.get("group.id", "x").strip():
+        raise ConfigError(f"option kafka.group.id of the {WHERE} is empty; give a name, or leave it out")
+    refused = sorted(name for name in given if name in _REFUSED)
+    if refused:
+        raise NotSupported(f"option kafka.{refused[0]} of the {WHERE}: {_REFUSED[refused[0]]}")
+    settings = _stores(given) | _login(given)
+    for name in [n for n in given if n not in _TRANSLATED]:
+        renamed = _RENAMED.get(name, name)
+        if renamed:
+            settings[renamed] = _value(name, given[name])
+    return ClientConfig(given[BOOTSTRAP].strip(), {**_DEFAULTS, **settings, **_ALWAYS})
+
+
+def _is_server(text: str) -> bool:
+    match = _SERVER.fullmatch(text)
+    return not text or (match is not None and 1 <= int(match["port"]) <= 65535)
+
+
+def _value(name: str, text: str) -> str:
+    if name == "ssl.endpoint.identification.algorithm" and not text.strip():
+        return "none"
+    if name in ("receive.buffer.bytes", "send.buffer.bytes") and text.strip() == "-1":
+        return "0"
+    return text
+
+
+_TRANSLATED = {
+    "sasl.jaas.config",
+    "ssl.truststore.location",
+    "ssl.truststore.type",
+    "ssl.truststore.password",
+    "ssl.keystore.location",
+    "ssl.keystore.type",
+}
+
+
+def _login(given: Mapping[str, str]) -> dict[str, str]:
+    """User and password out of ``sasl.jaas.config``."""
+    text = given.get("sasl.jaas.config")
+    if text is None:
+        return {}
+    match = _JAAS.match(text)
+    module = match["module"].rsplit(".", 1)[-1] if match else ""
+    if match is None or module not in _PASSWORD_MODULES:
+        raise NotSupported(
+            f"option kafka.sasl.jaas.config of the {WHERE}: only PlainLoginModule and ScramLoginModule with username "
+            "and password are understood; set kafka.sasl.* as librdkafka names them (sasl.username, sasl.password, "
+            "sasl.kerberos.*, sasl.oauthbearer.*)"
+        )
+    found = {name: _unquoted(parts) for name, *parts in _JAAS_OPTION.findall(match["rest"])}
+    if not {"username", "password"} <= found.keys():
+        raise ConfigError(f"option kafka.sasl.jaas.config of the {WHERE}: username or password is missing")
+    return {"sasl.username": found["username"], "sasl.password": found["password"]}
+
+
+def _unquoted(parts: list[str]) -> str:
+    return re.sub(r"\\(.)", r"\1", next((part for part in parts if part), ""))
+
+
+def _stores(given: Mapping[str, str]) -> dict[str, str]:
+    """Key and trust stores: PEM and PKCS#12 are understood, Java's own format is not."""
+    settings: dict[str, str] = {}
+    trust, keys = given.get("ssl.truststore.location"), given.get("ssl.keystore.location")
+    if trust is not None:
+        if given.get("ssl.truststore.type", "JKS").strip().upper() != "PEM":
+            raise _not_pem("ssl.truststore", "keytool -exportcert -rfc writes the certificates as PEM")
+        settings["ssl.ca.location"] = trust
+    if keys is not None:
+        match given.get("ssl.keystore.type", "JKS").strip().upper():
+            case "PEM":
+                settings |= {"ssl.certificate.location": keys, "ssl.key.location": keys}
+            case "PKCS12":
+                settings["ssl.keystore.location"] = keys
+            case _:
+                raise _not_pem("ssl.keystore", "keytool -importkeystore -deststoretype PKCS12 converts it")
+    return settings
+
+
+def _not_pem(store: str, way: str) -> NotSupported:
+    return NotSupported(
+        f"option kafka.{store}.type of the {WHERE}: Java's own key stores cannot be read outside a JVM; {way}, then "
+        f"set kafka.{store}.type and kafka.{store}.location"
+    )

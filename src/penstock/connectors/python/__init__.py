@@ -1,0 +1,1 @@
+"""Python data sources and sinks (``pyspark.sql.datasource``)."""

@@ -1,0 +1,260 @@
+"""Any ``pyspark.sql.datasource.DataSource`` with a ``streamReader`` or a ``simpleStreamReader``, as a source.
+
+*streamReader*: the driver asks for ``latestOffset`` and plans ``partitions(start, end)``; each partition is a split.
+Partitions are user objects and are never stored: a split holds the two offsets and the partition's index, and the
+reader in the slot plans the same range again. *simpleStreamReader*: one split that moves along, range by range.
+
+What Spark calls on the driver, and when, is called here as well: ``initialOffset`` at the very first start,
+``latestOffset`` with a start and a ``ReadLimit`` or, as before PySpark 4.2, without (such a reader is first asked for
+``partitions(offset, offset)`` where a query goes on, and may learn from it where it is), ``reportLatestOffset`` for
+progress, ``commit`` and ``stop``. A limit bounds a range, as it bounds a micro-batch there. Filters are pushed to batch
+readers only, in Spark as here: a stream reader has no ``pushFilters``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.errors import PySparkNotImplementedError
+from pyspark.sql.datasource import (
+    CaseInsensitiveDict,
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
+    SimpleDataSourceStreamReader,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.connectors.base import Source, SourceReader
+from penstock.connectors.python.reader import PythonSourceReader
+from penstock.errors import DataError, NotSupported
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery, Split
+from penstock.operators.python.user_code import user_errors
+
+DataSourceFactory = type[DataSource] | Callable[[], DataSource]
+
+EMPTY_RANGES = 100
+"""Ranges without a partition that one look passes over: it is to find something, or the end."""
+
+_STREAM_READERS = ("streamReader", "simpleStreamReader")
+_LIMITS = (ReadAllAvailable, ReadMinRows, ReadMaxRows, ReadMaxFiles, ReadMaxBytes)
+"""What Spark accepts from ``getDefaultReadLimit``: nothing else can be handed on."""
+
+
+class PythonSource(Source):
+    """A user's data source. Its ranges are short-lived: one that waits for readers that are behind would only be old.
+
+    Args:
+        name: its short name, for messages.
+        factory: the DataSource class (called with the options), or a function without arguments that makes one.
+        options: of the reader; keys are case-insensitive for the user, as in Spark.
+        schema: the Arrow schema of the rows, timestamps in UTC.
+        spark_schema_json: the same as ``StructType.json()``.
+
+    Raises:
+        NotSupported: the class reads batches only.
+    """
+
+    looks_ahead = False
+
+    def __init__(
+        self,
+        name: str,
+        factory: DataSourceFactory,
+        options: Mapping[str, str],
+        schema: pa.Schema,
+        spark_schema_json: str,
+    ) -> None:
+        if isinstance(factory, type) and not any(_overrides(factory, method) for method in _STREAM_READERS):
+            raise NotSupported(
+                f"data source {name} cannot be streamed: its class {factory.__name__} has neither a streamReader nor a "
+                "simpleStreamReader; write one of them"
+            )
+        self.schema = schema
+        self._name = name
+        self._factory = factory
+        self._options = dict(options)
+        self._spark_schema_json = spark_schema_json
+        self._driver_reader: Any = None
+        self._frozen = False
+        self._began = False
+        self._latest: Plain = None
+
+    def describe(self) -> str:
+        return f"PythonDataSourceV2[{self._name}]"
+
+    def discover(self, state: Plain, parallelism: int) -> Discovery:
+        with user_errors(self._label):
+            reader = self._on_driver()
+            if isinstance(reader, SimpleDataSourceStreamReader):
+                return self._discover_simple(reader, state)
+            if state is not None and not self._began and not _takes_start(reader):
+                self._plan(reader, offset := cast("dict[str, Any]", _field(state, "offset")), offset, 0)
+            self._began = True
+            discovery = self._discover_ranges(reader, state)
+            self._latest = cast("Plain", json.loads(json.dumps(reader.reportLatestOffset())))
+            return discovery
+
+    def going_on_at(self, offset: dict[str, Any]) -> Discovery:
+        """The state and the splits of a query that reads on from this offset; the user's reader is made."""
+        with user_errors(self._label):
+            reader = self._on_driver()
+        if isinstance(reader, SimpleDataSourceStreamReader):
+            split = Split("simple", {"kind": "simple", "range": 0, "start": offset})
+            return Discovery([split], {"offset": offset, "range": 1})
+        return Discovery((), {"offset": offset, "range": 0})
+
+    def range_between(self, start: dict[str, Any], end: dict[str, Any]) -> Discovery | None:
+        """Return the splits between two offsets and the state after them; None if its reader has no partitions."""
+        with user_errors(self._label):
+            reader = self._on_driver()
+            if isinstance(reader, SimpleDataSourceStreamReader):
+                return None
+            return Discovery(self._plan(reader, start, end, 0), {"offset": end, "range": 1})
+
+    def latest_offset(self) -> Plain:
+        return self._latest
+
+    def freeze(self) -> None:
+        """A reader that ``SupportsTriggerAvailableNow`` is prepared, and read until it has no more. Of any other one
+        range is read, unlimited, as Spark reads such a reader in one batch.
+        """
+        self._frozen = True
+        with user_errors(self._label):
+            reader = self._on_driver()
+            if isinstance(reader, SupportsTriggerAvailableNow) and isinstance(reader, DataSourceStreamReader):
+                reader.prepareForTriggerAvailableNow()
+
+    def committed(self, state: Plain) -> None:
+        # A simple reader is told in its slot, where it reads: its one split never ends.
+        if state is None:
+            return
+        with user_errors(self._label):
+            self._on_driver().commit(_field(state, "offset"))
+
+    def close(self) -> None:
+        reader, self._driver_reader = self._driver_reader, None
+        self._began = False
+        if isinstance(reader, DataSourceStreamReader):
+            with user_errors(self._label):
+                reader.stop()
+
+    def create_reader(self) -> SourceReader:
+        return PythonSourceReader(self._name, self._make_reader, self.schema, self._spark_schema())
+
+    @property
+    def _label(self) -> str:
+        return f"source {self._name}"
+
+    def _on_driver(self) -> Any:
+        """The one reader that lives as long as the query on this driver."""
+        if self._driver_reader is None:
+            self._driver_reader = self._make_reader()
+        return self._driver_reader
+
+    def _spark_schema(self) -> StructType:
+        return StructType.fromJson(json.loads(self._spark_schema_json))
+
+    def _make_reader(self) -> DataSourceStreamReader | SimpleDataSourceStreamReader:
+        if isinstance(self._factory, type):
+            source = self._factory(options=cast("dict[str, str]", CaseInsensitiveDict(self._options)))
+        else:
+            source = self._factory()
+        reader: object
+        try:
+            reader = source.streamReader(schema=self._spark_schema())
+        except PySparkNotImplementedError:
+            reader = source.simpleStreamReader(schema=self._spark_schema())
+        if not isinstance(reader, DataSourceStreamReader | SimpleDataSourceStreamReader):
+            raise DataError(
+                f"{self._label}: streamReader or simpleStreamReader returned a {type(reader).__name__}; it must be a "
+                "DataSourceStreamReader or a SimpleDataSourceStreamReader"
+            )
+        return reader
+
+    # ---- what there is ----
+
+    def _discover_simple(self, reader: SimpleDataSourceStreamReader, state: Plain) -> Discovery:
+        if state is not None:
+            return Discovery((), state, self._frozen)
+        offset = self._offset("initialOffset", reader.initialOffset())
+        split = Split("simple", {"kind": "simple", "range": 0, "start": offset})
+        return Discovery([split], {"offset": offset, "range": 1}, self._frozen)
+
+    def _discover_ranges(self, reader: DataSourceStreamReader, state: Plain) -> Discovery:
+        if state is None:
+            state = {"offset": self._offset("initialOffset", reader.initialOffset()), "range": 0}
+        start = cast("dict[str, Any]", _field(state, "offset"))
+        number = cast("int", _field(state, "range"))
+        once = self._frozen and not isinstance(reader, SupportsTriggerAvailableNow)
+        splits: list[Split] = []
+        for _ in range(EMPTY_RANGES):
+            end = self._end(reader, start, ReadAllAvailable() if once else self._limit(reader))
+            if end == start:
+                return Discovery((), {"offset": start, "range": number}, self._frozen)
+            splits = self._plan(reader, start, end, number)
+            start, number = end, number + 1
+            if splits or once:
+                break
+        return Discovery(splits, {"offset": start, "range": number}, once)
+
+    def _limit(self, reader: DataSourceStreamReader) -> ReadLimit:
+        limit = reader.getDefaultReadLimit()
+        if type(limit) not in _LIMITS:
+            known = ", ".join(kind.__name__ for kind in _LIMITS)
+            raise DataError(
+                f"{self._label}: getDefaultReadLimit returned a {type(limit).__name__}; Spark knows {known}"
+            )
+        return limit
+
+    def _end(self, reader: DataSourceStreamReader, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        if not _takes_start(reader):
+            return self._offset("latestOffset", reader.latestOffset())
+        return self._offset("latestOffset", reader.latestOffset(start, limit))
+
+    def _offset(self, method: str, offset: object) -> dict[str, Any]:
+        """As Spark stores it: through JSON, so that keys are strings and tuples lists from the start."""
+        if not isinstance(offset, dict):
+            raise DataError(f"{self._label}: {method} returned {offset!r}; it must return a dict")
+        return cast("dict[str, Any]", json.loads(json.dumps(offset)))
+
+    def _plan(
+        self, reader: DataSourceStreamReader, start: dict[str, Any], end: dict[str, Any], number: int
+    ) -> list[Split]:
+        partitions: object = reader.partitions(start, end)
+        if not isinstance(partitions, Sequence) or not all(isinstance(p, InputPartition) for p in partitions):
+            raise DataError(f"{self._label}: partitions({start}, {end}) must return a list of InputPartitions")
+        spec: dict[str, Plain] = {"kind": "range", "range": number, "start": start, "end": end}
+        spec["partitions"] = len(partitions)
+        return [Split(f"{number}/{i}", {**spec, "partition": i}) for i in range(len(partitions))]
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_driver_reader": None}
+
+
+def _overrides(source: type, method: str) -> bool:
+    return getattr(source, method, None) is not getattr(DataSource, method)
+
+
+def _takes_start(reader: DataSourceStreamReader) -> bool:
+    """Readers written before PySpark 4.2 take neither a start offset nor a limit."""
+    return bool(inspect.signature(reader.latestOffset).parameters)
+
+
+def _field(state: Plain, name: str) -> Plain:
+    assert isinstance(state, dict)
+    return state[name]

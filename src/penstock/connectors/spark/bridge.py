@@ -1,0 +1,121 @@
+"""The Spark lane: what only the JVM can read, read by Spark jobs and handed to the slots as files.
+
+Whatever is read is cut into *ranges* by the stream's own offsets, as micro-batches are. The driver plans a range, a
+Spark job on a spare slot writes its rows into the checkpoint location, and each file is a split. From then on it is a
+file source like any other: files are immutable, a position is a row of a file, and neither a replay nor a rescale
+needs the JVM's reader again. docs/spark-lane.md argues why no row is lost or read twice.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, cast
+
+import pyarrow as pa
+
+from penstock.connectors.base import Source, SourceReader
+from penstock.connectors.spark.staged_ranges import StagedRanges
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery
+
+
+class Lane(Protocol):
+    """Spark's reader of one stream. Offsets are JSON texts. Called by one thread at a time; may block."""
+
+    def open(self, directory: str) -> None:
+        """Called first. The stream may keep in this directory what it has to remember over restarts."""
+
+    def initial(self) -> str:
+        """Where a new query begins."""
+
+    def latest(self, start: str) -> str:
+        """The end of the next range, within the source's own limits; ``start`` if there is nothing new."""
+
+    def freeze(self, start: str) -> str | None:
+        """The end of what there is now; None if ``latest`` itself ends there from now on."""
+
+    def stage(self, start: str, end: str, directory: str) -> None:
+        """Write the rows between two offsets as Parquet files into a directory that does not exist yet."""
+
+    def committed(self, offset: str) -> None:
+        """Nothing before this is read again."""
+
+    def stop(self) -> None: ...
+
+
+class SparkLaneSource(Source):
+    """A stream of Spark's, through the lane.
+
+    Args:
+        name: of the source in Spark.
+        lane: Spark's side; stays on the driver.
+        schema: of the rows.
+        time_zone: the session's.
+    """
+
+    runs_spark_jobs = True
+    keeps_files = True
+
+    def __init__(self, name: str, lane: Lane, schema: pa.Schema, time_zone: str) -> None:
+        self.schema = schema
+        self._name = name
+        self._lane: Lane | None = lane
+        self._ranges = StagedRanges(self.describe(), schema, time_zone)
+        self._state: Plain = None
+        self._frozen = False
+        self._until: str | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_lane": None, "_state": None}
+
+    def describe(self) -> str:
+        return f"SparkLane[{self._name}]"
+
+    def open(self, location: str, operator_id: str) -> None:
+        self._ranges.open(location, operator_id)
+        self._on_driver().open(str(self._ranges.directory / "stream"))
+
+    def create_reader(self) -> SourceReader:
+        return self._ranges.reader()
+
+    def freeze(self) -> None:
+        self._frozen = True
+        start = self._on_driver().initial() if self._state is None else _offset(self._state)
+        self._until = self._on_driver().freeze(start)
+
+    def discover(self, state: Plain, parallelism: int) -> Discovery:
+        lane = self._on_driver()
+        if state is None:
+            state = {"offset": lane.initial(), "range": 0}
+        number, start = _number(state), _offset(state)
+        if state is not self._state:
+            self._ranges.drop(lambda staged: staged >= number)  # of looks that were lost
+        self._state = state
+        end = lane.latest(start) if self._until is None else self._until
+        if end == start:
+            return Discovery((), state, finished=self._frozen)
+        splits = self._ranges.stage(number, lambda directory: lane.stage(start, end, directory))
+        self._state = {"offset": end, "range": number + 1}
+        return Discovery(splits, self._state, finished=self._frozen and self._until is not None)
+
+    def committed(self, state: Plain) -> None:
+        if state is not None:
+            number = _number(state)
+            self._ranges.drop(lambda staged: staged < number)
+            self._on_driver().committed(_offset(state))
+
+    def close(self) -> None:
+        lane, self._lane = self._lane, None
+        if lane is not None:
+            lane.stop()
+
+    def _on_driver(self) -> Lane:
+        assert self._lane is not None, "the lane is the driver's"
+        return self._lane
+
+
+def _offset(state: Plain) -> str:
+    return str(cast("dict[str, Plain]", state)["offset"])
+
+
+def _number(state: Plain) -> int:
+    return cast("int", cast("dict[str, Plain]", state)["range"])

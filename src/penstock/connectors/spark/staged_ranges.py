@@ -1,0 +1,94 @@
+"""What Spark jobs have read for the Spark lane, as files in the checkpoint location until the slots have read them."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.connectors.base import SourceReader
+from penstock.connectors.files.columns import FileColumns
+from penstock.connectors.files.parquet.reading import parquet_format
+from penstock.connectors.files.reader import FileReader
+from penstock.connectors.local_files import fsync_directory, fsync_file
+from penstock.connectors.option_texts import OptionTexts
+from penstock.model.plain import Plain
+from penstock.model.splits import Split
+from penstock.snapshots.location import KEPT_FOLDER
+from penstock.snapshots.store.local_files import folder_of
+from penstock.snapshots.store.store import is_clean
+
+_RANGE = re.compile(r"(\d{10})-[0-9a-f]{1,64}")
+"""A staged range: its number and a token, new for each try, since an older driver may still be writing its own."""
+_FILE = re.compile(rf"{KEPT_FOLDER}/(?:[^/\0]+/)+{_RANGE.pattern}/part-[^/\0]+")
+"""Path of a file of a range, relative to the location."""
+
+
+class StagedRanges:
+    """The ranges of one source. ``open`` comes first, on the driver; readers work in any slot after that.
+
+    Args:
+        name: of the source, for messages.
+        schema: of the rows.
+        time_zone: the session's.
+    """
+
+    def __init__(self, name: str, schema: pa.Schema, time_zone: str) -> None:
+        self._columns = FileColumns(schema, (), time_zone, with_metadata=False)
+        self._format = partial(parquet_format, options=OptionTexts(name, {}), time_zone=time_zone, case_sensitive=True)
+        self._location = Path()
+        self._operator_id = ""
+
+    def open(self, location: str, operator_id: str) -> None:
+        self._location, self._operator_id = Path(location), operator_id
+
+    @property
+    def directory(self) -> Path:
+        return self._location / KEPT_FOLDER / self._operator_id
+
+    def stage(self, number: int, write: Callable[[str], None]) -> list[Split]:
+        """A range as splits, durable on return.
+
+        Args:
+            number: rises by one from range to range.
+            write: makes Parquet files in a directory that does not exist yet.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        directory = self.directory / f"{number:010d}-{secrets.token_hex(8)}"
+        write(str(directory))
+        files = sorted(path for path in directory.glob("part-*.parquet") if path.stat().st_size)
+        splits = []
+        for count, path in enumerate(files):
+            fsync_file(path)
+            status = path.stat()
+            place = path.relative_to(self._location).as_posix()
+            spec: dict[str, Plain] = {"path": place, "size": status.st_size, "modified_ns": status.st_mtime_ns}
+            splits.append(Split(f"{number}/{count}", spec))
+        for parent in (directory, self.directory, self.directory.parent):
+            fsync_directory(parent)
+        return splits
+
+    def drop(self, which: Callable[[int], bool]) -> None:
+        """Remove ranges by number."""
+        for path in self.directory.glob("*") if self.directory.exists() else ():
+            match = _RANGE.fullmatch(path.name)
+            if match and which(int(match[1])):
+                place = path.relative_to(self._location).as_posix()
+                with suppress(FileNotFoundError), folder_of(str(self._location), place) as (folder, name):
+                    shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
+
+    def reader(self) -> SourceReader:
+        return FileReader(
+            self._format, self._columns, _is_staged, skip_corrupt=False, skip_missing=False, below=self._location
+        )
+
+
+def _is_staged(path: str) -> bool:
+    """Return True if ``StagedRanges.stage`` may have given a split this path."""
+    return is_clean(path) and _FILE.fullmatch(path) is not None

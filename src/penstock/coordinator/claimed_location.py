@@ -1,0 +1,138 @@
+"""The checkpoint location of a query: opened, claimed for it, and handed to its sources and sinks."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from penstock.config import Options
+from penstock.connectors.base import Sink, Source
+from penstock.errors import Fenced, LocationError, NotSupported
+from penstock.model.job_graph import JobGraph
+from penstock.snapshots.copied_locations import refuse_copy
+from penstock.snapshots.fork import Origin, forked, query_at
+from penstock.snapshots.location import (
+    IDENTITY_PATH,
+    STAGED_FOLDER,
+    claim_identity,
+    identity_of,
+    open_location,
+    release_identity,
+)
+from penstock.snapshots.log.entries import Forked
+from penstock.snapshots.store.store import LocalStore, Store
+from penstock.snapshots.store.store_access import StoreAccess
+
+
+class ClaimedLocation:
+    """See the module's text. Whatever the store fails with is the location's error.
+
+    Args:
+        location: a path on a shared file system, or an object store.
+        access: to an object store; None: as the environment says.
+        origin: what a new location begins as a fork of.
+        claimed: the user has confirmed that the query runs here even if the location is a copy of an existing one.
+
+    Raises:
+        LocationError, PlanChanged, CorruptSnapshot: it cannot be used, or not for this graph.
+        NotSupported: a source or sink needs a folder, and this is none.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        access: StoreAccess | None,
+        graph: JobGraph,
+        options: Options,
+        origin: Origin | None,
+        claimed: bool = False,
+    ) -> None:
+        self._access = access
+        self._claimed = claimed
+        self._location = location
+        self._graph = graph
+        self._options = options
+        self._origin = origin
+        self.store: Store = open_location(location, access, owner_only=options.checkpoint_owner_only)
+        _refuse_keepers(graph, self.store)
+        with self.usable():
+            begins_anew = origin is not None and not self.store.exists(IDENTITY_PATH)
+            proposed = identity_of(graph, str(uuid.uuid4()), query_at(origin) if origin and begins_anew else "")
+            self._identity = claim_identity(self.store, proposed, allow_dropped=options.allow_dropped_state)
+        self._is_new = self._identity is proposed
+
+    @property
+    def query_id(self) -> str:
+        return self._identity.query_id
+
+    @contextmanager
+    def usable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise LocationError(f"checkpointLocation {self.store.root} cannot be used: {error}; try again") from error
+
+    def hand_over(self) -> Forked | None:
+        """Before every start here: bring what a fork begins with, and tell sources and sinks where they are. Returns
+        the first log entry of a fork.
+
+        Raises:
+            LocationError, SinkError: the origin is not whole, or a sink is the origin's.
+        """
+        options = self._options
+        begins_with = forked(
+            self._origin,
+            self.store,
+            self._identity,
+            self._graph,
+            allow_dropped=options.allow_dropped_state,
+            allow_shared_sink=options.allow_shared_sink,
+            sink_target=options.sink_target,
+        )
+        for vertex in self._graph.vertices:
+            if vertex.source is not None:
+                vertex.source.source.open(self.store.root, vertex.source.operator_id)
+            if vertex.sink is not None:
+                if self._identity.origin and options.allow_shared_sink:
+                    vertex.sink.sink.share(self.query_id, self._identity.origin)
+                vertex.sink.sink.stage_in(f"{self.store.root}/{STAGED_FOLDER}/{vertex.sink.operator_id}")
+        return begins_with
+
+    def refuse_copy_of(self, origin: str) -> None:
+        """Raise LocationError if this location is an unclaimed copy of an existing one at the path ``origin``."""
+        if not self._claimed:
+            refuse_copy(self.store, origin, self.query_id, self._access)
+
+    def give_back(self) -> None:
+        """The first start was refused: nothing of it stays, if this start made the location a query's."""
+        if self._is_new:
+            with suppress(OSError):  # then the claim stays: what went wrong first is what counts
+                release_identity(self.store)
+
+    def confirm(self) -> None:
+        """The driver whose claim this was may have failed, and taken it back before our first log entry.
+
+        Raises:
+            Fenced: it is another query's.
+        """
+        with self.usable():
+            stored = claim_identity(self.store, self._identity, allow_dropped=True)
+        if stored.query_id != self.query_id:
+            raise Fenced(f"another query was started at {self._location} at the same time; choose another location")
+
+
+def _refuse_keepers(graph: JobGraph, store: Store) -> None:
+    """Those that keep files of their own at the location write and rename them as in a folder."""
+    if isinstance(store, LocalStore):
+        return
+    for vertex in graph.vertices:
+        keepers: list[Source | Sink] = [] if vertex.source is None else [vertex.source.source]
+        keepers += [] if vertex.sink is None else [vertex.sink.sink]
+        for what in keepers:
+            if what.keeps_files:
+                raise NotSupported(
+                    f"{what.describe()} keeps files at the checkpoint location, which has to be a folder for it, "
+                    f"and {store.root} is none: give a checkpointLocation on a file system that driver and "
+                    "executors share, or read and write with file or Kafka sources and file sinks"
+                )

@@ -1,0 +1,590 @@
+"""The driver's hands: every IO that ``DriverCore`` commands, blocking, one method per work.
+
+Owned by the lanes: everything of the log lane runs on one thread, everything of the commit lane on one thread, each
+source on one. Nothing here decides anything about checkpoints; a failure becomes the event that the brain knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from itertools import count
+
+import msgspec
+
+from penstock.connectors.base import Committing, FenceOpener, SinkCommitter, Source
+from penstock.coordinator import commands as w
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoints import ID_BLOCK
+from penstock.coordinator.machines.commits import epochs_with_output
+from penstock.coordinator.pending_epochs import check_pending_epochs, pending_epochs
+from penstock.coordinator.retraction import check_retraction, take_back
+from penstock.errors import (
+    CheckpointFailed,
+    CommitUnknown,
+    CorruptSnapshot,
+    Fenced,
+    LocationError,
+    SinkError,
+    SinkFenced,
+)
+from penstock.model.commits import EpochCommit, LogPosition
+from penstock.model.ids import CheckpointId, GenerationId, snapshot_id
+from penstock.model.job_graph import JobGraph
+from penstock.model.manifest import LARGEST, SnapshotMetadata, SubtaskManifest
+from penstock.snapshots.catalog import Catalog, Chosen, plan_restore
+from penstock.snapshots.commands.answering import RequestDesk
+from penstock.snapshots.commands.owned import Owned
+from penstock.snapshots.format.blobs import BlobStore
+from penstock.snapshots.format.plan import taken_away
+from penstock.snapshots.location import refuse_moved
+from penstock.snapshots.log.entries import (
+    Counted,
+    EpochCommitted,
+    Forked,
+    GenerationOpened,
+    LogView,
+    MetadataRef,
+    SnapshotComplete,
+)
+from penstock.snapshots.log.snapshot_log import SUMMARY_EVERY, SnapshotLog
+from penstock.snapshots.rescaling.relocate import relocate
+from penstock.snapshots.restoring.narrowing import rows_to_replay
+from penstock.snapshots.retention import collect
+from penstock.snapshots.store.store import Store
+
+OPEN_ATTEMPTS = 16
+"""How often a new driver tries to get past a running one that appends to the log at the same moment."""
+
+
+class DriverEffects:
+    """Executes works.
+
+    Args:
+        graph: the job.
+        query_id: the location's.
+        store: the location.
+        committers: by sink operator id.
+        sources: by source vertex id.
+        token: a fresh random string per call (log entries).
+        wall_ms: the wall clock, for ``created_ms``.
+        retained: how many periodic snapshots are kept.
+        allow_older: recovery may pass over a corrupt snapshot.
+        allow_dropped: the state of operators that are not there any more may be given up.
+        forked: the first log entry of a fork, whose files are here; None for any other location.
+        refuse_copy_of: takes a path; raises LocationError if this location is a copy of an existing one at that path.
+        committing: context in which each commit runs.
+        summary_every: see ``SnapshotLog``.
+    """
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        query_id: str,
+        store: Store,
+        *,
+        committers: Mapping[str, SinkCommitter],
+        sources: Mapping[int, Source],
+        token: Callable[[], str],
+        wall_ms: Callable[[], int],
+        retained: int,
+        allow_older: bool = False,
+        allow_dropped: bool = False,
+        forked: Forked | None = None,
+        refuse_copy_of: Callable[[str], None] = lambda origin: None,
+        committing: Committing = nullcontext,
+        summary_every: int = SUMMARY_EVERY,
+    ) -> None:
+        self._refuse_copy_of = refuse_copy_of
+        self._graph = graph
+        self._query_id = query_id
+        self._store = store
+        self._committers = dict(committers)
+        self._sources = dict(sources)
+        self._wall_ms = wall_ms
+        self._retained = retained
+        self._allow_older = allow_older
+        self._allow_dropped = allow_dropped
+        self._forked = forked
+        self._committing = committing
+        self._log = SnapshotLog(store, token, summary_every=summary_every)
+        self._token = token
+        self._catalog = Catalog(store)
+        self._blobs = BlobStore(store)
+        self._requests = RequestDesk(store, wall_ms)
+        self._generation: GenerationId = 0
+        self._adopted: GenerationId = 0
+        self._ids_from: CheckpointId = 1
+        self._batches_from = 0
+        self._passed_over: CheckpointId | None = None
+        self._fences: dict[str, str] = {}
+        self._written: dict[CheckpointId, tuple[SnapshotMetadata, MetadataRef]] = {}
+        self._settled_epoch = 0
+        self._committers_open = False
+
+    @property
+    def view(self) -> LogView:
+        """The log as this driver last knew it."""
+        return self._log.view
+
+    def execute(self, work: w.Work) -> w.DriverEvent | None:
+        """Do the work; returns the event for the brain, if it awaits one.
+
+        Raises:
+            Fenced: another driver took over; this one stops.
+            SinkFenced: another driver took over an output. The next Generation takes it over again or is refused.
+            LocationError: (OpenGeneration) the location or its snapshots cannot be used.
+            PlanChanged: (OpenGeneration) an epoch that awaits its commit cannot be delivered.
+            SinkError: (OpenGeneration) output that a rollback left behind cannot be taken back, or has rows that this
+                location does not know of.
+            Exception: what a source's ``discover`` or a committer raised beyond its contract.
+        """
+        match work:
+            case w.OpenGeneration():
+                return self._open(work)
+            case w.WriteSnapshot():
+                return self._write(work.metadata)
+            case w.LogComplete():
+                return self._log_complete(work)
+            case w.ReserveIds():
+                return self._reserve(work)
+            case w.CollectGarbage():
+                return self._collect(work.command)
+            case w.AnswerRequests():
+                return self._answer_requests(work.spared)
+            case w.AnswerTake():
+                return self._answer_take(work)
+            case w.CheckLocation():
+                return self._check_location()
+            case w.Commit():
+                return self._commit(work.command)
+            case w.Abandon():
+                for committer in self._committers.values():
+                    committer.abandon(work.generation)
+            case w.Look():
+                discovery = self._sources[work.vertex].discover(work.state, self._graph.parallelism)
+                return w.SplitsFound(work.generation, work.vertex, discovery)
+            case w.FreezeSource():
+                self._sources[work.vertex].freeze()
+            case w.TellSource():
+                self._tell_source(work)
+        return None
+
+    def close(self, committed_epoch: int, next_checkpoint: CheckpointId) -> None:
+        """End orderly, after the last work: log what was committed and return the ids that were not used.
+
+        Raises:
+            Fenced, OSError: it could not be logged; the next driver commits the last epochs again, which is harmless.
+        """
+        if self._generation:
+            self._log.append(EpochCommitted(self._generation, committed_epoch, next_checkpoint, ended=True))
+            self._settle()
+
+    # -- the log lane ----------------------------------------------------------------------------------------------
+
+    def _open(self, work: w.OpenGeneration) -> w.GenerationReady:
+        if work.parallelism is not None:
+            self._graph = replace(self._graph, parallelism=work.parallelism)
+        for _ in range(OPEN_ATTEMPTS):
+            view = self._begun()
+            if self._generation and view.owner != self._generation:
+                raise Fenced(f"Generation {view.owner} of another driver has taken over this checkpoint location")
+            try:
+                chosen = self._catalog.newest(view, checksums=work.checksums, allow_older=self._allow_older)
+            except CorruptSnapshot:
+                # Until this driver owns the log, the owner may delete what is being read here.
+                if self._log.refresh() == view:
+                    raise
+                continue
+            _refuse_missing_input(chosen)
+            entry = self._opening_entry(work, view, chosen.metadata)
+            if not self._generation:
+                _refuse_drained(chosen.metadata, entry.committed_epoch)
+            restored = chosen.metadata
+            if restored is not None:
+                restored = relocate(restored, self._graph, entry.committed_epoch, allow_dropped=self._allow_dropped)
+            if not self._generation:
+                self._open_committers(view, chosen.metadata, restored, entry.committed_epoch)
+            self._passed_over = chosen.metadata.checkpoint if chosen.metadata is not None and chosen.skipped else None
+            foreign = not self._check_fences()
+            if (view.over or view.retract is not None) and self._adopted != view.owner:
+                with suppress(Fenced):  # another driver appended first: read the log again
+                    self._adopt(view, foreign)
+                continue
+            try:
+                self._log.append(entry)
+            except Fenced:
+                if self._generation:
+                    raise
+                continue  # not an owner yet: whoever appended was quicker; look again
+            if self._generation:
+                self._generation = entry.generation  # the log has it, even if the fences cannot be opened now
+            try:
+                self._open_fences()
+            except SinkFenced:
+                if self._generation:
+                    raise
+                continue  # at a start, another driver opens them at the same time: check what it has written
+            return self._opened(entry, restored, chosen.skipped)
+        raise LocationError("another driver is writing to this checkpoint location without pause; stop it first")
+
+    def _open_committers(
+        self, view: LogView, stored: SnapshotMetadata | None, restored: SnapshotMetadata | None, committed_epoch: int
+    ) -> None:
+        """Open each committer once, after all of them have accepted their pending epochs."""
+        if stored is not None and restored is not None:
+            batches = _batch_ids(restored, view.counted)
+            pending = pending_epochs(self._graph, restored, committed_epoch, batches)
+            before = [record for record in view.lineage if record.checkpoint < restored.checkpoint]
+            check_pending_epochs(self._graph, pending, stored.plan, before, self._committers, self._query_id)
+        if not self._committers_open:
+            for committer in self._committers.values():
+                committer.open(self._query_id)
+            self._committers_open = True
+
+    def _adopt(self, view: LogView, foreign: bool) -> None:
+        """Apply a rollback's instructions about the output, in a Generation that runs nothing.
+
+        Until the next Generation is in the log, another start repeats it.
+
+        Args:
+            foreign: an output has epochs of another copy of this location. Their numbers may be those of epochs that
+                are pending here, so this location must have none that are pending.
+        """
+        retract = view.retract
+        if retract is not None and foreign:
+            retract = msgspec.structs.replace(retract, below=LARGEST)  # another copy may have had any epoch
+        if retract is not None:
+            check_retraction(retract, self._graph, self._committers)
+        restored = view.lineage[-1].checkpoint if view.lineage else 0
+        first, committed_epoch = view.next_checkpoint, view.committed_epoch
+        if foreign and restored > committed_epoch:
+            raise _pending_and_foreign(view)
+        entry = GenerationOpened(
+            view.next_generation, restored, first, first, committed_epoch, retract=retract, over=list(view.over)
+        )
+        self._log.append(entry)
+        # Where no check has found epochs of another copy, none may be there now: pending ones may go on then.
+        self._open_fences(view.over if foreign else ())
+        if retract is not None:
+            take_back(retract, self._graph, self._committers)
+            self._check_held()
+        self._ids_from = 1 + max((committer.newest_epoch() for committer in self._committers.values()), default=0)
+        self._batches_from = max((committer.next_batch() for committer in self._committers.values()), default=0)
+        self._adopted = entry.generation
+
+    def _check_fences(self) -> bool:
+        """Return True if this location knows of all output. Raise if an output refuses this driver.
+
+        Called before the log is written to.
+        """
+        opener = self._opener(self._log.view.over)
+        # Read before the check: the message must not name a location that writes after the check.
+        origins = [committer.written_from() for committer in self._committers.values()]
+        known = [committer.check_fence(opener) for committer in self._committers.values()]
+        for origin in origins:  # from before the check: none of them has written since what was checked
+            self._refuse_copy_of(origin)
+        return all(known)
+
+    def _opener(self, over: Collection[str] = ()) -> FenceOpener:
+        """Return the description of this driver for outputs."""
+        log, view = self._log, self._log.view
+        return FenceOpener(
+            self._query_id,
+            log.position,
+            self._store.root,
+            self._goes_on_from,
+            log.check_owned,
+            self._token,
+            over,
+            bool(view.lineage),
+            max(view.left_at, view.recent_from),
+        )
+
+    def _goes_on_from(self, position: LogPosition) -> bool:
+        """A location that was copied while its query ran may have an entry, and not the files of its snapshot."""
+        if not self._log.contains(position):
+            return False
+        return self._passed_over is None or not self._log.is_behind(position, self._passed_over)
+
+    def _open_fences(self, over: Collection[str] = ()) -> None:
+        opener = self._opener(over)
+        self._fences = {operator_id: one.fence(opener) for operator_id, one in self._committers.items()}
+
+    def _begun(self) -> LogView:
+        """The log as it is now; that of a fork has begun."""
+        view = self._log.refresh()
+        if gone := self._log.gone():
+            raise FileNotFoundError(gone)  # a mount may return: snapshots are away, and none is damaged
+        refuse_moved(view)
+        if view.next_seq > 1 or self._forked is None:
+            return view
+        try:
+            return self._log.append(self._forked)
+        except Fenced:
+            view = self._log.refresh()
+            if self._log.forked() != self._forked:
+                raise LocationError(
+                    "another driver has begun another query at this checkpointLocation; give an empty one"
+                ) from None
+            return view
+
+    def _opening_entry(
+        self, work: w.OpenGeneration, view: LogView, metadata: SnapshotMetadata | None
+    ) -> GenerationOpened:
+        first = max(view.next_checkpoint, self._ids_from) if work.next_checkpoint is None else work.next_checkpoint
+        return GenerationOpened(
+            generation=view.next_generation,
+            restored=0 if metadata is None else metadata.checkpoint,
+            first_checkpoint=first,
+            reserved_until=first + ID_BLOCK,
+            committed_epoch=max(view.committed_epoch, work.committed_epoch),
+            next_batch=self._batches_from,
+        )
+
+    def _opened(
+        self, entry: GenerationOpened, metadata: SnapshotMetadata | None, skipped: tuple[str, ...]
+    ) -> w.GenerationReady:
+        begins, self._generation = not self._generation, entry.generation
+        self._written.clear()
+        self._log.summarise()
+        slots: list[list[SubtaskManifest]] = [[] for _ in range(self._graph.parallelism)]
+        pending = []
+        if metadata is not None:
+            metadata = self._of_this_query(self._blobs.restored(metadata))
+            slots = plan_restore(metadata, self._graph, entry.committed_epoch)
+            batches = _batch_ids(metadata, self._log.view.counted)
+            pending = pending_epochs(self._graph, metadata, entry.committed_epoch, batches)
+        planned = self._log.view.planned
+        return w.GenerationReady(
+            entry.generation,
+            metadata,
+            slots,
+            entry.first_checkpoint,
+            entry.reserved_until,
+            entry.committed_epoch,
+            tuple(pending),
+            skipped,
+            self._fences,
+            self._log.view.next_batch,
+            planned.batch if planned is not None and planned.pending else None,
+            rows_to_replay(self._store, slots, self._graph, exactly=begins),
+        )
+
+    def _of_this_query(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
+        """Return the snapshot with states of sources that belong to this query.
+
+        The first snapshot of a fork or of an imported location is another query's.
+        """
+        if metadata.query_id == self._query_id:
+            return metadata
+        sources = [
+            msgspec.structs.replace(one, state=self._sources[one.vertex].of_another_query(one.state))
+            for one in metadata.sources
+        ]
+        return msgspec.structs.replace(metadata, sources=sources)
+
+    def _write(self, metadata: SnapshotMetadata) -> w.DriverEvent:
+        metadata = msgspec.structs.replace(metadata, created_ms=self._wall_ms())
+        try:
+            # The new owner may have collected this driver's files: that is no failed checkpoint, it is the end.
+            self._log.check_owned()
+            self._check_held()
+            metadata = self._blobs.written(metadata)
+            self._catalog.check_origins(metadata, self._log.view)
+            ref = self._catalog.write(metadata)
+        except (Fenced, SinkFenced):
+            raise
+        except CorruptSnapshot as error:
+            self._blobs.forget()
+            reason = f"a file that it refers to is damaged: {error}; the next checkpoint writes everything anew"
+            return ct.MetadataFailed(metadata.checkpoint, reason, damaged=True)
+        except (OSError, LocationError, CheckpointFailed) as error:
+            return ct.MetadataFailed(metadata.checkpoint, f"its metadata cannot be written: {error}")
+        self._written[metadata.checkpoint] = (metadata, ref)
+        return ct.MetadataWritten(metadata.checkpoint, metadata.created_ms)
+
+    def _log_complete(self, work: w.LogComplete) -> w.DriverEvent:
+        command = work.command
+        metadata, ref = self._written.pop(command.checkpoint)
+        entry = SnapshotComplete(
+            work.generation,
+            command.checkpoint,
+            metadata.requested,
+            ref,
+            command.committed_epoch,
+            command.reserve,
+            metadata.label,
+            note=metadata.note,
+            next_batch=metadata.next_batch,
+        )
+        try:
+            self._log.append(entry)
+        except OSError as error:
+            return ct.LogFailed(command.checkpoint, f"it cannot be logged: {error}")
+        self._blobs.completed(metadata)
+        return ct.CompleteLogged(command.checkpoint, command.reserve)
+
+    def _reserve(self, work: w.ReserveIds) -> w.DriverEvent:
+        try:
+            self._log.append(EpochCommitted(work.generation, work.committed_epoch, work.reserve))
+        except OSError as error:
+            return ct.ReserveFailed(f"ids cannot be reserved: {error}")
+        return ct.IdsReserved(work.reserve)
+
+    def _collect(self, command: ct.Collect) -> w.DriverEvent | None:
+        for checkpoint in [known for known in self._written if known not in command.in_flight]:
+            del self._written[checkpoint]  # aborted after it was written: it is never logged
+            self._catalog.forget(checkpoint)
+        try:
+            collect(
+                self._store,
+                self._log,
+                self._catalog,
+                retained=self._retained,
+                pinned=command.pinned,
+                in_flight=command.in_flight,
+                kept=self._files_not_logged(),
+            )
+            self._log.summarise()
+            self._log.remove_covered()
+        except Fenced:
+            raise
+        except (OSError, LocationError) as error:
+            return w.CollectionFailed(str(error))
+        return None
+
+    def _files_not_logged(self) -> list[str]:
+        return [path for checkpoint in self._written for path in self._catalog.files_written(checkpoint)]
+
+    def _answer_requests(self, spared: ct.Collect) -> w.DriverEvent | None:
+        if not self._generation:
+            return None  # nobody's yet
+        owned = Owned(
+            self._store, self._log, self._catalog, spared.pinned, spared.in_flight, tuple(self._files_not_logged())
+        )
+        try:
+            takes = self._requests.look(owned)
+        except Fenced:
+            raise
+        except (OSError, LocationError) as error:
+            return w.CollectionFailed(str(error))
+        return w.TakesRequested(takes) if takes else None
+
+    def _answer_take(self, work: w.AnswerTake) -> w.DriverEvent | None:
+        try:
+            self._requests.answer_take(work.token, work.snapshot, work.refusal)
+        except OSError as error:
+            return w.CollectionFailed(f"who asked for {work.snapshot or 'a snapshot'} cannot be told: {error}")
+        return None
+
+    def _check_location(self) -> w.DriverEvent:
+        try:
+            return w.LocationChecked(self._log.gone())
+        except OSError:
+            return w.LocationChecked("")  # a store that fails may return; nothing is known to be deleted
+
+    def refuse_takes(self, reason: str) -> None:
+        """The query has ended, and no work runs any more: whoever still waits for a snapshot is told so."""
+        told = f"{reason}; `penstock snapshot list` tells whether it was taken before that"
+        for token in self._requests.in_hand:
+            self._answer_take(w.AnswerTake(token, "", told))
+
+    # -- the commit lane -------------------------------------------------------------------------------------------
+
+    def _commit(self, command: ct.CommitEpoch) -> w.DriverEvent:
+        self._settle()
+        position = self._log.position_of(command.epoch)
+        writer_id = self._writer_id(command.operator_id, command.batch)
+        permit = EpochCommit(
+            self._query_id, command.epoch, command.messages, command.batch, position=position, writer_id=writer_id
+        )
+        try:
+            self._hold(position, command.batch + 1)
+            with self._committing(permit):
+                self._committers[command.operator_id].commit(permit)
+        except SinkFenced:
+            raise
+        except CommitUnknown as error:
+            return ct.CommitFailed(command.epoch, command.operator_id, str(error), unknown=True)
+        except SinkError as error:
+            return ct.CommitFailed(command.epoch, command.operator_id, str(error))
+        return ct.EpochCommitted(command.epoch, command.operator_id)
+
+    def _check_held(self) -> None:
+        for committer in self._committers.values():
+            committer.check_held()
+
+    def _hold(self, position: LogPosition, next_batch: int = 0) -> None:
+        """A copy that one fenced output keeps out is kept out of all outputs, and finds its input."""
+        for committer in self._committers.values():
+            committer.hold(position, next_batch)
+
+    def _tell_source(self, work: w.TellSource) -> None:
+        source = self._sources[work.vertex]
+        self._check_held()
+        if source.takes_away():
+            self._hold(self._log.position_of(self._log.view.lineage[-1].checkpoint))
+        source.committed(work.state)
+
+    def _writer_id(self, operator_id: str, batch: int) -> str:
+        """Return the id by which an external sink distinguishes writers.
+
+        Each output after the first has an id of its own, because it has other rows with the same batch id.
+        """
+        planned = self._log.view.planned
+        query_id = planned.query_id if planned is not None and planned.batch == batch else self._query_id
+        first = next(v.sink.operator_id for v in self._graph.vertices if v.sink is not None)
+        return query_id if operator_id == first else f"{query_id}/{operator_id}"
+
+    def _settle(self) -> None:
+        """Tell the committers what is in the log. The view is a value that the log lane replaces as a whole."""
+        epoch = self._log.view.committed_epoch
+        if epoch > self._settled_epoch:
+            self._settled_epoch = epoch
+            for committer in self._committers.values():
+                committer.settled(epoch)
+
+
+def _pending_and_foreign(view: LogView) -> LocationError:
+    whole = [record.checkpoint for record in view.lineage if record.checkpoint <= view.committed_epoch]
+    way_out = (
+        f"roll back to {snapshot_id(whole[-1])} or before with `penstock snapshot rollback`"
+        if whole
+        else "there is no older one here: fork it (startMode=fork) to an output of its own"
+    )
+    return LocationError(
+        f"{snapshot_id(view.lineage[-1].checkpoint)} has output that may not be committed yet, and another copy of "
+        f"this location has written to the same place since: {way_out}"
+    )
+
+
+def _batch_ids(metadata: SnapshotMetadata, counted: Counted) -> Mapping[int, int]:
+    """Return the batch id of each epoch of a snapshot. For a snapshot of format 1, continue the count in the log."""
+    if metadata.next_batch is not None:
+        return metadata.batches
+    epochs = [epoch for epoch in epochs_with_output(metadata.slots) if epoch > counted.epoch]
+    return dict(zip(epochs, count(max(counted.batches.values(), default=0)), strict=False))
+
+
+def _refuse_missing_input(chosen: Chosen) -> None:
+    """An older snapshot reads input again that a source may have removed."""
+    metadata = chosen.metadata
+    source = "" if metadata is None or metadata.plan is None else taken_away(metadata.plan)
+    if chosen.skipped and source and metadata is not None:
+        raise LocationError(
+            f"{'; '.join(chosen.skipped)}. {source} removes its input once the query has read it (cleanSource), so "
+            f"rows that the query has read since {metadata.id} would be missing. Put those files back, then go on with "
+            f"`penstock snapshot rollback LOCATION {metadata.id} --output keep --input-restored`"
+        )
+
+
+def _refuse_drained(metadata: SnapshotMetadata | None, committed_epoch: CheckpointId) -> None:
+    """A new run cannot follow the end of event time; what a drain that was interrupted left to be done can."""
+    if metadata is not None and metadata.drained and committed_epoch >= metadata.checkpoint:
+        raise LocationError(
+            f"the query at this checkpointLocation was drained ({metadata.id}): its event time has ended, so every row "
+            "that it would read now would be late. Give an empty checkpointLocation to start anew; a query that is to "
+            "be restarted where it was is ended with stop()"
+        )

@@ -1,0 +1,372 @@
+"""What the driver's brain and hands say to each other: works, their completion events, and the other outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.machines.commits import PendingCommit
+from penstock.model.ids import CheckpointId, GenerationId, SubtaskId
+from penstock.model.manifest import SnapshotMetadata, SubtaskManifest
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery, Requested
+from penstock.snapshots.commands.requests import Take
+
+# -- works: executed off the owner's thread, one at a time and in order per lane --------------------
+
+LOG_LANE = "log"
+COMMIT_LANE = "commit"
+
+
+@dataclass(frozen=True)
+class OpenGeneration:
+    """Take the location over: read the log, choose and check a snapshot, append ``generation-opened``.
+
+    Attributes:
+        committed_epoch: what this driver knows to be committed beyond the log.
+        next_checkpoint: this driver's next id, or None for its first Generation: then ids start beyond all reserved.
+        checksums: verify every byte of the snapshot, not lengths only.
+        parallelism: of the Generation; None: as the graph has it.
+    """
+
+    committed_epoch: int = 0
+    next_checkpoint: CheckpointId | None = None
+    checksums: bool = True
+    parallelism: int | None = None
+    lane: str = LOG_LANE
+
+
+@dataclass(frozen=True)
+class WriteSnapshot:
+    """Write the metadata (``created_ms`` is filled in by the hands)."""
+
+    metadata: SnapshotMetadata
+    lane: str = LOG_LANE
+
+
+@dataclass(frozen=True)
+class LogComplete:
+    generation: GenerationId
+    command: ct.LogComplete
+    lane: str = LOG_LANE
+
+
+@dataclass(frozen=True)
+class ReserveIds:
+    generation: GenerationId
+    reserve: CheckpointId
+    committed_epoch: int
+    lane: str = LOG_LANE
+
+
+@dataclass(frozen=True)
+class CollectGarbage:
+    command: ct.Collect
+    lane: str = LOG_LANE
+
+
+@dataclass(frozen=True)
+class AnswerRequests:
+    """Look for request files, and carry out what they ask for. ``spared``: what a collection at this place in the lane
+    has to spare."""
+
+    spared: ct.Collect
+    lane: str = LOG_LANE
+
+
+@dataclass(frozen=True)
+class AnswerTake:
+    """Tell who asked for a snapshot by a request file what became of it."""
+
+    token: str
+    snapshot: str
+    refusal: str = ""
+    lane: str = LOG_LANE
+
+
+@dataclass(frozen=True)
+class Commit:
+    command: ct.CommitEpoch
+    lane: str = COMMIT_LANE
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """Staged data of Generations up to this one is needed no more: all their pending epochs are committed."""
+
+    generation: GenerationId
+    lane: str = COMMIT_LANE
+
+
+@dataclass(frozen=True)
+class CheckLocation:
+    """Check that the checkpoint location still exists; answered with LocationChecked."""
+
+    lane: str = LOG_LANE
+
+
+@dataclass(frozen=True)
+class Look:
+    """Call ``Source.discover``."""
+
+    generation: GenerationId
+    vertex: int
+    state: Plain
+
+    @property
+    def lane(self) -> str:
+        return f"source {self.vertex}"
+
+
+@dataclass(frozen=True)
+class FreezeSource:
+    """Call ``Source.freeze``: looks behind it find what is there now."""
+
+    generation: GenerationId
+    vertex: int
+
+    @property
+    def lane(self) -> str:
+        return f"source {self.vertex}"
+
+
+@dataclass(frozen=True)
+class TellSource:
+    """Call ``Source.committed``: everything found before this state is read and in a complete snapshot."""
+
+    vertex: int
+    state: Plain
+
+    @property
+    def lane(self) -> str:
+        return f"source {self.vertex}"
+
+
+Work = (
+    OpenGeneration
+    | WriteSnapshot
+    | LogComplete
+    | ReserveIds
+    | CollectGarbage
+    | AnswerRequests
+    | AnswerTake
+    | CheckLocation
+    | Commit
+    | Abandon
+    | Look
+    | FreezeSource
+    | TellSource
+)
+
+# -- events that only the driver has (besides those of the coordinator) --------------------
+
+
+@dataclass(frozen=True)
+class GenerationReady:
+    """This driver owns the location. ``slots``: what each slot restores, by index; empty lists at the first start.
+    ``fences``: results of ``SinkCommitter.fence``, by operator id. ``next_batch``: the log's. ``planned``: the id of
+    the batch that must be processed alone first. ``inflight_rows``: rows of in-flight data that will be replayed; a
+    driver that has begun before knows them exactly from there, and has an upper bound here."""
+
+    generation: GenerationId
+    restored: SnapshotMetadata | None
+    slots: list[list[SubtaskManifest]]
+    first_checkpoint: CheckpointId
+    reserved_until: CheckpointId
+    committed_epoch: int
+    pending: tuple[PendingCommit, ...] = ()
+    skipped: tuple[str, ...] = ()
+    fences: Mapping[str, str] = field(default_factory=dict)
+    next_batch: int = 0
+    planned: int | None = None
+    inflight_rows: int = 0
+
+    @property
+    def checkpoint(self) -> CheckpointId:
+        """What is restored; 0 for a first start."""
+        return 0 if self.restored is None else self.restored.checkpoint
+
+
+@dataclass(frozen=True)
+class SlotRunning:
+    generation: GenerationId
+    slot: int
+
+
+@dataclass(frozen=True)
+class SplitRequested:
+    """From a reader; see ``model.splits.Requested``."""
+
+    generation: GenerationId
+    vertex: int
+    request: Requested
+
+
+@dataclass(frozen=True)
+class ReaderProgressed:
+    """From a reader's slot, now and then; see ``splits.Progressed``."""
+
+    generation: GenerationId
+    vertex: int
+    progress: sp.Progressed
+
+
+@dataclass(frozen=True)
+class SubtaskFinished:
+    """From a slot: all input of this subtask has ended, and its own end has gone out."""
+
+    generation: GenerationId
+    subtask: SubtaskId
+
+
+@dataclass(frozen=True)
+class SplitsFound:
+    generation: GenerationId
+    vertex: int
+    discovery: Discovery
+
+
+@dataclass(frozen=True)
+class Drain:
+    """From a user, see ``DriverCore.check_drainable``: read what is there now, let event time end, and end.
+
+    It holds for all Generations to come, and of a driver to come once a snapshot has seen the end of event time.
+    """
+
+
+@dataclass(frozen=True)
+class CollectionFailed:
+    """Nothing is lost but space; the next collection tries again."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class TakesRequested:
+    """For the owner: request files ask for these snapshots, by token. Each is answered by an ``AnswerTake``."""
+
+    takes: tuple[tuple[str, Take], ...]
+
+
+@dataclass(frozen=True)
+class LocationChecked:
+    """``gone``: what is missing of a deleted location; empty if the location exists or the store fails."""
+
+    gone: str
+
+
+DriverEvent = (
+    ct.Event
+    | GenerationReady
+    | SlotRunning
+    | SplitRequested
+    | ReaderProgressed
+    | SubtaskFinished
+    | SplitsFound
+    | Drain
+    | CollectionFailed
+    | TakesRequested
+    | LocationChecked
+)
+
+# -- outputs that are not works --------------------
+
+
+@dataclass(frozen=True)
+class Deploy:
+    """To the owner: start the slots of this Generation and hand each its manifests. ``paused``: sources begin so."""
+
+    ready: GenerationReady
+    paused: bool = False
+
+
+@dataclass(frozen=True)
+class SnapshotExists:
+    """To the owner: a snapshot is complete and logged (its epochs may still await their commit)."""
+
+    metadata: SnapshotMetadata
+
+
+@dataclass(frozen=True)
+class EpochsCommitted:
+    """To the owner: every epoch up to this one is visible (or was empty)."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
+class QueryEnded:
+    """To the owner, last of all: the input has ended and everything up to this checkpoint is committed. Stop orderly;
+    nothing more comes of it if the owner does not."""
+
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True)
+class LastCommitted:
+    """To the owner: the snapshot that was asked for as the last is complete, and so are its commits. Stop orderly."""
+
+    checkpoint: CheckpointId
+
+
+Output = (
+    Work
+    | Deploy
+    | SnapshotExists
+    | EpochsCommitted
+    | QueryEnded
+    | LastCommitted
+    | ct.Trigger
+    | ct.NotifyComplete
+    | ct.Abort
+    | ct.SnapshotSucceeded
+    | ct.SnapshotFailed
+    | ct.FailQuery
+    | ct.FailGeneration
+    | ct.Ignored
+    | sp.Assign
+    | sp.Dry
+    | sp.Ended
+    | sp.Rise
+    | sp.FreezeReaders
+    | sp.PauseReaders
+)
+"""For every slot: Trigger, NotifyComplete, Abort (if ``tell_slots``), FreezeReaders, PauseReaders, Dry, Ended; for one:
+Assign, Rise.
+The rest is the owner's. FailGeneration is answered with ``GenerationEnded``, as a lost slot is."""
+
+WORKS = (
+    OpenGeneration,
+    WriteSnapshot,
+    LogComplete,
+    ReserveIds,
+    CollectGarbage,
+    AnswerRequests,
+    AnswerTake,
+    CheckLocation,
+    Commit,
+    Abandon,
+    Look,
+    FreezeSource,
+    TellSource,
+)
+"""For ``isinstance``."""
+
+KEPT = (TellSource, AnswerTake)
+"""Works that are done even if the driver ends first."""
+
+
+def failed(work: Work, reason: str) -> DriverEvent:
+    """Return the event for the state machine after a work item that was not done.
+
+    The state machine requests a commit again; that commit finds what is already visible. For work without an awaited
+    result the event is the time.
+    """
+    match work:
+        case Commit(command):
+            return ct.CommitFailed(command.epoch, command.operator_id, reason)
+        case WriteSnapshot(metadata):
+            return ct.MetadataFailed(metadata.checkpoint, reason)
+    return ct.Tick()

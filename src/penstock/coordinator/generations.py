@@ -1,0 +1,95 @@
+"""The Generations of one query, one after the other: launched, given up, and gone before the next one begins."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from penstock.coordinator import commands as w
+from penstock.coordinator.generation_slots import Attempt, AttemptPlan
+from penstock.coordinator.launching import SlotLauncher
+from penstock.coordinator.machines.restarts import Failure
+from penstock.coordinator.rendezvous import SlotLost, SlotSaid
+from penstock.network.transport import IoLoop
+
+LINK_GRACE_MS = 50.0
+"""A slot that reports a broken link waits this long for a better cause: the loss of the slot at its other end."""
+STOP_TIMEOUT_S = 5.0
+"""Slots end within about a second of ``Stop``, or they exit."""
+JOB_END_TIMEOUT_S = 10.0
+
+
+class Generations:
+    """Owned by the coordinator thread.
+
+    Args:
+        on_event: takes what slots say, from any thread.
+
+    Attributes:
+        current: the one that runs or is being started; None between two.
+        reopen_at_ms: when the next one may begin, on the clock of ``now_ms``; None: nobody wants one.
+    """
+
+    def __init__(self, launcher: SlotLauncher, loop: IoLoop, on_event: Callable[[SlotSaid | SlotLost], None]) -> None:
+        self._launcher = launcher
+        self._loop = loop
+        self._on_event = on_event
+        self.current: Attempt | None = None
+        self.reopen_at_ms: float | None = None
+        self._old: Attempt | None = None
+        self._link_failure: tuple[float, Failure] | None = None
+
+    def launch(self, ready: w.GenerationReady, plan: AttemptPlan, paused: bool) -> None:
+        """Start the slots of an opened Generation. ``paused``: sources begin so.
+
+        Raises:
+            ResourceError: too few free slots.
+        """
+        self.current = Attempt(ready, plan, self._launcher, self._loop, self._on_event, time.monotonic(), paused)
+
+    def link_broke(self, failure: Failure, now_ms: float) -> None:
+        """A slot has reported a broken link: the cause may be told by another one soon."""
+        self._link_failure = self._link_failure or (now_ms + LINK_GRACE_MS, failure)
+
+    def overdue(self, now_ms: float) -> Failure | None:
+        """Why the current one must be given up although nobody said so, or None."""
+        if self.current is None:
+            return None
+        if self._link_failure is not None and now_ms >= self._link_failure[0]:
+            return self._link_failure[1]
+        reason = self.current.overdue(time.monotonic())
+        return None if reason is None else Failure("lost", "", reason)
+
+    def give_up(self) -> None:
+        """Close the current one's links: its slots end at once."""
+        if self.current is not None:
+            self.current.close(time.monotonic())
+            self._old, self.current = self.current, None
+        self._link_failure = None
+
+    def may_reopen(self, now_ms: float) -> bool:
+        """Whether the next one is to begin now; it is begun then."""
+        if self._old is not None and self._old.ended(time.monotonic()):
+            self._old = None
+        if self.reopen_at_ms is None or self._old is not None or now_ms < self.reopen_at_ms:
+            return False
+        self.reopen_at_ms = None
+        return True
+
+    def end(self, await_goodbyes: Callable[[Attempt], None] | None) -> int | None:
+        """The query ends: all slots do. Returns which Generation ran, if one did.
+
+        Args:
+            await_goodbyes: waits for the slots' own end, which they are asked for first; None: they are cut off.
+        """
+        current, self.current = self.current, None
+        if current is not None and await_goodbyes is not None:
+            current.stop()
+            await_goodbyes(current)
+        for one in (current, self._old):
+            if one is not None:
+                one.close(time.monotonic())
+                if not one.wait(STOP_TIMEOUT_S):
+                    one.cancel()
+                    one.wait(JOB_END_TIMEOUT_S)
+        return None if current is None else current.generation

@@ -1,0 +1,64 @@
+"""The seam between the driver and whatever runs slots: a Spark job, or plain processes in tests."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.worker.slot_task import SlotTask
+
+
+@dataclass(frozen=True)
+class ControlAddress:
+    """Where the driver listens for slots: it binds to ``bind``, and slots connect to ``host``."""
+
+    host: str
+    bind: str
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if slots can run on the driver's machine only."""
+        try:
+            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+class SlotJob(Protocol):
+    """One launched Generation."""
+
+    @property
+    def done(self) -> bool:
+        """No slot of it runs any more (as far as the launcher can tell)."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it ended, once it is done; None for an orderly end."""
+
+    def cancel(self) -> None:
+        """End it without asking the slots. Does not block; idempotent."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until ``done``, at most ``timeout_s``; tells whether it is."""
+
+
+class SlotLauncher(Protocol):
+    """Starts slots. Each started task calls ``penstock.worker.slot.slot_main(seat, task)``."""
+
+    def control_address(self) -> ControlAddress:
+        """The driver's own address, and how slots reach it."""
+
+    def usable_slots(self) -> int:
+        """Slots that a query could have now: those of its newest job, and those that neither other queries hold nor
+        other jobs occupy."""
+
+    def total_slots(self) -> int:
+        """Slots that the cluster has now, whatever uses them."""
+
+    def launch(self, task: SlotTask, parallelism: int) -> SlotJob:
+        """Start tasks with seats ``0..parallelism-1``. Does not wait for them.
+
+        Raises:
+            ResourceError: there are fewer free slots; says what to do.
+        """

@@ -1,0 +1,140 @@
+"""The life of one checkpoint on the driver: its phases, and the one table of what moves it between them.
+
+A checkpoint is RUNNING from its trigger until every slot has acknowledged it. Until its entry is being logged it may
+be given up at no cost; from then on the log alone decides. Complete and aborted checkpoints are forgotten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from penstock.coordinator.machines.checkpoint_events import SnapshotRequested
+from penstock.model.elements import Alignment
+from penstock.model.ids import CheckpointId, GenerationId
+from penstock.model.manifest import SlotManifest
+from penstock.protocol.lifecycle import Lifecycle, Transition
+
+
+class Phase(Enum):
+    NONE = "none"
+    RUNNING = "running"
+    WRITING = "writing"
+    LOGGING = "logging"
+    COMPLETE = "complete"
+    ABORTED = "aborted"
+
+
+DECLINED = "a slot declined"
+TIMED_OUT = "timed out"
+NOT_WRITTEN = "metadata not written"
+NOT_LOGGED = "not logged"
+SUBSUMED = "a newer one completed"
+ENDED = "its Generation ended"
+GAVE_WAY = "others had waited for an interval"
+
+FAILURES = (DECLINED, TIMED_OUT, NOT_WRITTEN, NOT_LOGGED)
+"""Ends that ``checkpoint.tolerableFailures`` counts. The others do not say that checkpoints cannot be taken."""
+
+TRANSITIONS = (
+    Transition(Phase.NONE, "triggered", Phase.RUNNING),
+    Transition(Phase.RUNNING, "all slots acknowledged", Phase.WRITING),
+    Transition(Phase.RUNNING, DECLINED, Phase.ABORTED),
+    Transition(Phase.RUNNING, TIMED_OUT, Phase.ABORTED),
+    Transition(Phase.RUNNING, SUBSUMED, Phase.ABORTED),
+    Transition(Phase.RUNNING, ENDED, Phase.ABORTED),
+    Transition(Phase.RUNNING, GAVE_WAY, Phase.ABORTED),
+    Transition(Phase.WRITING, "metadata written", Phase.LOGGING),
+    Transition(Phase.WRITING, NOT_WRITTEN, Phase.ABORTED),
+    Transition(Phase.WRITING, SUBSUMED, Phase.ABORTED),
+    Transition(Phase.WRITING, ENDED, Phase.ABORTED),
+    Transition(Phase.LOGGING, "logged", Phase.COMPLETE),
+    Transition(Phase.LOGGING, NOT_LOGGED, Phase.ABORTED),
+)
+
+LIFECYCLE = Lifecycle("the checkpoint at the coordinator", Phase.NONE, TRANSITIONS)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A request whose checkpoint is not triggered yet.
+
+    ``deadline_ms`` is None without a time-out of its own. ``cancellations``: how often its checkpoint was cancelled
+    for others.
+    """
+
+    request: SnapshotRequested
+    since_ms: float
+    deadline_ms: float | None
+    cancellations: int = 0
+
+
+@dataclass
+class Pending:
+    """One checkpoint in flight.
+
+    Attributes:
+        request: the user's (or the driver's own); None for a periodic one.
+        base: what its trigger named; 0 for none.
+        origin: the newest complete one at the trigger, which may be the restored one: what subtasks have not yet read
+            of their recovered channels is referred to in it.
+        started_ms: when it was triggered or, if it was requested, when that was.
+        cancellations: how often the request has been triggered and cancelled before.
+    """
+
+    checkpoint: CheckpointId
+    generation: GenerationId
+    alignment: Alignment
+    request: SnapshotRequested | None
+    base: CheckpointId
+    origin: CheckpointId
+    started_ms: float
+    deadline_ms: float
+    triggered_ms: float
+    cancellations: int = 0
+    phase: Phase = Phase.NONE
+    acks: dict[int, SlotManifest] = field(default_factory=dict)
+
+    @property
+    def periodic(self) -> bool:
+        return self.request is None
+
+    @property
+    def strict(self) -> bool:
+        """Strictly aligned: nothing else may be triggered while it is in flight."""
+        return self.alignment is Alignment.ALIGNED
+
+    @property
+    def gives_way(self) -> bool:
+        """It keeps others waiting, and may be cancelled for them."""
+        planned = self.request is not None and self.request.planned
+        return self.strict and self.phase is Phase.RUNNING and not planned
+
+    @property
+    def last(self) -> bool:
+        """The query is to end with it."""
+        return self.request is not None and self.request.last
+
+    @property
+    def drain(self) -> bool:
+        """Nothing may be in flight in it, and sources do not read."""
+        return self.request is not None and self.request.drain
+
+    @property
+    def way_out(self) -> str:
+        """What to do if it takes too long, as the end of a text."""
+        if self.drain:
+            return ". All rows in flight are processed first: raise checkpoint.timeout, or add slots"
+        text = ". A strictly aligned snapshot waits for all queued data; an unaligned one does not"
+        return text if self.strict else ""
+
+    def again(self) -> Waiting:
+        """Its request, which is to be triggered once more when this checkpoint has been given up."""
+        request = self.request
+        assert request is not None, "nobody asked for a periodic one"
+        deadline_ms = None if request.timeout_ms is None else self.started_ms + request.timeout_ms
+        return Waiting(request, self.started_ms, deadline_ms, self.cancellations + 1)
+
+    def step(self, event: str) -> None:
+        """Raises ProtocolViolation if the event is not allowed in this phase; nothing is changed then."""
+        self.phase = LIFECYCLE.after(self.phase, event, str(self.checkpoint))

@@ -1,0 +1,599 @@
+"""The checkpoint coordinator: when a checkpoint is triggered, when it is complete, and what becomes visible then.
+
+One checkpoint's life is the table in ``checkpoint_life``. Several are in flight at once: periodic ones up to
+``max_concurrent``, requested ones in addition, ``MAX_IN_FLIGHT`` in all. Requested ones are triggered first. Nothing is
+triggered while a strictly aligned one is in flight. That one is cancelled after others have waited for an interval.
+They complete in any order. One that completes makes older periodic ones superfluous; a requested one that completes
+late only exists. After a ``last`` one nothing is triggered, unless it fails.
+
+An aborted checkpoint loses nothing: subtasks repeat the messages of its epoch in the next. The machine lives as long
+as its driver, over many Generations; each event of a slot carries the Generation it comes from, and what comes from
+another one is ignored with a reason. Events of the driver's own executor (``MetadataWritten``, ...) must match what
+was commanded: anything else is a bug and raises.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from penstock.coordinator.machines import checkpoint_lifecycle as life
+from penstock.coordinator.machines.checkpoint_events import (
+    MAX_IN_FLIGHT,
+    Abort,
+    Ack,
+    AllRunning,
+    Collect,
+    Command,
+    CommitEpoch,
+    CommitFailed,
+    Completed,
+    CompleteLogged,
+    Decline,
+    EpochCommitted,
+    Event,
+    FailGeneration,
+    FailQuery,
+    GenerationEnded,
+    GenerationOpened,
+    IdsReserved,
+    Ignored,
+    LogComplete,
+    LogFailed,
+    MetadataFailed,
+    MetadataWritten,
+    NotifyComplete,
+    Policy,
+    PolicyChanged,
+    ReserveFailed,
+    ReserveIds,
+    SnapshotFailed,
+    SnapshotRequested,
+    SnapshotSucceeded,
+    Tick,
+    Trigger,
+    WriteMetadata,
+    line_of,
+)
+from penstock.coordinator.machines.checkpoint_lifecycle import Pending, Phase, Waiting
+from penstock.coordinator.machines.commits import CommitLedger
+from penstock.coordinator.machines.restarts import Retries
+from penstock.errors import ProtocolViolation
+from penstock.model.elements import Alignment
+from penstock.model.ids import CheckpointId, GenerationId
+
+ID_BLOCK = 64
+"""Ids reserved ahead in the log: a driver that dies leaves a gap of at most this many, and no id is used twice."""
+MAX_REQUESTS = 64
+"""Users' requests that may wait for their turn; more are refused."""
+MAX_CANCELLATIONS = 3
+"""After so many cancellations, a user's strictly aligned snapshot fails at the next one."""
+HISTORY = 32
+
+
+class Coordinator:
+    """The pure machine. Call ``handle`` with every event and with ``Tick`` at least as often as ``next_wake_ms`` says.
+
+    Args:
+        policy: intervals and bounds; replaceable with ``PolicyChanged``.
+        parallelism: how many slots have to acknowledge, unless a Generation is opened with another number.
+        ledger: the epochs that await their commit.
+    """
+
+    def __init__(self, policy: Policy, parallelism: int, ledger: CommitLedger) -> None:
+        self._policy = policy
+        self._parallelism = parallelism
+        self._ledger = ledger
+        self._generation: GenerationId = 0
+        self._running = False
+        self._pending: dict[CheckpointId, Pending] = {}
+        self._requests: deque[Waiting] = deque()
+        self._next_checkpoint: CheckpointId = 1
+        self._reserved_until: CheckpointId = 1
+        self._reserving = False
+        self._newest_complete: CheckpointId = 0
+        self._newest_told: CheckpointId = 0
+        self._newest_damaged: CheckpointId = 0
+        self._to_notify: list[CheckpointId] = []
+        self._failed_in_row = 0
+        self._last_failure = ""
+        self._failing = False
+        self._next_trigger_ms = 0.0
+        self._commit_retries = Retries(policy.commit_retries, policy.commit_timeout_ms)
+        self._gave_up = False
+        self._last: CheckpointId = 0
+        self._drained = False
+        self._planned = False
+        self._history: deque[str] = deque(maxlen=HISTORY)
+
+    # -- what others may read ------------------------------------------------------------------------------------
+
+    @property
+    def generation(self) -> GenerationId:
+        return self._generation
+
+    @property
+    def next_checkpoint(self) -> CheckpointId:
+        """The id that the next trigger gets."""
+        return self._next_checkpoint
+
+    @property
+    def committed_epoch(self) -> int:
+        return self._ledger.committed_epoch
+
+    @property
+    def newest_complete(self) -> CheckpointId:
+        return self._newest_complete
+
+    @property
+    def in_flight(self) -> tuple[CheckpointId, ...]:
+        """Checkpoints that are neither complete nor aborted, ascending."""
+        return tuple(self._pending)
+
+    @property
+    def awaiting_commit(self) -> int:
+        return self._ledger.awaiting
+
+    @property
+    def ended_with(self) -> CheckpointId:
+        """The checkpoint that was asked for as the last, once it is complete and committed; else 0."""
+        return self._last if self._last <= self.committed_epoch else 0
+
+    def wish_of(self, checkpoint: CheckpointId) -> SnapshotRequested | None:
+        """What a checkpoint in flight was asked for with; None: by nobody, or it is not in flight any more."""
+        pending = self._pending.get(checkpoint)
+        return None if pending is None else pending.request
+
+    def collection(self) -> Collect:
+        """What a collection that is put behind everything commanded up to now has to spare."""
+        return Collect(pinned=self._pinned(), in_flight=self.in_flight)
+
+    @property
+    def serves_requests(self) -> bool:
+        """True if a request of the driver's owner is queued or its checkpoint is in flight."""
+        return any(request.ticket > 0 for request in self._unanswered)
+
+    @property
+    def drains(self) -> bool:
+        """True from the request of a drained snapshot on, until it fails: sources must not read."""
+        return self._drained or any(request.drain for request in self._unanswered)
+
+    @property
+    def _unanswered(self) -> list[SnapshotRequested]:
+        waiting = [waiting.request for waiting in self._requests]
+        return waiting + [pending.request for pending in self._pending.values() if pending.request is not None]
+
+    def next_wake_ms(self) -> float | None:
+        """When the next ``Tick`` has something to do, or None: only another event can change anything."""
+        times = [p.deadline_ms for p in self._pending.values() if p.phase is Phase.RUNNING]
+        times += [w.deadline_ms for w in self._requests if w.deadline_ms is not None]
+        if self._may_trigger() and self._periodic_has_room() and not self._reserving:
+            times.append(self._next_trigger_ms)
+        times += [at_ms for p in self._pending.values() if (at_ms := self._gives_way_at_ms(p)) is not None]
+        if self._commit_retries.again_at_ms is not None:
+            times.append(self._commit_retries.again_at_ms)
+        return min(times, default=None)
+
+    # -- the machine ---------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now_ms: float) -> list[Command]:
+        """Take one event; the returned commands are to be executed in order.
+
+        Raises:
+            ProtocolViolation: an executor's event that fits no command; the machine is unchanged.
+        """
+        handler: Callable[[Event, float], list[Command]] = getattr(self, _HANDLERS[type(event)])
+        commands = handler(event, now_ms)
+        if not isinstance(event, Tick):
+            self._history.append(line_of(event))
+        commands += self._next_commit(now_ms)
+        commands += self._notify()
+        commands += self._fail_generation()
+        commands += self._give_way(now_ms)
+        commands += self._trigger(now_ms)
+        return commands
+
+    def _on_tick(self, event: Tick, now_ms: float) -> list[Command]:
+        expired = [p for p in self._pending.values() if p.phase is Phase.RUNNING and now_ms >= p.deadline_ms]
+        commands = [c for p in expired for c in self._abort(p, life.TIMED_OUT, self._timeout_text(p), now_ms)]
+        late = [w for w in self._requests if w.deadline_ms is not None and now_ms >= w.deadline_ms]
+        for waiting in late:
+            self._requests.remove(waiting)
+            waited_ms = int(now_ms - waiting.since_ms)
+            commands.append(SnapshotFailed(waiting.request.ticket, 0, f"not triggered within {waited_ms} ms"))
+        return commands
+
+    def _on_policy(self, event: PolicyChanged, now_ms: float) -> list[Command]:
+        self._policy = event.policy
+        self._next_trigger_ms = min(self._next_trigger_ms, now_ms + event.policy.interval_ms)
+        return []
+
+    def _on_opened(self, event: GenerationOpened, now_ms: float) -> list[Command]:
+        if event.generation <= self._generation or event.next_checkpoint < self._next_checkpoint:
+            raise self._violation(event)
+        if self._pending:
+            raise self._violation(event)
+        self._ledger.recovered(event.committed_epoch, event.pending, event.restored, event.next_batch, event.planned)
+        self._planned = event.planned is not None
+        # A request of the last Generation for the planned batch would take its checkpoint before the batch is read.
+        self._requests = deque(waiting for waiting in self._requests if not waiting.request.planned)
+        self._generation = event.generation
+        self._parallelism = event.parallelism or self._parallelism
+        self._running = False
+        self._next_checkpoint = event.next_checkpoint
+        self._reserved_until = event.reserved_until
+        self._reserving = False
+        self._newest_complete = event.restored
+        self._newest_told = event.restored  # slots know what they restore
+        self._to_notify.clear()
+        self._failed_in_row = 0
+        self._failing = False
+        return []
+
+    def _on_running(self, event: AllRunning, now_ms: float) -> list[Command]:
+        if event.generation != self._generation or self._running:
+            return [Ignored(event, f"Generation {self._generation}, running: {self._running}")]
+        self._running = True
+        restored = self._newest_complete > 0
+        first_ms = self._policy.after_restore_ms if restored else self._policy.interval_ms
+        self._next_trigger_ms = now_ms + min(first_ms, self._policy.interval_ms)
+        return []
+
+    def _on_ended(self, event: GenerationEnded, now_ms: float) -> list[Command]:
+        if event.generation != self._generation:
+            return [Ignored(event, f"Generation {self._generation} is the current one")]
+        self._running = False
+        self._to_notify.clear()
+        # What is being logged may already be true: its outcome is awaited, everything earlier is dead.
+        dead = [p for p in self._pending.values() if p.phase is not Phase.LOGGING]
+        reason = f"Generation {event.generation} ended: {event.reason}"
+        self._requests.extend(p.again() for p in dead if p.drain)
+        return [c for p in dead for c in self._abort(p, life.ENDED, reason, now_ms, answered=not p.drain)]
+
+    def _on_requested(self, event: SnapshotRequested, now_ms: float) -> list[Command]:
+        if self._gave_up:
+            return [SnapshotFailed(event.ticket, 0, "the query has failed")]
+        if len(self._requests) >= MAX_REQUESTS:
+            return [SnapshotFailed(event.ticket, 0, f"{MAX_REQUESTS} requests are waiting already")]
+        deadline_ms = None if event.timeout_ms is None else now_ms + event.timeout_ms
+        put = self._requests.appendleft if event.planned else self._requests.append
+        put(Waiting(event, now_ms, deadline_ms))
+        return []
+
+    def _on_ack(self, event: Ack, now_ms: float) -> list[Command]:
+        pending = self._pending.get(event.checkpoint)
+        if event.generation != self._generation:
+            return [Ignored(event, f"Generation {self._generation} is the current one")]
+        if pending is None:
+            return [Ignored(event, "the checkpoint is complete, aborted or was never triggered")]
+        if event.manifest.slot in pending.acks or not 0 <= event.manifest.slot < self._parallelism:
+            return [Ignored(event, "the slot has acknowledged already or does not exist")]
+        pending.acks[event.manifest.slot] = event.manifest
+        if len(pending.acks) < self._parallelism:
+            return []
+        pending.step("all slots acknowledged")
+        request = pending.request
+        slots = tuple(pending.acks[slot] for slot in sorted(pending.acks))
+        batches, next_batch = self._ledger.numbered(pending.checkpoint, slots)
+        return [
+            WriteMetadata(
+                pending.checkpoint,
+                pending.generation,
+                pending.alignment,
+                requested=request is not None and request.kept,
+                label=request.label if request else "",
+                slots=slots,
+                note=request.note if request else "",
+                batches=batches,
+                next_batch=next_batch,
+            )
+        ]
+
+    def _on_decline(self, event: Decline, now_ms: float) -> list[Command]:
+        pending = self._pending.get(event.checkpoint)
+        if event.generation != self._generation or pending is None or pending.phase is not Phase.RUNNING:
+            return [Ignored(event, "the checkpoint is not in flight in this Generation")]
+        return self._abort(pending, life.DECLINED, f"slot {event.slot} declined: {event.reason}", now_ms)
+
+    def _on_metadata_written(self, event: MetadataWritten, now_ms: float) -> list[Command]:
+        pending = self._pending.get(event.checkpoint)
+        if pending is None:  # its Generation ended meanwhile; nothing refers to the file
+            return [Ignored(event, "the checkpoint was aborted")]
+        if pending.phase is not Phase.WRITING:
+            raise self._violation(event)
+        pending.step("metadata written")
+        return [LogComplete(pending.checkpoint, self.committed_epoch, self._next_checkpoint + ID_BLOCK)]
+
+    def _on_metadata_failed(self, event: MetadataFailed, now_ms: float) -> list[Command]:
+        pending = self._pending.get(event.checkpoint)
+        if pending is None:
+            return [Ignored(event, "the checkpoint was aborted")]
+        if pending.phase is not Phase.WRITING:
+            raise self._violation(event)
+        if event.damaged:
+            self._newest_damaged = max(self._newest_damaged, pending.base)
+        return self._abort(pending, life.NOT_WRITTEN, event.reason, now_ms)
+
+    def _on_complete_logged(self, event: CompleteLogged, now_ms: float) -> list[Command]:
+        pending = self._logging(event, event.checkpoint)
+        self._ledger.completed(event.checkpoint, list(pending.acks.values()))
+        pending.step("logged")
+        del self._pending[event.checkpoint]
+        self._failed_in_row = 0
+        self._planned = False
+        self._newest_complete = max(self._newest_complete, event.checkpoint)
+        self._reserved_until = max(self._reserved_until, event.reserved_until)
+        self._ended(pending, now_ms)
+        if pending.generation == self._generation and self._running:
+            self._to_notify.append(event.checkpoint)
+        commands: list[Command] = [Completed(event.checkpoint)]
+        if pending.request is not None:
+            commands.append(SnapshotSucceeded(pending.request.ticket, event.checkpoint))
+            self._last = event.checkpoint if pending.request.last else self._last
+            self._drained |= pending.drain
+        return commands + self._subsume(event.checkpoint, now_ms)
+
+    def _on_log_failed(self, event: LogFailed, now_ms: float) -> list[Command]:
+        return self._abort(self._logging(event, event.checkpoint), life.NOT_LOGGED, event.reason, now_ms)
+
+    def _on_ids_reserved(self, event: IdsReserved, now_ms: float) -> list[Command]:
+        self._reserving = False
+        self._reserved_until = max(self._reserved_until, event.reserved_until)
+        return []
+
+    def _on_reserve_failed(self, event: ReserveFailed, now_ms: float) -> list[Command]:
+        """The store is failing: as good as a failed checkpoint; try again at the next interval."""
+        self._reserving = False
+        if now_ms >= self._next_trigger_ms:
+            self._count_failure(event.reason)
+        self._next_trigger_ms = now_ms + self._policy.interval_ms
+        return self._refuse_requests(event.reason)
+
+    def _on_epoch_committed(self, event: EpochCommitted, now_ms: float) -> list[Command]:
+        self._ledger.done(event.epoch, event.operator_id)
+        self._commit_retries.succeeded()
+        return []
+
+    def _on_commit_failed(self, event: CommitFailed, now_ms: float) -> list[Command]:
+        self._ledger.failed(event.epoch, event.operator_id)
+        gave_up = "" if event.unknown else self._commit_retries.failed(now_ms)
+        if not (event.unknown or gave_up):
+            return []
+        self._gave_up = True
+        refused = self._refuse_requests("the query has failed")
+        note = f"\nThe commit is not repeated any more: {gave_up} (restart.*, sink.retryTimeout)" if gave_up else ""
+        return [FailQuery(f"epoch {event.epoch} of sink {event.operator_id}: {event.reason}{note}"), *refused]
+
+    # -- decisions taken after every event -------------------------------------------------------------------------
+
+    def _next_commit(self, now_ms: float) -> list[Command]:
+        if self._gave_up or not self._commit_retries.due(now_ms):
+            return []
+        entry = self._ledger.take()
+        if entry is None:
+            return []
+        return [CommitEpoch(entry.epoch, entry.operator_id, entry.messages, entry.batch)]
+
+    def _notify(self) -> list[Command]:
+        """Slots hear of a complete checkpoint once its epochs are committed: then they may forget the messages. It may
+        be the base of others from then on, and what it replaces in that may be collected."""
+        committed = self.committed_epoch
+        ready = [checkpoint for checkpoint in self._to_notify if checkpoint <= committed]
+        self._to_notify = [checkpoint for checkpoint in self._to_notify if checkpoint > committed]
+        if not ready:
+            return []
+        self._newest_told = max(self._newest_told, *ready)
+        notices = [NotifyComplete(checkpoint, committed) for checkpoint in ready]
+        return [*notices, self.collection()]
+
+    def _fail_generation(self) -> list[Command]:
+        """A Generation in which nothing is committed any more is worth less than one that starts anew."""
+        tolerable, failed = self._policy.tolerable_failures, self._failed_in_row
+        if tolerable is None or failed <= tolerable or not self._running or self._failing:
+            return []
+        self._failing = True
+        text = f"{failed} periodic checkpoints failed in a row, more than checkpoint.tolerableFailures={tolerable}"
+        return [FailGeneration(self._generation, f"{text}; the last was {self._last_failure}")]
+
+    def _give_way(self, now_ms: float) -> list[Command]:
+        """Cancel a strictly aligned checkpoint for which another one has waited for an interval."""
+        commands: list[Command] = []
+        for pending in list(self._pending.values()):
+            at_ms = self._gives_way_at_ms(pending)
+            if at_ms is not None and now_ms >= at_ms:
+                commands += self._cancel(pending, now_ms)
+        return commands
+
+    def _gives_way_at_ms(self, pending: Pending) -> float | None:
+        """Return when to cancel a strictly aligned checkpoint; None if no quicker one waits for it."""
+        if not pending.gives_way or not self._may_trigger():
+            return None
+        since_ms = [w.since_ms for w in self._requests if w.request.alignment is not Alignment.ALIGNED]
+        if self._policy.alignment is not Alignment.ALIGNED:
+            since_ms.append(self._next_trigger_ms)
+        waits_ms = min((max(at_ms, pending.triggered_ms) for at_ms in since_ms), default=None)
+        return None if waits_ms is None else waits_ms + self._policy.interval_ms
+
+    def _cancel(self, pending: Pending, now_ms: float) -> list[Command]:
+        """Abort it and queue its request, if it has one, last.
+
+        A user's snapshot is queued at most ``MAX_CANCELLATIONS`` times, unless it drains: each time less is in flight.
+        """
+        request, attempt = pending.request, pending.cancellations + 1
+        reason = f"not acknowledged by slots {self._missing(pending)}; others had waited for one checkpoint.interval"
+        if request is None:
+            return self._abort(pending, life.GAVE_WAY, reason, now_ms)
+        if request.kept and not request.drain and attempt > MAX_CANCELLATIONS:
+            reason = f"{reason}, the last of {attempt} times{pending.way_out}"
+            return self._abort(pending, life.GAVE_WAY, reason, now_ms)
+        self._requests.append(pending.again())
+        return self._abort(pending, life.GAVE_WAY, reason, now_ms, answered=False)
+
+    def _trigger(self, now_ms: float) -> list[Command]:
+        if not self._may_trigger():
+            return []
+        again = bool(self._requests) and self._requests[0].cancellations > 0
+        commands = self._trigger_periodic(now_ms) if again else []
+        while self._requests and self._has_room() and (not self._planned or self._requests[0].request.planned):
+            if self._next_checkpoint >= self._reserved_until:
+                return commands + self._reserve()
+            commands.append(self._start(self._requests.popleft(), now_ms))
+        return commands + self._trigger_periodic(now_ms)
+
+    def _trigger_periodic(self, now_ms: float) -> list[Command]:
+        if now_ms < self._next_trigger_ms or not self._periodic_has_room():
+            return []
+        if self._next_checkpoint >= self._reserved_until:
+            return self._reserve()
+        self._next_trigger_ms = now_ms + self._policy.interval_ms
+        return [self._start(None, now_ms)]
+
+    def _may_trigger(self) -> bool:
+        full = self._ledger.awaiting >= self._policy.max_awaiting_commit
+        return self._running and not (self._gave_up or self._failing or self._last or full)
+
+    def _has_room(self) -> bool:
+        """Not while a strictly aligned one is in flight: a newer one would overtake it, or turn it unaligned. Nor
+        behind one that is to be the last."""
+        return len(self._pending) < MAX_IN_FLIGHT and not any(p.strict or p.last for p in self._pending.values())
+
+    def _periodic_has_room(self) -> bool:
+        most = 1 if self._policy.min_pause_ms else self._policy.max_concurrent
+        periodic = sum(p.periodic for p in self._pending.values())
+        return not self._planned and self._has_room() and periodic < most
+
+    def _reserve(self) -> list[Command]:
+        if self._reserving:
+            return []
+        self._reserving = True
+        return [ReserveIds(self._next_checkpoint + ID_BLOCK)]
+
+    def _start(self, waiting: Waiting | None, now_ms: float) -> Trigger:
+        checkpoint = self._next_checkpoint
+        self._next_checkpoint += 1
+        deadline_ms = None if waiting is None else waiting.deadline_ms
+        pending = Pending(
+            checkpoint,
+            self._generation,
+            self._policy.alignment if waiting is None else waiting.request.alignment,
+            None if waiting is None else waiting.request,
+            base=self._newest_told if self._newest_told > self._newest_damaged else 0,
+            origin=self._newest_complete,
+            started_ms=now_ms if waiting is None else waiting.since_ms,
+            triggered_ms=now_ms,
+            cancellations=0 if waiting is None else waiting.cancellations,
+            deadline_ms=now_ms + self._policy.timeout_ms if deadline_ms is None else deadline_ms,
+        )
+        pending.step("triggered")
+        self._pending[checkpoint] = pending
+        return self._trigger_of(pending)
+
+    def _trigger_of(self, pending: Pending) -> Trigger:
+        if pending.alignment is Alignment.AUTO:
+            return Trigger(
+                pending.checkpoint, Alignment.ALIGNED, int(self._policy.alignment_timeout_ms), base=pending.base
+            )
+        return Trigger(pending.checkpoint, pending.alignment, base=pending.base)
+
+    def _abort(
+        self, pending: Pending, cause: str, reason: str, now_ms: float, *, answered: bool = True
+    ) -> list[Command]:
+        """``answered``: whether its request, if it has one, fails with it."""
+        pending.step(cause)
+        del self._pending[pending.checkpoint]
+        self._ended(pending, now_ms)
+        failed = cause in life.FAILURES
+        if pending.periodic and failed:
+            self._count_failure(f"checkpoint {pending.checkpoint}: {reason}")
+        told = pending.request is not None and pending.request.kept
+        missing = tuple(self._missing(pending)) if cause in (life.TIMED_OUT, life.GAVE_WAY) else ()
+        commands: list[Command] = [Abort(pending.checkpoint, reason, self._running, failed and not told, missing)]
+        if pending.request is not None and answered:
+            commands.append(SnapshotFailed(pending.request.ticket, pending.checkpoint, reason, missing))
+        return commands
+
+    def _count_failure(self, reason: str) -> None:
+        self._failed_in_row += 1
+        self._last_failure = reason
+
+    def _subsume(self, complete: CheckpointId, now_ms: float) -> list[Command]:
+        """Older periodic ones: what they would have made visible is, and recovery takes the newest."""
+        older = [p for p in self._pending.values() if p.periodic and p.checkpoint < complete]
+        reason = f"checkpoint {complete}, which is newer, is complete"
+        return [
+            command
+            for p in older
+            if p.phase is not Phase.LOGGING
+            for command in self._abort(p, life.SUBSUMED, reason, now_ms)
+        ]
+
+    def _pinned(self) -> tuple[CheckpointId, ...]:
+        """What those in flight may refer to, and every complete one that may become the base of one before the next
+        collection: those that slots were told of last, or will be, or that are being logged now."""
+        found = {self._newest_told, *self._to_notify, *self._pending}
+        for pending in self._pending.values():
+            found |= {pending.base, pending.origin}
+        return tuple(sorted(found - {0}))
+
+    def _refuse_requests(self, reason: str) -> list[Command]:
+        refused: list[Command] = [SnapshotFailed(w.request.ticket, 0, reason) for w in self._requests]
+        self._requests.clear()
+        return refused
+
+    def _ended(self, pending: Pending, now_ms: float) -> None:
+        if pending.periodic:
+            self._next_trigger_ms = max(self._next_trigger_ms, now_ms + self._policy.min_pause_ms)
+
+    def _logging(self, event: Event, checkpoint: CheckpointId) -> Pending:
+        pending = self._pending.get(checkpoint)
+        if pending is None or pending.phase is not Phase.LOGGING:
+            raise self._violation(event)
+        return pending
+
+    def _timeout_text(self, pending: Pending) -> str:
+        waited_ms = round(pending.deadline_ms - pending.started_ms)
+        return f"not acknowledged by slots {self._missing(pending)} within {waited_ms} ms{pending.way_out}"
+
+    def _missing(self, pending: Pending) -> list[int]:
+        return [slot for slot in range(self._parallelism) if slot not in pending.acks]
+
+    def _violation(self, event: Event) -> ProtocolViolation:
+        phases = {c: p.phase.value for c, p in self._pending.items()}
+        return ProtocolViolation(
+            "coordinator", f"generation {self._generation}, in flight {phases}", line_of(event), tuple(self._history)
+        )
+
+    def check_invariants(self) -> None:
+        self._ledger.check_invariants()
+        ids = list(self._pending)
+        assert ids == sorted(ids), "ids rise"
+        assert all(c < self._next_checkpoint for c in ids), "no id is used twice"
+        assert self._next_checkpoint <= max(self._reserved_until, 1), "only reserved ids are used"
+        assert len(ids) <= MAX_IN_FLIGHT, "checkpoints in flight are bounded"
+        assert not any(self._pending[c].strict for c in ids[:-1]), "nothing is triggered beside a strictly aligned one"
+        assert self._newest_told <= self._newest_complete, "slots hear of complete checkpoints only"
+        for p in self._pending.values():
+            assert p.base <= p.origin < p.checkpoint, "a base is complete and older"
+            complete = len(p.acks) == self._parallelism
+            assert complete == (p.phase is not Phase.RUNNING), "written exactly when all have acknowledged"
+            assert p.generation == self._generation or p.phase is Phase.LOGGING, "older Generations are dead"
+
+
+_HANDLERS: dict[type, str] = {
+    Tick: "_on_tick",
+    PolicyChanged: "_on_policy",
+    GenerationOpened: "_on_opened",
+    AllRunning: "_on_running",
+    GenerationEnded: "_on_ended",
+    SnapshotRequested: "_on_requested",
+    Ack: "_on_ack",
+    Decline: "_on_decline",
+    MetadataWritten: "_on_metadata_written",
+    MetadataFailed: "_on_metadata_failed",
+    CompleteLogged: "_on_complete_logged",
+    LogFailed: "_on_log_failed",
+    IdsReserved: "_on_ids_reserved",
+    ReserveFailed: "_on_reserve_failed",
+    EpochCommitted: "_on_epoch_committed",
+    CommitFailed: "_on_commit_failed",
+}

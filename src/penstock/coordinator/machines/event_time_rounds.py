@@ -1,0 +1,126 @@
+"""Rounds of event time: readers without event time rise to the watermark of others (``docs/watermarks.md``).
+
+A group has the readers of one source, or of all sources with a common event time. Its *level* is the largest watermark
+that any of its readers has reached. A reader that is below the level and does not move begins a round. The round waits
+for one discovery of each source that began after the round, and for the assignment of all splits found until then.
+After that, the readers below the level may rise to it, each after it has passed its own frontier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from penstock.coordinator.machines.splits import (
+    Assign,
+    Command,
+    Discovered,
+    Event,
+    Progressed,
+    Reader,
+    Rise,
+    SplitAssigner,
+)
+from penstock.model.elements import END_OF_TIME_US
+from penstock.model.splits import Requested
+
+
+@dataclass
+class _Round:
+    """State of the current round.
+
+    Attributes:
+        level_us: the level at its start.
+        untold: vertices whose readers have not been told to rise yet.
+        begun: those of them for which a discovery has begun since.
+        unassigned: by vertex whose discovery has ended, the splits that must be assigned before the readers are told.
+    """
+
+    level_us: int
+    untold: set[int]
+    begun: set[int] = field(default_factory=set)
+    unassigned: dict[int, set[str]] = field(default_factory=dict)
+
+
+class EventTimeRounds:
+    """State machine of one group in one Generation.
+
+    Args:
+        assigners: the split assigners of the group's sources.
+        eager: also raise readers whose watermark moves.
+    """
+
+    def __init__(self, assigners: Sequence[SplitAssigner], eager: bool = False) -> None:
+        self._assigners = {assigner.vertex: assigner for assigner in assigners}
+        self._eager = eager
+        self._level_us: int | None = None
+        self._round: _Round | None = None
+
+    @property
+    def level_us(self) -> int | None:
+        """Largest watermark that a reader has reached; None before the first row with event time."""
+        return self._level_us
+
+    @property
+    def settled(self) -> bool:
+        """True if all readers of unfinished sources are at the level."""
+        return all(
+            assigner.finished or not any(self._is_below(reader) for reader in assigner.readers)
+            for assigner in self._assigners.values()
+        )
+
+    def look_begins(self, vertex: int) -> None:
+        """Record that a discovery for this source begins."""
+        if self._round is not None and vertex in self._round.untold:
+            self._round.begun.add(vertex)
+
+    def handled(self, vertex: int, event: Event, commands: Sequence[Command] = ()) -> list[Rise]:
+        """Handle an event after a source's assigner did. The returned commands follow those of the assigner."""
+        if self._round is not None and vertex in self._round.unassigned:
+            for command in commands:
+                if isinstance(command, Assign):
+                    self._round.unassigned[vertex].difference_update(split.split_id for split in command.splits)
+        match event:
+            case Progressed() | Requested():
+                self._raise_level(event)
+                if self._round is None and self._waits(self._assigners[vertex].readers[event.index]):
+                    self._begin()
+            case Discovered() if self._round is not None and vertex in self._round.begun:
+                self._round.unassigned.setdefault(vertex, self._assigners[vertex].pending_ids)
+        return self._tell()
+
+    def _raise_level(self, event: Progressed | Requested) -> None:
+        reached_us = event.watermark_us
+        if reached_us is not None and reached_us != END_OF_TIME_US:
+            self._level_us = reached_us if self._level_us is None else max(self._level_us, reached_us)
+
+    def _is_below(self, reader: Reader) -> bool:
+        return self._level_us is not None and (reader.watermark_us is None or reader.watermark_us < self._level_us)
+
+    def _waits(self, reader: Reader) -> bool:
+        """Return True if a reader needs a round: below the level, not moving, and at the watermark it was told."""
+        told = reader.told_us is not None and (reader.watermark_us is None or reader.watermark_us < reader.told_us)
+        return self._is_below(reader) and not told and (self._eager or reader.still)
+
+    def _begin(self) -> None:
+        assert self._level_us is not None
+        self._round = _Round(self._level_us, set(self._assigners))
+
+    def _tell(self) -> list[Rise]:
+        commands: list[Rise] = []
+        current = self._round
+        if current is None:
+            return commands
+        for vertex in sorted(current.untold):
+            assigner = self._assigners[vertex]
+            if not assigner.finished:  # the end of a source brings its readers to its own largest watermark
+                if vertex not in current.unassigned or current.unassigned[vertex]:
+                    continue
+                for index, reader in enumerate(assigner.readers):
+                    if self._waits(reader):
+                        reader.told_us = current.level_us
+                        commands.append(Rise(vertex, index, current.level_us))
+            current.untold.discard(vertex)
+        if not current.untold:
+            self._round = None
+        return commands

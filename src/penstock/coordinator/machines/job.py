@@ -1,0 +1,463 @@
+"""The driver's brain, without threads and without IO: what the coordinator service and the simulator both drive.
+
+``DriverCore`` owns the pure machines. ``handle(event, now_ms)`` returns outputs in order: messages for slots, news for
+the query's owner, and works. ``DriverEffects`` (the hands) executes a work, blocking, and returns the event to hand
+back, if there is one. Works of one lane are executed one at a time in the order they were returned; lanes are
+independent. The real driver gives each lane a thread, the simulator executes each work as a step of its own::
+
+    outputs = core.open()                   # an OpenGeneration; its GenerationReady is answered with Deploy
+    event = effects.execute(work)           # on the lane's thread; Fenced ends the driver
+    outputs = core.handle(event, now_ms)    # on the owner's thread
+
+A Generation ends with the event ``GenerationEnded``; then ``open`` begins the next. Tickets of ``SnapshotRequested``
+that the owner gives are positive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from penstock.coordinator import commands as w
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.machines.checkpoints import Coordinator
+from penstock.coordinator.machines.commits import CommitLedger
+from penstock.coordinator.machines.endings import Ending
+from penstock.coordinator.machines.event_time_rounds import EventTimeRounds
+from penstock.errors import ProtocolViolation, QueryFailed
+from penstock.model.elements import Alignment
+from penstock.model.ids import CheckpointId, GenerationId, snapshot_id
+from penstock.model.job_graph import ONE_CLOCK, JobGraph
+from penstock.model.manifest import FORMAT_VERSION, PlanManifest, SnapshotMetadata
+from penstock.model.splits import Split
+
+PLANNED_TICKET = 0
+"""Ticket of the checkpoint that covers a planned batch. Tickets of users are positive, those of the end negative."""
+
+
+class DriverCore:
+    """The brain of one driver, over all its Generations.
+
+    Args:
+        graph: the job.
+        plan: what snapshots store of it (``snapshots.format.plan.plan_of``).
+        query_id: the location's.
+        policy: when checkpoints are triggered.
+        until_available: read what is there when a Generation begins, and end.
+    """
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        plan: PlanManifest,
+        query_id: str,
+        policy: ct.Policy,
+        until_available: bool = False,
+    ) -> None:
+        self._graph = graph
+        self._query_id = query_id
+        self._plan = plan
+        sinks = {v.id: v.sink.operator_id for v in graph.vertices if v.sink is not None}
+        self._coordinator = Coordinator(policy, graph.parallelism, CommitLedger(sinks))
+        self._assigners: dict[int, sp.SplitAssigner] = {}
+        self._freeze = sp.Freeze() if until_available else None
+        self._ending = Ending(len(graph.vertices) * graph.parallelism)
+        self._captures: dict[CheckpointId, list[sp.SourceCapture]] = {}
+        self._metadata: dict[CheckpointId, SnapshotMetadata] = {}
+        self._rounds: dict[int, EventTimeRounds] = {}
+        self._endless = {v.id for v in graph.vertices if v.source is not None and v.source.source.has_always_more}
+        self._running: set[int] = set()
+        self._opening = False
+        self._abandon: tuple[GenerationId, CheckpointId] | None = None
+        self._told_committed = 0
+        self._planned: int | None = None
+        self._covers_planned = False
+        self._paused = False
+
+    # -- what others may read ------------------------------------------------------------------------------------
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """For its figures only; hand events to ``handle``."""
+        return self._coordinator
+
+    @property
+    def generation(self) -> GenerationId:
+        return self._coordinator.generation
+
+    @property
+    def graph(self) -> JobGraph:
+        """The job at the parallelism of the current Generation."""
+        return self._graph
+
+    @property
+    def assigners(self) -> Sequence[sp.SplitAssigner]:
+        """For their figures only, by vertex; empty between two Generations."""
+        return [self._assigners[vertex] for vertex in sorted(self._assigners)]
+
+    @property
+    def dry(self) -> bool:
+        """True while every source is dry, has found nothing since, and event time has reached the largest seen one."""
+        dry = bool(self._assigners) and all(assigner.dry for assigner in self._assigners.values())
+        return dry and all(rounds.settled for rounds in self._rounds.values())
+
+    @property
+    def dry_but_for_endless(self) -> bool:
+        """As ``dry``, without the sources that have always more and without the event time that they share."""
+        moving = [self._rounds[vertex] for vertex in self._endless & self._rounds.keys()]
+        dry = all(assigner.dry for vertex, assigner in self._assigners.items() if vertex not in self._endless)
+        settled = all(rounds.settled for rounds in self._rounds.values() if rounds not in moving)
+        return bool(self._assigners) and dry and settled
+
+    @property
+    def drains(self) -> bool:
+        """Event time is to end, or has; the query ends then."""
+        return self._freeze is not None and self._freeze.drain
+
+    def check_drainable(self) -> None:
+        """Raise QueryFailed if ``Drain`` must not be said: a source has ended without it."""
+        if not all(assigner.may_drain for assigner in self.assigners):
+            raise QueryFailed(
+                "a source of this query has come to its end already, and its event time with it: the query ends by "
+                "itself (awaitTermination()) and leaves open windows open; the next run can be drained from its start"
+            )
+
+    @property
+    def finished_sources(self) -> tuple[int, ...]:
+        """Source vertices whose discovery is finished, in order: nobody looks for more in this run."""
+        return tuple(vertex for vertex in sorted(self._assigners) if self._assigners[vertex].finished)
+
+    @property
+    def not_looked_at(self) -> frozenset[int]:
+        """Source vertices of which no discovery needs to be awaited: it is finished, or finds nothing new."""
+        return frozenset(self._endless.union(self.finished_sources))
+
+    @property
+    def finished_subtasks(self) -> int:
+        """How many of this Generation have said that their input has ended."""
+        return self._ending.finished
+
+    def next_wake_ms(self) -> float | None:
+        """When the next ``Tick`` has something to do; None: only another event can change anything."""
+        times = [self._coordinator.next_wake_ms(), self._ending.next_wake_ms()]
+        times += [assigner.next_wake_ms() for assigner in self._assigners.values()]
+        return min((time for time in times if time is not None), default=None)
+
+    def look_for_requests(self) -> w.AnswerRequests:
+        """For the owner, about once a second while the driver lives; to be put into the lane at once."""
+        return w.AnswerRequests(self._coordinator.collection())
+
+    # -- the brain -----------------------------------------------------------------------------------------------
+
+    def open(self, *, checksums: bool = True, parallelism: int | None = None) -> list[w.Output]:
+        """Begin the next Generation; none may be running.
+
+        Args:
+            checksums: verify every byte of the snapshot that is restored, not lengths only.
+            parallelism: of this Generation and those after it; None: as before.
+        """
+        if self._opening or self._assigners or self._running:
+            raise ProtocolViolation("driver", f"Generation {self.generation} is alive", "open")
+        self._opening = True
+        if parallelism is not None and parallelism != self._graph.parallelism:
+            self._graph = replace(self._graph, parallelism=parallelism)
+            self._ending.rescaled(len(self._graph.vertices) * parallelism)
+        known = self._coordinator
+        next_checkpoint = None if self.generation == 0 else known.next_checkpoint
+        return [w.OpenGeneration(known.committed_epoch, next_checkpoint, checksums, self._graph.parallelism)]
+
+    def opening_failed(self) -> None:
+        """Record that OpenGeneration raised. ``open`` may be called again."""
+        self._opening = False
+
+    def handle(self, event: w.DriverEvent, now_ms: float) -> list[w.Output]:
+        """Take one event; the outputs are to be carried out in order.
+
+        ``now_ms`` is any monotonic clock. Events of slots must carry the Generation whose link they came by.
+        """
+        outputs: list[w.Output] = []
+        match event:
+            case w.GenerationReady():
+                outputs += self._on_ready(event, now_ms)
+            case w.SlotRunning():
+                outputs += self._on_running(event, now_ms)
+            case w.SplitRequested() if event.generation == self.generation and event.vertex in self._assigners:
+                outputs += self._assign(event.vertex, event.request, now_ms)
+            case w.SplitsFound() if event.generation == self.generation and event.vertex in self._assigners:
+                discovery = event.discovery
+                found = sp.Discovered(discovery.splits, discovery.state, discovery.finished)
+                outputs += self._assign(event.vertex, found, now_ms)
+            case w.ReaderProgressed() if event.generation == self.generation and event.vertex in self._assigners:
+                outputs += self._assign(event.vertex, event.progress, now_ms)
+            case w.SubtaskFinished() if event.generation == self.generation and self._assigners:
+                self._ending.subtask_finished(event.subtask, self._coordinator.next_checkpoint, now_ms)
+            case w.SplitRequested() | w.ReaderProgressed() | w.SplitsFound() | w.SubtaskFinished():
+                return []  # of a Generation that has ended
+            case w.Drain():
+                outputs += self._drain(now_ms)
+            case w.CollectionFailed():
+                return []  # nothing but space is lost
+            case w.TakesRequested() | w.LocationChecked():
+                return []  # the owner's
+            case ct.GenerationEnded() if event.generation == self.generation:
+                self._planned = None
+                outputs += self._coordinate(event, now_ms)
+                self._assigners.clear()
+                self._rounds.clear()
+                self._running.clear()
+                self._ending.generation_ended()
+            case ct.MetadataWritten() if event.checkpoint in self._metadata:
+                written = self._metadata[event.checkpoint]
+                self._metadata[event.checkpoint] = msgspec.structs.replace(written, created_ms=event.created_ms)
+                outputs += self._coordinate(event, now_ms)
+            case ct.Tick():
+                outputs += self._coordinate(event, now_ms)
+                outputs += self._assign_all(sp.LookAround(), now_ms)
+            case _:
+                outputs += self._coordinate(event, now_ms)
+        outputs += self._finish(now_ms)
+        pause = self._pause(now_ms)
+        outputs = pause + outputs if self._paused else outputs + pause  # before a trigger, and after what has failed
+        return outputs + self._after()
+
+    def _on_ready(self, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
+        self._opening = False
+        metadata = event.restored
+        restored = event.checkpoint
+        opened = ct.GenerationOpened(
+            event.generation,
+            restored,
+            event.first_checkpoint,
+            event.reserved_until,
+            event.committed_epoch,
+            event.pending,
+            self._graph.parallelism,
+            event.next_batch,
+            event.planned,
+        )
+        outputs = self._coordinate(opened, now_ms)
+        self._planned, self._covers_planned = event.planned, False
+        self._paused = self._drains_inflight
+        self._captures.clear()
+        self._metadata.clear()
+        self._abandon = (event.generation - 1, restored) if event.generation > 1 else None
+        manifests = {} if metadata is None else {manifest.vertex: manifest for manifest in metadata.sources}
+        if any(manifest.drained for manifest in manifests.values()):
+            # Whoever took that snapshot has begun to drain: it has to be carried through.
+            self._freeze = sp.Freeze(drain=True)
+        groups: dict[str, list[int]] = {}
+        for vertex in self._graph.vertices:
+            if vertex.source is not None:
+                groups.setdefault(vertex.source.clock or f"vertex {vertex.id}", []).append(vertex.id)
+                self._assigners[vertex.id] = sp.SplitAssigner(
+                    vertex.source.operator_id,
+                    vertex.id,
+                    self._graph.parallelism,
+                    manifests.get(vertex.id),
+                    [] if metadata is None else [split.split_id for split in unread_splits(metadata, vertex.id)],
+                    vertex.source.source.looks_ahead,
+                    held=event.planned is not None,
+                    paused=self._paused,
+                )
+        for name, group in groups.items():
+            rounds = EventTimeRounds([self._assigners[vertex] for vertex in group], eager=name == ONE_CLOCK)
+            self._rounds |= dict.fromkeys(group, rounds)
+        return [w.Deploy(event, self._paused), *outputs, *self._freeze_all(now_ms)]
+
+    def _freeze_all(self, now_ms: float) -> list[w.Output]:
+        """Freeze the sources of an "available now" run or a drain; a planned batch is processed first."""
+        if self._freeze is None or self._planned is not None:
+            return []
+        return self._assign_all(self._freeze, now_ms)
+
+    def _on_running(self, event: w.SlotRunning, now_ms: float) -> list[w.Output]:
+        if event.generation != self.generation or not 0 <= event.slot < self._graph.parallelism:
+            return []
+        self._running.add(event.slot)
+        if len(self._running) < self._graph.parallelism:
+            return []
+        return [*self._coordinate(ct.AllRunning(event.generation), now_ms), *self._assign_all(sp.ReadersRun(), now_ms)]
+
+    @property
+    def _drains_inflight(self) -> bool:
+        """Sources must not read. A planned batch is read first."""
+        return self._coordinator.drains and self._planned is None
+
+    def _pause(self, now_ms: float) -> list[w.Output]:
+        """Pause the sources or let them go on."""
+        if self._paused == self._drains_inflight or len(self._running) < self._graph.parallelism:
+            return []
+        self._paused = not self._paused
+        return self._assign_all(sp.Pause(self._paused), now_ms)
+
+    def _drain(self, now_ms: float) -> list[w.Output]:
+        self.check_drainable()
+        self._freeze = sp.Freeze(drain=True)
+        return self._freeze_all(now_ms)
+
+    def _assign_all(self, event: sp.Event, now_ms: float) -> list[w.Output]:
+        return [output for vertex in sorted(self._assigners) for output in self._assign(vertex, event, now_ms)]
+
+    def _assign(self, vertex: int, event: sp.Event, now_ms: float) -> list[w.Output]:
+        outputs: list[w.Output] = []
+        rounds = self._rounds[vertex]
+        commands: list[sp.Command] = list(self._assigners[vertex].handle(event, now_ms))
+        for command in [*commands, *rounds.handled(vertex, event, commands)]:
+            match command:
+                case sp.Discover():
+                    rounds.look_begins(vertex)
+                    outputs.append(w.Look(self.generation, vertex, command.state))
+                case sp.FreezeSource():
+                    outputs.append(w.FreezeSource(self.generation, vertex))
+                case _:
+                    outputs.append(command)
+        return outputs
+
+    def _coordinate(self, event: ct.Event, now_ms: float) -> list[w.Output]:
+        commands = self._coordinator.handle(event, now_ms)
+        return [output for command in commands for output in self._carry_out(command, now_ms)]
+
+    def _carry_out(self, command: ct.Command, now_ms: float) -> list[w.Output]:
+        """A command of the coordinator as outputs."""
+        match command:
+            case ct.Trigger():
+                self._captures[command.checkpoint] = [a.capture() for a in self.assigners]
+                return [command]
+            case ct.WriteMetadata():
+                metadata = self._metadata_of(command)
+                self._metadata[command.checkpoint] = metadata
+                return [w.WriteSnapshot(metadata)]
+            case ct.LogComplete():
+                return [w.LogComplete(self.generation, command)]
+            case ct.ReserveIds():
+                return [w.ReserveIds(self.generation, command.reserve, self._coordinator.committed_epoch)]
+            case ct.CommitEpoch():
+                return [w.Commit(command)]
+            case ct.Completed():
+                return self._on_completed(command.checkpoint, now_ms)
+            case ct.Collect():
+                return [w.CollectGarbage(command)]
+            case ct.Abort():
+                self._captures.pop(command.checkpoint, None)
+                self._metadata.pop(command.checkpoint, None)
+                return [command]
+            case ct.SnapshotSucceeded() if command.ticket <= 0:
+                return []
+            case ct.SnapshotFailed() if command.ticket == PLANNED_TICKET:
+                return self._planned_failed(command.reason)
+            case ct.SnapshotFailed() if command.ticket < 0:
+                self._ending.refused(command.ticket)
+                return []
+            case _:
+                return [command]
+
+    def _planned_failed(self, reason: str) -> list[w.Output]:
+        """Process the planned batch again from its start.
+
+        Some subtasks may have ended the epoch and others not, so continuing would split the batch into two epochs.
+        """
+        if self._planned is None:
+            return []  # the checkpoint failed because its Generation ended
+        text = f"the checkpoint of batch {self._planned}, which Spark had planned, failed: {reason}"
+        return [ct.FailGeneration(self.generation, text)]
+
+    def _metadata_of(self, command: ct.WriteMetadata) -> SnapshotMetadata:
+        sources = [capture.manifest for capture in self._captures[command.checkpoint]]
+        return SnapshotMetadata(
+            format_version=FORMAT_VERSION,
+            id=snapshot_id(command.checkpoint),
+            query_id=self._query_id,
+            generation=command.generation,
+            checkpoint=command.checkpoint,
+            alignment=command.alignment.value,
+            requested=command.requested,
+            label=command.label,
+            note=command.note,
+            created_ms=0,
+            parallelism=self._graph.parallelism,
+            max_parallelism=self._graph.max_parallelism,
+            slots=list(command.slots),
+            sources=sources,
+            plan=self._plan,
+            drained=self._ending.covers(command.checkpoint) and all(source.drained for source in sources),
+            batches=dict(command.batches),
+            next_batch=command.next_batch,
+        )
+
+    def _on_completed(self, checkpoint: CheckpointId, now_ms: float) -> list[w.Output]:
+        """A snapshot exists: tell the owner, and each source how far everything is read."""
+        metadata = self._metadata.pop(checkpoint)
+        if metadata.generation == self.generation:
+            self._ending.completed(checkpoint)
+        outputs: list[w.Output] = [w.SnapshotExists(metadata)]
+        if self._planned is not None and metadata.generation == self.generation:
+            self._planned = None
+            outputs += self._assign_all(sp.Release(), now_ms) + self._freeze_all(now_ms)
+        for capture in self._captures.pop(checkpoint):
+            vertex = capture.manifest.vertex
+            look = sp.last_settled(capture, [split.split_id for split in unread_splits(metadata, vertex)])
+            assigner = self._assigners.get(vertex) if metadata.generation == self.generation else None
+            if look is not None and assigner is not None and assigner.settled(look):
+                outputs.append(w.TellSource(vertex, look.state))
+        return outputs
+
+    def _finish(self, now_ms: float) -> list[w.Output]:
+        """Request the checkpoint of a planned batch that has been read, or the final checkpoint after all input ended.
+
+        The checkpoint of a planned batch has no in-flight data. The final checkpoint waits for nothing and need not be
+        kept.
+        """
+        if self._planned is not None:
+            if self._covers_planned or not all(assigner.all_idle for assigner in self.assigners):
+                return []
+            self._covers_planned = True
+            request = ct.SnapshotRequested(PLANNED_TICKET, Alignment.ALIGNED, kept=False, planned=True)
+            return self._coordinate(request, now_ms)
+        ticket = self._ending.ask(now_ms)
+        if ticket is None:
+            return []
+        return self._coordinate(ct.SnapshotRequested(ticket, Alignment.UNALIGNED, kept=False), now_ms)
+
+    def _after(self) -> list[w.Output]:
+        outputs: list[w.Output] = []
+        committed = self._coordinator.committed_epoch
+        if committed > self._told_committed:
+            self._told_committed = committed
+            outputs.append(w.EpochsCommitted(committed))
+        if self._abandon is not None and committed >= self._abandon[1]:
+            outputs.append(w.Abandon(self._abandon[0]))
+            self._abandon = None
+        if not self._coordinator.serves_requests and self._ending.over(committed):
+            outputs.append(w.QueryEnded(committed))
+        if last := self._coordinator.ended_with:
+            outputs.append(w.LastCommitted(last))
+        return outputs
+
+    def check_invariants(self) -> None:
+        self._coordinator.check_invariants()
+        self._ending.check_invariants()
+        for assigner in self._assigners.values():
+            assigner.check_invariants()
+        in_flight = self._coordinator.in_flight
+        assert sorted(self._captures) == list(in_flight), "every checkpoint in flight has its sources' side"
+        assert all(checkpoint in in_flight for checkpoint in self._metadata), "metadata of dead checkpoints is gone"
+
+
+def unread_splits(metadata: SnapshotMetadata, vertex: int) -> list[Split]:
+    """The splits that a snapshot's readers of one source vertex hold."""
+    return [
+        split
+        for slot in metadata.slots
+        for subtask in slot.subtasks
+        if subtask.vertex == vertex
+        for split in subtask.splits
+    ]
+
+
+def rows_read(metadata: SnapshotMetadata) -> int:
+    """By all sources up to this snapshot, over the life of the location."""
+    sources = [source.vertex for source in metadata.sources]
+    return sum(subtask.rows_in for slot in metadata.slots for subtask in slot.subtasks if subtask.vertex in sources)

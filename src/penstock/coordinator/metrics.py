@@ -1,0 +1,600 @@
+"""What the driver remembers to show: slots, figures of subtasks, checkpoints, restarts, and progress per epoch.
+
+Written by the coordinator thread, read by any; a lock guards it, held for microseconds.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from penstock.coordinator.histogram import Distribution
+from penstock.coordinator.machines.checkpoint_events import SnapshotRequested
+from penstock.coordinator.view import (
+    Behind,
+    CheckpointState,
+    CheckpointView,
+    EpochProgress,
+    ExecutionState,
+    ExecutionView,
+    Outage,
+    RestartView,
+    SinkProgress,
+    SlotView,
+    SourceProgress,
+    StateProgress,
+    SubtaskView,
+)
+from penstock.model.ids import CheckpointId
+from penstock.model.job_graph import EdgeKind, JobGraph, SourceSpec
+from penstock.model.manifest import CaptureMetrics, SnapshotMetadata
+from penstock.model.plain import Plain
+from penstock.model.splits import Split
+from penstock.network.messages import Register, SlotMetrics, SubtaskMetrics
+from penstock.operators.watermark import WatermarkSpec
+from penstock.snapshots.format.inflight_counts import rows_in_flight
+from penstock.worker.source_task import BEHIND
+
+REMEMBERED = 200
+"""Checkpoints and restarts in the history; older ones are forgotten."""
+
+DROPPED_LATE = "rows_dropped_late"
+DROPPED_DUPLICATE = "rows_dropped_duplicate"
+STATE_BYTES = "state_bytes"
+
+
+class Figures:
+    """See the module's text. ``wall`` is in seconds. ``ended`` is told of each checkpoint that is over, with the lock
+    held: it must not block."""
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        query_id: str,
+        run_id: str,
+        name: str | None,
+        wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        ended: Callable[[CheckpointView], None] = lambda checkpoint: None,
+    ) -> None:
+        self._graph = graph
+        self._ended = ended
+        self._query_id = query_id
+        self._run_id = run_id
+        self._name = name
+        self._wall = wall
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._looked: ExecutionView | None = None
+        self._moved_s: float | None = None
+        self._state = ExecutionState.STARTING
+        self._first_generation = self._generation = 0
+        self._slots: dict[int, SlotView] = {}
+        self._metrics: dict[tuple[int, int], SubtaskMetrics] = {}
+        self._checkpoints: dict[int, CheckpointView] = {}
+        self._triggered_s: dict[int, float] = {}
+        self._acks: dict[int, tuple[float, int]] = {}
+        self._complete_s: dict[int, float] = {}
+        self._restarts: deque[RestartView] = deque(maxlen=REMEMBERED)
+        self._counts = dict.fromkeys((CheckpointState.COMPLETE, CheckpointState.FAILED), 0)
+        self._checkpoint_errors = 0
+        self._restarts_begun = self._recovered_rows = self._committed_epoch = 0
+        self._outages: dict[str, Outage] = {}
+        self._commit_errors = self._commit_errors_before = 0
+        self._failed_s = 0.0
+        self._dry = self._idle = False
+        self._pinned: tuple[CheckpointId, ...] = ()
+        self._triggered_at_work = 0  # the newest checkpoint that was triggered before the sources became dry
+        self._drained = 0  # the newest complete checkpoint without in-flight rows
+        self._newest: SnapshotMetadata | None = None
+        self._batches: dict[int, int] = {}  # of epochs that are not committed yet
+        self._last_epoch: EpochProgress | None = None
+        self._checkpoint_seconds = self._commit_seconds = Distribution.of_seconds()
+        self._epoch_began = (clock(), wall())
+        self._rows_before: dict[str, int] = {}
+        self._counted: dict[tuple[int, int, str], int] = {}
+        self._dropped_before: dict[tuple[int, str], int] = {}
+        self._offsets_before: dict[str, Plain] = {}
+        self._sinks_before: dict[str, int] = {}
+        self._totals: dict[tuple[int, str], int] = {}
+
+    def rescaled(self, graph: JobGraph) -> None:
+        """The next Generation has this parallelism."""
+        with self._changing():
+            self._graph = graph
+
+    # -- the life of the query ------------------------------------------------------------------------------------
+
+    def opened(self, generation: int, restored: SnapshotMetadata | None, committed_epoch: int, inflight: int) -> None:
+        with self._changing():
+            self._first_generation = self._first_generation or generation
+            self._generation = generation
+            self._begin_work()
+            self._slots.clear()
+            self._metrics.clear()
+            self._counted.clear()
+            if self._newest is None and restored is not None:
+                self._rows_before = self._source_rows(restored)
+                self._offsets_before = {
+                    spec.operator_id: spec.source.offset_of([*pending, *reading])
+                    for _, spec, pending, reading in self._source_splits(restored)
+                }
+            known = self._checkpoints.get(0 if restored is None else restored.checkpoint)
+            self._recovered_rows = inflight if known is None else known.inflight_rows
+            self._committed_epoch = max(self._committed_epoch, committed_epoch)
+            batches = {} if restored is None else restored.batches
+            self._batches = {epoch: batch for epoch, batch in batches.items() if epoch > committed_epoch}
+            self._amend_restart(generation=generation, restored_from="" if restored is None else restored.id)
+
+    def left(self, graph: JobGraph) -> None:
+        """The Generation was given up, orderly, for one of this parallelism, whose slots are asked for next."""
+        with self._changing():
+            self._graph = graph
+            self._state = ExecutionState.STARTING
+            self._slots.clear()
+
+    def registered(self, slots: Mapping[int, Register]) -> None:
+        """All of them, and which one each is."""
+        with self._changing():
+            for slot, message in slots.items():
+                self._slots[slot] = SlotView(slot, message.data_host, message.pid, False)
+
+    def slot_runs(self, slot: int, kept_tables: int) -> None:
+        with self._changing():
+            self._slots[slot] = replace(self._slots[slot], running=True, kept_tables=kept_tables)
+
+    def slot_gone(self, slot: int) -> None:
+        """It has said goodbye, as the query ends."""
+        with self._changing():
+            if slot in self._slots:
+                self._slots[slot] = replace(self._slots[slot], running=False)
+
+    def all_run(self) -> None:
+        with self._changing():
+            self._state = ExecutionState.RUNNING
+            self._amend_restart(
+                running_ms=self._wall_ms(),
+                duration_ms=(self._clock() - self._failed_s) * 1000,
+                restored_inflight_rows=self._recovered_rows,
+            )
+
+    def failed(self, generation: int, cause: str) -> None:
+        """A generation failed, and another one follows: a failure that ends the query is no recovery."""
+        with self._changing():
+            self._state = ExecutionState.RESTARTING
+            if self._is_restarting:
+                return  # it failed again before it ran: the time counts from the first failure
+            self._failed_s = self._clock()
+            self._restarts_begun += 1
+            self._restarts.append(RestartView(generation, 0, cause, self._wall_ms()))
+
+    def outage(self, what: str, reason: str) -> Outage:
+        """Record a failure of something that is retried."""
+        with self._changing():
+            known = self._outages.get(what) or Outage(what, self._wall_ms(), 0, "")
+            self._outages[what] = now = replace(known, failures=known.failures + 1, reason=reason)
+            return now
+
+    def commit_failed(self) -> None:
+        with self._changing():
+            self._commit_errors += 1
+
+    def outage_over(self, what: str) -> None:
+        if what in self._outages:
+            with self._changing():
+                del self._outages[what]
+
+    def ended(self, *, failed: bool, suspended: bool) -> None:
+        """No slots are left. One that is suspended may go on."""
+        with self._changing():
+            self._outages.clear()
+            self._pinned = ()
+            orderly = ExecutionState.SUSPENDED if suspended else ExecutionState.STOPPED
+            self._state = ExecutionState.FAILED if failed else orderly
+            self._slots.clear()
+            self._metrics = {subtask: last.without_queues for subtask, last in self._metrics.items()}
+            self._amend_restart(given_up=True)
+
+    def resumed(self) -> None:
+        """It goes on, though perhaps from an older snapshot than the newest."""
+        with self._changing():
+            self._state = ExecutionState.STARTING
+            self._newest = None
+
+    def turned(self, dry: bool, pinned: tuple[CheckpointId, ...] = ()) -> None:
+        """Take what may change with everything that happens: see ``ExecutionView``."""
+        if pinned != self._pinned:
+            with self._changing():
+                self._pinned = pinned
+        if dry != self._dry:
+            with self._moving():
+                self._dry = dry
+                self._begin_work()
+
+    def metrics(self, message: SlotMetrics) -> None:
+        with self._moving():
+            for subtask in message.subtasks:
+                self._metrics[subtask.vertex, subtask.index] = subtask
+                self._count(subtask)
+
+    def explained(self, reason: str, missing: Collection[int]) -> str:
+        """Return the reason of a checkpoint that was given up, with the operator that it has probably waited for.
+
+        Args:
+            missing: the slots that had not acknowledged it, if that is why.
+        """
+        with self._lock:
+            known = [one for (_, index), one in self._metrics.items() if index in missing]
+            names = {vertex.id: vertex.name for vertex in self._graph.vertices}
+        busiest = max(known, key=lambda one: one.busy_share, default=None)
+        if busiest is None:
+            return reason
+        subtask = f"{names[busiest.vertex]!r}, subtask {busiest.index}"
+        return f"{reason}. The busiest operator there is {subtask}: at work for {busiest.busy_share:.0%} of the time"
+
+    # -- checkpoints ----------------------------------------------------------------------------------------------
+
+    def triggered(self, checkpoint: int, alignment: str, wish: SnapshotRequested | None = None) -> None:
+        """``wish``: who asked for it; None: nobody."""
+        with self._moving():
+            self._triggered_s[checkpoint] = self._clock()
+            self._checkpoints[checkpoint] = CheckpointView(
+                checkpoint,
+                self._generation,
+                alignment,
+                wish is not None and wish.kept,
+                "" if wish is None else wish.label,
+                CheckpointState.PENDING,
+                self._wall_ms(),
+                0.0,
+            )
+            for old in list(self._checkpoints)[:-REMEMBERED]:
+                for known in (self._checkpoints, self._triggered_s, self._complete_s, self._acks):
+                    known.pop(old, None)
+
+    def acknowledged(self, checkpoint: int, limit_wait_ms: float = 0.0, recovered_rows_read: int = 0) -> None:
+        """Count one slot's ``CheckpointAck``. The longest wait for the limit becomes the checkpoint's reason.
+
+        An acknowledgement after the checkpoint's end is ignored: the history already has the ended checkpoint.
+        """
+        with self._moving():
+            known = self._checkpoints.get(checkpoint)
+            if known is None or known.state is not CheckpointState.PENDING:
+                return
+            known = replace(known, acknowledged=known.acknowledged + 1)
+            waited_ms, read = self._acks.get(checkpoint, (0.0, 0))
+            self._acks[checkpoint] = max(waited_ms, limit_wait_ms), read + recovered_rows_read
+            if limit_wait_ms > waited_ms:
+                known = replace(known, reason=f"waited {limit_wait_ms:.0f} ms for checkpoint.maxInflightBytes")
+            self._checkpoints[checkpoint] = known
+
+    def complete(self, metadata: SnapshotMetadata) -> None:
+        with self._changing():
+            checkpoint = metadata.checkpoint
+            self._batches.update(metadata.batches)
+            if self._newest is None or checkpoint > self._newest.checkpoint:  # a user's may complete after a newer one
+                self._newest = metadata
+            self._complete_s[checkpoint] = self._clock()
+            if not any(subtask.inflight for slot in metadata.slots for subtask in slot.subtasks):
+                self._drained = max(self._drained, checkpoint)
+            self._counts[CheckpointState.COMPLETE] += 1
+            metrics = tuple(m for slot in metadata.slots for m in slot.metrics)
+            left = self._recovered_rows - self._acks.get(checkpoint, (0.0, 0))[1]
+            self._amend_checkpoint(
+                checkpoint,
+                state=CheckpointState.COMPLETE,
+                snapshot_id=metadata.id,
+                requested=metadata.requested,
+                label=metadata.label,
+                subtasks=metrics,
+                recovered_rows=min(left, rows_in_flight(metadata) - sum(m.inflight_rows for m in metrics)),
+            )
+            if (known := self._checkpoints.get(checkpoint)) is not None:
+                self._checkpoint_seconds = self._checkpoint_seconds.with_value(known.duration_ms / 1000)
+
+    def aborted(self, checkpoint: int, reason: str, wrong: bool, missing: Collection[int] = ()) -> str:
+        """``wrong``: something is, and it was not made superfluous, nor a user's. Return the reason, ``explained``."""
+        reason = self.explained(reason, missing)
+        with self._changing():
+            self._counts[CheckpointState.FAILED] += 1
+            self._checkpoint_errors += wrong
+            self._amend_checkpoint(checkpoint, state=CheckpointState.FAILED, reason=reason)
+        return reason
+
+    def committed(self, epoch: int) -> EpochProgress | None:
+        """Every epoch up to this one is visible: the progress since the last call; None before any snapshot."""
+        with self._changing():
+            self._committed_epoch = epoch
+            metadata = self._newest
+            if metadata is None:
+                return None
+            self._idle = self._dry and self._triggered_at_work < self._drained <= epoch
+            now, now_wall = self._clock(), self._wall()
+            began, began_wall = self._epoch_began
+            self._epoch_began = now, now_wall
+            duration_s = max(now - began, 1e-3)
+            complete_s = self._complete_s.get(epoch, now)
+            triggered_s = self._triggered_s.get(epoch, complete_s)
+            if epoch in self._complete_s:
+                self._commit_seconds = self._commit_seconds.with_value(now - complete_s)
+            self._last_epoch = EpochProgress(
+                epoch=epoch,
+                generation=metadata.generation,
+                started_ms=int(began_wall * 1000),
+                duration_ms=duration_s * 1000,
+                sources=self._sources(metadata, duration_s),
+                sinks=self._sinks(),
+                watermark_us=self._watermark(metadata),
+                states=self._states(metadata),
+                durations_ms={
+                    "checkpoint": (complete_s - triggered_s) * 1000,
+                    "commit": (now - complete_s) * 1000,
+                },
+                checkpoint=self._checkpoints.get(epoch),
+                batch=max((batch for known, batch in self._batches.items() if known <= epoch), default=None),
+                commit_failures=self._commit_errors - self._commit_errors_before,
+            )
+            self._batches = {known: batch for known, batch in self._batches.items() if known > epoch}
+            self._commit_errors_before = self._commit_errors
+            return self._last_epoch
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def view(self, late_s: float = 0.0) -> ExecutionView:
+        """From any thread. The same object while nothing changes.
+
+        Args:
+            late_s: what subtasks say of themselves, and checkpoints under way, may be told so much later.
+        """
+        with self._lock:
+            now = self._clock()
+            if self._looked is None or (self._moved_s is not None and now - self._moved_s >= late_s):
+                self._looked = self._look(now)
+                pending = any(known.state is CheckpointState.PENDING for known in self._looked.checkpoints)
+                self._moved_s = now if pending else None  # it grows older all the time
+            return self._looked
+
+    def _up_to_date(self, checkpoint: CheckpointView, now: float) -> CheckpointView:
+        if checkpoint.state is not CheckpointState.PENDING:
+            return checkpoint
+        return replace(checkpoint, duration_ms=(now - self._triggered_s[checkpoint.checkpoint]) * 1000)
+
+    # -- with the lock held ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """What everybody sees at once; this holds the lock."""
+        with self._lock:
+            self._looked = None
+            yield
+
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        """What may be seen later; this holds the lock."""
+        with self._lock:
+            if self._moved_s is None:
+                self._moved_s = self._clock()
+            yield
+
+    def _look(self, now: float) -> ExecutionView:
+        names = {vertex.id: vertex.name for vertex in self._graph.vertices}
+        return ExecutionView(
+            query_id=self._query_id,
+            run_id=self._run_id,
+            name=self._name,
+            generation=self._generation,
+            state=self._state,
+            parallelism=self._graph.parallelism,
+            committed_epoch=self._committed_epoch,
+            slots=tuple(self._slots[slot] for slot in sorted(self._slots)),
+            subtasks=tuple(SubtaskView(names[m.vertex], m.index, m) for _, m in sorted(self._metrics.items())),
+            checkpoints=tuple(self._up_to_date(c, now) for c in self._checkpoints.values()),
+            restarts=tuple(self._restarts),
+            sources_dry=self._dry,
+            idle=self._idle and self._state is ExecutionState.RUNNING,
+            checkpoints_completed=self._counts[CheckpointState.COMPLETE],
+            checkpoints_failed=self._counts[CheckpointState.FAILED],
+            checkpoint_errors=self._checkpoint_errors,
+            restarts_begun=self._restarts_begun,
+            first_generation=self._first_generation,
+            last_epoch=self._last_epoch,
+            checkpoint_seconds=self._checkpoint_seconds,
+            commit_seconds=self._commit_seconds,
+            outages=tuple(self._outages.values()),
+            commit_errors=self._commit_errors,
+            pinned=self._pinned,
+        )
+
+    def _begin_work(self) -> None:
+        """Record that rows may have arrived since the newest checkpoint was triggered."""
+        self._idle = False
+        self._triggered_at_work = max(self._triggered_s, default=0)
+
+    def _wall_ms(self) -> int:
+        return int(self._wall() * 1000)
+
+    @property
+    def _is_restarting(self) -> bool:
+        return bool(self._restarts) and self._restarts[-1].running_ms is None and not self._restarts[-1].given_up
+
+    def _amend_restart(self, **changes: object) -> None:
+        """Of the restart that goes on, if one does."""
+        if self._is_restarting:
+            self._restarts[-1] = replace(self._restarts[-1], **changes)  # type: ignore[arg-type]
+
+    def _amend_checkpoint(self, checkpoint: int, **changes: object) -> None:
+        known = self._checkpoints.get(checkpoint)
+        if known is not None:
+            duration_ms = (self._clock() - self._triggered_s[checkpoint]) * 1000
+            now = replace(known, duration_ms=duration_ms, **changes)  # type: ignore[arg-type]
+            self._checkpoints[checkpoint] = now
+            if known.state is CheckpointState.PENDING:
+                self._ended(now)
+
+    def _count(self, metrics: SubtaskMetrics) -> None:
+        """Counters begin at zero in each Generation: add up what they grow by."""
+        dropped = {name: metrics.counters.get(name, 0) for name in (DROPPED_LATE, DROPPED_DUPLICATE)}
+        values = {"rows_out": metrics.rows_out, **dropped}
+        for name, value in values.items():
+            key = (metrics.vertex, metrics.index, name)
+            total = (metrics.vertex, name)
+            self._totals[total] = self._totals.get(total, 0) + value - self._counted.get(key, 0)
+            self._counted[key] = value
+
+    def _source_rows(self, metadata: SnapshotMetadata) -> dict[str, int]:
+        """Rows that each source had read at that snapshot, over the life of the location."""
+        ids = {v.id: v.source.operator_id for v in self._graph.vertices if v.source is not None}
+        rows = dict.fromkeys(ids.values(), 0)
+        for slot in metadata.slots:
+            for subtask in slot.subtasks:
+                if subtask.vertex in ids:
+                    rows[ids[subtask.vertex]] += subtask.rows_in
+        return rows
+
+    def _sources(self, metadata: SnapshotMetadata, duration_s: float) -> tuple[SourceProgress, ...]:
+        now = self._source_rows(metadata)
+        before, self._rows_before = self._rows_before, now
+        found = []
+        for vertex, spec, pending, reading in self._source_splits(metadata):
+            rows = now[spec.operator_id] - before.get(spec.operator_id, 0)
+            offset = spec.source.offset_of([*pending, *reading])
+            found.append(
+                SourceProgress(
+                    spec.operator_id,
+                    spec.source.describe(),
+                    rows,
+                    rows / duration_s,
+                    latest_offset=spec.source.latest_offset(),
+                    start_offset=self._offsets_before.get(spec.operator_id),
+                    end_offset=offset,
+                    total_rows=now[spec.operator_id],
+                    pending_splits=len(pending),
+                    reading_splits=len(reading),
+                    behind=self._behind(vertex),
+                    has_event_time=self._generates(vertex),
+                    watermark_us=self._least_generated(vertex, metadata.parallelism),
+                )
+            )
+            self._offsets_before[spec.operator_id] = offset
+        return tuple(found)
+
+    def _source_splits(self, metadata: SnapshotMetadata) -> list[tuple[int, SourceSpec, list[Split], list[Split]]]:
+        """Each vertex with a source, and its unfinished splits in that snapshot: that wait, and that readers have."""
+        pending = {source.operator_id: source.pending for source in metadata.sources}
+        reading: dict[int, list[Split]] = {}
+        for slot in metadata.slots:
+            for subtask in slot.subtasks:
+                reading.setdefault(subtask.vertex, []).extend(subtask.splits)
+        return [
+            (vertex.id, vertex.source, pending.get(vertex.source.operator_id, []), reading.get(vertex.id, []))
+            for vertex in self._graph.vertices
+            if vertex.source is not None
+        ]
+
+    def _generates(self, vertex: int) -> bool:
+        """Return True if an operator of this vertex generates a watermark."""
+        operators = next(one.operators for one in self._graph.vertices if one.id == vertex)
+        return any(isinstance(operator, WatermarkSpec) for operator in operators)
+
+    def _least_generated(self, vertex: int, parallelism: int) -> int | None:
+        """Return the lowest watermark that the readers have reported; None if one of them has none."""
+        known = [self._metrics.get((vertex, index)) for index in range(parallelism)]
+        said = [None if metrics is None else metrics.watermark_us for metrics in known]
+        return min((us for us in said if us is not None), default=None) if None not in said else None
+
+    def _behind(self, vertex: int) -> Behind | None:
+        """What the readers said last; None if none of them can tell."""
+        said = [
+            [known.counters[name] for name in BEHIND]
+            for (number, _), known in self._metrics.items()
+            if number == vertex and BEHIND[0] in known.counters
+        ]
+        if not said:
+            return None
+        rows, least, most, splits = zip(*said, strict=True)
+        return Behind(sum(rows), min(least), max(most), sum(splits))
+
+    def _sinks(self) -> tuple[SinkProgress, ...]:
+        """By output. A vertex yields to its sink whatever it yields."""
+        found = []
+        for vertex in self._graph.vertices:
+            if vertex.sink is not None:
+                operator_id = vertex.sink.operator_id
+                total = self._totals.get((vertex.id, "rows_out"), 0)
+                rows = total - self._sinks_before.get(operator_id, 0)
+                self._sinks_before[operator_id] = total
+                found.append(SinkProgress(operator_id, vertex.sink.sink.describe(), rows, total))
+        return tuple(sorted(found, key=lambda sink: sink.operator_id))
+
+    def _watermark(self, metadata: SnapshotMetadata) -> int | None:
+        """Return the watermark that windows wait for.
+
+        It is the lowest watermark that a subtask has processed on an input with event time; None while one of these
+        inputs has none. Without such inputs it is the lowest watermark of the readers.
+        """
+        timed = [edge for edge in self._graph.edges if edge.timed]
+        if not timed:
+            own = [
+                self._least_generated(vertex.id, metadata.parallelism)
+                for vertex in self._graph.vertices
+                if self._generates(vertex.id)
+            ]
+            return None if None in own else min((us for us in own if us is not None), default=None)
+        expected: dict[int, int] = {}
+        for edge in timed:
+            channels = 1 if edge.kind is EdgeKind.FORWARD else metadata.parallelism
+            expected[edge.consumer] = expected.get(edge.consumer, 0) + channels
+        ids = {str(edge.id) for edge in timed}
+        stored: list[int] = []
+        for slot in metadata.slots:
+            for subtask in slot.subtasks:
+                items = subtask.channel_watermarks.items()
+                known = [us for channel, us in items if channel.partition(":")[0] in ids]
+                if len(known) < expected.get(subtask.vertex, 0):
+                    return None
+                stored += known
+        return min(stored, default=None)
+
+    def _states(self, metadata: SnapshotMetadata) -> tuple[StateProgress, ...]:
+        rows: dict[str, int] = {}
+        captures: dict[int, list[CaptureMetrics]] = {}
+        for slot in metadata.slots:
+            for metrics in slot.metrics:
+                captures.setdefault(metrics.vertex, []).append(metrics)
+                for operator_id, count in metrics.state_rows.items():
+                    rows[operator_id] = rows.get(operator_id, 0) + count
+        found: list[StateProgress] = []
+        for vertex in self._graph.vertices:
+            specs = [spec for spec in vertex.operators if spec.state_schemas]
+            late, duplicate = (self._dropped(vertex.id, name) for name in (DROPPED_LATE, DROPPED_DUPLICATE))
+            in_chain = [
+                StateProgress(
+                    spec.operator_id, spec.name, rows.get(spec.operator_id, 0), 0, tables=len(spec.state_schemas)
+                )
+                for spec in specs
+            ]
+            if in_chain:  # what is counted per chain is told once
+                of_chain = [known for (number, _), known in self._metrics.items() if number == vertex.id]
+                captured = captures.get(vertex.id, [])
+                in_chain[0] = replace(
+                    in_chain[0],
+                    rows_dropped_late=late,
+                    rows_dropped_duplicate=duplicate,
+                    state_bytes=sum(known.counters.get(STATE_BYTES, 0) for known in of_chain),
+                    written_bytes=sum(one.state_bytes for one in captured),
+                    total_bytes=sum(one.state_total_bytes for one in captured),
+                    commit_ms=sum(one.sync_ms + one.async_ms for one in captured),
+                )
+            found += in_chain
+        return tuple(found)
+
+    def _dropped(self, vertex: int, name: str) -> int:
+        """Of this counter, since this was asked last."""
+        total = self._totals.get((vertex, name), 0)
+        before = self._dropped_before.get((vertex, name), 0)
+        self._dropped_before[vertex, name] = total
+        return total - before

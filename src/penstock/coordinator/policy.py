@@ -1,0 +1,34 @@
+"""What a query's options say about its checkpoints and restarts."""
+
+from __future__ import annotations
+
+from penstock.config import Options
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.restarts import RestartPolicy
+
+
+def policy_of(options: Options) -> ct.Policy:
+    """The coordinator's policy."""
+    return ct.Policy(
+        interval_ms=options.checkpoint_interval_ms,
+        timeout_ms=options.checkpoint_timeout_ms,
+        alignment=options.checkpoint_alignment,
+        alignment_timeout_ms=options.checkpoint_alignment_timeout_ms,
+        min_pause_ms=options.checkpoint_min_pause_ms,
+        max_concurrent=options.checkpoint_max_concurrent,
+        tolerable_failures=options.checkpoint_tolerable_failures,
+        commit_retries=restart_policy_of(options),
+        commit_timeout_ms=options.sink_retry_timeout_ms,
+    )
+
+
+def restart_policy_of(options: Options) -> RestartPolicy:
+    """The restart strategy's bounds."""
+    return RestartPolicy(
+        attempts=options.restart_attempts,
+        delay_ms=options.restart_delay_ms,
+        max_delay_ms=options.restart_max_delay_ms,
+        strategy=options.restart_strategy,
+        jitter=options.restart_jitter,
+        interval_ms=options.restart_interval_ms,
+    )

@@ -1,0 +1,533 @@
+"""One query on the driver: the face over the coordinator service."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TypeVar
+
+from penstock.config import CONF_PREFIX, LEAST_INTERVAL_MS, Options
+from penstock.connectors.base import Committing
+from penstock.coordinator.claimed_location import ClaimedLocation
+from penstock.coordinator.generation_slots import AttemptPlan
+from penstock.coordinator.history_writer import HistoryWriter
+from penstock.coordinator.launching import SlotLauncher
+from penstock.coordinator.metrics import Figures
+from penstock.coordinator.policy import policy_of
+from penstock.coordinator.scaling import no_such_parallelism
+from penstock.coordinator.service import CoordinatorService
+from penstock.coordinator.snapshot_tickets import DRAINED, SnapshotWish
+from penstock.coordinator.view import EpochProgress, ExecutionState, ExecutionView, Wanted
+from penstock.errors import (
+    CheckpointFailed,
+    ConfigError,
+    PenstockError,
+    QueryFailed,
+)
+from penstock.logs import about
+from penstock.model.elements import Alignment
+from penstock.model.job_graph import JobGraph
+from penstock.model.manifest import SnapshotMetadata, checked_words
+from penstock.snapshots.commands.rolling_back import Output, roll_back
+from penstock.snapshots.fork import Origin
+from penstock.snapshots.history.keeping import HistoryKeeper
+from penstock.snapshots.store.store_access import StoreAccess
+
+_POLL_S = 0.2
+_RUNNING_POLL_S = 0.02
+SUSPENDED = "suspended"
+"""Label of the snapshot of a suspension that was not given one."""
+HISTORY_ENDS_S = 5.0
+"""How long the end of a query waits for the history of its last checkpoints."""
+_T = TypeVar("_T")
+
+
+class QueryExecution:
+    """Runs one JobGraph from ``start`` to its end, over as many Generations as failures make necessary.
+
+    All methods may be called from any thread. The committers come from the graph's sinks.
+
+    Args:
+        graph: what to run; ``graph.parallelism`` slots are taken.
+        name: the user's name for the query, shown by Spark.
+        run_id: a UUID, new per start.
+        location: the checkpoint location: a path on a file system shared by driver and slots, or an object store.
+        options: parsed options.
+        launcher: starts slots.
+        until_available: read what is there when it starts, commit it and end; windows that are open stay so.
+        origin: start from this snapshot of another query; once it has, this counts no more.
+        access: to an object store; None: as the environment of driver and slots says.
+        drains: process what is in flight in the restored snapshot, take one with nothing in flight, and end. No source
+            is read.
+        claimed: run here even if this location is a copy of a location that still exists.
+        committing: context in which each commit runs.
+        on_progress: called on a service thread after each committed epoch; must not raise or block for long.
+        on_end: called once on a service thread when the query ended, with its error if it failed; not if ``start``
+            raised.
+    """
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        *,
+        name: str | None,
+        run_id: str,
+        location: str,
+        options: Options,
+        launcher: SlotLauncher,
+        until_available: bool = False,
+        origin: Origin | None = None,
+        access: StoreAccess | None = None,
+        claimed: bool = False,
+        drains: bool = False,
+        committing: Committing = nullcontext,
+        on_progress: Callable[[EpochProgress], None] = lambda progress: None,
+        on_end: Callable[[PenstockError | None], None] = lambda error: None,
+    ) -> None:
+        self._graph = graph
+        self._name = name
+        self._run_id = run_id
+        self._location = location
+        self._options = options
+        self._launcher = launcher
+        self._until_available = until_available
+        self._origin = origin
+        self._access = access
+        self._claimed = claimed
+        self._drains = drains
+        self._committing = committing
+        self._on_progress = on_progress
+        self._on_end = on_end
+        self._query_id = ""
+        self._service: CoordinatorService | None = None
+        self._figures = Figures(graph, "", run_id, name)
+        self._changing = threading.Lock()
+        self._ended = threading.Event()
+        self._place: ClaimedLocation | None = None
+        self._history: HistoryWriter | None = None
+        self._resuming = threading.Lock()
+        self._parallelism: int | None = None  # of the next start, where it was said while the query was suspended
+        self._suspended_at: SnapshotMetadata | None = None
+
+    @property
+    def query_id(self) -> str:
+        """The location's id, the same over restarts; known after ``start``."""
+        return self._query_id
+
+    def start(self) -> None:
+        """Open the location, recover, launch the first Generation. Returns when slots were asked for.
+
+        Raises:
+            LocationError: missing rights, a foreign location, a changed plan, corrupt snapshots.
+            ResourceError: too few slots.
+            SinkError: the sink's target cannot be written exactly once.
+            NotSupported: a source cannot tell what is available.
+            ConfigError: keys to a store would leave this machine over links without TLS.
+        """
+        if self._service is not None:
+            raise QueryFailed("an execution is started once; make a new one")
+        self._check_links()
+        for vertex in self._graph.vertices if self._until_available else ():
+            if vertex.source is not None:
+                vertex.source.source.check_freezable()
+        place = ClaimedLocation(
+            self._location, self._access, self._graph, self._options, self._origin, claimed=self._claimed
+        )
+        self._query_id = place.query_id
+        history = self._history = HistoryWriter(HistoryKeeper(place.store))
+        self._figures = Figures(self._graph, self._query_id, self._run_id, self._name, ended=history.ended)
+        try:
+            self._begin(place)
+        except Exception:
+            place.give_back()
+            raise
+        self._place = place
+        try:
+            place.confirm()
+        except PenstockError:
+            self.stop()
+            raise
+
+    def _check_links(self) -> None:
+        """Refuse keys to a store without TLS: slots get them over the control links, and others could read them."""
+        if self._access is None or not self._access.has_keys or self._options.network_tls:
+            return
+        address = self._launcher.control_address()
+        if not address.is_loopback:
+            raise ConfigError(
+                f"{CONF_PREFIX}s3.secretKey would reach slots on other machines (the driver is at {address.host}) over "
+                f"links without encryption: set {CONF_PREFIX}network.tls=true, or leave the keys out and let the "
+                "environment of driver and executors give them (AWS_ACCESS_KEY_ID, or the role of the machine)"
+            )
+
+    def _begin(self, place: ClaimedLocation) -> None:
+        with about(query=self._name or self._query_id, query_id=self._query_id), place.usable():
+            self._serve(place)
+
+    def _serve(self, place: ClaimedLocation) -> None:
+        begins_with = place.hand_over()
+        wanted = self.wanted().parallelism
+        plan = AttemptPlan(
+            self._query_id,
+            self._name or "",
+            replace(self._graph, parallelism=wanted),
+            replace(self._options, parallelism=wanted),
+            place.store.root,
+            self._until_available,
+            begins_with,
+            self._access,
+            place.refuse_copy_of,
+            self._committing,
+        )
+        before = self._service
+
+        def over(error: PenstockError | None) -> None:
+            if not service.suspended:
+                self._conclude(error)
+
+        service = CoordinatorService(plan, place.store, self._launcher, self._figures, self._on_progress, over)
+        self._service = service
+        if self._drains:  # asked for before the first Generation, whose sources begin paused therefore
+            service.request_snapshot(DRAINED).add_done_callback(lambda drained: _end_undrained(service, drained))
+        try:
+            service.start()
+        except BaseException:
+            self._service = before or service
+            raise
+
+    def _conclude(self, error: PenstockError | None) -> None:
+        if self._history is not None:
+            self._history.close(HISTORY_ENDS_S)
+        try:
+            self._on_end(error)
+        finally:
+            self._ended.set()
+
+    @property
+    def is_active(self) -> bool:
+        """It has begun and not ended; it may be suspended."""
+        service = self._service
+        return service is not None and not self._ended.is_set() and (service.suspended or not service.ended.is_set())
+
+    @property
+    def suspended(self) -> bool:
+        """It has no slots, and waits for ``resume``."""
+        return self._service is not None and self._service.suspended and not self._ended.is_set()
+
+    @property
+    def error(self) -> PenstockError | None:
+        """Why the query failed; None while it is active and after an orderly stop."""
+        return None if self._service is None else self._service.error
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Stop without a final checkpoint: what is not committed is read again at the next start. Idempotent.
+
+        Returns when everything has ended, or after ``timeout_s``; in a callback at once.
+        """
+        service = self._service
+        if service is None:
+            return
+        service.to_be_suspended = False
+        if service.owns_current_thread():
+            service.stop()
+            return
+        with self._resuming:
+            service = self._service or service
+            if self.suspended:
+                self._figures.ended(failed=False, suspended=False)
+                self._conclude(None)
+        if not service.ended.is_set():
+            service.stop()
+            service.ended.wait(timeout_s)
+            service.thread.join(_POLL_S)
+
+    def drain(self, timeout_s: float | None = None) -> bool:
+        """Read what is there now, let event time end so that every window closes, commit, and end. Blocks until it has
+        ended; in a callback it returns at once. A drain that has begun is carried through by whoever recovers.
+
+        Returns:
+            False: it did not end within ``timeout_s``.
+
+        Raises:
+            NotSupported: a source cannot tell what is there now; the query goes on.
+            QueryFailed: a source has ended already, and the query goes on; or the query ended without being drained.
+        """
+        if self._service is not None and self._service.drained:
+            return True
+        service = self._active()
+        begun = service.drain()
+        if service.owns_current_thread():
+            return False
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._await(service, begun, timeout_s)
+        if not service.ended.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
+            return False
+        if not service.drained:
+            raise QueryFailed("the query ended before it was drained") from service.error
+        return True
+
+    def await_termination(self, timeout_s: float | None = None) -> bool:
+        """Block until the query ended, by itself (all its input ended and is committed), by ``stop`` or by a failure;
+        False on time-out. Does not raise: look at ``error``."""
+        return self._service is not None and self._ended.wait(timeout_s)
+
+    def request_snapshot(
+        self,
+        label: str = "",
+        alignment: Alignment | None = None,
+        timeout_s: float | None = None,
+        kept: bool = True,
+        note: str = "",
+    ) -> SnapshotMetadata:
+        """Take a snapshot now and wait until it is complete.
+
+        Args:
+            timeout_s: for all of it; by default ``checkpoint.timeout``, from the moment it is triggered.
+            kept: it is never collected.
+
+        Raises:
+            CheckpointFailed: declined, timed out or the query ended; the query itself goes on.
+        """
+        service = self._active()
+        future = self._wish(service, label, alignment, timeout_s, kept, note)
+        result = self._await(service, future, timeout_s)
+        if result is None:
+            raise CheckpointFailed(f"the snapshot was not complete within {timeout_s} s, or the query has ended")
+        return result
+
+    def begin_snapshot(
+        self, label: str = "", alignment: Alignment | None = None, timeout_s: float | None = None, note: str = ""
+    ) -> Future[SnapshotMetadata]:
+        """As ``request_snapshot``, without waiting: the future is answered in any case, with the snapshot or with
+        ``CheckpointFailed``. Its callbacks are called on a service thread and must not block."""
+        return self._wish(self._active(), label, alignment, timeout_s, True, note)
+
+    def stop_with_snapshot(self, drain: bool = False) -> SnapshotMetadata | None:
+        """Take a snapshot, let nothing be committed behind it, and stop once it is complete and its epochs are. Returns
+        when everything has ended; None in a callback, which must not wait for it.
+
+        Args:
+            drain: pause the sources and process what is in flight first, so that the snapshot holds none of it.
+
+        Raises:
+            CheckpointFailed: there is no such snapshot; the query goes on, or has ended without it.
+            QueryFailed: the query failed when the snapshot was complete, but not everything in it committed: the next
+                start commits it.
+        """
+        if self.suspended and not drain:
+            self.stop()
+            return self._suspended_at
+        service = self._active()
+        service.to_be_suspended = False
+        last = SnapshotWish(self._options.checkpoint_alignment, last=True)
+        return self._last_snapshot(service, DRAINED if drain else last)
+
+    def _last_snapshot(self, service: CoordinatorService, wish: SnapshotWish) -> SnapshotMetadata | None:
+        future = service.request_snapshot(wish)
+        if service.owns_current_thread():
+            return None
+        metadata = future.result()
+        service.ended.wait()
+        service.thread.join(_POLL_S)
+        if service.error is not None:
+            text = f"the query failed behind its last snapshot, {metadata.id}, from which the next start goes on"
+            raise QueryFailed(text) from service.error
+        return metadata
+
+    def suspend(self, label: str = "") -> SnapshotMetadata | None:
+        """As ``stop_with_snapshot``, but the query has not ended: it has no slots, and waits for ``resume`` or
+        ``stop``. If it is suspended already, return the snapshot of then. A snapshot with a label is never collected.
+        Without one it is labelled ``SUSPENDED``, and retention counts it as a periodic one.
+
+        Raises:
+            CheckpointFailed: there is no such snapshot; the query goes on, or has ended.
+            QueryFailed: see ``stop_with_snapshot``; or it was stopped meanwhile, or has ended by itself.
+        """
+        if self.suspended:
+            return self._suspended_at
+        checked_words(label, "")
+        service = self._active()
+        service.to_be_suspended = True
+        try:
+            wish = SnapshotWish(self._options.checkpoint_alignment, label or SUSPENDED, kept=bool(label), last=True)
+            metadata = self._last_snapshot(service, wish)
+        except CheckpointFailed:
+            service.to_be_suspended = False
+            raise
+        self._suspended_at = metadata
+        if metadata is not None and not service.suspended:
+            raise QueryFailed(f"the query has ended instead of being suspended; its last snapshot is {metadata.id}")
+        return metadata
+
+    def resume(self, snapshot: str | None = None, output: Output | None = None) -> None:
+        """Begin again where the query was suspended. Return when all subtasks run; in a callback, when slots were asked
+        for. Nothing is done to a query that runs, unless a snapshot is named.
+
+        Args:
+            snapshot: by id or label: go on from this one instead, as after ``penstock snapshot rollback``.
+            output: what becomes of what was written behind it; needed if there is any.
+
+        Raises:
+            QueryFailed: the query has ended, also before its subtasks ran; or it runs, and a snapshot was named.
+            LocationError, SinkError, ResourceError, CorruptSnapshot: as at a start; it stays suspended.
+        """
+        with self._resuming:
+            if self._place is None or not self.suspended:
+                self._active()
+                if snapshot is not None:
+                    raise QueryFailed("the query runs: suspend it before it is to go on from another snapshot")
+                return
+            assert self._service is not None
+            self._service.ended.wait()
+            if snapshot is not None:
+                with self._place.usable():
+                    roll_back(self._place.store, snapshot, output=output)
+            self._figures.resumed()
+            try:
+                self._begin(self._place)
+            except BaseException:
+                self._figures.ended(failed=False, suspended=True)
+                raise
+            self._parallelism = None
+            service = self._service
+        if not service.owns_current_thread():
+            self._await_running(service)
+
+    def _await_running(self, service: CoordinatorService) -> None:
+        while self._figures.view().state in (ExecutionState.STARTING, ExecutionState.RESTARTING):
+            if service.ended.wait(_RUNNING_POLL_S):
+                break
+        if service.error is not None:
+            raise QueryFailed("the query ended before it ran again") from service.error
+
+    def _wish(
+        self,
+        service: CoordinatorService,
+        label: str,
+        alignment: Alignment | None,
+        timeout_s: float | None,
+        kept: bool,
+        note: str,
+    ) -> Future[SnapshotMetadata]:
+        checked_words(label, note)
+        timeout_ms = None if timeout_s is None else max(1, int(timeout_s * 1000))
+        chosen = alignment or self._options.checkpoint_alignment
+        return service.request_snapshot(SnapshotWish(chosen, label, note, timeout_ms, kept))
+
+    def rescale(self, parallelism: int, timeout_s: float | None = None) -> None:
+        """Go on with so many slots: take an unaligned snapshot, which no backpressure holds up, give the Generation up
+        and begin the next one there. Returns when all its subtasks run. While no Generation runs, the next one begins
+        at this parallelism.
+
+        Raises:
+            ConfigError: not between 1 and ``max_parallelism``.
+            ResourceError: there are fewer slots for it.
+            CheckpointFailed: the snapshot cannot be taken. In all these cases the query continues as it was; if its
+                slots were taken after the snapshot, with those that are left.
+            QueryFailed: the query has ended.
+            TimeoutError: after ``timeout_s``; the query is rescaled all the same.
+        """
+        if self.suspended:
+            self._rescale_suspended(parallelism)
+            return
+        service = self._active()
+        future = service.rescale(parallelism)
+        self._await(service, future, timeout_s)
+        if not future.done():
+            if service.ended.is_set():
+                raise QueryFailed("the query ended before it was rescaled") from service.error
+            raise TimeoutError(f"not all subtasks ran within {timeout_s} s")
+
+    def _rescale_suspended(self, parallelism: int) -> None:
+        with self._resuming:
+            if not 1 <= parallelism <= self._graph.max_parallelism:
+                raise no_such_parallelism(parallelism, self._graph.max_parallelism)
+            self._parallelism = parallelism
+
+    def set_checkpoints(self, interval_ms: int | None = None, alignment: Alignment | None = None) -> None:
+        """Take periodic checkpoints so from now on; None: as before. Those that are in flight stay as they are, and a
+        restart of the driver has what its own options say.
+
+        Raises:
+            ConfigError: the interval is shorter than ``LEAST_INTERVAL_MS``.
+            QueryFailed: the query has ended.
+        """
+        if interval_ms is not None and interval_ms < LEAST_INTERVAL_MS:
+            raise ConfigError(f"checkpoint.interval must be {LEAST_INTERVAL_MS} ms or longer, not {interval_ms} ms")
+        service = self._service if self.suspended else self._active()
+        assert service is not None
+        with self._changing:
+            self._options = replace(
+                self._options,
+                checkpoint_interval_ms=interval_ms or self._options.checkpoint_interval_ms,
+                checkpoint_alignment=alignment or self._options.checkpoint_alignment,
+            )
+            service.change_policy(policy_of(self._options))
+
+    def wanted(self) -> Wanted:
+        """What the query is to be; never blocks."""
+        options, service = self._options, self._service
+        parallelism = self._parallelism or (self._graph.parallelism if service is None else service.scaling.wanted)
+        leaving = service is not None and service.scaling.leaving
+        return Wanted(parallelism, options.checkpoint_interval_ms, options.checkpoint_alignment.value, leaving)
+
+    def process_all_available(self, timeout_s: float | None = None) -> None:
+        """Block until everything that sources could find when this was called is committed, or until the query is
+        stopped. Return at once if it was stopped or has ended by itself. Both is as in Spark.
+
+        Raises:
+            QueryFailed: the query has failed or is suspended.
+            TimeoutError: after ``timeout_s``.
+        """
+        if self._has_stopped:
+            return
+        service = self._active()
+        future = service.process_all_available()
+        self._await(service, future, timeout_s)
+        if not future.done():
+            if self._has_stopped:  # the demand came when nothing took it any more
+                return
+            if service.ended.is_set():
+                raise QueryFailed("the query ended before all available data was committed") from service.error
+            raise TimeoutError(f"not everything available was committed within {timeout_s} s")
+
+    @property
+    def _has_stopped(self) -> bool:
+        service = self._service
+        return service is not None and service.ended.is_set() and service.error is None and not self.suspended
+
+    def view(self, late_s: float = 0.0) -> ExecutionView:
+        """The newest figures; never blocks. ``late_s``: see ``Figures.view``."""
+        return self._figures.view(late_s)
+
+    def _active(self) -> CoordinatorService:
+        if self.suspended:
+            raise QueryFailed("the query is suspended: resume() it first")
+        if self._service is None or self._service.ended.is_set():
+            raise QueryFailed("the query is not running")
+        return self._service
+
+    @staticmethod
+    def _await(service: CoordinatorService, future: Future[_T], timeout_s: float | None) -> _T | None:
+        """The future's result, or None at the time-out or if the query ended without an answer."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not future.done():
+            left = _POLL_S if deadline is None else min(_POLL_S, deadline - time.monotonic())
+            if left <= 0 or (service.ended.is_set() and not future.done()):
+                return None
+            concurrent.futures.wait([future], timeout=left)
+        return future.result()
+
+
+def _end_undrained(service: CoordinatorService, drained: Future[SnapshotMetadata]) -> None:
+    """End a query that was started to drain: without the snapshot it must not go on and read."""
+    problem = drained.exception()
+    if problem is not None:
+        error = QueryFailed("what was in flight was not drained: start the query in the same way once more")
+        error.__cause__ = problem
+        service.stop(error)

@@ -1,0 +1,600 @@
+"""The coordinator thread: it owns the driver's brain and turns its outputs into messages, works and news.
+
+Everything that happens - slots speaking, works ending, users asking - is put into one queue and taken from it by this
+thread alone. Restarting is its own affair: when a Generation fails, its links are closed (slots die at once), the
+restart strategy decides, and the next Generation is opened once the back-off is over and the old slots are gone.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+from penstock.connectors.base import SinkCommitter
+from penstock.coordinator import commands as w
+from penstock.coordinator import failures
+from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.generation_slots import Attempt, AttemptPlan
+from penstock.coordinator.generations import Generations
+from penstock.coordinator.launching import SlotLauncher
+from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.machines.job import DriverCore, rows_read
+from penstock.coordinator.machines.restarts import Failure, GiveUp, Restarts, Retries
+from penstock.coordinator.metrics import Figures
+from penstock.coordinator.outages import Outages
+from penstock.coordinator.policy import policy_of, restart_policy_of
+from penstock.coordinator.process_all_available import Demands
+from penstock.coordinator.rendezvous import SlotLost, SlotSaid
+from penstock.coordinator.request_files import RequestFiles, written_beside
+from penstock.coordinator.scaling import Scaling
+from penstock.coordinator.serial_executors import Lanes
+from penstock.coordinator.shutdown import await_goodbyes, close_connectors, log_the_end
+from penstock.coordinator.snapshot_tickets import SnapshotTickets, SnapshotWish
+from penstock.coordinator.view import EpochProgress
+from penstock.errors import CheckpointFailed, Fenced, PenstockError, QueryFailed, ResourceError, SinkError, SinkFenced
+from penstock.logs import daemon_thread, get_logger
+from penstock.model.elements import Alignment
+from penstock.model.ids import SubtaskId
+from penstock.model.manifest import SnapshotMetadata
+from penstock.network import messages as ms
+from penstock.network.transport import IoLoop
+from penstock.snapshots.format.plan import plan_of
+from penstock.snapshots.store.store import Store
+from penstock.worker.log_relay import relayed
+
+log = get_logger(__name__)
+
+TICK_MS = 100.0
+"""How often jobs, heartbeats and back-offs are looked at when nothing happens."""
+MIN_TICK_MS = 5.0
+LANE_TIMEOUT_S = 30.0
+"""A commit that runs is waited for: its outcome matters more than a quick end."""
+NEWS_LANE = "news"
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A work was executed."""
+
+    work: w.Work
+    event: w.DriverEvent | None
+
+
+@dataclass(frozen=True)
+class _Raised:
+    """A work raised beyond its contract."""
+
+    work: w.Work
+    error: Exception
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Something a user wants done on the coordinator thread."""
+
+    function: Callable[[], None]
+
+
+_Event = _Done | _Raised | _Call | SlotSaid | SlotLost
+
+
+class _End(Exception):
+    """Leave the loop; ``error`` is None for an orderly stop."""
+
+    def __init__(self, error: PenstockError | None) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def now_ms() -> float:
+    return time.monotonic() * 1000
+
+
+class CoordinatorService:
+    """See the module's text.
+
+    Args:
+        plan: what to run.
+        store: the opened location.
+        launcher: starts slots.
+        figures: is kept up to date.
+        on_progress, on_end: see ``QueryExecution``.
+    """
+
+    def __init__(
+        self,
+        plan: AttemptPlan,
+        store: Store,
+        launcher: SlotLauncher,
+        figures: Figures,
+        on_progress: Callable[[EpochProgress], None],
+        on_end: Callable[[PenstockError | None], None],
+    ) -> None:
+        self._plan = plan
+        self._figures = figures
+        self._on_progress = on_progress
+        self._on_end = on_end
+        options, graph = plan.options, plan.graph
+        self._core = DriverCore(graph, plan_of(graph), plan.query_id, policy_of(options), plan.until_available)
+        sinks = [vertex.sink for vertex in graph.vertices if vertex.sink is not None]
+        self._committers: dict[str, SinkCommitter] = {s.operator_id: s.sink.create_committer() for s in sinks}
+        self._sources = {v.id: v.source.source for v in graph.vertices if v.source is not None}
+        self._effects = DriverEffects(
+            graph,
+            plan.query_id,
+            store,
+            committers=self._committers,
+            sources=self._sources,
+            token=lambda: secrets.token_hex(16),
+            wall_ms=lambda: int(time.time() * 1000),
+            retained=options.snapshots_retained,
+            allow_older=options.allow_older_snapshot,
+            allow_dropped=options.allow_dropped_state,
+            forked=plan.forked,
+            refuse_copy_of=plan.refuse_copy_of,
+            committing=plan.committing,
+        )
+        self._restarts = Restarts(restart_policy_of(options))
+        self._causes: dict[Failure, PenstockError] = {}
+        self._queue: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._loop = IoLoop("penstock-driver-io", self._io_crashed)
+        self._lanes = Lanes("penstock-driver")
+        self._generations = Generations(launcher, self._loop, self._queue.put)
+        self.scaling = Scaling(
+            graph.parallelism,
+            graph.max_parallelism,
+            may_shrink=options.restart_allow_scale_down,
+            patience_ms=options.restart_scale_down_after_ms,
+            launcher=launcher,
+            snapshot=lambda future: self._snapshot(future, SnapshotWish(Alignment.UNALIGNED, kept=False)),
+            begin_again=lambda why: self._queue.put(_Call(lambda: self._begin_again(why))),
+        )
+        self._outages = Outages(figures, Retries(restart_policy_of(options), options.sink_retry_timeout_ms))
+        self._ticked_ms = 0.0
+        self._verify = True
+        self._tickets = SnapshotTickets()
+        portable = written_beside(store, lambda call: self._queue.put(_Call(call)))
+        self._request_files = RequestFiles(options, self._snapshot, self._answer, portable)
+        self._lanes_work = True
+        self._source_vertices = [v.id for v in graph.vertices if v.source is not None]
+        self._demands = Demands(self._source_vertices, graph.parallelism)
+        self._started: Future[None] = Future()
+        self.error: PenstockError | None = None
+        self.all_committed = False
+        """The query ended by itself: its input ended, and everything is committed."""
+        self.drained = False
+        """... and event time ended with it."""
+        self.to_be_suspended = self.suspended = False
+        """What an orderly end is to be, which any thread may say; and whether it was: another service may go on."""
+        self.ended = threading.Event()
+        self.thread = daemon_thread(self._run, "penstock-coordinator")
+
+    # -- from any thread ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread; returns when the first Generation's slots were asked for, or raises why they were not."""
+        self._loop.start()
+        self.thread.start()
+        self._started.result()
+
+    def stop(self, error: PenstockError | None = None) -> None:
+        """Ask for an orderly end, or for one with an error; ``ended`` is set when it has come."""
+        self._queue.put(_Call(lambda: self._raise_end(error)))
+
+    def owns_current_thread(self) -> bool:
+        """Whether the caller is a callback: it must not wait for the end of this service."""
+        return (
+            threading.current_thread().name.startswith("penstock-driver-") or threading.current_thread() is self.thread
+        )
+
+    def request_snapshot(self, wish: SnapshotWish) -> Future[SnapshotMetadata]:
+        """The future is answered in any case; its callbacks are called on the coordinator thread."""
+        future = self._tickets.promise()
+        self._queue.put(_Call(lambda: self._snapshot(future, wish)))
+        return future
+
+    def drain(self) -> Future[None]:
+        """Ask to read what is there and end; the future tells whether that is begun (``NotSupported``,
+        ``QueryFailed``: it is not, and the query goes on). ``ended`` follows."""
+        future: Future[None] = Future()
+        self._queue.put(_Call(lambda: self._drain(future)))
+        return future
+
+    def rescale(self, parallelism: int) -> Future[None]:
+        """See ``QueryExecution.rescale``."""
+        future: Future[None] = Future()
+        self._queue.put(_Call(lambda: self.scaling.rescale(parallelism, future, self._attempt)))
+        return future
+
+    def change_policy(self, policy: ct.Policy) -> None:
+        """From now on, soon, checkpoints are taken so."""
+        self._queue.put(_Call(lambda: self._feed(ct.PolicyChanged(policy))))
+
+    def process_all_available(self) -> Future[None]:
+        future: Future[None] = Future()
+        self._queue.put(_Call(lambda: self._demands.add(future)))
+        return future
+
+    @property
+    def _attempt(self) -> Attempt | None:
+        """The current Generation's slots."""
+        return self._generations.current
+
+    # -- the thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        error: PenstockError | None = None
+        try:
+            self._carry_out(self._core.open())
+            while True:
+                self._turn()
+        except _End as end:
+            error = end.error
+        except PenstockError as problem:
+            error = problem
+        except Exception as problem:  # noqa: BLE001 - a bug must end the query with its cause, not silently
+            error = QueryFailed(f"the coordinator failed: {type(problem).__name__}: {problem}")
+            error.__cause__ = problem
+        self._shut_down(error)
+
+    def _turn(self) -> None:
+        event = self._next_event((self._due_ms() - now_ms()) / 1000)
+        if event is not None:
+            self._handle(event)
+        if now_ms() >= self._due_ms():
+            self._tick()
+        self._figures.turned(self._core.dry, self._core.coordinator.collection().pinned)
+        self._pursue_demands()
+
+    def _due_ms(self) -> float:
+        """When to tick next: not more often than ``MIN_TICK_MS``, whatever is overdue."""
+        wakes = [self._ticked_ms + TICK_MS]
+        wake_ms = self._core.next_wake_ms()
+        wakes += [] if wake_ms is None else [wake_ms]
+        wakes += [] if self._generations.reopen_at_ms is None else [self._generations.reopen_at_ms]
+        return max(min(wakes), self._ticked_ms + MIN_TICK_MS)
+
+    def _tick(self) -> None:
+        self._ticked_ms = now_ms()
+        self._feed(ct.Tick())
+        if self._outages.location_due(now_ms()):
+            self._carry_out([w.CheckLocation()])
+        if self._request_files.due(now_ms()):
+            self._carry_out([self._core.look_for_requests()])
+        if self._queue.empty() and (overdue := self._generations.overdue(now_ms())) is not None:
+            self._generation_failed(overdue, None)
+        if self._generations.may_reopen(now_ms()):
+            self._carry_out(self._core.open(checksums=self._verify, parallelism=self.scaling.parallelism))
+        self.scaling.look(self._attempt, now_ms())
+
+    def _handle(self, event: _Event) -> None:
+        match event:
+            case SlotSaid() if self._attempt is not None and event.generation == self._attempt.generation:
+                self._slot_said(self._attempt, event)
+            case SlotLost() if self._attempt is not None and event.generation == self._attempt.generation:
+                slot = self._attempt.slot_of(event.seat)
+                text = f"{self._attempt.describe(slot)} was lost: {event.reason}"
+                self._generation_failed(Failure("lost", "", text), None)
+            case SlotSaid() | SlotLost():
+                log.debug("%s is of a Generation that is over", event)
+            case _Done(work, answer):
+                self._demands.executed(work)
+                self._outages.executed(work, answer, now_ms())
+                if isinstance(work, w.Look):
+                    self._restarts.looked(self._plan.graph.vertex(work.vertex).name)
+                elif isinstance(work, w.AnswerRequests):
+                    self._request_files.looked(answer)
+                if answer is not None:
+                    self._feed(answer)
+            case _Raised(work, error):
+                self._work_raised(work, error)
+            case _Call(function):
+                function()
+
+    def _feed(self, event: w.DriverEvent) -> None:
+        self._carry_out(self._core.handle(event, now_ms()))
+
+    # -- what slots say -------------------------------------------------------------------------------------------
+
+    def _slot_said(self, attempt: Attempt, said: SlotSaid) -> None:
+        slot, generation, message = attempt.slot_of(said.seat), said.generation, said.message
+        attempt.heard(slot, time.monotonic())
+        match message:
+            case ms.Register():
+                if attempt.register(slot, message):
+                    self._figures.registered(attempt.registered)
+            case ms.Running(kept_tables=kept):
+                self._figures.slot_runs(slot, kept)
+                if attempt.run(slot):
+                    self._figures.all_run()
+                    self.scaling.runs(attempt)
+                self._feed(w.SlotRunning(generation, slot))
+            case ms.CheckpointAck(checkpoint, manifest, limit_wait_ms, recovered_rows_read):
+                self._figures.acknowledged(checkpoint, limit_wait_ms, recovered_rows_read)
+                self._feed(ct.Ack(generation, checkpoint, manifest))
+            case ms.CheckpointDecline(_, checkpoint, reason):
+                self._feed(ct.Decline(generation, checkpoint, slot, reason))
+            case ms.SplitRequest(vertex, request):
+                self._feed(w.SplitRequested(generation, vertex, request))
+            case ms.Looked(vertex, index, number):
+                self._demands.looked(vertex, index, number)
+            case ms.SubtaskFinished(vertex, index):
+                self._feed(w.SubtaskFinished(generation, SubtaskId(vertex, index)))
+            case ms.SlotMetrics():
+                self._figures.metrics(message)
+                for subtask in message.subtasks:
+                    if subtask.vertex in self._source_vertices:
+                        progress = sp.Progressed(subtask.index, subtask.watermark_us)
+                        self._feed(w.ReaderProgressed(generation, subtask.vertex, progress))
+            case ms.SlotLogged():
+                relayed(message)
+            case ms.SlotFailed(kind="link"):
+                self._generations.link_broke(failures.failure_of(message), now_ms())
+            case ms.SlotFailed():
+                self._generation_failed(failures.failure_of(message), failures.error_of(message))
+            case ms.Stopped():
+                attempt.gone(slot)
+
+    # -- outputs of the brain -------------------------------------------------------------------------------------
+
+    def _carry_out(self, outputs: list[w.Output]) -> None:
+        for output in outputs:
+            if isinstance(output, w.WORKS):
+                self._demands.issued(output)
+                self._lanes.put(output.lane, lambda work=output: self._execute(work), isinstance(output, w.KEPT))  # type: ignore[misc]
+            else:
+                self._tell(output)
+
+    def _tell(self, output: w.Output) -> None:
+        match output:
+            case w.Deploy(ready, paused):
+                self._launch(ready, paused)
+            case w.SnapshotExists(metadata):
+                self._figures.complete(metadata)
+                self._restarts.completed(rows_read(metadata))
+                self._outages.checkpoint_completed(self._restarts.attempts)
+                self._tickets.exists(metadata)
+            case w.EpochsCommitted(epoch):
+                self._committed(epoch)
+            case ct.SnapshotSucceeded(ticket, checkpoint):
+                self._tickets.succeeded(ticket, checkpoint)
+            case ct.SnapshotFailed(ticket, _, reason, missing):
+                self._tickets.failed(ticket, self._figures.explained(reason, missing))
+            case ct.FailGeneration(generation, reason):
+                if self._attempt is not None and generation == self._attempt.generation:
+                    self._generation_failed(Failure("checkpoints", "", reason), CheckpointFailed(reason))
+            case w.QueryEnded():
+                self.all_committed, self.drained = True, self._core.drains
+                raise _End(None)
+            case w.LastCommitted():
+                raise _End(None)
+            case ct.FailQuery(reason):
+                error = QueryFailed(f"the sink cannot be committed: {reason}")
+                error.__cause__ = SinkError(reason)
+                raise _End(error)
+            case ct.Ignored():
+                log.debug("ignored: %s", output)
+            case _:
+                self._tell_slots(output)
+
+    def _tell_slots(self, output: w.Output) -> None:
+        attempt = self._attempt
+        if attempt is None:
+            if isinstance(output, ct.Abort):
+                self._figures.aborted(output.checkpoint, output.reason, output.failed)
+            return
+        match output:
+            case ct.Trigger(checkpoint, alignment, remaining_ms, _):
+                asked_for = alignment if remaining_ms is None else Alignment.AUTO
+                self._figures.triggered(checkpoint, asked_for.value, self._core.coordinator.wish_of(checkpoint))
+            case ct.Abort(checkpoint, reason, _, failed, missing):
+                reason = self._figures.aborted(checkpoint, reason, failed, missing)
+                if failed:
+                    self._outages.checkpoint_failed(checkpoint, reason)
+        attempt.tell(output)
+
+    def _execute(self, work: w.Work) -> None:
+        """On the lane's thread."""
+        try:
+            self._queue.put(_Done(work, self._effects.execute(work)))
+        except Exception as problem:  # noqa: BLE001 - handed to the coordinator thread
+            self._queue.put(_Raised(work, problem))
+
+    def _committed(self, epoch: int) -> None:
+        progress = self._figures.committed(epoch)
+        self._demands.committed(epoch)
+        if progress is not None:
+            self._lanes.put(NEWS_LANE, lambda: self._publish(progress))
+
+    def _publish(self, progress: EpochProgress) -> None:
+        try:
+            self._on_progress(progress)
+        except Exception:
+            log.exception("a listener raised on the progress of epoch %d", progress.epoch)
+
+    # -- Generations ----------------------------------------------------------------------------------------------
+
+    def _launch(self, ready: w.GenerationReady, paused: bool) -> None:
+        self._figures.opened(ready.generation, ready.restored, ready.committed_epoch, ready.inflight_rows)
+        if ready.restored is not None:
+            self._restarts.restored(rows_read(ready.restored))
+        for reason in ready.skipped:
+            log.warning("a newer snapshot was passed over: %s", reason)
+        if ready.restored is not None and any(source.drained for source in ready.restored.sources):
+            log.warning("the drain that was begun before is carried through, then the query ends")
+        self._plan = replace(self._plan, graph=(graph := self._core.graph))
+        self._figures.rescaled(graph)
+        self._demands.rescaled(graph.parallelism)
+        try:
+            self._generations.launch(ready, self._plan, paused)
+        except ResourceError as problem:
+            if not self._started.done():
+                raise
+            self._generation_failed(Failure("resources", "", str(problem)), problem)
+            return
+        if not self._started.done():
+            self._started.set_result(None)
+
+    def _generation_failed(self, failure: Failure, error: PenstockError | None) -> None:
+        """``error``: what the user sees if this was the first cause; None to make it of the failure."""
+        if isinstance(error, failures.NEVER_RETRIED):
+            raise _End(error)
+        generation = self._core.generation
+        log.warning("the Generation failed: %s", failure.message)
+        self._outages.generation_failed(failure.message)
+        short = failure.kind == "resources" or (self._attempt is not None and not self._attempt.complete)
+        self._give_up_generation(failure.message)
+        if short and self.scaling.short_of_slots(now_ms()):
+            self._figures.failed(generation, failure.message)
+            self._generations.reopen_at_ms = now_ms()
+            return
+        if error is not None:
+            self._causes[failure] = error
+        decision = self._restarts.failed(failure, now_ms(), random.random())
+        if isinstance(decision, GiveUp):
+            raise _End(failures.gave_up(decision, self._causes.get(decision.first)))
+        self._figures.failed(generation, failure.message)
+        self._verify = failure.kind not in ("lost", "link")  # else slots check what they read
+        self._generations.reopen_at_ms = decision.at_ms
+
+    def _give_up_generation(self, reason: str) -> None:
+        generation = self._core.generation
+        self._generations.give_up()
+        self.scaling.generation_ended()
+        self._demands.generation_failed()
+        self._feed(ct.GenerationEnded(generation, reason))
+
+    def _work_raised(self, work: w.Work, error: Exception) -> None:
+        match work:
+            case w.OpenGeneration() if failures.may_pass(error) and self._started.done():
+                self._core.opening_failed()
+                self._generation_failed(*failures.recovery_failure(error))
+            case _ if isinstance(error, Fenced) or isinstance(work, w.OpenGeneration):
+                raise _End(error if isinstance(error, PenstockError) else failures.wrapped("recovery failed", error))
+            case w.Look(generation=generation, vertex=vertex) | w.FreezeSource(generation=generation, vertex=vertex):
+                if generation == self._core.generation and self._attempt is not None:
+                    name = self._plan.graph.vertex(vertex).name
+                    cause = error if isinstance(error, PenstockError) else failures.wrapped(f"source {name}", error)
+                    self._generation_failed(failures.discovery_failure(name, error), cause)
+            case _ if isinstance(error, SinkFenced):
+                self._feed(w.failed(work, str(error)))
+                if self._attempt is not None:
+                    self._generation_failed(Failure("fenced", "", str(error)), error)
+            case w.Commit(command):
+                reason = f"{type(error).__name__}: {error}"
+                self._feed(ct.CommitFailed(command.epoch, command.operator_id, reason, unknown=True))
+            case w.TellSource() | w.Abandon():
+                log.warning("%s failed: %s; nothing is lost but space", type(work).__name__, error)
+                self._demands.executed(work)
+            case _:
+                raise _End(failures.wrapped(f"{type(work).__name__} failed", error))
+
+    def _io_crashed(self, problem: BaseException) -> None:
+        self._queue.put(_Call(lambda: self._raise_end(failures.wrapped("the driver's I/O thread failed", problem))))
+
+    def _raise_end(self, error: PenstockError | None) -> None:
+        raise _End(error)
+
+    # -- wishes ---------------------------------------------------------------------------------------------------
+
+    def _drain(self, future: Future[None]) -> None:
+        try:
+            for source in self._sources.values():
+                source.check_freezable()
+            self._core.check_drainable()
+        except PenstockError as refusal:
+            future.set_exception(refusal)
+            return
+        self._feed(w.Drain())
+        future.set_result(None)
+
+    def _snapshot(self, future: Future[SnapshotMetadata], wish: SnapshotWish) -> None:
+        self._feed(wish.requested(self._tickets.issue(future)))
+
+    def _answer(self, work: w.AnswerTake) -> None:
+        if self._lanes_work:
+            self._carry_out([work])
+        else:
+            self._effects.execute(work)
+
+    def _begin_again(self, why: str) -> None:
+        """The current Generation has done what it could; the next one has another parallelism."""
+        self._give_up_generation(why)
+        self._figures.left(replace(self._plan.graph, parallelism=self.scaling.parallelism))
+        self._verify = False
+        self._generations.reopen_at_ms = now_ms()
+
+    def _pursue_demands(self) -> None:
+        """Once what a demand waits for has been read, a strictly aligned checkpoint follows the last rows."""
+        if self._attempt is None:
+            return
+        if self._attempt.runs and (number := self._demands.look_to_ask_for()) is not None:
+            self._attempt.look_again(self._source_vertices, number)
+        if self._demands.wants_checkpoint(self._core.dry_but_for_endless, self._core.not_looked_at):
+            future: Future[SnapshotMetadata] = Future()
+            future.add_done_callback(self._demands.checkpoint_ended)
+            self._snapshot(future, SnapshotWish(Alignment.ALIGNED, kept=False))
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def _shut_down(self, error: PenstockError | None) -> None:
+        try:
+            self._end_slots(orderly=error is None)
+            self._lanes.stop(LANE_TIMEOUT_S, finish=NEWS_LANE, hurried="source ")
+            self._lanes_work = False
+            while (event := self._next_event(0)) is not None:
+                self._take_late(event)
+            error = log_the_end(self._effects, self._core.coordinator, error)
+        except Exception as problem:  # noqa: BLE001 - the query ends anyway; the first error is kept
+            error = error or failures.wrapped("the query could not be ended orderly", problem)
+        finally:
+            close_connectors([*self._sources.values(), *self._committers.values()])
+            self._loop.stop()
+            self._finish(error)
+
+    def _finish(self, error: PenstockError | None) -> None:
+        self.all_committed, self.drained = self.all_committed and error is None, self.drained and error is None
+        self.error, self.suspended = error, error is None and self.to_be_suspended and not self.all_committed
+        self._figures.ended(failed=error is not None, suspended=self.suspended)
+        reason = "the query " + ("is suspended" if self.suspended else f"failed: {error}" if error else "has ended")
+        self._tickets.query_ended(reason)
+        self._effects.refuse_takes(reason)  # of a last look, whose findings came too late
+        if self.all_committed:
+            self._demands.all_committed()
+        self._demands.query_ended(error, suspended=self.suspended)
+        self.scaling.query_ended(error)
+        if not self._started.done():
+            self._started.set_exception(error or QueryFailed(reason))
+            self.ended.set()
+            return
+        try:
+            self._on_end(error)
+        except Exception:
+            log.exception("a listener raised on the end of the query")
+        self.ended.set()
+
+    def _end_slots(self, orderly: bool) -> None:
+        def say_goodbye(attempt: Attempt) -> None:
+            await_goodbyes(attempt, lambda: self._next_event(TICK_MS / 1000), self._figures.slot_gone, self._take_late)
+
+        generation = self._generations.end(say_goodbye if orderly else None)
+        if generation is not None:
+            self._core.handle(ct.GenerationEnded(generation, "the query ends"), now_ms())
+
+    def _next_event(self, timeout_s: float) -> _Event | None:
+        try:
+            return self._queue.get(timeout=timeout_s) if timeout_s > 0 else self._queue.get_nowait()
+        except queue.Empty:
+            return None
+
+    def _take_late(self, event: object) -> None:
+        """The answers of works still count; nothing is begun for them."""
+        if isinstance(event, _Done) and event.event is not None:
+            self._core.handle(event.event, now_ms())

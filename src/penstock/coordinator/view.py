@@ -1,0 +1,340 @@
+"""What a running query shows of itself: frozen values, replaced as a whole, safe to read from any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from penstock.coordinator.histogram import Distribution
+from penstock.model.manifest import CaptureMetrics
+from penstock.model.plain import Plain
+from penstock.network.messages import SubtaskMetrics
+
+
+class ExecutionState(Enum):
+    """Where a query is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    SUSPENDED = "suspended"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class SlotView:
+    """One slot; they are known once all have registered. ``pid`` is the Python worker's on ``host``. ``kept_tables``:
+    so many tables of its state were still in this worker's memory when it started, and were not read."""
+
+    slot: int
+    host: str
+    pid: int
+    running: bool
+    kept_tables: int = 0
+
+
+@dataclass(frozen=True)
+class SubtaskView:
+    """One subtask's newest figures; ``name`` is its vertex's."""
+
+    name: str
+    slot: int
+    metrics: SubtaskMetrics
+
+
+class CheckpointState(Enum):
+    PENDING = "pending"
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class CheckpointView:
+    """One checkpoint, pending or ended.
+
+    Attributes:
+        alignment: as it was asked for: ``auto``, ``aligned`` (strictly) or ``unaligned``.
+        snapshot_id: ``chk-<n>`` once it is complete, else empty.
+        requested: asked for by a user.
+        triggered_ms: wall clock.
+        duration_ms: trigger to complete (or to now, while pending); the commit of its epochs comes after.
+        acknowledged: slots that acknowledged.
+        reason: why it was given up; also for one that a newer one made superfluous. Of a complete one, the limit that
+            it waited for; else empty.
+        subtasks: figures of each subtask, once complete.
+        recovered_rows: rows that a recovery or a rescale left to read and that it refers to, each once.
+    """
+
+    checkpoint: int
+    generation: int
+    alignment: str
+    requested: bool
+    label: str
+    state: CheckpointState
+    triggered_ms: int
+    duration_ms: float
+    acknowledged: int = 0
+    reason: str = ""
+    snapshot_id: str = ""
+    subtasks: tuple[CaptureMetrics, ...] = ()
+    recovered_rows: int = 0
+
+    @property
+    def unaligned(self) -> bool:
+        """Whether it was anywhere when it ended, asked for or because it took too long."""
+        return self.unaligned_subtasks > 0
+
+    @property
+    def inflight_bytes(self) -> int:
+        return sum(m.inflight_bytes for m in self.subtasks)
+
+    @property
+    def inflight_persisted_bytes(self) -> int:
+        """What was written for them."""
+        return sum(m.inflight_persisted_bytes for m in self.subtasks)
+
+    @property
+    def inflight_processed_bytes(self) -> int:
+        """What its subtasks took from their inputs while barriers were missing."""
+        return sum(m.inflight_processed_bytes for m in self.subtasks)
+
+    @property
+    def unaligned_subtasks(self) -> int:
+        return sum(m.unaligned for m in self.subtasks)
+
+    @property
+    def inflight_rows(self) -> int:
+        """Rows in flight that it holds: captured and recovered ones."""
+        return sum(m.inflight_rows for m in self.subtasks) + self.recovered_rows
+
+    @property
+    def state_bytes(self) -> int:
+        """What was written for the state."""
+        return sum(m.state_bytes for m in self.subtasks)
+
+    @property
+    def state_total_bytes(self) -> int:
+        """What holds the state, written now or before."""
+        return sum(m.state_total_bytes for m in self.subtasks)
+
+
+@dataclass(frozen=True)
+class RestartView:
+    """One recovery: from the failure of ``failed_generation`` to all subtasks of ``generation`` running.
+
+    ``running_ms`` is None until then. ``given_up``: the query ended first. Times are wall clock; ``duration_ms`` is
+    measured on the monotonic clock.
+    """
+
+    failed_generation: int
+    generation: int
+    cause: str
+    detected_ms: int
+    running_ms: int | None = None
+    duration_ms: float | None = None
+    restored_inflight_rows: int = 0
+    restored_from: str = ""
+    given_up: bool = False
+
+
+@dataclass(frozen=True)
+class Behind:
+    """How many rows are there and not yet read: of all endless splits, of the one with the fewest and of the one with
+    the most; as the readers' last figures said."""
+
+    rows: int
+    least: int
+    most: int
+    splits: int
+
+
+@dataclass(frozen=True)
+class SourceProgress:
+    """One source in one epoch.
+
+    Attributes:
+        rows: of this epoch.
+        start_offset, end_offset: of this epoch in Spark's own form, where the source has one.
+        total_rows: over the life of the checkpoint location.
+        pending_splits: found and not handed out yet.
+        reading_splits: handed out and not read to their ends.
+        behind: None: the source cannot tell.
+        has_event_time: a watermark is generated from its rows.
+        watermark_us: the lowest watermark of its readers; None: one of them has none.
+    """
+
+    operator_id: str
+    description: str
+    rows: int
+    rows_per_second: float
+    latest_offset: Plain = None
+    start_offset: Plain = None
+    end_offset: Plain = None
+    total_rows: int = 0
+    pending_splits: int = 0
+    reading_splits: int = 0
+    behind: Behind | None = None
+    has_event_time: bool = False
+    watermark_us: int | None = None
+
+
+@dataclass(frozen=True)
+class SinkProgress:
+    """``rows``: handed to the sink in this epoch as far as the slots' figures tell, -1 if unknown. ``total_rows``: in
+    this run."""
+
+    operator_id: str
+    description: str
+    rows: int
+    total_rows: int = 0
+
+
+@dataclass(frozen=True)
+class StateProgress:
+    """One stateful operator in one epoch. What is known of a chain only is told with its first stateful operator.
+
+    Attributes:
+        state_rows: in the snapshot.
+        rows_dropped_late: of the chain, in this epoch.
+        state_bytes: of the chain, what the rows take in the slots' memory.
+        tables: that the operator declares.
+        rows_dropped_duplicate: of the chain, in this epoch.
+        written_bytes, total_bytes: of the chain: what this epoch's checkpoint wrote, and all that holds the state.
+        commit_ms: of the chain: what its subtasks spent on this checkpoint, added up.
+    """
+
+    operator_id: str
+    name: str
+    state_rows: int
+    rows_dropped_late: int
+    state_bytes: int = 0
+    tables: int = 1
+    rows_dropped_duplicate: int = 0
+    written_bytes: int = 0
+    total_bytes: int = 0
+    commit_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outage:
+    """A current failure of something that is retried.
+
+    Attributes:
+        what: ``generations``, ``checkpoints``, ``the checkpoint location``, or for example ``sink sink-0``.
+        since_ms: wall clock of the first failure.
+        failures: number of failures in a row.
+        reason: reason of the last one.
+    """
+
+    what: str
+    since_ms: int
+    failures: int
+    reason: str
+
+    @property
+    def summary(self) -> str:
+        """The reason in one line. For an error of the JVM it includes the innermost cause."""
+        first, *rest = self.reason.splitlines() or [""]
+        causes = [line.removeprefix("Caused by: ") for line in rest if line.startswith("Caused by: ")]
+        return f"{first} {causes[-1]}" if causes else first
+
+
+@dataclass(frozen=True)
+class EpochProgress:
+    """One committed epoch, for Spark's progress JSON. ``rows`` of sources are exact: they come from the snapshot.
+
+    Attributes:
+        started_ms: wall clock of the end of the epoch before (of the start, for the first).
+        duration_ms: until this epoch was committed.
+        durations_ms: parts of it by name: ``checkpoint`` (trigger to complete), ``commit``.
+        watermark_us: minimum over the subtasks that have one, event time in microseconds.
+        checkpoint: that committed it; None if it is forgotten.
+        batch: the newest batch id that sinks got since the last progress; None if there was no output.
+        commit_failures: number of failed commits since the last progress.
+    """
+
+    epoch: int
+    generation: int
+    started_ms: int
+    duration_ms: float
+    sources: tuple[SourceProgress, ...]
+    sinks: tuple[SinkProgress, ...]
+    watermark_us: int | None
+    states: tuple[StateProgress, ...]
+    durations_ms: Mapping[str, float] = field(default_factory=dict)
+    checkpoint: CheckpointView | None = None
+    batch: int | None = None
+    commit_failures: int = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(source.rows for source in self.sources)
+
+    @property
+    def sink_description(self) -> str:
+        """Of all outputs."""
+        return ", ".join(sink.description for sink in self.sinks)
+
+    @property
+    def sink_rows(self) -> int:
+        """Of all outputs; -1 if one is unknown."""
+        rows = [sink.rows for sink in self.sinks]
+        return -1 if -1 in rows else sum(rows)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a query is to be, as opposed to what it is: it may be on its way there, or short of slots. ``leaving``: a
+    snapshot is being taken, from which it goes on at that parallelism."""
+
+    parallelism: int
+    checkpoint_interval_ms: int
+    alignment: str
+    leaving: bool = False
+
+
+@dataclass(frozen=True)
+class ExecutionView:
+    """Everything at once. ``checkpoints`` and ``restarts`` are the newest ones, oldest first, bounded; the counts have
+    all of this run.
+
+    ``inflight_bytes``: queued in all channels now. ``committed_epoch``: 0 if none ever. ``sources_dry``: every reader
+    is idle and nothing is pending. ``idle``: in addition every row that was read is committed: after the sources became
+    dry, a checkpoint without in-flight rows was triggered and its epoch committed. ``checkpoint_errors``: of those that
+    failed, the periodic ones that something went wrong with. ``last_epoch``: the newest that was
+    committed in this run. ``first_generation``: of this run; 0 before there is one. ``checkpoint_seconds`` and
+    ``commit_seconds`` (complete to visible): of every one of this run. ``outages``: what fails now, by the
+    time it began. ``commit_errors``: commits that failed in this run. ``pinned``: snapshots that checkpoints in flight
+    may refer to.
+    """
+
+    query_id: str
+    run_id: str
+    name: str | None
+    generation: int
+    state: ExecutionState
+    parallelism: int
+    committed_epoch: int
+    slots: tuple[SlotView, ...]
+    subtasks: tuple[SubtaskView, ...]
+    checkpoints: tuple[CheckpointView, ...]
+    restarts: tuple[RestartView, ...]
+    sources_dry: bool
+    idle: bool = False
+    checkpoints_completed: int = 0
+    checkpoints_failed: int = 0
+    checkpoint_errors: int = 0
+    restarts_begun: int = 0
+    first_generation: int = 0
+    last_epoch: EpochProgress | None = None
+    checkpoint_seconds: Distribution = field(default_factory=Distribution.of_seconds)
+    commit_seconds: Distribution = field(default_factory=Distribution.of_seconds)
+    outages: tuple[Outage, ...] = ()
+    commit_errors: int = 0
+    pinned: tuple[int, ...] = ()
+
+    @property
+    def inflight_bytes(self) -> int:
+        return sum(s.metrics.input_queued_bytes + s.metrics.output_queued_bytes for s in self.subtasks)

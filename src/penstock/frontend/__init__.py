@@ -1,6 +1,0 @@
-"""Streaming DataFrame -> JobGraph. Only this layer and ``spark`` touch the JVM."""
-
-from penstock.frontend.compiler import CompiledPlan, compile_outputs, compile_plan, compile_query
-from penstock.frontend.conf import session_conf
-
-__all__ = ["CompiledPlan", "compile_outputs", "compile_plan", "compile_query", "session_conf"]

@@ -1,0 +1,1 @@
+"""Exchange with Spark: its checkpoints, and snapshots as DataFrames."""

@@ -1,0 +1,52 @@
+"""The state of a streaming aggregation: a row per group, the keys and the functions' buffers (``buffers.py``)."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from penstock.interop.spark_checkpoint.buffers import buffer_texts, check_columns, own_buffers, shapes_of
+from penstock.interop.spark_checkpoint.findings import Finding
+from penstock.interop.spark_checkpoint.mapping import SparkState, StateMapping, by_position, fields_of
+from penstock.interop.spark_checkpoint.state import MappedTable
+from penstock.operators.aggregate.final import TABLE, FinalAggregateSpec
+from penstock.planner.types import to_arrow_schema
+
+_STATE_FORMAT = "spark.sql.streaming.aggregation.stateFormatVersion"
+
+
+class AggregationMapping(StateMapping):
+    """``stateStoreSave`` as ``FinalAggregateSpec``."""
+
+    spark_names = ("stateStoreSave",)
+
+    def __init__(self, spec: FinalAggregateSpec) -> None:
+        self._spec = spec
+
+    @property
+    def drops_late_rows(self) -> bool:
+        return self._spec.event_time is not None
+
+    def findings(self, state: SparkState) -> list[Finding]:
+        spec = self._spec
+        version = state.conf.get(_STATE_FORMAT, "2")
+        if version != "2":
+            why = f"Spark stored it in format {version}, not 2"
+            return [Finding(f"state of {spec.name}", why, "start the query anew")]
+        state.reader.check_partitions(state.operator, spec.key_count)
+        schema = state.reader.rows(state.operator).schema
+        return check_columns(spec, *(schema[name].dataType.jsonValue() for name in ("key", "value")))
+
+    def tables(self, state: SparkState) -> list[MappedTable]:
+        rows = state.reader.rows(state.operator)
+        keys, buffers = fields_of(rows, "key"), fields_of(rows, "value")
+        own: list[Column] = [*keys, F.lit(False)]  # Spark has emitted what changed
+        stored = buffer_texts(to_arrow_schema(rows.schema["value"].dataType.jsonValue()))
+        shapes = shapes_of(self._spec.calls, stored)
+        assert shapes is not None  # ``findings`` comes first
+        taken = 0
+        for call, shape in zip(self._spec.calls, shapes, strict=True):
+            own += own_buffers(call, shape, buffers[taken : taken + len(shape.columns)])
+            taken += len(shape.columns)
+        spread_by = 0 if self._spec.mode == "complete" else len(keys)
+        return [MappedTable(TABLE, by_position(rows, own), spread_by)]

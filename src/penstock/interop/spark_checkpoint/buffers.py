@@ -1,0 +1,148 @@
+"""Aggregation buffers: what Spark's state store holds of each function, and the same as columns of ours.
+
+Spark stores one row per group: the keys, and the buffers of the functions in the order of Catalyst's
+``PhysicalAggregation``, which is where ours come from, too. So they correspond by position; names and types are
+compared, which is as much as Spark itself checks when it starts a changed query.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from penstock.errors import NotSupported
+from penstock.interop.spark_checkpoint.findings import SAME, Finding
+from penstock.operators.aggregate.calls import AggregateCall
+from penstock.operators.aggregate.final import FinalAggregateSpec
+from penstock.planner.types import to_arrow_schema
+
+_READ = ("count", "count_star", "sum", "avg", "min", "max")
+"""The functions whose buffers are known."""
+_LONG_DIGITS, _DOUBLE_DIGITS = 18, 15
+_SUM_DIGITS, _AVERAGE_DIGITS = 10, 4
+"""That a sum and an average have more than their argument."""
+
+
+@dataclass(frozen=True)
+class BufferShape:
+    """How Spark keeps one function's result so far.
+
+    Attributes:
+        columns: name and type of each.
+        scale: of a decimal that is kept as its unscaled number; None: values are kept as they are.
+    """
+
+    columns: tuple[tuple[str, pa.DataType], ...]
+    scale: int | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        return [f"{name} {plain(kind)}" for name, kind in self.columns]
+
+
+def shapes(call: AggregateCall) -> list[BufferShape]:
+    """In which ways Spark may keep this function's result; the likelier one first.
+
+    Its optimizer sums short decimals as longs, and takes their averages as doubles (``DecimalAggregates``), unless the
+    rule is excluded; the limits are those of Spark.
+    """
+    if call.function in ("count", "count_star"):
+        return [BufferShape((("count", pa.int64()),))]
+    if call.function in ("min", "max"):
+        return [BufferShape(((call.function, call.input_type),))]
+    count, is_empty = ("count", pa.int64()), ("isEmpty", pa.bool_())
+    if not pa.types.is_decimal(call.input_type):
+        total = ("sum", call.sum_type)
+        return [BufferShape((total,) if call.function == "sum" else (total, count))]
+    exact = BufferShape((("sum", call.sum_type), is_empty if call.function == "sum" else count))
+    precision, scale = call.input_type.precision, call.input_type.scale
+    if call.function == "sum" and precision + _SUM_DIGITS <= _LONG_DIGITS:
+        return [BufferShape((("sum", pa.int64()),), scale), exact]
+    if call.function == "avg" and precision + _AVERAGE_DIGITS <= _DOUBLE_DIGITS:
+        return [BufferShape((("sum", pa.float64()), count), scale), exact]
+    return [exact]
+
+
+def shapes_of(calls: Sequence[AggregateCall], stored: Sequence[str]) -> list[BufferShape] | None:
+    """The shape of each function, given the state's columns as ``name type``; None if these are of others."""
+    found: list[BufferShape] = []
+    position = 0
+    for call in calls:
+        fitting = [one for one in shapes(call) if list(stored[position : position + len(one.columns)]) == one.texts]
+        if not fitting:
+            return None
+        found.append(fitting[0])
+        position += len(fitting[0].columns)
+    return found if position == len(stored) else None
+
+
+def own_buffers(call: AggregateCall, shape: BufferShape, columns: Sequence[Column]) -> list[Column]:
+    """Our buffer columns out of Spark's, as ``AggregateCall.buffer_fields`` names them.
+
+    A sum of nothing is null here, with ``seen`` false or a count of 0; Spark has 0 for decimals and averages. A decimal
+    sum that overflowed is null for both.
+    """
+    if call.function not in ("sum", "avg"):
+        return list(columns)
+    total = columns[0] if shape.scale is None else _scaled(columns[0], shape.scale, call.sum_type)
+    if call.function == "avg":
+        return [F.when(columns[1] > 0, total), columns[1]]
+    if len(columns) == 1:
+        return [total, columns[0].isNotNull()]
+    return [F.when(~columns[1], total), ~columns[1]]
+
+
+def _scaled(unscaled: Column, scale: int, kind: pa.DataType) -> Column:
+    """Exact up to where Spark's double itself is."""
+    whole = unscaled.cast("decimal(22,0)")
+    shifted = whole * F.lit(Decimal(1).scaleb(-scale)) if scale else whole
+    return shifted.cast(f"decimal({kind.precision},{kind.scale})")
+
+
+def check_columns(spec: FinalAggregateSpec, key: Any, value: Any) -> list[Finding]:
+    """Why the state cannot be that of this aggregation; empty if it can.
+
+    Args:
+        key, value: Spark's schemas of the state, as parsed JSON.
+    """
+    what = f"state of {spec.name}"
+    try:
+        keys, buffers = to_arrow_schema(key), to_arrow_schema(value)
+    except NotSupported as error:
+        return [Finding(what, str(error), "start the query anew")]
+    findings = []
+    wanted_keys = [plain(spec.input_schema.field(position).type) for position in range(spec.key_count)]
+    stored_keys = [plain(field.type) for field in keys]
+    if stored_keys != wanted_keys:
+        findings.append(Finding(f"{what}, keys", f"Spark's are {listed(stored_keys)}, not {listed(wanted_keys)}", SAME))
+    unread = [call.function for call in spec.calls if call.function not in _READ]
+    if unread:
+        what = f"{what}, {listed(unread)}"
+        return [*findings, Finding(what, "what Spark keeps of these is not read", "start the query anew")]
+    stored = buffer_texts(buffers)
+    if shapes_of(spec.calls, stored) is None:
+        wanted = [text for call in spec.calls for text in shapes(call)[0].texts]
+        findings.append(Finding(f"{what}, buffers", f"Spark's are {listed(stored)}, not {listed(wanted)}", SAME))
+    return findings
+
+
+def buffer_texts(buffers: pa.Schema) -> list[str]:
+    """As ``shapes_of`` takes them."""
+    return [f"{field.name} {plain(field.type)}" for field in buffers]
+
+
+def plain(kind: pa.DataType) -> str:
+    """The type as text; whether parts of it may be null is no part of a row."""
+    return re.sub(r" not null", "", str(kind))
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Columns for a message."""
+    return f"({', '.join(texts)})"

@@ -1,0 +1,61 @@
+"""The state of ``dropDuplicates`` and ``dropDuplicatesWithinWatermark``: a row per key, and when it expires."""
+
+from __future__ import annotations
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from penstock.errors import NotSupported
+from penstock.interop.spark_checkpoint.buffers import listed, plain
+from penstock.interop.spark_checkpoint.findings import SAME, Finding
+from penstock.interop.spark_checkpoint.mapping import SparkState, StateMapping, by_position, fields_of
+from penstock.interop.spark_checkpoint.state import MappedTable
+from penstock.operators.deduplicate import TABLE, DeduplicateSpec
+from penstock.planner.types import to_arrow_schema
+
+_PLAIN, _WITHIN = "dedupe", "dedupeWithinWatermark"
+_VALUES = {_PLAIN: ["__dummy__ void"], _WITHIN: ["expiresAtMicros bigint"]}
+"""What Spark keeps of a key: nothing, or the watermark by which it is forgotten."""
+
+
+class DeduplicationMapping(StateMapping):
+    """``dedupe`` or ``dedupeWithinWatermark`` as ``DeduplicateSpec``."""
+
+    spark_names = (_PLAIN, _WITHIN)
+
+    def __init__(self, spec: DeduplicateSpec) -> None:
+        self._spec = spec
+
+    @property
+    def spark_name(self) -> str:
+        return _PLAIN if self._spec.delay_us is None else _WITHIN
+
+    @property
+    def drops_late_rows(self) -> bool:
+        return self._spec.event_time is not None
+
+    def findings(self, state: SparkState) -> list[Finding]:
+        spec = self._spec
+        what = f"state of {spec.name}"
+        state.reader.check_partitions(state.operator, len(spec.keys))
+        schema = state.reader.rows(state.operator).schema
+        values = [f"{field.name} {field.dataType.simpleString()}" for field in schema["value"].dataType]
+        try:
+            keys = [plain(field.type) for field in to_arrow_schema(schema["key"].dataType.jsonValue())]
+        except NotSupported as error:
+            return [Finding(what, str(error), "start the query anew")]
+        findings = []
+        wanted = [plain(spec.table_schema.field(position).type) for position in range(len(spec.keys))]
+        if keys != wanted:
+            findings.append(Finding(f"{what}, keys", f"Spark's are {listed(keys)}, not {listed(wanted)}", SAME))
+        if values != _VALUES[self.spark_name]:
+            why = f"Spark's are {listed(values)}, not {listed(_VALUES[self.spark_name])}"
+            findings.append(Finding(f"{what}, values", why, "start the query anew"))
+        return findings
+
+    def tables(self, state: SparkState) -> list[MappedTable]:
+        rows = state.reader.rows(state.operator)
+        own = fields_of(rows, "key")
+        keys = len(own)
+        if self._spec.delay_us is not None:
+            own += [F.timestamp_micros(micros) for micros in fields_of(rows, "value")]
+        return [MappedTable(TABLE, by_position(rows, own), keys)]

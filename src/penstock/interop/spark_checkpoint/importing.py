@@ -1,0 +1,399 @@
+"""``penstock.importSparkCheckpoint``: a query that ran on Spark's engine goes on in Penstock.
+
+Everything is read and compared first. Then a new checkpoint location is made, whole or not at all, whose log begins
+with ``Forked``: the query there is a fork of Spark's, and what Spark has committed is not its to commit.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.api.sessions import see_to_workers_python
+from penstock.api.start import session_options
+from penstock.config import parse_options
+from penstock.errors import CheckpointFailed, ConfigError, LocationError, NotSupported
+from penstock.interop.spark_checkpoint.aggregation_mapping import AggregationMapping
+from penstock.interop.spark_checkpoint.deduplication_mapping import DeduplicationMapping
+from penstock.interop.spark_checkpoint.findings import SAME, Finding, refuse
+from penstock.interop.spark_checkpoint.logs import SparkCheckpoint, read_checkpoint
+from penstock.interop.spark_checkpoint.mapping import SparkState, StateMapping
+from penstock.interop.spark_checkpoint.plans import graph_of, source_of, with_state
+from penstock.interop.spark_checkpoint.positions import WAY_OUT, planned_batch, position_of
+from penstock.interop.spark_checkpoint.state import StateOperator, StateReader, written_state
+from penstock.interop.spark_checkpoint.stateful_mapping import StatefulMapping
+from penstock.model.ids import snapshot_id
+from penstock.model.job_graph import JobGraph, OperatorSpec, Vertex
+from penstock.model.manifest import (
+    FORMAT_VERSION,
+    SlotManifest,
+    SnapshotMetadata,
+    SourceManifest,
+    StateEntry,
+    SubtaskManifest,
+)
+from penstock.model.plain import Plain
+from penstock.model.splits import Discovery
+from penstock.operators.aggregate.final import FinalAggregateSpec
+from penstock.operators.deduplicate import DeduplicateSpec
+from penstock.operators.stateful.spec import TransformWithStateSpec
+from penstock.operators.watermark import WatermarkOperator, WatermarkSpec
+from penstock.snapshots.bootstrap import Founding, founding, in_use
+from penstock.snapshots.format.blobs import BlobStore
+from penstock.snapshots.format.plan import plan_of
+from penstock.snapshots.log.entries import PlannedBatch
+from penstock.snapshots.portable.files import new_directory
+from penstock.snapshots.progress_meter import Meter, Progress, untold
+from penstock.snapshots.store.store import LocalStore, Store
+from penstock.snapshots.store.stores import store_at
+from penstock.spark.errors import pysparks_refusals
+from penstock.spark.launcher import SparkLauncher
+from penstock.spark.watched_tasks import watched_tasks
+
+MAPPINGS: dict[type[OperatorSpec], type[StateMapping]] = {
+    FinalAggregateSpec: AggregationMapping,
+    DeduplicateSpec: DeduplicationMapping,
+    TransformWithStateSpec: StatefulMapping,
+}
+"""By operator of ours, how it takes over the state of Spark's."""
+_MICROS_PER_MILLI = 1_000
+_SHARE = 1000
+"""Of the meter: that Spark's state is read counts as much as that it is written."""
+EXACT, AGAIN = "exact", "again"
+_FIRST = 1
+"""Generation and checkpoint of what is made."""
+
+
+@dataclass(frozen=True)
+class ImportedCheckpoint:
+    """What was taken over.
+
+    Attributes:
+        location: the new checkpoint location.
+        snapshot: the id of the one snapshot there.
+        query_id: of Spark's query.
+        batch: its newest committed batch: nothing up to it is read again.
+        planned: a newer batch that Spark had planned and not committed. None: there is none. See
+            ``importSparkCheckpoint``.
+        watermark_ms: what event time had come to; None: there is no watermark yet.
+        state_rows: rows of state that were taken over: groups of an aggregation, keys of a deduplication,
+            values of state variables and timers.
+    """
+
+    location: str
+    snapshot: str
+    query_id: str
+    batch: int
+    planned: int | None
+    watermark_ms: int | None
+    state_rows: int
+
+
+@pysparks_refusals()
+def importSparkCheckpoint(  # noqa: N802 - named as PySpark names things
+    df: DataFrame,
+    checkpoint: str,
+    target: str,
+    *,
+    outputMode: str = "append",  # noqa: N803
+    parallelism: int | None = None,
+    planned: str = EXACT,
+) -> ImportedCheckpoint:
+    """Make a checkpoint location from a checkpoint of Structured Streaming; ``df`` started there goes on from it.
+
+    Spark's query must have ended. The checkpoint is only read, and may go afterwards. State is read by Spark jobs.
+
+    Args:
+        df: the streaming DataFrame, built as it was for Spark.
+        checkpoint: the ``checkpointLocation`` that it had on Spark's engine, on a file system that driver and executors
+            share.
+        target: a new ``checkpointLocation``: absent or empty. It is there as a whole or not at all.
+        outputMode: as it was on Spark: in append mode what was not emitted yet will be, in the others it was.
+        parallelism: of the snapshot; the query may be started with another one. By default what a start would choose.
+            ``maxParallelism`` is what the session's ``spark.penstock.maxParallelism`` says, and cannot be changed.
+        planned: for a batch that Spark has planned but not committed. ``exact``: the query processes it first, with its
+            own id and exactly its rows; refused if that is not possible. ``again``: its rows are read again with all
+            others, under new batch ids; the sink must not have any of them yet.
+
+    Raises:
+        NotSupported: something cannot be mapped; all of it is named in one table, and nothing was written.
+        LocationError: the checkpoint is missing, damaged or none of Spark's, or there is something at the target.
+        ConfigError: see ``writeStream(df).start``.
+    """
+    return import_checkpoint(df, checkpoint, target, outputMode, parallelism, planned)
+
+
+def import_checkpoint(
+    df: DataFrame,
+    checkpoint: str,
+    target: str,
+    output_mode: str,
+    parallelism: int | None,
+    planned: str = EXACT,
+    progress: Progress = untold,
+) -> ImportedCheckpoint:
+    """See ``importSparkCheckpoint``. ``progress`` is told what share of the state has been read, and then written."""
+    if planned not in (EXACT, AGAIN):
+        raise ConfigError(f"planned={planned!r}: choose {EXACT} or {AGAIN}")
+    read = read_checkpoint(checkpoint)
+    store = store_at(target)
+    _refuse_inside(read, store)
+    spark = df.sparkSession
+    given = {} if parallelism is None else {"parallelism": str(parallelism)}
+    options = parse_options({**session_options(spark), **given})
+    see_to_workers_python(spark)
+    launcher = SparkLauncher(spark)
+    width = options.parallelism or launcher.default_parallelism(options.max_parallelism)
+    reader = StateReader(spark, read)
+    exact = planned == EXACT and read.planned is not None
+    found = _compared(df, output_mode, width, options.max_parallelism, read, reader, exact)
+    launcher.prepare(found.graph, replace(options, parallelism=width))
+    with ExitStack() as stack:
+        try:
+            made = stack.enter_context(_new_location(store))
+            if made.found is not None:
+                raise in_use(made.store)
+            staging = stack.enter_context(_staging(made.store))
+            written = found.written(made, reader, staging, spark, Meter(2 * _SHARE, progress))
+        except (CheckpointFailed, OSError) as error:
+            raise LocationError(f"the location {target} cannot be written: {error}") from error
+    return ImportedCheckpoint(
+        location=store.root,
+        snapshot=written.id,
+        query_id=read.query_id,
+        batch=read.batch,
+        planned=read.planned,
+        watermark_ms=read.watermark_ms or None,
+        state_rows=sum(entry.rows for slot in written.slots for one in slot.subtasks for entry in one.states),
+    )
+
+
+# -- comparing --------------------------------------------------------------------------------------------------------
+
+
+def _compared(
+    df: DataFrame,
+    output_mode: str,
+    parallelism: int,
+    max_parallelism: int,
+    read: SparkCheckpoint,
+    reader: StateReader,
+    exact: bool,
+) -> _Import:
+    """Everything that there is to be taken over. Raises NotSupported with the table of what cannot be."""
+    operators = reader.operators()
+    known = {name for kind in MAPPINGS.values() for name in kind.spark_names}
+    findings = [_refused(operator) for operator in operators if operator.name not in known]
+    try:
+        graph = graph_of(df, output_mode, parallelism, max_parallelism)
+    except NotSupported as error:
+        refuse(_begin(read), [Finding("the DataFrame", str(error), "leave that part on Spark"), *findings])
+        raise AssertionError("a table with a line is refused") from error
+    source = source_of(graph).source
+    try:
+        position = planned_batch(source, read, parallelism) if exact else position_of(source, read, parallelism)
+    finally:
+        source.close()
+    findings += _depends_on_batches(graph, read) if exact else []
+    if isinstance(position, Finding):
+        findings.append(position)
+        position = Discovery((), None)
+    paired = _paired(graph, [operator for operator in operators if operator.name in known])
+    states = []
+    if isinstance(paired, list):
+        findings += paired
+    else:
+        states = [_State(*one, SparkState(reader, operator, read.conf)) for operator, one in paired.items()]
+        findings += [finding for state in states for finding in state.mapping.findings(state.spark)]
+    refuse(_begin(read), findings)
+    return _Import(graph, read, position, states, exact)
+
+
+def _depends_on_batches(graph: JobGraph, read: SparkCheckpoint) -> list[Finding]:
+    """Find operators whose output depends on the batch of a row: Spark fixes the watermark and the time per batch."""
+    follows_time = any(isinstance(spec, WatermarkSpec) for vertex in graph.vertices for spec in vertex.operators)
+    why = "its rows depend on the watermark and the time of the batch"
+    return [
+        Finding(f"batch {read.planned} and {spec.name}", why, WAY_OUT)
+        for _, spec in with_state(graph)
+        if follows_time or isinstance(spec, TransformWithStateSpec)
+    ]
+
+
+def _begin(read: SparkCheckpoint) -> str:
+    return f"{read.path} cannot be taken over as it is"
+
+
+def _refused(operator: StateOperator) -> Finding:
+    what = f"state/{operator.number} ({operator.name})"
+    return Finding(what, "Penstock does not take over the state of such an operator", "leave this query on Spark")
+
+
+def _paired(
+    graph: JobGraph, operators: list[StateOperator]
+) -> dict[StateOperator, tuple[int, OperatorSpec, StateMapping]] | list[Finding]:
+    """The plan's operators with state, each with its vertex and with Spark's; or why they do not correspond. Spark
+    counts from the sink, a graph from the source."""
+    wanted = with_state(graph)[::-1]
+    findings = [
+        Finding(f"state of {spec.name}", "it has no counterpart in Spark", "start the query anew")
+        for _, spec in wanted
+        if type(spec) not in MAPPINGS
+    ]
+    if findings:
+        return findings
+    if not wanted:
+        return [Finding(f"state/{one.number} ({one.name})", "the DataFrame has none", SAME) for one in operators]
+    if not operators:
+        return [Finding(f"state of {spec.name}", "Spark's query kept none", SAME) for _, spec in wanted]
+    mappings = [MAPPINGS[type(spec)](spec) for _, spec in wanted]
+    theirs, ours = [one.name for one in operators], [mapping.spark_name for mapping in mappings]
+    if theirs != ours:
+        return [Finding("state", f"Spark has {', '.join(theirs)}, the DataFrame {', '.join(ours)}", SAME)]
+    return {
+        operator: (vertex, spec, mapping)
+        for operator, (vertex, spec), mapping in zip(operators, wanted, mappings, strict=True)
+    }
+
+
+def _refuse_inside(read: SparkCheckpoint, store: Store) -> None:
+    """Spark's directory stays as it is."""
+    if Path(store.root).absolute().is_relative_to(read.path):
+        raise LocationError(f"the location {store.root} lies in Spark's checkpoint; choose another one")
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _new_location(store: Store) -> Iterator[Founding]:
+    """A local folder gets its name at the end. Elsewhere it is made in place; see ``founding.py``."""
+    if isinstance(store, LocalStore):
+        with new_directory(Path(store.root), "the location") as folder:
+            yield Founding(LocalStore(folder))
+        return
+    with founding(store.root) as made:
+        yield made
+
+
+@contextmanager
+def _staging(store: Store) -> Iterator[Path]:
+    """Where Spark's tasks write to: beside the location, which executors share; gone at the end."""
+    parent = Path(store.root).parent if isinstance(store, LocalStore) else None
+    with tempfile.TemporaryDirectory(prefix=".penstock-import-", suffix=".tmp", dir=parent) as folder:
+        yield Path(folder)
+
+
+@dataclass(frozen=True)
+class _State:
+    """One operator with state."""
+
+    vertex: int
+    spec: OperatorSpec
+    mapping: StateMapping
+    spark: SparkState
+
+
+@dataclass(frozen=True)
+class _Import:
+    """What was found to fit."""
+
+    graph: JobGraph
+    read: SparkCheckpoint
+    position: Discovery
+    states: Sequence[_State]
+    exact: bool
+
+    def written(
+        self, made: Founding, reader: StateReader, staging: Path, spark: SparkSession, meter: Meter
+    ) -> SnapshotMetadata:
+        """Make the location."""
+        bare = made.numbered(self._metadata({}))
+        tables = [(state, table) for state in self.states for table in state.mapping.tables(state.spark)]
+        staged = []
+        for state, table in tables:
+            read = meter.part(_SHARE // len(tables))
+            with watched_tasks(spark, read):
+                staged.append(reader.stage(table, state.vertex, state.spec, self.graph, staging))
+            read.finish()
+        states = written_state(made, bare, staged, self.graph, meter.part(_SHARE))
+        whole = msgspec.structs.replace(self._metadata(states), checkpoint=bare.checkpoint, id=bare.id)
+        planned = None
+        if self.exact:
+            assert self.read.planned is not None
+            planned = PlannedBatch(self.read.query_id, self.read.planned)
+        whole = BlobStore(made.store, made.first_file).written(whole)
+        return made.completed(whole, continues=True, planned=planned)
+
+    def _metadata(self, states: Mapping[tuple[int, int], list[StateEntry]]) -> SnapshotMetadata:
+        graph = self.graph
+        slots = [
+            SlotManifest(index, [self._subtask(vertex, index, states) for vertex in graph.vertices])
+            for index in range(graph.parallelism)
+        ]
+        spec = source_of(graph)
+        vertex = next(vertex.id for vertex in graph.vertices if vertex.source is spec)
+        source = SourceManifest(spec.operator_id, vertex, self.position.state, list(self.position.splits))
+        return SnapshotMetadata(
+            format_version=FORMAT_VERSION,
+            id=snapshot_id(_FIRST),
+            query_id=self.read.query_id,
+            generation=_FIRST,
+            checkpoint=_FIRST,
+            alignment="aligned",
+            requested=False,
+            label="",
+            created_ms=time.time_ns() // 1_000_000,
+            parallelism=graph.parallelism,
+            max_parallelism=graph.max_parallelism,
+            slots=slots,
+            sources=[source],
+            plan=plan_of(graph),
+            next_batch=self.read.next_batch,
+            note=f"batch {self.read.batch} of a query on Spark's own engine",
+        )
+
+    def _subtask(
+        self, vertex: Vertex, index: int, states: Mapping[tuple[int, int], list[StateEntry]]
+    ) -> SubtaskManifest:
+        closed_us = self.read.closed_ms * _MICROS_PER_MILLI
+        scalars = {spec.operator_id: self._scalars(spec, index) for spec in vertex.operators}
+        channels = [
+            f"{edge.id}:{producer}"
+            for edge in self.graph.inputs(vertex.id)
+            for producer in edge.producers(index, self.graph.parallelism)
+        ]
+        return SubtaskManifest(
+            vertex.id,
+            index,
+            states=states.get((vertex.id, index), []),
+            scalars={operator_id: content for operator_id, content in scalars.items() if content},
+            channel_watermarks=dict.fromkeys(channels, closed_us) if closed_us else {},
+        )
+
+    def _scalars(self, spec: OperatorSpec, index: int) -> dict[str, Plain]:
+        """What an operator stores besides its tables where event time stands as in Spark's query. Spark begins with 0,
+        where nobody has seen an event time: then that is nothing.
+
+        Spark's next batch would still take rows of all groups that are not closed, and then close those up to its own
+        watermark. So does ours: event time stands where they are closed, and is known to reach further as soon as there
+        is nothing to read.
+        """
+        closed_us, reached_us = (ms * _MICROS_PER_MILLI for ms in (self.read.closed_ms, self.read.watermark_ms))
+        if isinstance(spec, WatermarkSpec) and reached_us:
+            operator = WatermarkOperator(spec)
+            if closed_us:
+                operator.advance_generated(closed_us)
+            operator.hold_watermark(True)
+            operator.advance_generated(reached_us)
+            operator.hold_watermark(False)
+            return dict(operator.snapshot().scalars)
+        mapping = next((state.mapping for state in self.states if state.spec is spec), None)
+        return {} if mapping is None else mapping.scalars(index, self.graph, closed_us)

@@ -1,0 +1,293 @@
+"""A snapshot in the making: what it says of sources, operators and rows in flight, before its tables are written."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from penstock.connectors.base import Source
+from penstock.connectors.beginning import ReadUpTo, behind
+from penstock.errors import ConfigError, LocationError
+from penstock.model.elements import Alignment
+from penstock.model.ids import snapshot_id
+from penstock.model.job_graph import JobGraph, Vertex
+from penstock.model.manifest import (
+    FORMAT_VERSION,
+    CaptureMetrics,
+    PlanManifest,
+    SlotManifest,
+    SnapshotMetadata,
+    SourceManifest,
+    SubtaskManifest,
+    next_batch_after,
+)
+from penstock.operators.watermark import WatermarkSpec, watermark_scalars
+from penstock.snapshots.commands.opened import OpenedLocation, plan_of_snapshot
+from penstock.snapshots.format.plan import hashed_columns, key_columns, plan_of
+from penstock.snapshots.format.table_entries import table_entries
+from penstock.snapshots.location import KEPT_FOLDER
+from penstock.snapshots.restoring.state_tables import StateTable, find_table, table_name
+from penstock.snapshots.transfer import kept_files
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,199}")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The snapshot that a draft began with. ``kept``: files that it needs and that are no sections."""
+
+    opened: OpenedLocation
+    checkpoint: int
+    kept: frozenset[str]
+
+    @property
+    def remembered(self) -> list[str]:
+        """What sources have at the location now, of ``kept`` and besides."""
+        return self.opened.store.list(KEPT_FOLDER)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """``metadata``: with a plan and a number of its own. ``tables``: by name, all that can be written. ``sources``: by
+    operator id, those that have not begun."""
+
+    metadata: SnapshotMetadata
+    tables: Mapping[str, StateTable]
+    origin: Origin | None = None
+    sources: Mapping[str, Source] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> PlanManifest:
+        assert self.metadata.plan is not None
+        return self.metadata.plan
+
+    def table(self, name: str) -> StateTable:
+        """Raises ConfigError if there is none; those that there are are listed."""
+        if name not in self.tables:
+            raise ConfigError(f"there is no state table {name!r}; there are: {', '.join(self.tables) or 'none'}")
+        return self.tables[name]
+
+    def vertex(self, operator_id: str) -> int:
+        return int(str(self.plan.operators[operator_id]["vertex"]))
+
+
+# -- of a plan --------------------------------------------------------------------------------------------------------
+
+
+def draft_of_plan(graph: JobGraph, watermark_us: int | None) -> Draft:
+    """A snapshot of a query that has not read anything yet: no state, sources at their beginning.
+
+    Args:
+        watermark_us: how far event time has come all the same: rows at or before it are late. None: not at all.
+
+    Raises:
+        ConfigError: there is a watermark, and the query has none.
+    """
+    slots = [
+        SlotManifest(
+            index,
+            [_subtask(graph, vertex, index, watermark_us) for vertex in graph.vertices],
+            [CaptureMetrics(vertex.id, index) for vertex in graph.vertices],
+        )
+        for index in range(graph.parallelism)
+    ]
+    if watermark_us is not None and not any(subtask.scalars for slot in slots for subtask in slot.subtasks):
+        raise ConfigError(
+            "the DataFrame has no watermark (withWatermark), so that event time cannot have come anywhere"
+        )
+    plan = plan_of(graph)
+    sources = [SourceManifest(v.source.operator_id, v.id, None, []) for v in graph.vertices if v.source is not None]
+    metadata = SnapshotMetadata(
+        format_version=FORMAT_VERSION,
+        id=snapshot_id(1),
+        query_id=str(uuid.uuid4()),
+        generation=1,
+        checkpoint=1,
+        alignment=Alignment.ALIGNED.value,
+        requested=True,
+        label="",
+        created_ms=int(time.time() * 1000),
+        parallelism=graph.parallelism,
+        max_parallelism=graph.max_parallelism,
+        slots=slots,
+        sources=sources,
+        plan=plan,
+        next_batch=0,
+    )
+    tables = [
+        StateTable(
+            spec.operator_id,
+            table,
+            schema,
+            key_columns(plan, spec.operator_id, table),
+            hashed_columns(plan, spec.operator_id),
+            graph.max_parallelism,
+        )
+        for vertex in graph.vertices
+        for spec in vertex.operators
+        for table, schema in spec.state_schemas.items()
+    ]
+    began = {vertex.source.operator_id: vertex.source.source for vertex in graph.vertices if vertex.source is not None}
+    return Draft(metadata, {table.name: table for table in tables}, sources=began)
+
+
+def begin_behind(draft: Draft, operator_id: str, read: ReadUpTo) -> Draft:
+    """The source begins behind what was read.
+
+    Raises:
+        ConfigError: there is no such source, it has begun already, or this is no position of it.
+    """
+    if operator_id not in draft.sources:
+        known = ", ".join(draft.sources) or "none: the snapshot's own positions stay as they are"
+        raise ConfigError(f"there is no source {operator_id!r} that could begin elsewhere; there are: {known}")
+    found = behind(draft.sources[operator_id], read, draft.metadata.parallelism)
+    sources = [
+        msgspec.structs.replace(one, state=found.state, pending=list(found.splits))
+        if one.operator_id == operator_id
+        else one
+        for one in draft.metadata.sources
+    ]
+    return replace(draft, metadata=msgspec.structs.replace(draft.metadata, sources=sources))
+
+
+def _subtask(graph: JobGraph, vertex: Vertex, index: int, watermark_us: int | None) -> SubtaskManifest:
+    if watermark_us is None:
+        return SubtaskManifest(vertex.id, index)
+    scalars = {
+        spec.operator_id: watermark_scalars(watermark_us)
+        for spec in vertex.operators
+        if isinstance(spec, WatermarkSpec)
+    }
+    behind = _behind_watermark(graph)
+    channels = [
+        f"{edge.id}:{producer}"
+        for edge in graph.inputs(vertex.id)
+        if edge.producer in behind
+        for producer in edge.producers(index, graph.parallelism)
+    ]
+    return SubtaskManifest(vertex.id, index, scalars=scalars, channel_watermarks=dict.fromkeys(channels, watermark_us))
+
+
+def _behind_watermark(graph: JobGraph) -> set[int]:
+    """Vertices that a watermark comes out of; they are in topological order."""
+    found: set[int] = set()
+    for vertex in graph.vertices:
+        generates = any(isinstance(spec, WatermarkSpec) for spec in vertex.operators)
+        if generates or any(edge.producer in found for edge in graph.inputs(vertex.id)):
+            found.add(vertex.id)
+    return found
+
+
+# -- of a snapshot ----------------------------------------------------------------------------------------------------
+
+
+def draft_of_snapshot(opened: OpenedLocation, snapshot: str) -> Draft:
+    """A snapshot that there is, under the next number.
+
+    Args:
+        snapshot: an id or a label; empty: the newest of the lineage.
+
+    Raises:
+        LocationError: there is no such snapshot, or nobody may start from it again.
+        CorruptSnapshot: it is damaged.
+    """
+    if not snapshot and not opened.view.lineage:
+        raise LocationError(f"{opened.path}: the query has no complete snapshot yet")
+    record = opened.record(snapshot) if snapshot else opened.view.lineage[-1]
+    metadata = opened.metadata(record)
+    plan = plan_of_snapshot(metadata, opened.identity)
+    if metadata.drained:
+        raise LocationError(
+            f"{opened.path}: {metadata.id} was taken when the query was drained: its event time has ended, and every "
+            "row that comes would be late; choose an older snapshot"
+        )
+    for operator_id, operator in plan.operators.items():
+        if operator.get("takes_away"):
+            raise LocationError(
+                f"{opened.path}: {operator_id} ({operator['name']}) takes its input away once the query has read it "
+                "(cleanSource), so that a query which goes on from this snapshot would miss rows; start that query "
+                "without it, take a snapshot, and edit this"
+            )
+    tables = opened.unless_deleted(
+        [record.checkpoint],
+        lambda: [find_table(opened.store, metadata, plan, table_name(*name)) for name in table_entries(metadata)],
+    )
+    number = record.checkpoint + 1
+    draft = msgspec.structs.replace(
+        metadata,
+        id=snapshot_id(number),
+        checkpoint=number,
+        requested=True,
+        created_ms=int(time.time() * 1000),
+        plan=PlanManifest(plan.operators, plan.edges),
+        format_version=FORMAT_VERSION,
+        batches={},  # the origin commits what is pending there
+        next_batch=max(opened.view.next_batch, next_batch_after(metadata)),
+    )
+    origin = Origin(opened, record.checkpoint, frozenset(kept_files(metadata)))
+    return Draft(draft, {table.name: table for table in tables}, origin)
+
+
+def rename_operator(draft: Draft, old: str, new: str) -> Draft:
+    """The operator, its state and what else is remembered of it are called ``new``.
+
+    Raises:
+        ConfigError: there is no such operator, it is a sink, a source with files of its own, or the name is not one or
+            is taken.
+    """
+    operators = draft.plan.operators
+    if old not in operators:
+        raise ConfigError(f"there is no operator {old!r}; there are: {', '.join(operators)}")
+    if not _ID.fullmatch(new):
+        raise ConfigError(f"{new!r} is no id of an operator: letters, digits, _, ., / and -")
+    if new in operators:
+        raise ConfigError(f"there is an operator {new!r} already ({operators[new]['name']})")
+    if operators[old]["role"] == "sink":
+        raise ConfigError(f"{old} is a sink: sinks are called by the number of their output, and keep no state")
+    folder = f"{KEPT_FOLDER}/{old}/"
+    if draft.origin is not None and any(path.startswith(folder) for path in draft.origin.remembered):
+        raise ConfigError(f"source {old} keeps files of its own at the location, by its id; it cannot be renamed")
+    metadata = msgspec.structs.replace(
+        draft.metadata,
+        plan=PlanManifest({_new(key, old, new): entry for key, entry in operators.items()}, draft.plan.edges),
+        slots=[_renamed_slot(slot, old, new) for slot in draft.metadata.slots],
+        sources=[
+            msgspec.structs.replace(source, operator_id=_new(source.operator_id, old, new))
+            for source in draft.metadata.sources
+        ],
+    )
+    tables = [
+        replace(table, operator_id=_new(table.operator_id, old, new), entries=()) for table in draft.tables.values()
+    ]
+    sources = {_new(key, old, new): source for key, source in draft.sources.items()}
+    return replace(draft, metadata=metadata, tables={table.name: table for table in tables}, sources=sources)
+
+
+def _renamed_slot(slot: SlotManifest, old: str, new: str) -> SlotManifest:
+    subtasks = [
+        msgspec.structs.replace(
+            subtask,
+            states=[
+                msgspec.structs.replace(entry, operator_id=_new(entry.operator_id, old, new))
+                for entry in subtask.states
+            ],
+            scalars={_new(key, old, new): value for key, value in subtask.scalars.items()},
+        )
+        for subtask in slot.subtasks
+    ]
+    metrics = [
+        msgspec.structs.replace(
+            metric, state_rows={_new(key, old, new): rows for key, rows in metric.state_rows.items()}
+        )
+        for metric in slot.metrics
+    ]
+    return msgspec.structs.replace(slot, subtasks=subtasks, metrics=metrics)
+
+
+def _new(operator_id: str, old: str, new: str) -> str:
+    return new if operator_id == old else operator_id

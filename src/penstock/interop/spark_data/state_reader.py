@@ -1,0 +1,92 @@
+"""Reads a state table: one task for some key groups, each with the entries that it needs and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from penstock.errors import CorruptSnapshot
+from penstock.interop.spark_data.columns import Projection
+from penstock.interop.spark_data.reading import Place, SnapshotReader
+from penstock.interop.spark_data.wanted_keys import WantedKeys
+from penstock.model.manifest import StateEntry
+from penstock.snapshots.format.table_entries import of_groups, pieces
+from penstock.snapshots.restoring.state_tables import StateTable, rows_of, with_wanted
+from penstock.snapshots.store.stores import store_at
+from penstock.state.hashing import key_groups
+
+
+class StatePartition(InputPartition):  # type: ignore[misc]
+    """``entries``: clipped to the partition's key groups."""
+
+    def __init__(self, entries: list[StateEntry]) -> None:
+        super().__init__(None)
+        self.entries = entries
+
+
+def shown_schema(table: StateTable) -> pa.Schema:
+    """All columns under the names that users know."""
+    fields = zip(table.schema, table.shown_names, strict=True)
+    return pa.schema([field.with_name(name) for field, name in fields])
+
+
+class StateReader(SnapshotReader):
+    """Of one table of one snapshot.
+
+    Args:
+        wanted: keys whose rows are read.
+        partition_bytes: see ``PARTITION_BYTES``.
+    """
+
+    def __init__(
+        self, place: Place, table: StateTable, wanted: WantedKeys, projection: Projection, partition_bytes: int
+    ) -> None:
+        super().__init__(projection)
+        self._place = place
+        self._table = table
+        self._wanted = wanted
+        self._partition_bytes = partition_bytes
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks need: each has its entries in its partition."""
+        return self.__dict__ | {"_table": replace(self._table, entries=())}
+
+    def partitions(self) -> list[InputPartition]:
+        """By key groups ascending; one without entries if no wanted key group has rows."""
+        wanted = self._wanted.groups
+        groups = int(np.flatnonzero(wanted)[0]), int(np.flatnonzero(wanted)[-1])
+        entries = with_wanted(of_groups(self._table.entries, groups), wanted)
+        found = [
+            StatePartition(with_wanted(of_groups(entries, some), wanted))
+            for some in pieces(entries, groups, self._partition_bytes)
+        ]
+        return found or [StatePartition([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from self._place.watched(self._rows(partition))
+
+    def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not partition.entries:
+            return
+        table, groups = self._table, self._wanted.groups
+        for batch in rows_of(store_at(self._place.location), partition.entries, table.schema, table.key_count):
+            rows = batch
+            if not groups.all():
+                rows = batch.filter(pa.array(groups[batch.column(0).to_numpy(zero_copy_only=False)]))
+                self._check_groups(rows)
+            rows = self._wanted.rows(rows)
+            if rows.num_rows:
+                yield self._projection.apply(rows)
+
+    def _check_groups(self, rows: pa.RecordBatch) -> None:
+        """Rows were looked for by the hash of their key: so it has to be the one that they are stored by."""
+        if self._table.hashed is None:
+            return
+        groups = key_groups(rows, range(1, 1 + self._table.hashed), self._table.max_parallelism)
+        if not np.array_equal(groups, rows.column(0).to_numpy(zero_copy_only=False)):
+            raise CorruptSnapshot(f"rows of {self._table.name} are not in the key groups of their keys")

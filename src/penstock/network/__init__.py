@@ -1,0 +1,1 @@
+"""Links between processes: transport, frames, handshake, TLS and the messages of the control link."""

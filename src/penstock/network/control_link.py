@@ -1,0 +1,45 @@
+"""The control link: MessagePack frames between a slot and its driver, FIFO both ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from penstock.decoding import msgpack_decoder
+from penstock.errors import GenerationFailed
+from penstock.network.frames import Message, MessageKind
+from penstock.network.messages import ToDriver, ToSlot
+from penstock.network.transport import Link
+
+_encoder = msgspec.msgpack.Encoder()
+_from_slot = msgpack_decoder(ToDriver)
+_from_driver = msgpack_decoder(ToSlot)
+
+
+def send(link: Link, message: ToDriver | ToSlot) -> None:
+    """From any thread; never blocks."""
+    link.send(MessageKind.CONTROL, 0, [_encoder.encode(message)])
+
+
+def read_from_slot(message: Message) -> ToDriver:
+    """Raises GenerationFailed if this is no control message of a slot."""
+    decoded: ToDriver = _decode(_from_slot, message)
+    return decoded
+
+
+def read_from_driver(message: Message) -> ToSlot:
+    """Raises GenerationFailed if this is no control message of a driver."""
+    decoded: ToSlot = _decode(_from_driver, message)
+    return decoded
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Any], message: Message) -> Any:
+    if message.kind is not MessageKind.CONTROL:
+        raise GenerationFailed(f"a {message.kind.name} message on a control link")
+    body: pa.Buffer = message.body
+    try:
+        return decoder.decode(body)
+    except msgspec.MsgspecError as problem:
+        raise GenerationFailed(f"damaged control message: {problem}") from problem

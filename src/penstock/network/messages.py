@@ -1,0 +1,237 @@
+"""The control link between a slot and the driver: tagged msgspec structs as MessagePack frames, FIFO both ways."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.model.manifest import SlotManifest, SubtaskManifest
+from penstock.model.splits import Requested, Split
+from penstock.snapshots.store.store_access import StoreAccess
+
+
+class Register(msgspec.Struct, frozen=True, tag=True):
+    """Slot -> driver, first: ready to be deployed. The link was authenticated before. ``seat``: the number of the task;
+    which slot it is comes with ``Deploy``. ``remembers``: the slots whose tables are still in its memory."""
+
+    seat: int
+    generation: int
+    version: str
+    pid: int
+    data_host: str
+    data_port: int
+    remembers: list[int] = []
+
+
+class Running(msgspec.Struct, frozen=True, tag=True):
+    """All subtasks run: state is restored, ``kept_tables`` of it from memory; ``inflight_rows`` rows of in-flight data
+    are left to be replayed."""
+
+    slot: int
+    inflight_rows: int = 0
+    kept_tables: int = 0
+
+
+class CheckpointAck(msgspec.Struct, frozen=True, tag=True):
+    """``limit_wait_ms``: from the first capture that ``checkpoint.maxInflightBytes`` did not allow to the last one.
+    ``recovered_rows_read``: number of its subtasks' own recovered rows that were read before their captures."""
+
+    checkpoint: int
+    manifest: SlotManifest
+    limit_wait_ms: float = 0.0
+    recovered_rows_read: int = 0
+
+
+class CheckpointDecline(msgspec.Struct, frozen=True, tag=True):
+    slot: int
+    checkpoint: int
+    reason: str
+
+
+class SplitRequest(msgspec.Struct, frozen=True, tag=True):
+    vertex: int
+    request: Requested
+
+
+class Looked(msgspec.Struct, frozen=True, tag=True):
+    """A reader is idle after a look at the outside that began behind ``LookAgain``."""
+
+    vertex: int
+    index: int
+    number: int
+
+
+class SubtaskFinished(msgspec.Struct, frozen=True, tag=True):
+    """All input of a subtask has ended; it stays for barriers."""
+
+    vertex: int
+    index: int
+
+
+class SlotFailed(msgspec.Struct, frozen=True, tag=True):
+    """``kind``: ``function`` (user code), ``data`` or ``internal``. The slot ends after sending it."""
+
+    slot: int
+    kind: str
+    operator: str
+    message: str
+    traceback: str
+    position: str
+
+
+class SubtaskMetrics(msgspec.Struct, frozen=True):
+    vertex: int
+    index: int
+    rows_in: int
+    rows_out: int
+    busy_ms: float
+    backpressured_ms: float
+    idle_ms: float
+    input_queued_bytes: int
+    output_queued_bytes: int
+    recovered_rows_left: int
+    watermark_us: int | None
+    counters: dict[str, int]
+
+    @property
+    def busy_share(self) -> float:
+        """Share of the time of this Generation at work."""
+        total_ms = self.busy_ms + self.backpressured_ms + self.idle_ms
+        return self.busy_ms / total_ms if total_ms else 0.0
+
+    @property
+    def without_queues(self) -> SubtaskMetrics:
+        """The last metrics of a subtask that has ended: nothing is queued at it any more."""
+        return msgspec.structs.replace(self, input_queued_bytes=0, output_queued_bytes=0, recovered_rows_left=0)
+
+
+class SlotMetrics(msgspec.Struct, frozen=True, tag=True):
+    """Sent about twice a second; also the heartbeat."""
+
+    slot: int
+    subtasks: list[SubtaskMetrics]
+
+
+class LoggedLine(msgspec.Struct, frozen=True):
+    """``at_s``: since 1970. ``level``: of ``logging``. ``exception``: the end of a traceback, or empty."""
+
+    at_s: float
+    level: int
+    logger: str
+    message: str
+    exception: str
+
+
+class SlotLogged(msgspec.Struct, frozen=True, tag=True):
+    """At least one line, the oldest first; ``left_out``: how many followed them."""
+
+    slot: int
+    lines: list[LoggedLine]
+    left_out: int
+
+
+class Stopped(msgspec.Struct, frozen=True, tag=True):
+    """All threads of the slot ended in answer to ``Stop``."""
+
+    slot: int
+
+
+class Deploy(msgspec.Struct, frozen=True, tag=True):
+    """Driver -> slot once all registered: which slot it is, its peers (host, port) by slot, and what to restore (empty:
+    first start), of which snapshot (0). ``access``: to the location, if that is on an object store. ``paused``: sources
+    read nothing before ``SourcePauses``."""
+
+    slot: int
+    peers: list[tuple[str, int]]
+    subtasks: list[SubtaskManifest]
+    restored: int = 0
+    access: StoreAccess | None = None
+    paused: bool = False
+
+
+class TriggerCheckpoint(msgspec.Struct, frozen=True, tag=True):
+    """``base``: a complete checkpoint whose sections may be referred to instead of written again (0: none)."""
+
+    checkpoint: int
+    alignment: str
+    remaining_ms: int | None = None
+    base: int = 0
+
+
+class CheckpointComplete(msgspec.Struct, frozen=True, tag=True):
+    checkpoint: int
+    committed_epoch: int
+
+
+class CheckpointAbort(msgspec.Struct, frozen=True, tag=True):
+    checkpoint: int
+
+
+class AssignSplits(msgspec.Struct, frozen=True, tag=True):
+    vertex: int
+    index: int
+    splits: list[Split]
+
+
+class RaiseWatermark(msgspec.Struct, frozen=True, tag=True):
+    """Driver -> slot: readers of this vertex may rise to this watermark, each after its own frontier."""
+
+    vertex: int
+    watermark_us: int | None
+
+
+class SourceFreezes(msgspec.Struct, frozen=True, tag=True):
+    """Driver -> slot: endless splits of this vertex end with what is there now; ask anew."""
+
+    vertex: int
+
+
+class SourcePauses(msgspec.Struct, frozen=True, tag=True):
+    """Driver -> slot: the reader of this vertex is to read nothing, or (``paused`` is False) to go on."""
+
+    vertex: int
+    paused: bool
+
+
+class LookAgain(msgspec.Struct, frozen=True, tag=True):
+    """Driver -> slot: readers of this vertex are to look at the outside once more; ``Looked`` follows. Numbers rise."""
+
+    vertex: int
+    number: int
+
+
+class SourceEnds(msgspec.Struct, frozen=True, tag=True):
+    """Driver -> slot: the source of this vertex hands out no more splits."""
+
+    vertex: int
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """End orderly: threads, sockets, temporary files."""
+
+
+ToDriver = (
+    Register
+    | Running
+    | CheckpointAck
+    | CheckpointDecline
+    | SplitRequest
+    | Looked
+    | SubtaskFinished
+    | SlotFailed
+    | SlotMetrics
+    | SlotLogged
+    | Stopped
+)
+ToSlot = (
+    Deploy
+    | TriggerCheckpoint
+    | CheckpointComplete
+    | CheckpointAbort
+    | AssignSplits
+    | SourceFreezes
+    | SourcePauses
+    | RaiseWatermark
+    | LookAgain
+    | SourceEnds
+    | Stop
+)

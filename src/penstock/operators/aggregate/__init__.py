@@ -1,0 +1,1 @@
+"""Aggregations: partial, final, over session windows."""

@@ -1,0 +1,51 @@
+"""Which accumulator computes which function."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.operators.aggregate.accumulators.base import Accumulator
+from penstock.operators.aggregate.accumulators.best_of import BestOf
+from penstock.operators.aggregate.accumulators.bitmaps import Bitmaps
+from penstock.operators.aggregate.accumulators.bits import Bits
+from penstock.operators.aggregate.accumulators.chosen import Best, FirstOrLast
+from penstock.operators.aggregate.accumulators.count_sketch import CountSketch
+from penstock.operators.aggregate.accumulators.counts import Count
+from penstock.operators.aggregate.accumulators.covariances import Covariance
+from penstock.operators.aggregate.accumulators.distinct_sketch import DistinctSketch
+from penstock.operators.aggregate.accumulators.distinct_values import DistinctValues
+from penstock.operators.aggregate.accumulators.extremes import Extreme
+from penstock.operators.aggregate.accumulators.joined import Joined
+from penstock.operators.aggregate.accumulators.lists import Lists
+from penstock.operators.aggregate.accumulators.moments import Moments
+from penstock.operators.aggregate.accumulators.quantiles import Quantiles
+from penstock.operators.aggregate.accumulators.sums import Sum
+from penstock.operators.aggregate.accumulators.tallies import Mode, Percentile
+from penstock.operators.aggregate.calls import FUNCTIONS, AggregateCall, Family
+
+_CLASSES: dict[Family, type[Accumulator]] = {
+    Family.COUNT: Count,
+    Family.EXTREME: Extreme,
+    Family.SUM: Sum,
+    Family.MOMENTS: Moments,
+    Family.COVARIANCE: Covariance,
+    Family.FIRST: FirstOrLast,
+    Family.BEST: Best,
+    Family.BITS: Bits,
+    Family.LISTS: Lists,
+    Family.SKETCH: DistinctSketch,
+    Family.QUANTILES: Quantiles,
+    Family.PERCENTILE: Percentile,
+    Family.MODE: Mode,
+    Family.JOINED: Joined,
+    Family.BEST_OF: BestOf,
+    Family.BITMAPS: Bitmaps,
+    Family.COUNT_SKETCH: CountSketch,
+}
+
+
+def create_accumulator(call: AggregateCall) -> Accumulator:
+    """The accumulator of a call."""
+    if call.distinct:
+        return DistinctValues(call, create_accumulator(replace(call, distinct=False)))
+    return _CLASSES[FUNCTIONS[call.function]](call)

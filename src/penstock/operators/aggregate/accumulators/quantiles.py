@@ -1,0 +1,158 @@
+"""``percentile_approx``: a summary of sorted values by Greenwald and Khanna ("Space-efficient online computation of
+quantile summaries", 2001), as in Spark, asked as Spark asks it.
+
+A sample stands for ``width`` values up to and with its own, and its rank is uncertain by ``slack`` more. What a batch
+adds is exact, so a summary that is added to and then thinned out keeps ``width + slack`` within twice the error that
+the accuracy allows, and with it every answer within that error. Few values are never thinned out and have Spark's very
+answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.operators.aggregate.accumulators.answers import answers
+from penstock.operators.aggregate.accumulators.base import Accumulator, Doubles, doubles
+from penstock.operators.aggregate.accumulators.lists import by_group
+from penstock.operators.aggregate.calls import AggregateCall
+from penstock.state.arrays import validity
+from penstock.state.vector import Rows, Vector
+
+_ROOM = 4096
+"""Samples that are kept without a thought; above, and above four per unit of accuracy, a summary is thinned out."""
+
+Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Ascending samples; ``least`` and ``most``: the smallest and largest rank, from 1, that each may have."""
+
+    values: Doubles
+    least: Longs
+    most: Longs
+
+    @property
+    def count(self) -> int:
+        return int(self.least[-1]) if len(self.least) else 0
+
+    @classmethod
+    def exact(cls, values: Doubles) -> Summary:
+        """Of these values."""
+        places = np.arange(1, len(values) + 1)
+        return cls(values[np.argsort(_order(values), kind="stable")], places, places)
+
+    @classmethod
+    def stored(cls, values: list[float] | None, widths: list[int] | None, slacks: list[int] | None) -> Summary:
+        """As ``buffers`` gave it; without widths and slacks the values are all there are."""
+        samples = np.array(values or [], np.float64)
+        if widths is None:
+            return cls.exact(samples)
+        least = np.cumsum(np.array(widths, np.int64))
+        return cls(samples, least, least + np.array(slacks, np.int64))
+
+    def buffers(self) -> tuple[list[float], list[int] | None, list[int] | None]:
+        """Values, widths, slacks."""
+        widths, slacks = np.diff(self.least, prepend=0), self.most - self.least
+        if len(widths) == self.count and not slacks.any():
+            return self.values.tolist(), None, None
+        return self.values.tolist(), widths.tolist(), slacks.tolist()
+
+    def merged(self, other: Summary) -> Summary:
+        """Of both together. A rank is at least that of the last smaller sample of the other one more, and less than
+        that of its first larger one."""
+        mine, others = _order(self.values), _order(other.values)
+        parts = [
+            _shifted(self, other, np.searchsorted(others, mine, "left")),
+            _shifted(other, self, np.searchsorted(mine, others, "right")),
+        ]
+        values = np.concatenate([self.values, other.values])
+        order = np.argsort(np.concatenate([mine, others]), kind="stable")
+        least, most = (np.concatenate(pair)[order] for pair in zip(*parts, strict=True))
+        return Summary(values[order], least, most)
+
+    def thinned(self, accuracy: int) -> Summary:
+        """As few samples as its error allows; the first and the last stay."""
+        uncertain = 2 * self.count // accuracy
+        kept, last = [0], len(self.values) - 1
+        while kept[-1] < last:
+            reach = int(np.searchsorted(self.most, self.least[kept[-1]] + uncertain, "right")) - 1
+            kept.append(min(max(reach, kept[-1] + 1), last))
+        return Summary(self.values[kept], self.least[kept], self.most[kept])
+
+    def quantiles(self, percentages: Sequence[float], accuracy: int) -> list[float]:
+        """Spark's ``QuantileSummaries.query``."""
+        error = 1.0 / accuracy
+        widths = np.diff(self.least, prepend=0)
+        allowed = int((widths + self.most - self.least).max()) // 2
+        found = []
+        for percentage in percentages:
+            if percentage <= error or len(self.values) == 1:
+                found.append(float(self.values[0]))
+            elif percentage >= 1 - error:
+                found.append(float(self.values[-1]))
+            else:
+                rank = int(np.ceil(percentage * self.count))
+                near = (self.most - allowed <= rank) & (rank <= self.least + allowed)
+                near[-1] = True
+                found.append(float(self.values[int(np.argmax(near))]))
+        return found
+
+
+class Quantiles(Accumulator):
+    """``parameters``: the percentages, the accuracy."""
+
+    def __init__(self, call: AggregateCall) -> None:
+        super().__init__(call)
+        self._percentages, self._accuracy = call.parameters
+        self._room = max(_ROOM, 4 * self._accuracy)
+
+    def fills(self) -> list[object]:
+        return [None, None, None]
+
+    def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
+        known = validity(arguments[0])
+        numbers = pa.array(doubles(arguments[0])[known])
+        for group, values in by_group(groups[known], numbers):
+            self._keep(buffers, group, Summary.exact(np.array(values, np.float64)))
+
+    def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
+        columns = [partial.to_pylist() for partial in partials]
+        for group, values, widths, slacks in zip(groups.tolist(), *columns, strict=True):
+            self._keep(buffers, group, Summary.stored(values, widths, slacks))
+
+    def _keep(self, buffers: Sequence[Vector], group: int, more: Summary) -> None:
+        held = [buffer.read()[0][group] for buffer in buffers]
+        summary = more if held[0] is None else Summary.stored(*held).merged(more)
+        if len(summary.values) > self._room:
+            summary = summary.thinned(self._accuracy)
+        for buffer, column in zip(buffers, summary.buffers(), strict=True):
+            data, valid = buffer.write()
+            data[group] = column
+            valid[group] = column is not None
+
+    def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
+        columns = [buffer.read()[0][rows].tolist() for buffer in buffers]
+        found: list[list[float] | None] = []
+        for held in zip(*columns, strict=True):
+            summary = Summary.stored(*held)
+            found.append(summary.quantiles(self._percentages, self._accuracy) if summary.count else None)
+        return answers(found, self.call.result_type)
+
+
+def _shifted(samples: Summary, other: Summary, before: Longs) -> tuple[Longs, Longs]:
+    """Ranks among both, given how many samples of the other one come before each."""
+    least = np.concatenate([[0], other.least])[before]
+    most = np.concatenate([other.most - 1, [other.count]])[before]
+    return samples.least + least, samples.most + most
+
+
+def _order(values: Doubles) -> Longs:
+    """Longs that order as Java's doubles do: -0.0 before 0.0, NaN last."""
+    bits = np.where(np.isnan(values), np.nan, values).view(np.int64)
+    return np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)

@@ -1,0 +1,194 @@
+"""``sum`` and ``avg``, ``try_sum`` and ``try_avg``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.errors import EvaluationError
+from penstock.operators.aggregate.accumulators.base import Accumulator, known_values
+from penstock.operators.aggregate.accumulators.counts import count
+from penstock.operators.aggregate.calls import AggregateCall
+from penstock.state.arrays import decimal_words, from_decimal_ints, from_fixed, validity
+from penstock.state.vector import Rows, Vector, arrow_of, raw_values
+
+_SAFE_LONG = float(1 << 62)
+"""Below this bound, estimated in doubles, a sum of longs cannot overflow."""
+_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
+_LIMB = (1 << 32) - 1
+_LONG_OVERFLOW = (
+    "[ARITHMETIC_OVERFLOW] long overflow. Use 'try_sum' to tolerate overflow and return NULL instead. "
+    'If necessary set "spark.sql.ansi.enabled" to "false" to bypass this error. SQLSTATE: 22003'
+)
+_INTERVAL_OVERFLOW = (
+    "[INTERVAL_ARITHMETIC_OVERFLOW.WITH_SUGGESTION] Integer overflow while operating with intervals. Use `try_add` to "
+    "tolerate overflow and return NULL instead. SQLSTATE: 22015"
+)
+
+
+class Sum(Accumulator):
+    """``sum`` and ``avg``: a running sum, and beside it whether there was a value (sum) or how many (avg).
+
+    The second buffer being set while the sum is null marks a sum that overflowed, for good: of decimals, or of longs by
+    ``try_sum``.
+    """
+
+    def __init__(self, call: AggregateCall) -> None:
+        super().__init__(call)
+        self._decimal = pa.types.is_decimal128(call.input_type)
+        self._interval = pa.types.is_duration(call.input_type)
+        self._lowest, self._highest = _LONG_MIN, _LONG_MAX
+        if self._decimal:
+            self._highest = 10**call.sum_type.precision - 1
+            self._lowest = -self._highest
+
+    def begin(self, buffers: Sequence[Vector], groups: Rows) -> None:
+        buffers[1].write()[1][groups] = True
+
+    def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
+        [values] = arguments
+        if self._decimal:
+            known = validity(values)
+            present, sums = _decimal_sums(groups[known], values, known)
+            self._add_or_lose(buffers, present, sums)
+        elif self.call.function == "try_sum":
+            self._try_numbers(buffers, *known_values(groups, values))
+        else:
+            self._add_numbers(buffers[0], *known_values(groups, values))
+        self._note(buffers[1], groups, validity(values).astype(np.int64) if values.null_count else 1)
+
+    def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
+        sums, companion = partials
+        had = raw_values(companion)
+        some = np.flatnonzero(had)
+        if self._decimal or (self.call.function == "try_sum" and not validity(sums)[some].all()):
+            known = validity(sums)
+            exact: list[Any] = raw_values(sums).tolist()
+            self._add_or_lose(buffers, groups[some], [exact[i] if known[i] else None for i in some.tolist()])
+        elif self.call.function == "try_sum":
+            self._try_numbers(buffers, *known_values(groups, sums))
+        else:
+            self._add_numbers(buffers[0], *known_values(groups, sums))
+        self._note(buffers[1], groups, had)
+
+    def _note(self, companion: Vector, groups: Rows, had: npt.NDArray[Any] | int) -> None:
+        if self.call.function == "avg":
+            count(companion, groups, had)
+        else:
+            data, valid = companion.write()
+            data[groups if isinstance(had, int) else groups[had != 0]] = 1
+            valid[groups] = True  # never null: not to have been seen is known as well
+
+    def _add_numbers(self, sums: Vector, groups: Rows, values: npt.NDArray[Any]) -> None:
+        data, valid = sums.write()
+        values = values.astype(data.dtype, copy=False)
+        if self.call.ansi and data.dtype.kind == "i" and not _cannot_overflow(data, groups, values):
+            _add_exactly(data, groups, values, _INTERVAL_OVERFLOW if self._interval else _LONG_OVERFLOW)
+        else:
+            with np.errstate(all="ignore"):  # inf - inf is NaN and a long wraps, without a warning
+                np.add.at(data, groups, values)
+        valid[groups] = True
+
+    def _try_numbers(self, buffers: Sequence[Vector], groups: Rows, values: npt.NDArray[Any]) -> None:
+        values = values.astype(np.int64, copy=False)
+        data, valid = buffers[0].read()
+        lost = (buffers[1].read()[0][groups] != 0) & ~valid[groups]
+        if not lost.any() and _cannot_overflow(data, groups, values):
+            self._add_numbers(buffers[0], groups, values)
+        else:
+            self._add_or_lose(buffers, groups, values.tolist())
+
+    def _add_or_lose(self, buffers: Sequence[Vector], groups: Rows, values: Sequence[int | None]) -> None:
+        """One after the other; None stands for a partial sum that overflowed."""
+        data, valid = buffers[0].write()
+        had = buffers[1].read()[0]
+        started = {group for group in groups.tolist() if had[group]}
+        for group, value in zip(groups.tolist(), values, strict=True):
+            if group in started and not valid[group]:
+                continue
+            total = None if value is None else int(data[group]) + value
+            valid[group] = total is not None and self._lowest <= total <= self._highest
+            data[group] = total if valid[group] else 0
+            started.add(group)
+
+    def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
+        data, valid = buffers[0].read()
+        sums, known, had = data[rows], valid[rows], buffers[1].read()[0][rows]
+        if self._decimal:
+            if self.call.ansi and bool(((had != 0) & ~known).any()):
+                raise EvaluationError(
+                    "[ARITHMETIC_OVERFLOW] Overflow in sum of decimals. Use 'try_sum' to tolerate overflow and return "
+                    'NULL instead. If necessary set "spark.sql.ansi.enabled" to "false" to bypass this error. '
+                    "SQLSTATE: 22003"
+                )
+            if self.call.function == "avg":
+                return self._decimal_average(sums, known, had)
+            return arrow_of(sums, known, self.call.result_type)
+        if self.call.function == "avg":
+            counts = np.maximum(had, 1)
+            if self._interval:
+                pairs = zip(sums.tolist(), counts.tolist(), strict=True)
+                sums = np.array([_half_up(total, number) for total, number in pairs], np.int64)
+                return from_fixed(sums, had > 0, self.call.result_type)
+            return from_fixed(sums / counts, had > 0, self.call.result_type)
+        return from_fixed(sums, known, self.call.result_type)
+
+    def _decimal_average(self, sums: npt.NDArray[Any], known: npt.NDArray[np.bool_], counts: Rows) -> pa.Array:
+        kind = self.call.result_type
+        shift = 10 ** (kind.scale - self.call.input_type.scale)
+        averages = [
+            _half_up(int(total) * shift, number) if valid else 0
+            for total, number, valid in zip(sums.tolist(), counts.tolist(), known.tolist(), strict=True)
+        ]
+        fits = np.array([-(10**kind.precision) < average < 10**kind.precision for average in averages], np.bool_)
+        if self.call.ansi and not fits.all():
+            raise EvaluationError(
+                f"[NUMERIC_VALUE_OUT_OF_RANGE.WITH_SUGGESTION] An average cannot be represented as {kind}. If "
+                'necessary set "spark.sql.ansi.enabled" to "false" to bypass this error, and return NULL instead. '
+                "SQLSTATE: 22003"
+            )
+        unscaled = np.empty(len(averages), object)
+        unscaled[:] = averages
+        return from_decimal_ints(unscaled, known & fits, kind)
+
+
+def _cannot_overflow(data: npt.NDArray[np.int64], groups: Rows, added: npt.NDArray[np.int64]) -> bool:
+    """Whether no order of adding to these elements of ``data`` can leave the range of a long."""
+    held = data if len(data) <= len(groups) else data[groups]
+    return _magnitude(held) + len(added) * _magnitude(added) < _SAFE_LONG
+
+
+def _magnitude(values: npt.NDArray[np.int64]) -> float:
+    return max(abs(float(values.max())), abs(float(values.min()))) if len(values) else 0.0
+
+
+def _add_exactly(data: npt.NDArray[np.int64], groups: Rows, values: npt.NDArray[np.int64], overflow: str) -> None:
+    """Row by row, as Spark does: the first intermediate sum out of range is the error."""
+    for group, value in zip(groups.tolist(), values.tolist(), strict=True):
+        total = int(data[group]) + value
+        if not _LONG_MIN <= total <= _LONG_MAX:
+            raise EvaluationError(overflow)
+        data[group] = total
+
+
+def _decimal_sums(groups: Rows, values: pa.Array, known: npt.NDArray[np.bool_]) -> tuple[Rows, list[int | None]]:
+    """Exact sums by group: 32-bit limbs are summed in int64, which holds for 2^31 rows, and put together at the end."""
+    low, high = decimal_words(values)
+    low, high = low[known], high[known]
+    present, codes = np.unique(groups, return_inverse=True)
+    limbs = [low & np.uint64(_LIMB), low >> np.uint64(32), high & _LIMB, high >> 32]
+    sums = np.zeros((4, len(present)), np.int64)
+    for position, limb in enumerate(limbs):
+        np.add.at(sums[position], codes.reshape(-1), limb.astype(np.int64))
+    totals = [a + (b << 32) + (c << 64) + (d << 96) for a, b, c, d in zip(*sums.tolist(), strict=True)]
+    return present, list(totals)
+
+
+def _half_up(numerator: int, denominator: int) -> int:
+    """Division rounded half away from zero, as Java's HALF_UP."""
+    quotient = (2 * abs(numerator) + denominator) // (2 * denominator)
+    return quotient if numerator >= 0 else -quotient

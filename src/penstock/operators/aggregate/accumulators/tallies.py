@@ -1,0 +1,144 @@
+"""Functions of how often each value comes: ``percentile``, ``median``, ``percentile_cont``, ``percentile_disc`` and
+``mode``. A group keeps each different value with its count, as Spark does, and so gives Spark's very results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import EvaluationError
+from penstock.operators.aggregate.accumulators.answers import answers
+from penstock.operators.aggregate.accumulators.base import Accumulator, Doubles, doubles
+from penstock.operators.aggregate.accumulators.order import ranks
+from penstock.operators.aggregate.accumulators.value_lists import held_of, hold, unrolled, with_held
+from penstock.operators.aggregate.calls import AggregateCall
+from penstock.state.arrays import plain_objects, validity
+from penstock.state.keys import group_rows, normalize_floats
+from penstock.state.vector import Rows, Vector, raw_values
+
+
+class Tally(Accumulator):
+    """Two buffers: the different values, and how often each came. A second argument says how often a row counts."""
+
+    def fills(self) -> list[object]:
+        return [None, None]
+
+    def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
+        values, *frequencies = arguments
+        counted = validity(values)
+        amounts = np.ones(len(values), np.int64)
+        for frequency in frequencies:
+            counted = counted & validity(frequency)
+            amounts = raw_values(frequency).astype(np.int64)
+            if (amounts[counted] < 0).any():
+                raise _negative(int(amounts[counted].min()))
+            counted = counted & (amounts != 0)
+        added = [self._kept(values.filter(pa.array(counted))), pa.array(amounts[counted])]
+        hold(buffers, *together(*with_held(buffers, groups[counted], added)))
+
+    def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
+        """Appended as they are: equal values are put together when a list has doubled, not with every batch."""
+        held, counts = (buffer.write()[0] for buffer in buffers)
+        crowded = []
+        columns = (plain_objects(partial) for partial in partials)
+        for group, more, amounts in zip(groups.tolist(), *columns, strict=True):
+            if more is None:
+                continue
+            if held[group] is None:
+                held[group], counts[group] = more, amounts
+                continue
+            before = len(held[group])
+            held[group], counts[group] = held[group] + more, counts[group] + amounts
+            if (before + len(more)).bit_length() > before.bit_length():
+                crowded.append(group)
+        for buffer, partial in zip(buffers, partials, strict=True):
+            buffer.write()[1][groups[validity(partial)]] = True
+        if crowded:
+            hold(buffers, *together(*held_of(buffers, np.unique(crowded))))
+
+    def _kept(self, values: pa.Array) -> pa.Array:
+        return values
+
+    def _ordered(self, buffers: Sequence[Vector], rows: Rows) -> tuple[Rows, pa.Array, Rows, Rows]:
+        """Whose each value is, by place among these rows and in their order; all values, with counts and ranks."""
+        owners, columns = unrolled(np.arange(len(rows)), [buffer.to_arrow(rows) for buffer in buffers])
+        owners, [values, counts] = together(owners, columns)
+        return owners, values, raw_values(counts), ranks(values)
+
+
+class Percentile(Tally):
+    """``parameters``: the percentages, whether values descend, and how what lies between two values is found:
+    ``between`` them, at the ``next`` or at the ``last`` one."""
+
+    def __init__(self, call: AggregateCall) -> None:
+        super().__init__(call)
+        self._percentages, self._descending, self._between = call.parameters
+
+    def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
+        owners, values, counts, order = self._ordered(buffers, rows)
+        sizes = np.bincount(owners, minlength=len(rows))
+        sorting = np.lexsort((-order if self._descending else order, owners))
+        numbers, counts = doubles(values)[sorting], counts[sorting]
+        found: list[list[float] | None] = []
+        for begin, end in pairwise([0, *np.cumsum(sizes).tolist()]):
+            if begin == end or not self._percentages:
+                found.append(None)
+            else:
+                until = np.cumsum(counts[begin:end])
+                found.append([self._at(numbers[begin:end], until, percentage) for percentage in self._percentages])
+        return answers(found, self.call.result_type)
+
+    def _at(self, numbers: Doubles, until: Rows, percentage: float) -> float:
+        """Spark's ``getPercentile``. ``until``: how many values there are up to each number."""
+        total = int(until[-1])
+        if self._between == "next":
+            return float(numbers[np.searchsorted(until, int(np.ceil(total * percentage)))])
+        position = (total - 1) * percentage
+        below, above = int(np.floor(position)), int(np.ceil(position))
+        low, high = (float(numbers[np.searchsorted(until, place + 1)]) for place in (below, above))
+        if below == above or low == high or self._between == "last":
+            return low
+        with np.errstate(all="ignore"):  # infinities
+            return low + (position - below) * (high - low)
+
+
+class Mode(Tally):
+    """The value that comes most often. ``parameters``: whether the least of several is given, otherwise the largest."""
+
+    def __init__(self, call: AggregateCall) -> None:
+        super().__init__(call)
+        [self._least] = call.parameters
+
+    def _kept(self, values: pa.Array) -> pa.Array:
+        return normalize_floats(values)
+
+    def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
+        owners, values, counts, order = self._ordered(buffers, rows)
+        sizes = np.bincount(owners, minlength=len(rows))
+        sorting = np.lexsort((-order if self._least else order, counts, owners))
+        some = sizes > 0
+        lasts = np.cumsum(sizes)[some] - 1
+        chosen = np.zeros(len(rows), np.int64)
+        chosen[some] = sorting[lasts]
+        return values.take(pa.array(chosen, mask=~some)).cast(self.call.result_type)
+
+
+def together(owners: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
+    """Equal values of an owner become one, with the sum of their counts; owners ascend."""
+    values, counts = columns
+    codes, first = group_rows([pa.array(owners), values], len(owners))
+    totals = np.zeros(len(first), np.int64)
+    np.add.at(totals, codes, raw_values(counts))
+    order = np.argsort(owners[first], kind="stable")
+    chosen = first[order]
+    return owners[chosen], [values.take(pa.array(chosen)), pa.array(totals[order])]
+
+
+def _negative(frequency: int) -> EvaluationError:
+    return EvaluationError(
+        f"[NEGATIVE_VALUES_IN_FREQUENCY_EXPRESSION] Found the negative value in the frequency of a percentile: "
+        f"{frequency}L, but expected a positive integral value. SQLSTATE: 22003"
+    )

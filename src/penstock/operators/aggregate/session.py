@@ -1,0 +1,189 @@
+"""Final aggregation over session windows: sessions of one key that overlap or touch become one.
+
+A row's own session begins at its event time and ends a gap later. The table has a row per open session, under the keys
+and the session's beginning. A batch finds all open sessions of its keys, puts them in order with its own, and writes
+anew those that got something; the watermark closes a session when it reaches its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.operators.aggregate.calls import buffer_fields
+from penstock.operators.aggregate.final import FinalAggregateOperator, FinalAggregateSpec
+from penstock.operators.base import Operator, OperatorContext
+from penstock.state.keys import group_rows, normalize_floats
+from penstock.state.ordering import order_by
+from penstock.state.table import TableRows, TableSpec
+from penstock.state.vector import Rows, Vector
+
+_CHANGED, _START, _END = "__changed", "__session_start", "__session_end"
+_MOMENT = pa.timestamp("us", tz="UTC")
+
+Moments = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionAggregateSpec(FinalAggregateSpec):
+    """``session``: which key is the session window, a struct of two moments. There are others, by which rows are
+    spread: Spark's engine has no sessions of everything."""
+
+    session: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        assert self.key_count > 1
+        assert self.mode != "update", "Spark's check has refused it"
+
+    @property
+    def spread_keys(self) -> tuple[int, ...]:
+        return tuple(key for key in range(self.key_count) if key != self.session)
+
+    @property
+    def first_buffer(self) -> int:
+        return 2
+
+    @property
+    def table_schema(self) -> pa.Schema:
+        """The other keys and the beginning; whether the session changed, its end, buffers."""
+        keys = [self.input_schema.field(position) for position in self.spread_keys]
+        start, end = pa.field(_START, _MOMENT), pa.field(_END, _MOMENT)
+        return pa.schema([*keys, start, pa.field(_CHANGED, pa.bool_()), end, *buffer_fields(self.calls)])
+
+    def table_spec(self, max_parallelism: int, fills: list[object]) -> TableSpec:
+        return TableSpec(
+            self.table_schema,
+            self.key_count,
+            max_parallelism,
+            fills=(0, 0, *fills),
+            spread_by=0 if self.mode == "complete" else self.key_count - 1,
+            event_time=None if self.event_time is None else (self.key_count + 1,),
+            marks=True,
+            prefix=self.key_count - 1,
+        )
+
+    def create(self) -> Operator:
+        return SessionAggregateOperator(self)
+
+
+@dataclass(frozen=True)
+class _Sessions:
+    """Sessions that are there and those of a batch, in order of keys and beginnings.
+
+    Attributes:
+        order: positions, first of what is there, then of the batch.
+        merged: by ``order``, the number of the session that it becomes part of; those that stay as they are left out.
+        starts, ends: of these sessions.
+    """
+
+    order: Rows
+    merged: Rows
+    starts: Moments
+    ends: Moments
+
+
+class SessionAggregateOperator(FinalAggregateOperator):
+    """See the module's text. A late row is one whose own session the watermark has reached, as in Spark, whether or
+    not it would have become part of one that is still open."""
+
+    _spec: SessionAggregateSpec
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._fills = [fill for accumulator in self._accumulators for fill in accumulator.fills()]
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        batch = self._without_late_rows(batch)
+        if batch.num_rows:
+            self._add(batch)
+        return iter(())
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        keys = [normalize_floats(batch.column(position)) for position in self._spec.spread_keys]
+        codes, first = group_rows(keys, batch.num_rows)
+        distinct = [key.take(pa.array(first)) for key in keys]
+        owners, there = self._table.find_under(distinct, len(first))
+        start, end = (_micros(child) for child in batch.column(self._spec.session).flatten())
+        old_start = _micros(there.keys[-1]) if len(owners) else np.zeros(0, np.int64)
+        old_end = there.values[1].read()[0][there.rows]
+        owner = np.concatenate([owners, codes])
+        sessions = _merged(owner, np.concatenate([old_start, start]), np.concatenate([old_end, end]), len(owners))
+        values = self._aggregated(sessions, there, batch)
+        replaced = sessions.order[sessions.order < len(owners)]
+        begins = np.flatnonzero(np.diff(sessions.merged, prepend=-1))
+        new_owner = owner[sessions.order[begins]]
+        if len(replaced):
+            self._table.remove(_under(distinct, owner[replaced], old_start[replaced]), len(replaced))
+        with self._table.edit(_under(distinct, new_owner, sessions.starts), len(begins)) as groups:
+            columns = [pa.array(sessions.ends).cast(_MOMENT), *values]
+            for vector, column in zip(groups.values[1:], columns, strict=True):
+                vector.set(groups.rows, column)
+
+    def _aggregated(self, sessions: _Sessions, there: TableRows, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The buffers of the merged sessions: their parts' by the order of time."""
+        count = len(sessions.starts)
+        fresh = [
+            Vector(field.type, fill) for field, fill in zip(buffer_fields(self._spec.calls), self._fills, strict=True)
+        ]
+        for vector in fresh:
+            vector.extend(count)
+        chosen = pa.array(sessions.order)
+        stored = [vector.to_arrow(there.rows) for vector in there.values[self._spec.first_buffer :]]
+        parts = [
+            pa.concat_arrays([old, new.cast(old.type)]).take(chosen)
+            for old, new in zip(stored, batch.columns[self._spec.key_count :], strict=True)
+        ]
+        self._merge(self._buffers([*there.values[: self._spec.first_buffer], *fresh]), sessions.merged, parts)
+        return [vector.to_arrow(np.arange(count)) for vector in fresh]
+
+    def _keys(self, groups: TableRows) -> list[pa.Array]:
+        others, start = list(groups.keys[:-1]), groups.keys[-1]
+        kind = self._spec.output_schema.field(self._spec.session).type
+        window = pa.StructArray.from_arrays([start, groups.values[1].to_arrow(groups.rows)], fields=list(kind))
+        return [*others[: self._spec.session], window, *others[self._spec.session :]]
+
+
+def _merged(owner: Rows, start: Moments, end: Moments, old: int) -> _Sessions:
+    """Merge the sessions of each owner: one that begins by the end of those before is part of theirs. The first ``old``
+    are there already; what no other one touches of these stays as it is."""
+    order = order_by(owner, start)
+    owner, start, end = owner[order], start[order], end[order]
+    until = _running_maximum(owner, end)
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (np.diff(owner) != 0) | (start[1:] > until[:-1])
+    numbers = np.cumsum(begins) - 1
+    grown = np.zeros(int(numbers[-1]) + 1, np.bool_)
+    grown[numbers[order >= old]] = True
+    lasts = np.append(np.flatnonzero(begins)[1:], len(order)) - 1
+    kept = grown[numbers]
+    renumbered = np.cumsum(grown) - 1
+    return _Sessions(order[kept], renumbered[numbers[kept]], start[begins][grown], until[lasts][grown])
+
+
+def _running_maximum(owner: Rows, moments: Moments) -> Moments:
+    """The largest moment so far of each owner; ``owner`` ascends."""
+    first, last = int(moments.min()), int(moments.max())
+    span = last - first + 1
+    if span * (int(owner[-1]) + 1) < 1 << 63:
+        shift = owner * span - first  # beyond all moments of the owner before: the maximum begins anew
+        return np.maximum.accumulate(moments + shift) - shift
+    distinct, places = np.unique(moments, return_inverse=True)
+    shift = owner * (len(distinct) + 1)
+    found: Moments = distinct[np.maximum.accumulate(places.reshape(-1) + shift) - shift]
+    return found
+
+
+def _under(distinct: Sequence[pa.Array], owner: Rows, start: Moments) -> list[pa.Array]:
+    """Keys of the table."""
+    chosen = pa.array(owner)
+    return [*(key.take(chosen) for key in distinct), pa.array(start).cast(_MOMENT)]
+
+
+def _micros(moments: pa.Array) -> Moments:
+    found: Moments = moments.view(pa.int64()).to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,270 @@
+"""One side of a join of two streams: its rows by key, a table row each, for as long as they may find a partner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
+from penstock.operators.batches import make_batch
+from penstock.operators.event_time import moments
+from penstock.operators.expressions.base import Expression
+from penstock.operators.expressions.shared import SharedExpressions
+from penstock.operators.join.pairs import Candidates, Mask, Rows
+from penstock.state.arrays import validity
+from penstock.state.keys import group_rows, normalize_floats
+from penstock.state.ordering import order_by
+from penstock.state.stored_form import stored_schema
+from penstock.state.table import KeyedTable, TableRows, TableSpec
+
+ROW = "__row"
+"""The last key column: rows with one key are numbered."""
+MATCHED = "__matched"
+"""The last value column of a kept side: whether the row has come out with a partner."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A row is of no use any more once its event time is at or below the watermark and ``ahead_us`` more.
+
+    Attributes:
+        column: of the event time: a timestamp, or among the keys also a window struct (its ``end`` counts).
+        ahead_us: negative where partners may come later than the row itself.
+    """
+
+    column: int
+    ahead_us: int
+
+    def until(self, watermark_us: int) -> int:
+        if watermark_us == END_OF_TIME_US:
+            return watermark_us
+        return max(START_OF_TIME_US, min(watermark_us + self.ahead_us, END_OF_TIME_US - 1))
+
+
+@dataclass(frozen=True)
+class JoinSide:
+    """What a join knows of one input.
+
+    Attributes:
+        schema: of its rows.
+        width: so many leading columns are part of the result; keys may be computed behind them.
+        keys: positions of the key columns, by which the rows are spread.
+        kept: rows without a partner come out, with nulls.
+        event_time: rows whose event time is at or below the watermark are late. None: none is.
+        bound: when rows are forgotten; None: never.
+        condition: what a row has to fulfil to have any partner.
+    """
+
+    schema: pa.Schema
+    width: int
+    keys: tuple[int, ...]
+    kept: bool = False
+    event_time: int | None = None
+    bound: Bound | None = None
+    condition: Expression | None = None
+
+    def __post_init__(self) -> None:
+        assert self.bound is None or self.bound.column in self.keys or not self._is_struct(self.bound.column)
+
+    @cached_property
+    def values(self) -> tuple[int, ...]:
+        """The columns that the table has besides the keys: all of which these do not tell."""
+        return tuple(
+            column
+            for column in range(self.width)
+            if column not in self.keys or _has_floats(self.schema.field(column).type)
+        )
+
+    @cached_property
+    def table_schema(self) -> pa.Schema:
+        """Key columns and the row's number, its other columns, whether it has matched; under names that differ."""
+        taken = [ROW, MATCHED]
+        fields: list[pa.Field] = []
+        for position in (*self.keys, *self.values):
+            field = self.schema.field(position)
+            names = (field.name, *(f"{field.name}_{number}" for number in range(len(self.schema) * 2)))
+            taken.append(next(name for name in names if name not in taken))
+            fields.append(field.with_name(taken[-1]))
+        fields.insert(len(self.keys), pa.field(ROW, pa.int64()))
+        return pa.schema([*fields, pa.field(MATCHED, pa.bool_())] if self.kept else fields)
+
+    @property
+    def keeps(self) -> str:
+        """See ``OperatorSpec``."""
+        if self.bound is None:
+            return "every row, for ever"
+        field, ahead_s = self.schema.field(self.bound.column), self.bound.ahead_us / 1e6
+        end = ".end" if pa.types.is_struct(field.type) else ""
+        return f"a row until the watermark reaches its {field.name}{end}" + (f" {-ahead_s:+g} s" if ahead_s else "")
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        return stored_schema(self.table_schema)
+
+    def table_spec(self, max_parallelism: int, goes_when_matched: bool = False) -> TableSpec:
+        """``goes_when_matched``: a row goes when it has found a partner."""
+        keys = len(self.keys)
+        return TableSpec(
+            self.table_schema,
+            keys + 1,
+            max_parallelism,
+            spread_by=keys,
+            prefix=keys,
+            event_time=self._due_by(),
+            looked_up=self.kept or goes_when_matched,
+            keeps_arrays=True,
+        )
+
+    def _due_by(self) -> tuple[int, ...] | None:
+        if self.bound is None:
+            return None
+        column = self.bound.column
+        if column not in self.keys:
+            return (len(self.keys) + 1 + self.values.index(column),)
+        return (self.keys.index(column), 1) if self._is_struct(column) else (self.keys.index(column),)
+
+    def _is_struct(self, column: int) -> bool:
+        return bool(pa.types.is_struct(self.schema.field(column).type))
+
+    def key_columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        return [batch.column(position) for position in self.keys]
+
+    def expired(self, batch: pa.RecordBatch, watermark_us: int | None) -> Mask | None:
+        """Which rows no partner can come for any more; None if there is no such row."""
+        if self.bound is None or watermark_us is None:
+            return None
+        times, known = moments(batch.column(self.bound.column))
+        expired: Mask = known & (times <= self.bound.until(watermark_us))
+        return expired if expired.any() else None
+
+
+class Waiting:
+    """Rows of a side that have the keys of a batch; those of one key lie together, as ``candidates`` says."""
+
+    def __init__(self, side: JoinSide, found: TableRows, order: Rows, candidates: Candidates) -> None:
+        self.candidates = candidates
+        self._side = side
+        self._found = found
+        self._order = order
+        self._columns: dict[int, pa.Array] = {}
+
+    @property
+    def rows(self) -> int:
+        return len(self._order)
+
+    def column(self, position: int) -> pa.Array:
+        """A column of the side's rows."""
+        if position not in self._columns:
+            self._columns[position] = _column(self._side, self._found, position, self._order)
+        return self._columns[position]
+
+    def matched(self) -> Mask:
+        data, valid = self._found.values[-1].read()
+        rows = self._found.rows[self._order]
+        matched: Mask = data[rows].astype(np.bool_) & valid[rows]
+        return matched
+
+    def keys(self, places: Rows) -> list[pa.Array]:
+        """The whole keys of some of these rows."""
+        chosen = pa.array(self._order[places])
+        return [key.take(chosen) for key in self._found.keys]
+
+
+class WaitingSide:
+    """The rows that wait.
+
+    Attributes:
+        table: theirs.
+        next: the number of the next row; those of one key differ, whichever subtask they came to.
+    """
+
+    def __init__(self, spec: JoinSide, null_safe: Sequence[bool], table: KeyedTable) -> None:
+        self.spec = spec
+        self.table = table
+        self.next = 0
+        self._null_safe = null_safe
+        schema = pa.schema(list(spec.schema)[: spec.width])
+        self._nothing = make_batch([pa.nulls(0, kind) for kind in schema.types], schema, 0)
+        self._condition = None if spec.condition is None else SharedExpressions([spec.condition])
+
+    def hopeless(self, batch: pa.RecordBatch) -> Mask | None:
+        """Which rows can have no partner, whatever comes; None if there is no such row."""
+        hopeful = np.ones(batch.num_rows, np.bool_)
+        for key, safe in zip(self.spec.key_columns(batch), self._null_safe, strict=True):
+            if key.null_count and not safe:
+                hopeful &= validity(key)
+        if self._condition is not None:
+            [true] = self._condition.evaluate_by_parts(batch)
+            hopeful &= true.fill_null(False).to_numpy(zero_copy_only=False)
+        return None if hopeful.all() else ~hopeful
+
+    def with_keys_of(self, keys: Sequence[pa.Array], rows: int) -> Waiting:
+        """The rows with any of these keys, one of each row of a batch."""
+        normal = [normalize_floats(key) for key in keys]
+        codes, first = group_rows(normal, rows)
+        chosen = pa.array(first)
+        owners, found = self.table.find_under([key.take(chosen) for key in normal], len(first))
+        counts = np.bincount(owners, minlength=len(first))
+        begins = np.cumsum(counts) - counts
+        candidates = Candidates(begins[codes], counts[codes])
+        return Waiting(self.spec, found, order_by(owners), candidates)
+
+    def add(self, batch: pa.RecordBatch, matched: Mask) -> None:
+        numbers = np.arange(self.next, self.next + batch.num_rows)
+        self.next += batch.num_rows
+        values = [batch.column(column) for column in self.spec.values]
+        if self.spec.kept:
+            values.append(pa.array(matched))
+        self.table.add([*self.spec.key_columns(batch), pa.array(numbers)], values, batch.num_rows)
+
+    def set_matched(self, waiting: Waiting, hit: Mask) -> None:
+        """These have come out with a partner."""
+        news = np.flatnonzero(hit & ~waiting.matched())
+        if len(news):
+            with self.table.edit(waiting.keys(news), len(news)) as found:
+                found.values[-1].set(found.rows, pa.array(np.ones(len(news), np.bool_)))
+
+    def remove(self, waiting: Waiting, places: Rows) -> None:
+        self.table.remove(waiting.keys(places), len(places))
+
+    def take_expired(self, watermark_us: int, at_once: int) -> Iterator[pa.RecordBatch]:
+        """Forget the rows that no partner can come for; of each step those that never had one, and none if the side is
+        not kept."""
+        if self.spec.bound is None:
+            return
+        until_us = self.spec.bound.until(watermark_us)
+        if self.spec.kept:
+            yield from map(self._unmatched, self.table.take_due(until_us, at_once))
+        else:
+            yield from (self._nothing for _ in self.table.forget_due(until_us, at_once))
+
+    def take_rest(self, at_once: int) -> Iterator[pa.RecordBatch]:
+        """As ``take_expired``, of all that is left."""
+        while (rows := next(self.table.scan(at_once), None)) is not None:
+            unmatched = self._unmatched(rows)
+            self.table.remove(rows.keys, len(rows.rows))
+            yield unmatched
+
+    def _unmatched(self, rows: TableRows) -> pa.RecordBatch:
+        data, valid = rows.values[-1].read()
+        chosen = np.flatnonzero(~(data[rows.rows].astype(np.bool_) & valid[rows.rows]))
+        columns = [_column(self.spec, rows, position, chosen) for position in range(self.spec.width)]
+        return make_batch(columns, self._nothing.schema, len(chosen))
+
+
+def _column(side: JoinSide, found: TableRows, position: int, chosen: Rows) -> pa.Array:
+    """A column of some rows of a side's table."""
+    if position in side.values:
+        return found.values[side.values.index(position)].to_arrow(found.rows[chosen])
+    return found.keys[side.keys.index(position)].take(pa.array(chosen))
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    """Whether a key of the type may come back as another value that is equal."""
+    if pa.types.is_struct(kind):
+        return any(_has_floats(field.type) for field in kind)
+    return bool(pa.types.is_floating(kind))

@@ -1,0 +1,181 @@
+"""Join of a stream with a static side that every subtask holds whole: no state, no exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.model.job_graph import OperatorSpec
+from penstock.operators.base import Operator, OperatorContext
+from penstock.operators.batches import make_batch
+from penstock.operators.expressions.base import Expression
+from penstock.operators.expressions.shared import SharedExpressions
+from penstock.operators.expressions.trees import grows_by_value
+from penstock.operators.join.pairs import Candidates, Mask, PairCondition, PairFilter, Rows, taken_of
+from penstock.operators.join.static_rows import StaticRows
+from penstock.state.key_index import UNKNOWN, KeyIndex
+
+MAX_PAIRS = 65_536
+"""Rows that are put together at once, as many as a subtask takes in at once: a row that goes with all of a large static
+side makes many batches, whose making needs little memory besides themselves."""
+
+TARGET_BYTES = 32 << 20
+"""Wide rows come fewer at once: about so much, by the average of both sides."""
+
+
+class JoinKind(Enum):
+    """What becomes of a row of the stream: all pairs it is part of; these or, if there are none, itself with nulls;
+    itself if there is a pair; itself if there is none."""
+
+    INNER = "inner"
+    OUTER = "outer"
+    SEMI = "semi"
+    ANTI = "anti"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticJoinSpec(OperatorSpec):
+    """``output_schema``: the stream's columns, then ``static_columns`` of the static side (none for SEMI and ANTI).
+
+    Attributes:
+        rows: the static side; loaded before an operator is opened.
+        stream_keys, static_keys: equally many expressions of equal types, over either side; a pair has equal ones.
+        null_safe: by key, whether null equals null.
+    """
+
+    operator_id: str
+    name: str
+    output_schema: pa.Schema
+    kind: JoinKind
+    rows: StaticRows
+    stream_keys: tuple[Expression, ...]
+    static_keys: tuple[Expression, ...]
+    null_safe: tuple[bool, ...]
+    static_columns: tuple[int, ...]
+    condition: PairCondition | None = None
+
+    @property
+    def keeps(self) -> str:
+        return "the static side, in every subtask's memory; it is read anew at every start"
+
+    @property
+    def multiplies(self) -> bool:
+        return True
+
+    @property
+    def grows_by_value(self) -> bool:
+        return self.condition is not None and grows_by_value([self.condition.expression])
+
+    def create(self) -> Operator:
+        return StaticJoinOperator(self)
+
+
+class _StaticIndex:
+    """The static rows' numbers by key.
+
+    Attributes:
+        rows: those of one key next to each other and in their own order; ``UNKNOWN`` at place ``UNKNOWN``, the last.
+    """
+
+    def __init__(self, spec: StaticJoinSpec) -> None:
+        batch = spec.rows.batch
+        keys = SharedExpressions(spec.static_keys).evaluate(batch)
+        self._keys = KeyIndex(keys, batch.num_rows, spec.null_safe)
+        codes = self._keys.codes
+        comparable = np.flatnonzero(codes >= 0)
+        self.rows: Rows = np.append(comparable[np.argsort(codes[comparable], kind="stable")], UNKNOWN)
+        self._counts = np.bincount(codes[comparable], minlength=self._keys.count)
+        self._begins = np.cumsum(self._counts) - self._counts
+
+    def find(self, keys: Sequence[pa.Array], rows: int) -> Candidates:
+        codes = self._keys.find(keys, rows)
+        if not self._keys.count:
+            return Candidates(np.zeros(rows, np.int64), np.zeros(rows, np.int64))
+        known = codes >= 0
+        return Candidates(self._begins[codes], np.where(known, self._counts[codes], 0))
+
+
+class StaticJoinOperator(Operator):
+    """Stateless. Rows come out in the stream's order, those of one row in the static side's; only with a condition do
+    rows of the stream that found nothing come behind the others of their slice.
+
+    A slice may make several batches. They are one step's work (``worker/chain.py`` pushes on all that ``process``
+    yields), so no snapshot comes between them.
+    """
+
+    def __init__(self, spec: StaticJoinSpec) -> None:
+        self._spec = spec
+        self._keys = SharedExpressions(spec.stream_keys)
+        self._condition = None if spec.condition is None else PairFilter(spec.condition)
+
+    def open(self, context: OperatorContext) -> None:
+        self._index = _StaticIndex(self._spec)
+        static = self._spec.rows.batch
+        self._static_width = static.nbytes / max(static.num_rows, 1)
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        found = self._index.find(self._keys.evaluate(batch), batch.num_rows)
+        if self._spec.kind in (JoinKind.SEMI, JoinKind.ANTI):
+            matched = found.counts > 0 if self._condition is None else self._matched(batch, found)
+            yield from _filtered(batch, matched if self._spec.kind is JoinKind.SEMI else ~matched)
+        elif self._condition is None:
+            outer = self._spec.kind is JoinKind.OUTER
+            for rows, places in (found.with_all_rows() if outer else found).pairs(self._most(batch)):
+                yield self._joined(batch, rows, self._index.rows[places])
+        else:
+            yield from self._with_condition(batch, found)
+
+    def _with_condition(self, batch: pa.RecordBatch, found: Candidates) -> Iterator[pa.RecordBatch]:
+        matched = np.zeros(batch.num_rows, np.bool_)
+        for rows, static_rows in self._passing(batch, found):
+            matched[rows] = True
+            yield self._joined(batch, rows, static_rows)
+        if self._spec.kind is JoinKind.OUTER and not matched.all():
+            alone = np.flatnonzero(~matched)
+            yield self._joined(batch, alone, np.full(len(alone), UNKNOWN, np.int64))
+
+    def _matched(self, batch: pa.RecordBatch, found: Candidates) -> Mask:
+        matched = np.zeros(batch.num_rows, np.bool_)
+        for rows, _ in self._passing(batch, found):
+            matched[rows] = True
+        return matched
+
+    def _passing(self, batch: pa.RecordBatch, found: Candidates) -> Iterator[tuple[Rows, Rows]]:
+        """Pairs for which the condition is true, neither false nor null: rows of the batch and static rows."""
+        assert self._condition is not None
+        static = self._spec.rows.batch
+        for rows, places in found.pairs(self._most(batch)):
+            static_rows = self._index.rows[places]
+            passed = self._condition.passed(
+                taken_of(batch.column, rows), taken_of(static.column, static_rows), len(rows)
+            )
+            if passed.any():
+                yield rows[passed], static_rows[passed]
+
+    def _joined(self, batch: pa.RecordBatch, rows: Rows, static_rows: Rows) -> pa.RecordBatch:
+        """The pairs' columns; static ones are null where there is no static row."""
+        columns = batch.columns
+        if len(rows) != batch.num_rows or not np.array_equal(rows, np.arange(len(rows))):
+            taken = pa.array(rows)
+            columns = [column.take(taken) for column in columns]
+        if self._spec.static_columns:
+            none = static_rows == UNKNOWN
+            taken = pa.array(static_rows, mask=none if none.any() else None)
+            static = self._spec.rows.batch
+            columns = [*columns, *(static.column(column).take(taken) for column in self._spec.static_columns)]
+        return make_batch(columns, self._spec.output_schema, len(rows))
+
+    def _most(self, batch: pa.RecordBatch) -> int:
+        width = batch.nbytes / batch.num_rows + self._static_width
+        return max(1, min(MAX_PAIRS, int(TARGET_BYTES / max(width, 1))))
+
+
+def _filtered(batch: pa.RecordBatch, kept: Mask) -> Iterator[pa.RecordBatch]:
+    if kept.all():
+        yield batch
+    elif kept.any():
+        yield batch.filter(pa.array(kept))

@@ -1,0 +1,262 @@
+"""Join of two streams: each row waits in the state of its side for rows of the other one, as long as any may come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
+from penstock.model.job_graph import OperatorSpec
+from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
+from penstock.operators.batches import make_batch
+from penstock.operators.closed_groups import CLOSED, ClosedGroups
+from penstock.operators.expressions.trees import grows_by_value
+from penstock.operators.join.pairs import Mask, PairCondition, PairFilter, Rows, taken_of
+from penstock.operators.join.side_state import JoinSide, Waiting, WaitingSide
+
+LEFT, RIGHT = 0, 1
+TABLES = ("left", "right")
+_NEXT = ("next_left", "next_right")
+"""Scalars: the number of each side's next row."""
+
+MAX_PAIRS = 65_536
+"""Rows that are put together at once, as many as a subtask takes in at once."""
+_EMIT_ROWS = 8192
+"""Rows that leave the state at once: keeps one step short whatever becomes due."""
+
+
+class StreamJoinKind(Enum):
+    """What comes out: pairs (and what ``JoinSide.kept`` says), or each row of the left side that has one."""
+
+    PAIRS = "pairs"
+    SEMI = "semi"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamJoinSpec(OperatorSpec):
+    """The rows of both inputs were spread by their keys; input 0 is the left side.
+
+    Attributes:
+        output_schema: the first ``width`` columns of the left side, then those of the right one (not for SEMI).
+        sides: left and right; with equally many keys, of equal types.
+        null_safe: by key, whether null equals null.
+        condition: besides equal keys, over columns of the left and the right side.
+    """
+
+    operator_id: str
+    name: str
+    output_schema: pa.Schema
+    kind: StreamJoinKind
+    sides: tuple[JoinSide, JoinSide]
+    null_safe: tuple[bool, ...]
+    condition: PairCondition | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert self.null_safe, "rows are spread by keys"
+        assert self.kind is StreamJoinKind.PAIRS or not any(side.kept for side in self.sides)
+
+    @property
+    def state_schemas(self) -> dict[str, pa.Schema]:
+        return {name: side.stored_schema for name, side in zip(TABLES, self.sides, strict=True)}
+
+    @property
+    def state_keys(self) -> dict[str, int]:
+        return dict.fromkeys(TABLES, len(self.null_safe) + 1)
+
+    @property
+    def keeps(self) -> str:
+        return f"of the left side {self.sides[0].keeps}; of the right side {self.sides[1].keeps}"
+
+    @property
+    def multiplies(self) -> bool:
+        return True
+
+    @property
+    def grows_by_value(self) -> bool:
+        return self.condition is not None and grows_by_value([self.condition.expression])
+
+    def create(self) -> Operator:
+        return StreamJoinOperator(self)
+
+
+class StreamJoinOperator(Operator):
+    """A row goes with all that wait on the other side with its key, then waits itself. It is forgotten once the
+    watermark says that no row can come any more that it would go with (``Bound``); a row of a kept side that has found
+    none comes out with nulls then, or at once where it can find none. Spark's ``StreamingSymmetricHashJoinExec``.
+
+    Rows at or below the watermark are late, and dropped, on sides that have an event time; how far event time has come
+    is kept by key group, as in ``FinalAggregateOperator``.
+
+    A slice may make many batches, which are one step's work, as with ``StaticJoinOperator``.
+    """
+
+    def __init__(self, spec: StreamJoinSpec) -> None:
+        self._spec = spec
+        self._condition = None if spec.condition is None else PairFilter(spec.condition)
+        self._nothing = make_batch([pa.nulls(0, kind) for kind in spec.output_schema.types], spec.output_schema, 0)
+        self._watermark_us: int | None = None
+        self._emitted_us: int | None = None
+        self._late = 0
+        self._sides: tuple[WaitingSide, ...] = ()
+
+    def open(self, context: OperatorContext) -> None:
+        goes_when_matched = (self._spec.kind is StreamJoinKind.SEMI, False)
+        self._sides = tuple(
+            WaitingSide(
+                side,
+                self._spec.null_safe,
+                context.backend.create_table(
+                    f"{context.operator_id}/{name}", side.table_spec(context.max_parallelism, goes)
+                ),
+            )
+            for name, side, goes in zip(TABLES, self._spec.sides, goes_when_matched, strict=True)
+        )
+        self._closed = ClosedGroups(context.subtask, context.parallelism, context.max_parallelism)
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        raise AssertionError("a join is told which input its rows came by")
+
+    def process_input(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        own, other = self._sides[number], self._sides[1 - number]
+        batch = self._without_late_rows(own.spec, batch)
+        if not batch.num_rows:
+            return
+        hopeless = own.hopeless(batch)
+        if hopeless is not None:
+            if own.spec.kept:
+                yield self._alone(number, batch.filter(pa.array(hopeless)))
+            batch = batch.filter(pa.array(~hopeless))
+            if not batch.num_rows:
+                return
+        waiting = other.with_keys_of(own.spec.key_columns(batch), batch.num_rows)
+        matched, hit = np.zeros(batch.num_rows, np.bool_), np.zeros(waiting.rows, np.bool_)
+        semi = self._spec.kind is StreamJoinKind.SEMI
+        for rows, places in self._passing(number, batch, waiting):
+            matched[rows] = hit[places] = True
+            if not semi:
+                yield self._pairs(number, batch, rows, waiting, places)
+        if semi and number == RIGHT:
+            yield from self._found(waiting, hit)
+        elif semi:
+            if matched.any():
+                yield batch.filter(pa.array(matched)).select(list(range(own.spec.width)))
+            batch, matched = batch.filter(pa.array(~matched)), matched[~matched]
+        elif other.spec.kept:
+            other.set_matched(waiting, hit)
+        yield from self._keep(number, batch, matched)
+
+    def _keep(self, number: int, batch: pa.RecordBatch, matched: Mask) -> Iterator[pa.RecordBatch]:
+        """Rows wait, unless nothing can come for them any more."""
+        own = self._sides[number]
+        useless = own.spec.expired(batch, self._watermark_us)
+        if useless is not None:
+            alone = useless & ~matched
+            if own.spec.kept and alone.any():
+                yield self._alone(number, batch.filter(pa.array(alone)))
+            batch, matched = batch.filter(pa.array(~useless)), matched[~useless]
+        if batch.num_rows:
+            own.add(batch, matched)
+
+    def _without_late_rows(self, side: JoinSide, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if side.event_time is None:
+            return batch
+        late = self._closed.late(self._watermark_us, side.key_columns(batch), batch.column(side.event_time))
+        if late is None:
+            return batch
+        self._late += int(np.count_nonzero(late))
+        return batch.filter(pa.array(~late))
+
+    def _passing(self, number: int, batch: pa.RecordBatch, waiting: Waiting) -> Iterator[tuple[Rows, Rows]]:
+        """Rows of the batch, and places of rows that wait, that go together."""
+        for rows, places in waiting.candidates.pairs(MAX_PAIRS):
+            if self._condition is not None:
+                columns = taken_of(batch.column, rows), taken_of(waiting.column, places)
+                first, second = columns if number == LEFT else columns[::-1]
+                passed = self._condition.passed(first, second, len(rows))
+                rows, places = rows[passed], places[passed]
+            if len(rows):
+                yield rows, places
+
+    def _pairs(self, number: int, batch: pa.RecordBatch, rows: Rows, waiting: Waiting, places: Rows) -> pa.RecordBatch:
+        own = map(taken_of(batch.column, rows), range(self._spec.sides[number].width))
+        other = map(taken_of(waiting.column, places), range(self._spec.sides[1 - number].width))
+        columns = [*own, *other] if number == LEFT else [*other, *own]
+        return make_batch(columns, self._spec.output_schema, len(rows))
+
+    def _found(self, waiting: Waiting, hit: Mask) -> Iterator[pa.RecordBatch]:
+        """Rows of the left side that wait for a first match, and have it: they wait no more."""
+        if hit.any():
+            places = np.flatnonzero(hit)
+            chosen = pa.array(places)
+            width = self._spec.sides[LEFT].width
+            columns = [waiting.column(column).take(chosen) for column in range(width)]
+            self._sides[LEFT].remove(waiting, places)
+            yield make_batch(columns, self._spec.output_schema, len(places))
+
+    def _alone(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of a kept side that go with none."""
+        own = rows.columns[: self._spec.sides[number].width]
+        other = self._spec.sides[1 - number]
+        nulls = [pa.nulls(rows.num_rows, other.schema.field(column).type) for column in range(other.width)]
+        columns = [*own, *nulls] if number == LEFT else [*nulls, *own]
+        return make_batch(columns, self._spec.output_schema, rows.num_rows)
+
+    def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
+        """Forget what can match no more. Rows leave the state just before they are yielded; what has to be yielded with
+        nothing is a pause. At the end of event time rows go for which there is no such moment."""
+        if self._watermark_us is not None and watermark_us <= self._watermark_us:
+            return
+        self._watermark_us = watermark_us
+        for number, side in enumerate(self._sides):
+            leaving = [side.take_expired(watermark_us, _EMIT_ROWS)]
+            if watermark_us == END_OF_TIME_US and side.spec.kept:
+                leaving.append(side.take_rest(_EMIT_ROWS))
+            for unmatched in (rows for part in leaving for rows in part):
+                yield self._alone(number, unmatched) if unmatched.num_rows else self._nothing
+        self._emitted_us = self._output_watermark(watermark_us)
+
+    def _output_watermark(self, watermark_us: int) -> int:
+        """No row comes out below: rows that wait may be as old as that."""
+        if watermark_us == END_OF_TIME_US:
+            return watermark_us
+        if any(side.bound is None for side in self._spec.sides):
+            return START_OF_TIME_US
+        return min(watermark_us, *(side.bound.until(watermark_us) for side in self._spec.sides if side.bound))
+
+    def emitted_watermark(self) -> int | None:
+        return self._emitted_us
+
+    def snapshot(self) -> OperatorState:
+        timed = any(side.event_time is not None for side in self._spec.sides)
+        closed = self._closed.ranges(self._watermark_us) if timed else []
+        return OperatorState(
+            tables={name: side.table.capture() for name, side in zip(TABLES, self._sides, strict=True)},
+            scalars={CLOSED: closed} | {name: side.next for name, side in zip(_NEXT, self._sides, strict=True)},
+        )
+
+    def restore(self, state: RestoredState) -> None:
+        """The watermark itself is not stored: ``advance`` is called with the restored one before any input."""
+        for name, counter, side in zip(TABLES, _NEXT, self._sides, strict=True):
+            if name in state.tables:
+                side.table = state.fill(name, side.table)
+            for part in state.parts:
+                number = part.scalars.get(counter, 0)
+                assert isinstance(number, int)
+                side.next = max(side.next, number)
+        self._closed.restore(state.parts)
+
+    def counters(self) -> Mapping[str, int]:
+        return {
+            "state_rows": sum(len(side.table) for side in self._sides),
+            "state_bytes": sum(side.table.nbytes for side in self._sides),
+            "rows_dropped_late": self._late,
+        }
+
+    def close(self) -> None:
+        for side in self._sides:
+            side.table.close()

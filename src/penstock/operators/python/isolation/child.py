@@ -1,0 +1,130 @@
+"""The function process: a fresh interpreter that runs the operators of one subtask that call user functions.
+
+The main thread runs them, as they would run in the slot; a second one listens, so that the end of the slot ends this
+process whatever the main thread does. Where the kernel can (Linux), it also kills this process with the slot's thread,
+so that not even a call that holds the GIL outlives a slot that was killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import pickle
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import PenstockError
+from penstock.malloc import keep_freed_memory
+from penstock.operators.base import Operator
+from penstock.operators.python.isolation.frames import Kind, decode, encode, receive, send
+from penstock.operators.python.isolation.task import Task
+from penstock.operators.python.user_code import function_error
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Serve the slot of process ``parent`` over the socket ``descriptor`` until it says CLOSE or is gone."""
+    _die_with(parent)
+    keep_freed_memory()
+    connection = socket.socket(fileno=descriptor)
+    requests: queue.SimpleQueue[tuple[Kind, pa.Buffer]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, requests), name="penstock-listen", daemon=True).start()
+    functions = _Functions(connection)
+    while True:
+        kind, payload = requests.get()
+        functions.answer(kind, payload)
+        if kind is Kind.CLOSE:
+            os._exit(0)
+
+
+def _die_with(parent: int) -> None:
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another libc: the end of the socket is what ends this process then
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _listen(connection: socket.socket, requests: queue.SimpleQueue[tuple[Kind, pa.Buffer]]) -> None:
+    try:
+        while True:
+            requests.put(receive(connection))
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+class _Functions:
+    """The operators, one behind the other, and what is answered about them."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._operators: Sequence[Operator] = ()
+        self._label = ""
+        self._results = 0
+
+    def answer(self, kind: Kind, payload: pa.Buffer) -> None:
+        """Carry out one request; what fails is answered, too."""
+        began = time.perf_counter()
+        try:
+            match kind:
+                case Kind.SPECS:
+                    self._open(payload)
+                case Kind.PROCESS:
+                    self._send(self._through(0, decode(payload)))
+                case Kind.FINISH:
+                    for index, operator in enumerate(self._operators):
+                        for batch in operator.finish_epoch():
+                            self._send(self._through(index + 1, batch))
+                case Kind.CLOSE:
+                    for operator in self._operators:
+                        operator.close()
+        except BaseException as problem:  # noqa: BLE001 - user code may raise anything; it is reported
+            self._fail(problem)
+            return
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        lags = any(operator.lags() for operator in self._operators)
+        self._say(Kind.DONE, {"lags": lags, "ms": (time.perf_counter() - began) * 1000})
+
+    def _open(self, payload: pa.Buffer) -> None:
+        task: Task = pickle.loads(payload)
+        self._label, self._results = task.label, task.results
+        task.worker.adopt()
+        operators = []
+        for spec, context in task.operators():
+            operators.append(spec.create())
+            operators[-1].open(context)
+        self._operators = operators
+
+    def _through(self, index: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if index == len(self._operators):
+            yield batch
+            return
+        for out in self._operators[index].process(batch):
+            yield from self._through(index + 1, out)
+
+    def _send(self, batches: Iterator[pa.RecordBatch]) -> None:
+        for batch in batches:
+            if self._results:
+                columns = range(batch.num_columns - self._results, batch.num_columns)
+                batch = batch.select(list(columns))
+            send(self._connection, Kind.ROWS, encode(batch))
+
+    def _fail(self, problem: BaseException) -> None:
+        error = problem if isinstance(problem, PenstockError) else function_error(self._label, problem)
+        self._say(Kind.FAILED, {"type": type(error).__name__, "args": [str(value) for value in error.args]})
+
+    def _say(self, kind: Kind, content: dict[str, Any]) -> None:
+        send(self._connection, kind, json.dumps(content).encode())

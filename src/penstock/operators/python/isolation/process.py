@@ -1,0 +1,172 @@
+"""The slot's end of a function process: start it, hand requests over, take answers, see it end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from penstock.errors import FunctionError
+from penstock.operators.python.isolation.frames import Kind, receive, send
+from penstock.operators.python.isolation.task import Task
+
+HELD_BYTES = 8 << 20
+"""Results that wait to be taken; with more the process waits. A larger batch waits alone."""
+CLOSE_TIMEOUT_S = 0.3
+"""A process that is in a call for longer is killed: a slot's threads have a second to end."""
+EXIT_TIMEOUT_S = 5.0
+"""How long the exit status of a process may take whose socket is closed already."""
+
+_BOOT = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[3]); "
+    "from penstock.operators.python.isolation.child import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+)
+"""A fresh interpreter finds modules where this one does: Spark may have added paths to it."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``kind`` is ROWS, DONE or FAILED."""
+
+    kind: Kind
+    payload: pa.Buffer
+
+
+class FunctionProcess:
+    """Owned by one thread, which must live as long as it: where the kernel can, the process dies with the thread.
+
+    A fresh interpreter, not a fork: Spark's workers have threads and open sockets by now. It starts in the background;
+    the first request waits for it.
+
+    Args:
+        task: what it runs.
+        on_answer: called on another thread whenever there is something to take; must be quick.
+
+    Raises:
+        FunctionError: the functions cannot be sent to another process.
+    """
+
+    def __init__(self, task: Task, on_answer: Callable[[], None]) -> None:
+        self._label = task.label
+        self._on_answer = on_answer
+        pickled = _pickled(task)
+        self._connection, theirs = socket.socketpair()
+        with theirs:
+            arguments = [str(theirs.fileno()), str(os.getpid()), json.dumps(sys.path)]
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, *arguments], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+            )
+        self._answers: deque[Answer] = deque()
+        self._held = 0
+        self._changed = threading.Condition()
+        self._gone = self._closed = False
+        self._thread = threading.Thread(target=self._listen, name=f"penstock-function-{self._process.pid}", daemon=True)
+        self._thread.start()
+        self.request(Kind.SPECS, pickled)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def request(self, kind: Kind, payload: object = b"") -> None:
+        """Hand a request over; the one before must be answered.
+
+        Raises:
+            FunctionError: the process has ended.
+        """
+        try:
+            send(self._connection, kind, payload)
+        except OSError as problem:
+            raise self._ended() from problem
+
+    def take(self, wait: bool) -> Answer | None:
+        """The next answer. None if there is none yet and the caller does not ``wait``.
+
+        Raises:
+            FunctionError: the process has ended, and every answer was taken.
+        """
+        with self._changed:
+            if wait:
+                self._changed.wait_for(lambda: self._answers or self._gone)
+            if self._answers:
+                answer = self._answers.popleft()
+                self._held -= answer.payload.size
+                self._changed.notify_all()
+                return answer
+            gone = self._gone
+        if gone:
+            raise self._ended()
+        return None
+
+    def close(self) -> None:
+        """End the process: functions between two calls run their ``finally``, one that is in a call is killed."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        with suppress(OSError):  # it is gone already
+            send(self._connection, Kind.CLOSE)
+        try:
+            self._process.wait(CLOSE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._connection.close()
+
+    def _listen(self) -> None:
+        """On a thread of its own."""
+        try:
+            while True:
+                answer = Answer(*receive(self._connection))
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed or not self._held or self._held < HELD_BYTES)
+                    self._answers.append(answer)
+                    self._held += answer.payload.size
+                    self._changed.notify_all()
+                self._on_answer()
+        except (EOFError, OSError):
+            with self._changed:
+                self._gone = True
+                self._changed.notify_all()
+            self._on_answer()
+
+    def _ended(self) -> FunctionError:
+        try:
+            status = self._process.wait(EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return FunctionError(self._label, "EOFError: its process closed its connection and lives on")
+        # No process id: the same end at the same position is to look the same.
+        how = f"was killed by {_signal_name(-status)}" if status < 0 else f"exited with status {status}"
+        return FunctionError(self._label, f"the end of its process, which {how}")
+
+
+def _pickled(task: Task) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps(task))
+    except Exception as error:
+        raise FunctionError(
+            task.label,
+            f"{type(error).__name__}: {error}; with spark.penstock.function.isolation=process functions must be "
+            "picklable in Spark's workers, too: set it to none, or leave out what cannot be pickled",
+        ) from error
+
+
+def _signal_name(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    return f"{name} (was it out of memory?)" if name == "SIGKILL" else name

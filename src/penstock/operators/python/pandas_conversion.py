@@ -1,0 +1,194 @@
+"""Arrow to pandas and back as Spark's Python workers do it, with PySpark's own converters (PySpark 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversion
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DataType, StructField, StructType
+
+from penstock.operators.python.user_code import PythonSettings, for_user, to_session_zone
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class PandasColumns:
+    """The arguments and results of pandas UDFs: a Series per column, a DataFrame where the type is a struct."""
+
+    def __init__(self, settings: PythonSettings) -> None:
+        self._settings = settings
+
+    def to_series(self, columns: list[pa.Array]) -> list[pd.Series[Any] | pd.DataFrame]:
+        """The columns as Spark passes them, named ``_0``, ``_1`` and so on.
+
+        Raises:
+            EvaluationError: pandas has no value for a date or time.
+        """
+        names = [f"_{position}" for position in range(len(columns))]
+        return for_user(self._series, pa.RecordBatch.from_arrays(columns, names), "argument")
+
+    def _series(self, batch: pa.RecordBatch) -> list[pd.Series[Any] | pd.DataFrame]:
+        series: list[pd.Series[Any] | pd.DataFrame] = ArrowBatchTransformer.to_pandas(
+            _localized(batch, self._settings),
+            timezone=self._settings.time_zone,
+            struct_in_pandas="dict",
+            ndarray_as_list=False,
+            prefer_int_ext_dtype=self._settings.int_extension_types,
+            df_for_struct=True,
+        )
+        return series
+
+    def from_series(self, result: object, spark_type: DataType, arrow_type: pa.DataType) -> pa.Array:
+        """One result column as the declared type.
+
+        Raises:
+            TypeError: the result is not what a UDF of this type must return.
+            PySparkException: it cannot be converted.
+        """
+        import pandas as pd
+
+        expected = pd.DataFrame if isinstance(spark_type, StructType) else None
+        if not hasattr(result, "__len__") or (expected is not None and not isinstance(result, expected)):
+            wanted = "pandas.DataFrame" if expected is not None else "pandas.Series"
+            raise TypeError(f"the function must return {wanted}, not {type(result).__name__}")
+        schema = StructType([StructField("_0", spark_type)])
+        if not isinstance(result, pd.Series | pd.DataFrame):
+            result = pd.Series(result)
+        return _convert([result], schema, self._settings).column(0).cast(arrow_type)
+
+
+class PandasBatches:
+    """The frames of mapInPandas and of stateful functions."""
+
+    def __init__(self, output_schema: pa.Schema, settings: PythonSettings) -> None:
+        self._schema = output_schema
+        self._spark_type = from_arrow_schema(output_schema)
+        self._settings = settings
+
+    def to_frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
+        """A batch as one DataFrame; timestamps are naive local times of the session's zone.
+
+        Raises:
+            EvaluationError: pandas has no value for a date or time.
+        """
+        return for_user(self._frame, batch)
+
+    def _frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
+        frame: pd.DataFrame = ArrowBatchTransformer.to_pandas(
+            ArrowBatchTransformer.wrap_struct(_localized(batch, self._settings)),
+            timezone=self._settings.time_zone,
+            prefer_int_ext_dtype=self._settings.int_extension_types,
+            df_for_struct=True,
+        )[0]
+        return frame
+
+    def to_plain_frame(self, batch: pa.RecordBatch, wide: bool = False) -> pd.DataFrame:
+        """As Spark's worker makes those of stateful functions: of the columns one by one. ``wide``: of Python's
+        numbers, of which pandas makes int64 and float64."""
+        return for_user(lambda rows: self._plain_frame(rows, wide), batch)
+
+    def _plain_frame(self, batch: pa.RecordBatch, wide: bool) -> pd.DataFrame:
+        import pandas as pd
+
+        columns: dict[int, Any] = {
+            position: _numbers(column, self._settings, wide) for position, column in enumerate(batch.columns)
+        }
+        rest = [position for position, column in columns.items() if column is None]
+        if rest:
+            columns |= zip(rest, self._plain_series(batch.select(rest)), strict=True)
+        frame = pd.DataFrame(columns)
+        frame.columns = pd.Index(batch.schema.names)
+        return frame
+
+    def _plain_series(self, batch: pa.RecordBatch) -> list[pd.Series[Any]]:
+        series: list[pd.Series[Any]] = ArrowBatchTransformer.to_pandas(
+            _localized(batch, self._settings),
+            timezone=self._settings.time_zone,
+            struct_in_pandas="dict",
+            ndarray_as_list=False,
+            prefer_int_ext_dtype=self._settings.int_extension_types,
+            df_for_struct=False,
+        )
+        return series
+
+    def from_numbers(self, names: Sequence[Any], columns: Sequence[np.ndarray]) -> pa.RecordBatch | None:
+        """Columns of a frame as ``from_frame`` converts them, at a fraction of the cost; None: it takes ``from_frame``,
+        for they are not the declared ones, or of others than plain numbers. Errors are to be had from it as well."""
+        if list(names) != self._schema.names:
+            return None
+        converted = []
+        for values, field in zip(columns, self._schema, strict=True):
+            if not _is_plain(values.dtype, field.type):
+                return None
+            try:
+                made = pa.array(values, from_pandas=True).cast(field.type, safe=self._settings.safe_cast)
+            except pa.ArrowInvalid:
+                return None
+            converted.append(made)
+        return pa.RecordBatch.from_arrays(converted, schema=self._schema)
+
+    def from_frame(self, frame: object) -> pa.RecordBatch:
+        """A yielded frame as a batch of the declared schema.
+
+        Raises:
+            TypeError: it is no DataFrame.
+            ValueError: its columns are not the declared ones.
+            PySparkException: a value cannot be converted.
+        """
+        import pandas as pd
+
+        if not isinstance(frame, pd.DataFrame):
+            raise TypeError(f"mapInPandas must yield pandas.DataFrame, not {type(frame).__name__}")
+        if frame.empty and len(frame.columns) == 0:
+            return pa.RecordBatch.from_pylist([], schema=self._schema)
+        # Columns behind the declared number are cut off and the rest is matched by name, as Spark's worker does.
+        names = list(frame.columns[: len(self._schema)])
+        by_name = any(isinstance(name, str) for name in frame.columns)
+        if (by_name and sorted(map(str, names)) != sorted(self._schema.names)) or len(names) != len(self._schema):
+            raise ValueError(f"yielded columns {names}, declared are {self._schema.names}")
+        spark_schema = StructType([StructField("_0", self._spark_type)])
+        struct = _convert([frame], spark_schema, self._settings).column(0)
+        columns = [column.cast(field.type) for column, field in zip(struct.flatten(), self._schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _numbers(column: pa.Array, settings: PythonSettings, wide: bool) -> np.ndarray | None:
+    """What Spark's conversion makes of numbers, without its cost, which is that of many rows; None: it takes that."""
+    if pa.types.is_float32(column.type) or pa.types.is_float64(column.type):
+        widest: type = np.float64
+    elif pa.types.is_integer(column.type) and not column.null_count and not settings.int_extension_types:
+        widest = np.int64
+    else:
+        return None
+    values: np.ndarray = column.to_numpy(zero_copy_only=False)
+    return values.astype(widest) if wide else values
+
+
+def _is_plain(given: np.dtype[Any], declared: pa.DataType) -> bool:
+    """Arrow's own cast is all that Spark does to these."""
+    if given.kind == "i":
+        return bool(pa.types.is_integer(declared))
+    return given.kind == "f" and bool(declared == pa.from_numpy_dtype(given))
+
+
+def _localized(batch: pa.RecordBatch, settings: PythonSettings) -> pa.RecordBatch:
+    columns = [to_session_zone(column, settings.time_zone) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names) if columns else batch
+
+
+def _convert(data: list[pd.Series[Any] | pd.DataFrame], schema: StructType, settings: PythonSettings) -> pa.RecordBatch:
+    return PandasToArrowConversion.convert(
+        data,
+        schema,
+        timezone=settings.time_zone,
+        safecheck=settings.safe_cast,
+        arrow_cast=True,
+        prefers_large_types=False,
+        assign_cols_by_name=settings.columns_by_name,
+        int_to_decimal_coercion_enabled=settings.int_to_decimal,
+    )

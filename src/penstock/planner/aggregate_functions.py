@@ -1,0 +1,288 @@
+"""Aggregate functions: which of Catalyst's classes are run, and what is taken from each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import pyarrow as pa
+
+from penstock.operators.aggregate.accumulators.count_sketch import CountTable
+from penstock.operators.aggregate.accumulators.distinct_sketch import SketchTables
+from penstock.operators.aggregate.accumulators.joined import Direction
+from penstock.operators.aggregate.calls import AggregateCall
+from penstock.operators.expressions import Expression, Literal
+from penstock.operators.expressions.arithmetic import EvalMode
+from penstock.operators.expressions.logic import And, CaseWhen, IsNull
+from penstock.operators.expressions.nested import MakeStruct
+from penstock.planner import refusals
+from penstock.planner.catalyst import JavaTree, arrow_type, children, elements, kind
+from penstock.planner.expressions_registry import eval_mode
+from penstock.planner.scope import Scope
+
+_LEAST_PRECISION, _MOST_PRECISION = 4, 18
+"""Of the sketch: beyond, Spark has no tables."""
+
+Column = Callable[[str, Expression], int]
+"""Makes an expression a column of the aggregation's input; its position."""
+
+
+@dataclass(frozen=True)
+class _Function:
+    """What of a Catalyst node becomes a call.
+
+    Attributes:
+        name: as ``AggregateCall`` has it.
+        arguments: how many of the node's children are columns.
+        parameters: the others.
+        columns: which trees are columns, where they are not the first children.
+    """
+
+    name: str
+    arguments: int = 1
+    parameters: Callable[[JavaTree], tuple[object, ...]] = lambda _: ()
+    columns: Callable[[JavaTree], list[JavaTree]] | None = None
+
+    def arguments_of(self, function: JavaTree) -> list[JavaTree]:
+        return children(function)[: self.arguments] if self.columns is None else self.columns(function)
+
+
+def _null_on_zero(function: JavaTree) -> tuple[object, ...]:
+    return (bool(function.nullOnDivideByZero()),)
+
+
+def _ignore_nulls(function: JavaTree) -> tuple[object, ...]:
+    return (bool(function.ignoreNulls()),)
+
+
+def _percentages(function: JavaTree) -> tuple[float, ...]:
+    """Spark's analysis has seen to it that these are constants."""
+    value = function.percentageExpression().eval(None)
+    if not pa.types.is_list(arrow_type(function.percentageExpression())):
+        return (float(str(value)),)
+    return tuple(float(value.getDouble(place)) for place in range(value.numElements()))
+
+
+def _approximate(function: JavaTree) -> tuple[object, ...]:
+    return _percentages(function), int(function.accuracyExpression().eval(None))
+
+
+def _continuous(function: JavaTree) -> tuple[object, ...]:
+    return _percentages(function), bool(function.reverse()), "between"
+
+
+def _discrete(function: JavaTree) -> tuple[object, ...]:
+    between = "last" if function.legacyCalculation() else "next"
+    return _percentages(function), bool(function.reverse()), between
+
+
+def _with_frequency(function: JavaTree) -> list[JavaTree]:
+    """Of ``percentile``: once is what a row counts unless something else is said."""
+    frequency = function.frequencyExpression()
+    once = kind(frequency) == "Literal" and frequency.value() == 1
+    return [function.child()] if once else [function.child(), frequency]
+
+
+def _least(function: JavaTree) -> tuple[object, ...]:
+    """Of ``mode``."""
+    if function.reverseOpt().isEmpty():
+        raise refusals.MODE_OF_SEVERAL.error(function.toString())
+    return (bool(function.reverseOpt().get()),)
+
+
+def _delimiter(function: JavaTree) -> tuple[object, ...]:
+    """Of ``listagg``; and how values are ordered."""
+    value = function.delimiter().eval(None)
+    if pa.types.is_binary(arrow_type(function)):
+        between: str | bytes = b"" if value is None else bytes(value)
+    else:
+        between = "" if value is None else str(value)
+    directions = tuple(
+        Direction(bool(order.isAscending()), str(order.nullOrdering().sql()) == "NULLS FIRST")
+        for order in elements(function.orderExpressions())
+    )
+    return between, directions
+
+
+def _ordered_values(function: JavaTree) -> list[JavaTree]:
+    """Of ``listagg``: the value, and what it is ordered by if that is not itself."""
+    orders = elements(function.orderExpressions()) if function.needSaveOrderValue() else []
+    return [function.child(), *(order.child() for order in orders)]
+
+
+def _how_many(function: JavaTree) -> tuple[object, ...]:
+    """Of ``max_by`` and ``min_by``."""
+    return (int(function.k()),)
+
+
+def _sketch(function: JavaTree) -> tuple[object, ...]:
+    """The tables that Spark measured are read from Spark."""
+    jvm_class = (
+        function.getClass().getClassLoader().loadClass("org.apache.spark.sql.catalyst.util.HyperLogLogPlusPlusHelper")
+    )
+    helper = {
+        name: jvm_class.getMethod(name, None).invoke(None, None)
+        for name in ("THRESHOLDS", "RAW_ESTIMATE_DATA", "BIAS_DATA")
+    }
+    precision = _precision(float(function.relativeSD()))
+    place = precision - _LEAST_PRECISION
+    if not _LEAST_PRECISION <= precision <= _MOST_PRECISION:
+        raise refusals.SKETCH_ERROR.error(function.toString())
+    estimates, biases = (tuple(map(float, helper[name][place])) for name in ("RAW_ESTIMATE_DATA", "BIAS_DATA"))
+    return (SketchTables(precision, float(helper["THRESHOLDS"][place]), estimates, biases),)
+
+
+def _count_table(function: JavaTree) -> tuple[object, ...]:
+    """Its size and its factors are read from a sketch of Spark's."""
+    return (CountTable.of(bytes(function.createAggregationBuffer().toByteArray())),)
+
+
+FUNCTIONS = {
+    "Count": _Function("count"),
+    "Sum": _Function("sum"),
+    "Average": _Function("avg"),
+    "Min": _Function("min"),
+    "Max": _Function("max"),
+    "VarianceSamp": _Function("variance_samp", 1, _null_on_zero),
+    "VariancePop": _Function("variance_pop", 1, _null_on_zero),
+    "StddevSamp": _Function("stddev_samp", 1, _null_on_zero),
+    "StddevPop": _Function("stddev_pop", 1, _null_on_zero),
+    "Skewness": _Function("skewness", 1, _null_on_zero),
+    "Kurtosis": _Function("kurtosis", 1, _null_on_zero),
+    "CovSample": _Function("covar_samp", 2, _null_on_zero),
+    "CovPopulation": _Function("covar_pop", 2, _null_on_zero),
+    "Corr": _Function("corr", 2, _null_on_zero),
+    "First": _Function("first", 1, _ignore_nulls),
+    "Last": _Function("last", 1, _ignore_nulls),
+    "MinBy": _Function("min_by", 2),
+    "MaxBy": _Function("max_by", 2),
+    "BitAndAgg": _Function("bit_and"),
+    "BitOrAgg": _Function("bit_or"),
+    "BitXorAgg": _Function("bit_xor"),
+    "CollectList": _Function("collect_list", 1, _ignore_nulls),
+    "CollectSet": _Function("collect_set", 1, _ignore_nulls),
+    "HyperLogLogPlusPlus": _Function("approx_count_distinct", 1, _sketch),
+    "ApproximatePercentile": _Function("percentile_approx", 1, _approximate),
+    "Percentile": _Function("percentile", 1, _continuous, _with_frequency),
+    "PercentileDisc": _Function("percentile", 1, _discrete),
+    "Mode": _Function("mode", 1, _least),
+    "ListAgg": _Function("listagg", 1, _delimiter, _ordered_values),
+    "MaxMinByK": _Function("max_by_k", 2, _how_many),
+    "CollectUnion": _Function("collect_union", 1, _ignore_nulls),
+    "BitmapConstructAgg": _Function("bitmap_construct_agg"),
+    "BitmapOrAgg": _Function("bitmap_or_agg"),
+    "BitmapAndAgg": _Function("bitmap_and_agg"),
+    "CountMinSketchAgg": _Function("count_min_sketch", 1, _count_table),
+    "RegrReplacement": _Function("regr_sxx", 1, lambda _: (True,)),
+    "RegrSXY": _Function("regr_sxy", 2),
+    "RegrSlope": _Function("regr_slope", 2),
+    "RegrIntercept": _Function("regr_intercept", 2),
+    "RegrR2": _Function("regr_r2", 2),
+}
+"""By Catalyst's class."""
+
+
+def translate_call(scope: Scope, column: Column, aggregate: JavaTree, keeps_distinct: bool = False) -> AggregateCall:
+    """One aggregate function; what it reads becomes columns.
+
+    Args:
+        keeps_distinct: a DISTINCT function keeps its different arguments itself; nothing in front of it tells which
+            rows are the first with theirs.
+
+    Raises:
+        NotSupported: the function is not run, or not over arguments of such types.
+    """
+    function = aggregate.aggregateFunction()
+    known = _known(function)
+    condition = scope.translate(aggregate.filter().get()) if aggregate.filter().isDefined() else None
+    result = arrow_type(function)
+    distinct = keeps_distinct and bool(aggregate.isDistinct())
+    call = _counted_rows(function, result) if known.name == "count" and not distinct else None
+    if call is None:
+        arguments = _arguments(scope, function, known, condition, distinct)
+        call = replace(_call(function, known, arguments, column, result), distinct=distinct)
+    return call if condition is None else replace(call, condition=column("__condition", condition))
+
+
+def distinct_arguments(scope: Scope, column: Column, aggregate: JavaTree) -> tuple[int, ...]:
+    """The columns whose combined values a DISTINCT function takes once each."""
+    function = aggregate.aggregateFunction()
+    known = _known(function)
+    trees = children(function) if known.name == "count" else known.arguments_of(function)
+    return tuple(column("__argument", scope.translate(tree)) for tree in trees)
+
+
+def _known(function: JavaTree) -> _Function:
+    known = FUNCTIONS.get(kind(function))
+    if known is None:
+        raise refusals.AGGREGATE_FUNCTION.error(f"aggregate {function.toString()} ({kind(function)})")
+    if kind(function) == "MaxMinByK" and function.reverse():
+        return replace(known, name="min_by_k")
+    return known
+
+
+def _counted_rows(function: JavaTree, result: pa.DataType) -> AggregateCall | None:
+    """``count(*)``, of any constants."""
+    if all(kind(argument) == "Literal" and not argument.nullable() for argument in children(function)):
+        return AggregateCall("count_star", -1, pa.null(), result)
+    return None
+
+
+def _arguments(
+    scope: Scope, function: JavaTree, known: _Function, condition: Expression | None, distinct: bool
+) -> list[Expression]:
+    """The argument columns; where there is a condition, they are computed only for the rows that it lets through.
+
+    Args:
+        distinct: what is counted is told by them, and not only whether it is.
+    """
+    trees = children(function) if known.name == "count" else known.arguments_of(function)
+    arguments = [scope.translate(tree) for tree in trees]
+    if len(arguments) > 1 and known.name == "listagg":
+        arguments = [arguments[0], _packed(arguments[1:])]
+    if len(arguments) > 1 and known.name == "count":
+        there: Sequence[Expression] = [IsNull(argument, negated=True) for argument in arguments]
+        counted = _packed(arguments) if distinct else Literal(True, pa.bool_())
+        arguments = [CaseWhen([(reduce(And, there), counted)], None, counted.data_type)]
+    if condition is not None:
+        arguments = [CaseWhen([(condition, argument)], None, argument.data_type) for argument in arguments]
+    return arguments
+
+
+def _packed(arguments: Sequence[Expression]) -> Expression:
+    """Several columns as one."""
+    fields = [pa.field(f"key{number}", argument.data_type) for number, argument in enumerate(arguments)]
+    return MakeStruct(arguments, pa.struct(fields))
+
+
+def _call(
+    function: JavaTree, known: _Function, arguments: Sequence[Expression], column: Column, result: pa.DataType
+) -> AggregateCall:
+    first, *more = arguments
+    mode = eval_mode(function) if known.name in ("sum", "avg") else EvalMode.LEGACY
+    name = known.name
+    if mode is EvalMode.TRY and name == "sum" and pa.types.is_integer(first.data_type):
+        name = "try_sum"
+    if pa.types.is_duration(first.data_type) and name in ("sum", "avg"):
+        if mode is EvalMode.TRY:
+            raise refusals.TRY_AGGREGATE.error(function.toString())
+        mode = EvalMode.ANSI  # sums of intervals never wrap
+    ordinals = [column("__argument", argument) for argument in arguments]
+    return AggregateCall(
+        name,
+        ordinals[0],
+        first.data_type,
+        result,
+        mode is EvalMode.ANSI,
+        ordinals[1] if more else -1,
+        more[0].data_type if more else pa.null(),
+        parameters=known.parameters(function),
+        sql_name=str(function.prettyName()),
+    )
+
+
+def _precision(error: float) -> int:
+    """As ``HyperLogLogPlusPlusHelper`` chooses it."""
+    return math.ceil(2.0 * math.log(1.106 / error) / math.log(2.0))

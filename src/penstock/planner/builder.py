@@ -1,0 +1,255 @@
+"""A JobGraph put together from the source to the sinks: operators chain until an exchange or a fork ends the vertex."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from penstock.errors import ConfigError
+from penstock.model.job_graph import ONE_CLOCK, Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
+from penstock.operators.watermark import WatermarkSpec
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in a vertex that a branch can start from: what comes out there, on which port.
+
+    ``partitioned_by``, ``timed``: see ``PipelineBuilder``.
+    """
+
+    vertex: int
+    schema: pa.Schema
+    partitioned_by: tuple[int, ...] | None = None
+    port: str = ""
+    timed: bool = False
+
+
+@dataclass(frozen=True)
+class Inlet:
+    """How the rows of a position come to a vertex with several inputs; see ``Edge``."""
+
+    position: Position
+    kind: EdgeKind
+    key_columns: tuple[int, ...]
+    exchange_id: str
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Vertices and edges, complete but for the sinks. ``ends``: by output, which vertex its sink ends and what reaches
+    it."""
+
+    vertices: tuple[Vertex, ...]
+    edges: tuple[Edge, ...]
+    ends: tuple[Position, ...]
+
+    def graph(self, sinks: Sequence[SinkSpec], parallelism: int, max_parallelism: int) -> JobGraph:
+        """With one sink per output.
+
+        Raises:
+            ConfigError: a name of the user's is also another operator's id.
+        """
+        by_vertex = {end.vertex: sink for end, sink in zip(self.ends, sinks, strict=True)}
+        vertices = tuple(_ended(vertex, by_vertex.get(vertex.id)) for vertex in self.vertices)
+        _check_ids(vertices)
+        return JobGraph(vertices, self.edges, parallelism, max_parallelism)
+
+
+def _ended(vertex: Vertex, sink: SinkSpec | None) -> Vertex:
+    if sink is None:
+        return vertex
+    name = " -> ".join(filter(None, (vertex.name, _chain_name([sink.name]))))
+    return Vertex(vertex.id, name, vertex.source, vertex.operators, sink)
+
+
+def _check_ids(vertices: Sequence[Vertex]) -> None:
+    specs = [spec for v in vertices for spec in (v.source, *v.operators, v.sink) if spec is not None]
+    taken: dict[str, str] = {}
+    for spec in specs:
+        if spec.operator_id in taken:
+            raise ConfigError(
+                f"two operators have the id {spec.operator_id!r}: {taken[spec.operator_id]} and {spec.name}; "
+                "give penstock.named another name"
+            )
+        taken[spec.operator_id] = spec.name
+
+
+def _chain_name(names: list[str]) -> str:
+    """``Source -> Filter -> Project``: each operator's first word."""
+    return " -> ".join(re.split(r"\W", name, maxsplit=1)[0] or name for name in names)
+
+
+@dataclass
+class _Chain:
+    """A vertex in the making; its id is its position."""
+
+    name: str = ""
+    source: SourceSpec | None = None
+    operators: list[OperatorSpec] = field(default_factory=list)
+
+    def vertex(self, number: int) -> Vertex:
+        names = [self.name] if self.name else []
+        names += [spec.name for spec in (self.source, *self.operators) if spec is not None]
+        return Vertex(number, _chain_name(names), self.source, tuple(self.operators), None)
+
+
+class PipelineBuilder:
+    """Collects one chain after the other; what is added goes to the newest.
+
+    Attributes:
+        schema: what the operators added so far yield.
+        partitioned_by: the columns whose hash decided which subtask a row is in, None where nothing of the kind is
+            known.
+        timed: whether a watermark is generated below.
+        output: which output's operators are being added: those of all but the first have its number in their ids, so
+            that another output renames nobody.
+    """
+
+    def __init__(self) -> None:
+        self.schema: pa.Schema = pa.schema([])
+        self.partitioned_by: tuple[int, ...] | None = None
+        self.timed = False
+        self.output = 0
+        self._input = ""
+        self._chains: list[_Chain] = [_Chain()]
+        self._edges: list[Edge] = []
+        self._ends: dict[int, Position] = {}
+        self._ids: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def behind_exchange(self) -> bool:
+        """Whether what is added now no longer runs with the source."""
+        return self._chains[-1].source is None
+
+    @property
+    def right_side(self) -> str:
+        """Prefix of the operator ids of a join's right side while that side is added; empty otherwise."""
+        return self._input if self._input.endswith("/right/") else ""
+
+    def operator_id(self, kind: str) -> str:
+        """``filter-0``, ``filter-1``...: counted per kind from the source on, so that adding or removing an operator
+        renames only later ones of its own kind; ``output-1/filter-0`` for what only the second output has, and
+        ``union-0/input-1/filter-0`` for what is in front of a union's second input."""
+        prefix = self._input or (f"output-{self.output}/" if self.output else "")
+        number = self._ids[prefix, kind]
+        self._ids[prefix, kind] += 1
+        return f"{prefix}{kind}-{number}"
+
+    @contextmanager
+    def input(self, name: str) -> Iterator[None]:
+        """What is added meanwhile is in front of an input that is not the first one of its node; ``name`` is that
+        node's id and the input's name."""
+        before, self._input = self._input, f"{name}/"
+        try:
+            yield
+        finally:
+            self._input = before
+
+    def source(self, spec: SourceSpec) -> None:
+        """Begin a vertex that reads it."""
+        if not self._is_fresh():
+            self._chains.append(_Chain())
+        self._chains[-1].source = spec
+        self.schema, self.partitioned_by, self.timed = spec.source.schema, None, False
+
+    def next_vertex(self) -> int:
+        """The number of the vertex that the next source begins."""
+        return len(self._chains) - self._is_fresh()
+
+    def _is_fresh(self) -> bool:
+        """Whether nothing is in the newest chain, nor comes to it: behind an exchange there may be no operator."""
+        newest = len(self._chains) - 1
+        return self._chains[-1] == _Chain() and all(edge.consumer != newest for edge in self._edges)
+
+    def share_clock(self, name: str, since: int) -> None:
+        """The sources of vertices from this number on have their event time in common."""
+        for chain in self._chains[since:]:
+            if chain.source is not None:
+                chain.source = replace(chain.source, clock=name)
+
+    def share_all_clocks(self) -> None:
+        """Give all sources with a watermark a common event time, the largest of theirs."""
+        for chain in self._chains:
+            if chain.source is not None and any(isinstance(spec, WatermarkSpec) for spec in chain.operators):
+                chain.source = replace(chain.source, clock=ONE_CLOCK)
+
+    def add(self, spec: OperatorSpec, keeps: Mapping[int, int] | None = None) -> None:
+        """Append an operator. ``keeps`` says which input columns it passes on unchanged, and where to."""
+        self._chains[-1].operators.append(spec)
+        self.schema = spec.output_schema
+        kept = [(keeps or {}).get(column) for column in self.partitioned_by or ()]
+        self.partitioned_by = None if not kept or None in kept else tuple(c for c in kept if c is not None)
+
+    def rewrite(self, change: Callable[[Sequence[OperatorSpec], Callable[[str], str]], Sequence[OperatorSpec]]) -> None:
+        """Put others in the place of the newest chain's operators, that yield the same. ``change`` is given these, and
+        what makes ids."""
+        chain = self._chains[-1]
+        chain.operators = [*change(chain.operators, self.operator_id)]
+        assert chain.operators[-1].output_schema == self.schema
+
+    def unchanged(self) -> Mapping[int, int]:
+        """``keeps`` of an operator whose output begins with its input's columns as they are."""
+        return {column: column for column in range(len(self.schema))}
+
+    def exchange(self, kind: EdgeKind, key_columns: tuple[int, ...] = ()) -> None:
+        """End the vertex; what follows runs behind an edge of this kind."""
+        self._begin(self.here(), kind, key_columns, self.operator_id("exchange"))
+        self.partitioned_by = key_columns if kind is EdgeKind.HASH else None
+
+    def here(self) -> Position:
+        """Where the next operator would go."""
+        return Position(len(self._chains) - 1, self.schema, self.partitioned_by, timed=self.timed)
+
+    def branch(self, position: Position, output: int) -> None:
+        """What follows runs behind ``position``, in the same slot, and belongs to ``output``."""
+        self.output = output
+        self.schema, self.partitioned_by, self.timed = position.schema, position.partitioned_by, position.timed
+        self._begin(position, EdgeKind.FORWARD, position.partitioned_by or (), self.operator_id("forward"))
+
+    def meet(self, inlets: Sequence[Inlet], name: str = "") -> None:
+        """What follows runs behind all of these, in a vertex with as many inputs. The first one's columns are the
+        current ones; whatever the rows are spread by, equal on all, they stay spread by. ``name``: what happens there
+        without any operator."""
+        first = inlets[0]
+        self._edges += [
+            self._edge(inlet.position, inlet.kind, inlet.key_columns, inlet.exchange_id, len(self._edges) + number)
+            for number, inlet in enumerate(inlets)
+        ]
+        self._chains.append(_Chain(name))
+        self.schema, self.partitioned_by = first.position.schema, first.key_columns or None
+        self.timed = any(inlet.position.timed for inlet in inlets)
+
+    def end(self, output: int) -> None:
+        """The sink of ``output`` goes here."""
+        assert output not in self._ends
+        self._ends[output] = self.here()
+
+    def build(self) -> Pipeline:
+        vertices = tuple(chain.vertex(number) for number, chain in enumerate(self._chains))
+        ends = tuple(end for _, end in sorted(self._ends.items()))
+        return Pipeline(vertices, tuple(self._edges), ends)
+
+    def _begin(self, producer: Position, kind: EdgeKind, key_columns: tuple[int, ...], exchange_id: str) -> None:
+        self._edges.append(self._edge(producer, kind, key_columns, exchange_id, len(self._edges)))
+        self._chains.append(_Chain())
+
+    def _edge(
+        self, producer: Position, kind: EdgeKind, key_columns: tuple[int, ...], exchange_id: str, number: int
+    ) -> Edge:
+        """To the chain that begins next."""
+        return Edge(
+            number,
+            producer.vertex,
+            len(self._chains),
+            kind,
+            producer.schema,
+            key_columns,
+            producer.port,
+            exchange_id,
+            producer.timed,
+        )

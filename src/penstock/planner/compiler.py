@@ -1,0 +1,365 @@
+"""From streaming DataFrames to a JobGraph: checks, Spark's optimizer, then one node after the other.
+
+The optimised plan is a line from the source up to the root, past the static sides of joins. Each node adds operators
+to the current vertex; an exchange ends it::
+
+    Source -> Filter -> Project -> PartialAggregate  ==hash==>  Aggregate -> Project -> Sink
+
+Where streams meet, in a union or a join, the lines of all inputs are compiled one after the other, and what follows is
+a vertex with an edge from each (``union``, ``stream_join``).
+
+Several outputs are such lines with a common beginning (``plan_tree``); where they part the vertex ends, and what each
+has for itself runs behind forward edges, in the same slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from penstock.model.job_graph import JobGraph, SinkSpec, SourceSpec
+from penstock.operators.expand import ExpandSpec
+from penstock.operators.expressions.conf import SessionConf
+from penstock.operators.filter import FilterSpec
+from penstock.operators.python.map_function import MapInArrowSpec, MapInPandasSpec
+from penstock.operators.python.scalar_udf import ScalarUdfSpec
+from penstock.operators.watermark import WatermarkSpec
+from penstock.planner import refusals
+from penstock.planner.aggregation import add_aggregate
+from penstock.planner.builder import Pipeline
+from penstock.planner.catalyst import (
+    JavaTree,
+    arrow_field,
+    arrow_schema,
+    children,
+    elements,
+    expr_id,
+    kind,
+    label,
+)
+from penstock.planner.checks import check_by_spark, check_dataframe, check_expressions, check_output_mode
+from penstock.planner.conf import largest_watermark_rules, python_settings, session_conf
+from penstock.planner.deduplication import add_deduplicate
+from penstock.planner.exchange import add_repartition, add_repartition_by_expression, watermark_first
+from penstock.planner.functions import load_function, udf_call
+from penstock.planner.generate import add_generate
+from penstock.planner.group_state import add_group_state
+from penstock.planner.marks import analyzed
+from penstock.planner.ordering import add_limit, add_sort
+from penstock.planner.plan_tree import Segment, optimize_tree, plan_tree
+from penstock.planner.scope import Scope, Step
+from penstock.planner.sources import columns_to_read, create_source, fields_to_read
+from penstock.planner.stateful import add_event_time_column, add_transform_with_state
+from penstock.planner.static_join import add_static_join
+from penstock.planner.stream_join import add_stream_join
+from penstock.planner.stream_line import stream_line, streams_below
+from penstock.planner.union import add_union
+from penstock.spark.jvm import java_class
+
+_RELATIONS = ("StreamingRelation", "StreamingRelationV2")
+_ONCE = {"EventTimeWatermark": refusals.SECOND_WATERMARK, "Aggregate": refusals.SECOND_AGGREGATION}
+_REPEATED_IN_APPEND = "Aggregate"
+_MICROS_PER_MILLI = 1_000
+
+
+def sink_id(output: int) -> str:
+    """The operator id of an output's sink."""
+    return f"sink-{output}"
+
+
+@dataclass(frozen=True)
+class CompiledPlan:
+    """What DataFrames compile to, one output each; the sinks and the parallelism are still free.
+
+    Attributes:
+        pipeline: vertices and edges up to the sinks.
+        output_modes: by output.
+        analyzed: Spark's analysed plans, as text.
+        optimized: Spark's optimised plans, as text: what the operators were made from.
+    """
+
+    pipeline: Pipeline
+    output_modes: tuple[str, ...]
+    analyzed: str
+    optimized: str
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        """By output, the schema of the rows that reach its sink."""
+        return tuple(end.schema for end in self.pipeline.ends)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the only output."""
+        [schema] = self.schemas
+        return schema
+
+    def graph(self, sinks: Sequence[SinkSpec], parallelism: int, max_parallelism: int) -> JobGraph:
+        """The graph with one sink per output; ConfigError if two operators have one id."""
+        return self.pipeline.graph(sinks, parallelism, max_parallelism)
+
+
+def compile_outputs(
+    outputs: Sequence[tuple[DataFrame, str]], regexp_max_length: int = SessionConf.regexp_max_length
+) -> CompiledPlan:
+    """Check and compile streaming DataFrames, each with its output mode, to one job. What their analysed plans share
+    from the source on is done once. Nothing is started and no file is touched.
+
+    Args:
+        outputs: pairs of DataFrame and output mode.
+        regexp_max_length: as in ``Options``.
+
+    Raises:
+        ConfigError: not a streaming DataFrame, an unknown output mode, no source in common, names given twice, late
+            rows without what drops them.
+        NotSupported: a plan holds something that is refused; the message has Spark's plan line and the way round.
+    """
+    plans = [_checked(df, output_mode) for df, output_mode in outputs]
+    spark = outputs[0][0].sparkSession
+    tree = plan_tree(plans)
+    optimize_tree(spark, tree)
+    conf = replace(session_conf(spark), regexp_max_length=regexp_max_length)
+    scope = Scope(spark, conf, python_settings(spark), tree.mode)
+    scope.builder.output = tree.owner
+    _add_segment(scope, tree, frozenset(), False)
+    if largest_watermark_rules(spark):
+        scope.builder.share_all_clocks()
+    return CompiledPlan(
+        scope.builder.build(),
+        tuple(mode for _, mode in plans),
+        "\n".join(str(plan.treeString()) for plan, _ in plans),
+        "\n".join(str(segment.optimized.treeString()) for segment in tree.everywhere),
+    )
+
+
+def compile_plan(df: DataFrame, output_mode: str) -> CompiledPlan:
+    """``compile_outputs`` of a single one."""
+    return compile_outputs([(df, output_mode)])
+
+
+def _checked(df: DataFrame, output_mode: str) -> tuple[JavaTree, str]:
+    check_dataframe(df)
+    mode = check_output_mode(output_mode)
+    plan = analyzed(df)
+    check_expressions(df.sparkSession, plan)
+    check_by_spark(df.sparkSession, plan, mode)
+    return plan, mode
+
+
+def compile_query(
+    df: DataFrame, *, sink: SinkSpec, output_mode: str, parallelism: int, max_parallelism: int
+) -> JobGraph:
+    """``compile_plan`` and the graph with its sink in one call."""
+    return compile_plan(df, output_mode).graph([sink], parallelism, max_parallelism)
+
+
+def _add_segment(scope: Scope, segment: Segment, below: frozenset[str], timed: bool) -> None:
+    """The segment's own operators, then what hangs on it.
+
+    Args:
+        below: kinds of nodes that there are already.
+        timed: see ``Scope``, of the segment below.
+    """
+    is_root = not below
+    below |= _check(segment.optimized, below, segment.mode)
+    scope.mode, scope.names, scope.whole = segment.mode, segment.names, False
+    scope.timed = timed = timed or segment.has_watermark
+    scope.kept = len(scope.builder.schema) if segment.late else None
+    if is_root:
+        _add_tree(scope, segment.optimized)
+    else:
+        scope.run(_steps(stream_line(segment.optimized)[:-1]))
+    late = scope.late
+    scope.late = None
+    _add_consumers(scope, segment, below, timed)
+    for branch in segment.late:
+        assert late is not None
+        scope.branch(late, branch.owner)
+        _add_segment(scope, branch, below, timed)
+
+
+def _add_consumers(scope: Scope, segment: Segment, below: frozenset[str], timed: bool) -> None:
+    """Where the segment's rows go: on within the vertex if to one place only, else over forward edges; the first output
+    that ends here has its sink in the vertex itself."""
+    if not segment.outputs and len(segment.above) == 1:
+        _add_segment(scope, segment.above[0], below, timed)
+        return
+    place = scope.here()
+    for number, output in enumerate(segment.outputs):
+        if number:
+            scope.branch(place, output)
+        scope.builder.end(output)
+    for branch in segment.above:
+        scope.branch(place, branch.owner)
+        _add_segment(scope, branch, below, timed)
+
+
+def _check(root: JavaTree, above: Collection[str], mode: str) -> set[str]:
+    """The kinds of a plan's nodes and ``above``: down to the sources, or to what stands for the plan below, without
+    static sides.
+
+    Raises:
+        NotSupported: a node is not compiled; two watermarks are stacked, or aggregations not in append mode.
+    """
+    seen = {*above}
+    streams: list[JavaTree] = []
+    for node in stream_line(root):
+        name, streams = kind(node), streams_below(node)
+        known: Collection[str] = _ADD if children(node) else _RELATIONS
+        with refusals.at_node(node):
+            if name not in (_ADD_SEVERAL if len(streams) > 1 else known):
+                raise refusals.refuse_node(node)
+            if name in seen and name in _ONCE and not (name == _REPEATED_IN_APPEND and mode == "append"):
+                raise _ONCE[name].error(name)
+        seen.add(name)
+    return seen.union(*(_check(stream, seen, mode) for stream in streams))
+
+
+def _add_tree(scope: Scope, root: JavaTree, on_top: Sequence[Step] = ()) -> None:
+    """Everything from the sources up to this node, then ``on_top``, nearest first."""
+    *above, last = stream_line(root)
+    steps = [*_steps(above), *on_top]
+    if len(streams_below(last)) > 1:
+        steps = _ADD_SEVERAL[kind(last)](scope, last, _add_tree, steps)
+    else:
+        with refusals.at_node(last):
+            _add_source(scope, last, above[::-1])
+        steps = watermark_first(steps)
+    scope.run(steps)
+
+
+def _steps(above: Sequence[JavaTree]) -> list[Step]:
+    """Of the nodes above a leaf, nearest last, as they are in a plan."""
+    return [Step(node, _ADD[kind(node)]) for node in reversed(above)]
+
+
+def _add_source(scope: Scope, node: JavaTree, above: list[JavaTree]) -> None:
+    columns = columns_to_read(node, above)
+    scope.fields = fields_to_read(node, above) if scope.kept is None else {}
+    source = create_source(scope.spark, node, columns, scope.fields)
+    scope.builder.source(SourceSpec(scope.operator_id("source", node), source.describe(), source))
+    scope.bind_output(columns)
+
+
+def _add_project(scope: Scope, node: JavaTree) -> None:
+    scope.project(elements(node.projectList()), label(node))
+
+
+def _add_filter(scope: Scope, node: JavaTree) -> None:
+    condition = scope.translate(node.condition())
+    builder = scope.builder
+    builder.add(
+        FilterSpec(
+            operator_id=builder.operator_id("filter"),
+            name=label(node),
+            output_schema=builder.schema,
+            condition=condition,
+        ),
+        keeps=builder.unchanged(),
+    )
+
+
+def _add_expand(scope: Scope, node: JavaTree) -> None:
+    output = elements(node.output())
+    projections = [elements(projection) for projection in elements(node.projections())]
+    for attribute, alternatives in zip(output, zip(*projections, strict=True), strict=True):
+        scope.meanings.define(attribute, *alternatives)
+    scope.builder.add(
+        ExpandSpec(
+            operator_id=scope.builder.operator_id("expand"),
+            name=f"Expand (x{len(projections)})",
+            output_schema=arrow_schema(output),
+            projections=tuple(tuple(scope.translate(item) for item in projection) for projection in projections),
+        )
+    )
+    scope.bind_output(output)
+
+
+def _add_watermark(scope: Scope, node: JavaTree) -> None:
+    marks = java_class(scope.spark, "org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark")
+    delay_ms = int(marks.getDelayMs(node.delay()))
+    builder = scope.builder
+    if builder.behind_exchange:
+        raise refusals.WATERMARK_BEHIND_EXCHANGE.error("withWatermark")
+    builder.add(
+        WatermarkSpec(
+            operator_id=builder.operator_id("watermark"),
+            name=f"Watermark ({node.eventTime().name()}, {node.delay().toString()})",
+            output_schema=builder.schema,
+            column=scope.ordinals[expr_id(node.eventTime())],
+            delay_us=delay_ms * _MICROS_PER_MILLI,
+            parameters={"event time": scope.meanings.columns(node.eventTime())},
+        ),
+        keeps=builder.unchanged(),
+    )
+    builder.timed = True
+
+
+def _add_udfs(scope: Scope, node: JavaTree) -> None:
+    """Appends one column per call, as Spark's own node does."""
+    calls = tuple(udf_call(udf, scope.ordinals, scope.conf) for udf in elements(node.udfs()))
+    results = elements(node.resultAttrs())
+    for attribute, udf in zip(results, elements(node.udfs()), strict=True):
+        scope.meanings.define(attribute, udf)
+    scope.builder.add(
+        ScalarUdfSpec(
+            operator_id=scope.builder.operator_id("udf"),
+            name=f"Udf ({', '.join(call.name for call in calls)})",
+            output_schema=pa.schema([*scope.builder.schema, *map(arrow_field, results)]),
+            calls=calls,
+            settings=scope.python_settings,
+        ),
+        keeps=scope.builder.unchanged(),
+    )
+    scope.bind_more(results)
+
+
+def _add_map(scope: Scope, node: JavaTree) -> None:
+    """A vectorised function over whole batches; it sees the input's column names."""
+    if node.isBarrier() or node.profile().isDefined():
+        raise refusals.SCHEDULED_MAP.error(kind(node))
+    function = node.functionExpr()
+    output = elements(node.output())
+    make = MapInArrowSpec if kind(node) == "MapInArrow" else MapInPandasSpec
+    scope.builder.add(
+        make(
+            operator_id=scope.operator_id("map", node),
+            name=f"{kind(node)} ({function.name()})",
+            output_schema=arrow_schema(output),
+            function=load_function(function),
+            input_schema=scope.builder.schema,
+            settings=scope.python_settings,
+        )
+    )
+    scope.bind_output(output)
+
+
+_ADD: dict[str, Callable[[Scope, JavaTree], None]] = {
+    "Project": _add_project,
+    "Filter": _add_filter,
+    "Expand": _add_expand,
+    "Generate": add_generate,
+    "EventTimeWatermark": _add_watermark,
+    "ArrowEvalPython": _add_udfs,
+    "BatchEvalPython": _add_udfs,
+    "MapInArrow": _add_map,
+    "MapInPandas": _add_map,
+    "Aggregate": add_aggregate,
+    "Deduplicate": add_deduplicate,
+    "DeduplicateWithinWatermark": add_deduplicate,
+    "TransformWithStateInPySpark": add_transform_with_state,
+    "FlatMapGroupsInPandasWithState": add_group_state,
+    "UpdateEventTimeWatermarkColumn": add_event_time_column,
+    "Join": add_static_join,
+    "Repartition": add_repartition,
+    "RepartitionByExpression": add_repartition_by_expression,
+    "Sort": add_sort,
+    "GlobalLimit": add_limit,
+    "LocalLimit": add_limit,
+}
+
+_ADD_SEVERAL = {"Union": add_union, "Join": add_stream_join}
+"""Nodes with several streams below them."""

@@ -1,0 +1,41 @@
+"""Late rows as an output: they leave in front of the operator that would drop them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from penstock.model.job_graph import EdgeKind
+from penstock.operators.late_rows import LATE_PORT, LateRowsSpec
+from penstock.planner.scope import Place, Scope
+
+
+def divert_late_rows(scope: Scope, keys: tuple[int, ...], event_time: int) -> None:
+    """Whole rows go over the exchange, and those that are late go no further, but out by a port.
+
+    Args:
+        keys: columns that the operator behind wants its rows to be spread by.
+        event_time: the column that tells whether a row is late.
+    """
+    assert scope.kept is not None
+    builder = scope.builder
+    if builder.partitioned_by != keys:
+        builder.exchange(EdgeKind.HASH, keys)
+    builder.add(
+        LateRowsSpec(
+            operator_id=builder.operator_id("late-rows"),
+            name="LateRows",
+            output_schema=builder.schema,
+            keys=keys,
+            event_time=event_time,
+            columns=scope.kept,
+        ),
+        keeps=builder.unchanged(),
+    )
+    place = scope.here()
+    position = replace(
+        place.position, schema=pa.schema(list(builder.schema)[: scope.kept]), partitioned_by=None, port=LATE_PORT
+    )
+    scope.late = Place(position, place.expr_ids[: scope.kept])
+    scope.kept = None

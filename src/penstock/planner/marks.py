@@ -1,0 +1,125 @@
+"""What a user says about a place in a plan, as an alias: it stays in the analysed plan, and the optimizer drops it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame
+
+from penstock.planner.catalyst import JavaTree, elements, expr_id, kind, preorder
+from penstock.planner.checks import check_dataframe
+from penstock.planner.stream_line import stream_line
+from penstock.spark.errors import ArgumentError, WrongPlan
+from penstock.spark.jvm import frame_of
+
+NAMED = "__penstock_named__"
+LATE = "__penstock_late__"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_RELATIONS = ("StreamingRelation", "StreamingRelationV2")
+_DEDUPLICATING = ("Deduplicate", "DeduplicateWithinWatermark")
+_NAMEABLE = ("Aggregate", *_DEDUPLICATING, "MapInArrow", "MapInPandas", "TransformWithStateInPySpark", *_RELATIONS)
+
+
+def named(df: DataFrame, operator_id: str) -> DataFrame:
+    """The same DataFrame, in which the operator that it ends with is called ``operator_id``, and its state, too.
+
+    Operators are otherwise called by kind and number (``aggregate-0``), which is enough as long as no other operator of
+    the kind is put before them. Names go to what keeps state or runs a function of yours: an aggregation, a
+    deduplication, a source, ``transformWithState``, ``mapInArrow`` or ``mapInPandas``; filters, projections and joins
+    with static sides on top of it are passed over, as the optimizer merges and moves them.
+
+    Args:
+        df: a streaming DataFrame that ends with that operator.
+        operator_id: letters, digits, ``_``, ``.`` and ``-``; unique in the query.
+
+    Raises:
+        ConfigError: not a streaming DataFrame, or not a name.
+    """
+    check_dataframe(df)
+    if not isinstance(operator_id, str) or not _NAME.fullmatch(operator_id):
+        raise ArgumentError(
+            f"{operator_id!r} is no name for an operator: up to 100 letters, digits, _, . and -, for example "
+            "'orders-by-user'"
+        )
+    return df.alias(NAMED + operator_id)
+
+
+def late(df: DataFrame) -> DataFrame:
+    """The rows that the aggregation of ``df`` drops because they come behind the watermark; where there is none, those
+    that its last ``dropDuplicates`` or ``dropDuplicatesWithinWatermark`` drops as late.
+
+    They have the columns of its input, ``window`` included where ``df`` is grouped by one: a row that is late for two
+    sliding windows comes twice. A deduplication in front of an aggregation drops late rows before that sees them: ask
+    for the late rows of the deduplicated DataFrame then. Start it together with ``df``:
+    ``penstock.start([penstock.writeStream(df)..., penstock.writeStream(penstock.late(df))...])``.
+
+    Args:
+        df: a streaming DataFrame with an aggregation by event time, or a deduplication, and a watermark.
+
+    Raises:
+        ConfigError: not a streaming DataFrame, or with neither.
+    """
+    check_dataframe(df)
+    line = stream_line(analyzed(df))
+    dropping = [node for kinds in (("Aggregate",), _DEDUPLICATING) for node in line if kind(node) in kinds]
+    if not dropping:
+        raise WrongPlan(
+            "penstock.late needs a DataFrame that drops late rows: groupBy(window(...)) or dropDuplicates, with a "
+            "watermark"
+        )
+    spark = df.sparkSession
+    return frame_of(spark, dropping[0].child()).alias(LATE + _identity(dropping[0]))
+
+
+def analyzed(df: DataFrame) -> JavaTree:
+    """Spark's analysed plan."""
+    return df._jdf.queryExecution().analyzed()
+
+
+def late_of(node: JavaTree) -> str | None:
+    """If this is the mark of ``late``: which operator it means, as ``is_late_of`` wants it."""
+    return _marked(node, LATE)
+
+
+def is_late_of(node: JavaTree, wanted: str) -> bool:
+    """Whether this is the aggregation or deduplication that a ``late`` mark means."""
+    return (kind(node) == "Aggregate" or kind(node) in _DEDUPLICATING) and _identity(node) == wanted
+
+
+def names_in(tree: JavaTree) -> Iterator[tuple[JavaTree, str]]:
+    """Every node that was given a name, with its name."""
+    for node in preorder(tree):
+        name = _marked(node, NAMED)
+        if name is not None:
+            yield _ends_with(node), name
+
+
+def name_key(node: JavaTree) -> str:
+    """By what a named node is found again in the optimised plan, among the nodes of one line."""
+    if kind(node) in _RELATIONS:
+        return f"source {expr_id(node.output().head())}"
+    if kind(node) == "Aggregate":
+        return "Aggregate"
+    if kind(node) in _DEDUPLICATING:  # its columns are pruned
+        return f"{kind(node)} {', '.join(str(key.name()) for key in elements(node.keys()))}"
+    return f"{kind(node)} {expr_id(node.output().head())}"
+
+
+def _ends_with(mark: JavaTree) -> JavaTree:
+    *above, last = stream_line(mark)
+    return next((node for node in above if kind(node) in _NAMEABLE), last)
+
+
+def _marked(node: JavaTree, prefix: str) -> str | None:
+    alias = str(node.alias()) if kind(node) == "SubqueryAlias" else ""
+    return alias[len(prefix) :] if alias.startswith(prefix) else None
+
+
+def _identity(node: JavaTree) -> str:
+    """Of an aggregation the newest of its columns' ids: those that it hands on are older than those that it makes. A
+    deduplication makes none: its keys, and how far from the source it is."""
+    if kind(node) in _DEDUPLICATING:
+        keys = ".".join(str(expr_id(key)) for key in elements(node.keys()))
+        return f"{kind(node)}.{len(stream_line(node))}.{keys}"
+    return str(max(expr_id(attribute) for attribute in elements(node.output())))

@@ -1,0 +1,63 @@
+"""``orderBy`` of a whole result, as complete mode has it, and ``limit``, of that or of all rows of a stream."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.model.job_graph import EdgeKind
+from penstock.operators.sort import LimitSpec, SortKey, SortSpec
+from penstock.operators.stream_limit import StreamLimitSpec
+from penstock.planner import refusals
+from penstock.planner.catalyst import JavaTree, elements, kind, label
+from penstock.planner.scope import Scope
+
+
+def add_sort(scope: Scope, node: JavaTree) -> None:
+    """``orderBy`` and ``sortWithinPartitions``: there is one partition."""
+    builder = scope.builder
+    keys = tuple(_key(scope, order) for order in elements(node.order()))
+    builder.add(
+        SortSpec(operator_id=builder.operator_id("sort"), name=label(node), output_schema=builder.schema, keys=keys),
+        keeps=builder.unchanged(),
+    )
+
+
+def _key(scope: Scope, order: JavaTree) -> SortKey:
+    expression = scope.translate(order.child())
+    if not _is_sortable(expression.data_type):
+        raise refusals.NESTED_SORT_KEY.error(f"sorting by {order.child().toString()}")
+    nulls_first = order.nullOrdering().toString() == "NullsFirst"
+    return SortKey(expression, order.direction().toString() == "Ascending", nulls_first)
+
+
+def _is_sortable(data_type: pa.DataType) -> bool:
+    if pa.types.is_struct(data_type):
+        return all(_is_sortable(field.type) for field in data_type)
+    return not pa.types.is_nested(data_type)
+
+
+def add_limit(scope: Scope, node: JavaTree) -> None:
+    """A ``GlobalLimit`` stands on a ``LocalLimit`` of the same number, which only spares Spark work.
+
+    In append mode it counts the rows of all epochs, in one subtask.
+
+    Raises:
+        NotSupported: below the aggregation of complete mode.
+    """
+    if kind(node) == "LocalLimit":
+        return
+    builder = scope.builder
+    count = int(node.limitExpr().eval(None))
+    if scope.mode == "complete":
+        if not scope.whole:
+            raise refusals.LIMIT_BELOW_WHOLE.error("limit")
+        whole = LimitSpec(
+            operator_id=builder.operator_id("limit"), name=label(node), output_schema=builder.schema, count=count
+        )
+        builder.add(whole, keeps=builder.unchanged())
+        return
+    builder.exchange(EdgeKind.HASH)
+    limit = StreamLimitSpec(
+        operator_id=builder.operator_id("stream-limit"), name=label(node), output_schema=builder.schema, count=count
+    )
+    builder.add(limit, keeps=builder.unchanged())

@@ -1,0 +1,265 @@
+"""Sliding windows by pane: rows are aggregated by pane first, and only the partial rows are put into windows.
+
+Spark writes a sliding window as an ``Expand`` with a projection for every window that a row may be in. Whichever it is,
+its start and end are computed from one number, the start of the row's *pane*: the latest of its windows begins there.
+So the rows of a pane are in the same windows, and one partial row can be put into these in the place of all of them::
+
+    Expand -> [Filter] -> Project* -> PartialAggregate
+
+becomes, with the same rows of a batch at its end::
+
+    Project (panes) -> PartialAggregate -> Expand -> [Filter] -> MergePartials
+
+There is a filter where the slide does not divide the length: the oldest windows hold only the beginning of a pane. What
+it says of each window is then part of what rows are grouped by.
+
+Nothing here knows of time. A pane is the largest expression through which alone those keys that differ from one
+projection to the other read a row; the arguments must not differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from penstock.model.job_graph import OperatorSpec
+from penstock.operators.aggregate.calls import FUNCTIONS, Family, partial_schema
+from penstock.operators.aggregate.merge_partials import MergePartialsSpec
+from penstock.operators.aggregate.partial import PartialAggregateSpec
+from penstock.operators.expand import ExpandSpec
+from penstock.operators.expressions import BoundReference, Expression
+from penstock.operators.expressions.lambdas import Body
+from penstock.operators.expressions.logic import CaseWhen, Or
+from penstock.operators.expressions.trees import Interned, children_of, rebuilt
+from penstock.operators.filter import FilterSpec
+from penstock.operators.project import ProjectSpec
+
+_BY_ORDER = (Family.FIRST, Family.BEST, Family.BEST_OF, Family.LISTS, Family.JOINED)
+"""Functions to which it matters which row comes first. Partial rows of a window and key come in the order of panes, as
+the rows of an ``Expand`` do; but those of one pane that a filter tells apart come as they may."""
+
+Path = Sequence[Expression]
+"""What columns are, over the input of the ``Expand``, for the rows of one of its projections. Equal expressions are the
+same object."""
+
+
+@dataclass(frozen=True)
+class _Tail:
+    """The last operators of a chain.
+
+    Attributes:
+        fields: the columns that the aggregation reads; ``paths``: what they are, by projection.
+        conditions: of the filter, by projection; empty without one.
+    """
+
+    expand: ExpandSpec
+    filter: FilterSpec | None
+    aggregate: PartialAggregateSpec
+    fields: pa.Schema
+    paths: Sequence[Path]
+    conditions: Sequence[Expression]
+
+
+def by_panes(operators: Sequence[OperatorSpec], operator_id: Callable[[str], str]) -> Sequence[OperatorSpec]:
+    """The chain, which ends with a partial aggregation, with that in front of the ``Expand``; the chain as it was where
+    there is none, or the aggregation has to know the window of a row.
+
+    Args:
+        operator_id: makes the id of one more operator of a kind.
+    """
+    places = [place for place, spec in enumerate(operators) if isinstance(spec, ExpandSpec)]
+    tail = _tail(operators[places[-1] :]) if places else None
+    pane = None if tail is None else _pane(tail)
+    if tail is None or pane is None:
+        return operators
+    return [*operators[: places[-1]], *_pushed(tail, pane, operator_id)]
+
+
+def _tail(operators: Sequence[OperatorSpec]) -> _Tail | None:
+    """None: there are other operators among them, or it makes a difference which rows something is computed for.
+
+    In front of a filter that is all of them; behind it those in windows.
+    """
+    expand, *between, aggregate = operators
+    kept = between.pop(0) if between and isinstance(between[0], FilterSpec) else None
+    projects = [spec for spec in between if isinstance(spec, ProjectSpec)]
+    assert isinstance(expand, ExpandSpec)
+    assert kept is None or isinstance(kept, FilterSpec)
+    assert isinstance(aggregate, PartialAggregateSpec)
+    if len(projects) < len(between) or any(map(_has_lambda, _expressions(expand, kept, projects))):
+        return None
+    interned = Interned()
+    paths: list[Path] = [[interned(item) for item in projection] for projection in expand.projections]
+    if kept is not None and any(_is_computed(item) and not _varies(paths, n) for n, item in enumerate(paths[0])):
+        return None
+    conditions = [] if kept is None else [interned(_over(path, kept.condition)) for path in paths]
+    for project in projects:
+        paths = [[interned(_over(path, item)) for item in project.expressions] for path in paths]
+        if kept is not None and any(_is_computed(e) and _varies(paths, n) for n, e in enumerate(project.expressions)):
+            return None
+    return _Tail(expand, kept, aggregate, [expand, *projects][-1].output_schema, paths, conditions)
+
+
+def _pane(tail: _Tail) -> Expression | None:
+    """What rows of the same windows have in common; None if nothing has been found, or rows need to be told apart."""
+    calls = tail.aggregate.calls
+    if any(_varies(tail.paths, place) for call in calls for place in (*call.arguments, call.condition) if place >= 0):
+        return None
+    if tail.filter is not None and any(FUNCTIONS[call.function] in _BY_ORDER for call in calls):
+        return None
+    keys = [path[key] for key in tail.aggregate.key_columns if _varies(tail.paths, key) for path in tail.paths]
+    for part in (part for key in keys[:1] for part in _parts(key)):
+        if pa.types.is_integer(part.data_type) and _is_computed(part) and all(_reads_by(key, part) for key in keys):
+            return part
+    return None
+
+
+class _Inputs:
+    """The columns that rows are aggregated by and over. For rows that are in no window, where that can be, nothing but
+    just this is computed.
+
+    Attributes:
+        of_windows: by projection, the column that says whether a row is in that window; empty if it is in all.
+    """
+
+    def __init__(self, pane: Expression, conditions: Sequence[Expression]) -> None:
+        self.fields: list[pa.Field] = []
+        self.expressions: list[Expression] = []
+        self._places: dict[int, int] = {}
+        self._guard: Expression | None = None
+        self.add(pa.field("__pane", pane.data_type), pane)
+        self.of_windows = [self.add(pa.field(f"__in_{n}", pa.bool_()), item) for n, item in enumerate(conditions)]
+        if conditions:
+            self._guard = _any_of(self.expressions[1:])
+
+    def add(self, field: pa.Field, expression: Expression) -> int:
+        """Where the column is from now on."""
+        place = self._places.setdefault(id(expression), len(self.fields))
+        if place == len(self.fields):
+            if self._guard is not None and _is_computed(expression):
+                expression = CaseWhen([(self._guard, expression)], None, expression.data_type)
+            self.fields.append(field)
+            self.expressions.append(expression)
+        return place
+
+
+def _pushed(tail: _Tail, pane: Expression, operator_id: Callable[[str], str]) -> Iterator[OperatorSpec]:
+    """The operators in the order in which rows come through them."""
+    inputs = _Inputs(pane, tail.conditions)
+
+    def place(column: int) -> int:
+        return inputs.add(tail.fields.field(column), tail.paths[0][column])
+
+    keys = {key: place(key) for key in tail.aggregate.key_columns if not _varies(tail.paths, key)}
+    grouped = tuple(dict.fromkeys([0, *inputs.of_windows, *keys.values()]))
+    calls = tuple(call.moved(place) for call in tail.aggregate.calls)
+    schema = pa.schema(inputs.fields)
+    yield ProjectSpec(
+        operator_id=operator_id("panes"),
+        name="Project (panes)",
+        output_schema=schema,
+        expressions=tuple(inputs.expressions),
+    )
+    if inputs.of_windows:
+        flags = [BoundReference(flag, pa.bool_()) for flag in dict.fromkeys(inputs.of_windows)]
+        yield FilterSpec(
+            operator_id=operator_id("panes-filter"),
+            name="Filter (in a window)",
+            output_schema=schema,
+            condition=_any_of(flags),
+        )
+    by_pane = PartialAggregateSpec(
+        operator_id=tail.aggregate.operator_id,
+        name=f"{tail.aggregate.name} by panes",
+        output_schema=partial_schema(schema, grouped, calls),
+        key_columns=grouped,
+        calls=calls,
+    )
+    yield by_pane
+    there = [BoundReference(place, field.type) for place, field in enumerate(by_pane.output_schema)]
+    at = {column: there[place] for place, column in enumerate(grouped)}
+
+    def projection(number: int) -> Iterator[Expression]:
+        path = tail.paths[number]
+        for key in tail.aggregate.key_columns:
+            yield at[keys[key]] if key in keys else _with(path[key], pane, at[0])
+        yield from there[len(grouped) :]
+        yield from (at[column] for column in inputs.of_windows[number : number + 1])
+
+    yield from _into_windows(
+        tail, [tuple(projection(n)) for n in range(len(tail.paths))], operator_id("merge-partials")
+    )
+
+
+def _into_windows(tail: _Tail, projections: Sequence[tuple[Expression, ...]], merge_id: str) -> Iterator[OperatorSpec]:
+    """From partial rows of panes to those of windows."""
+    schema = tail.aggregate.output_schema
+    keys = len(tail.aggregate.key_columns)
+    wider = schema if tail.filter is None else schema.append(pa.field("__in", pa.bool_()))
+    yield replace(tail.expand, output_schema=wider, projections=tuple(projections))
+    if tail.filter is not None:
+        yield replace(tail.filter, output_schema=wider, condition=BoundReference(len(schema), pa.bool_()))
+    yield MergePartialsSpec(
+        operator_id=merge_id,
+        name=f"MergePartials [{', '.join(schema.names[:keys])}]",
+        output_schema=schema,
+        key_count=keys,
+        calls=tail.aggregate.calls,
+    )
+
+
+def _expressions(expand: ExpandSpec, kept: FilterSpec | None, projects: Sequence[ProjectSpec]) -> Iterator[Expression]:
+    for each in (*expand.projections, *(project.expressions for project in projects)):
+        yield from each
+    if kept is not None:
+        yield kept.condition
+
+
+def _parts(expression: Expression) -> Iterator[Expression]:
+    """The expression and all in it, larger ones first."""
+    yield expression
+    for child in children_of(expression):
+        yield from _parts(child)
+
+
+def _has_lambda(expression: Expression) -> bool:
+    """Whether there are references to other columns than the batch's in it."""
+    return any(isinstance(part, Body) for part in _parts(expression))
+
+
+def _any_of(conditions: Sequence[Expression]) -> Expression:
+    """As a tree of little depth: there may be hundreds of windows."""
+    if len(conditions) == 1:
+        return conditions[0]
+    half = len(conditions) // 2
+    return Or(_any_of(conditions[:half]), _any_of(conditions[half:]))
+
+
+def _is_computed(expression: Expression) -> bool:
+    return not isinstance(expression, BoundReference)
+
+
+def _varies(paths: Sequence[Path], place: int) -> bool:
+    """Whether a column depends on the projection."""
+    return any(path[place] is not paths[0][place] for path in paths)
+
+
+def _reads_by(expression: Expression, part: Expression) -> bool:
+    """Whether the expression depends on a row only as far as this part of it does."""
+    if expression is part:
+        return True
+    return _is_computed(expression) and all(_reads_by(child, part) for child in children_of(expression))
+
+
+def _over(columns: Path, expression: Expression) -> Expression:
+    """The expression with what the columns are in the place of references to them."""
+    if isinstance(expression, BoundReference):
+        return columns[expression.ordinal]
+    return rebuilt(expression, lambda child: _over(columns, child))
+
+
+def _with(expression: Expression, part: Expression, instead: Expression) -> Expression:
+    """The expression with something else in the place of a part."""
+    return instead if expression is part else rebuilt(expression, lambda child: _with(child, part, instead))

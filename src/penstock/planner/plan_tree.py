@@ -1,0 +1,285 @@
+"""Several analysed plans as one tree: what they share once, from the source up, and what each has for itself.
+
+Plans of DataFrames that were derived from one DataFrame have its nodes in common, attribute ids included. The tree is
+made of the analysed plans: the optimizer would move one output's filters and columns into the common part. Each
+segment is then optimised by itself, over a leaf that stands for the segment below (``optimize_tree``); the leaf's
+columns that nobody needs are pruned from below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.errors import ConfigError
+from penstock.planner import refusals
+from penstock.planner.catalyst import JavaTree, children, elements, expr_id, kind, preorder
+from penstock.planner.conf import optimize
+from penstock.planner.marks import is_late_of, late_of, name_key, names_in
+from penstock.planner.pruning import needed_columns
+from penstock.planner.stream_line import put_on, stream_line, streams_below
+from penstock.spark.jvm import java_class, java_seq
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WATERMARK = "EventTimeWatermark"
+_MEETING = ("Union", "Join")
+"""Nodes at which streams meet, and which outputs may share."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One output's analysed plan, nodes from the source up, or from where its streams have met: all that is below is of
+    that node."""
+
+    output: int
+    mode: str
+    nodes: tuple[JavaTree, ...]
+
+
+@dataclass
+class Segment:
+    """A stretch that the same outputs share.
+
+    Attributes:
+        nodes: analysed, from the source's side up.
+        mode: the output mode of those that end above.
+        outputs: which outputs' rows are what comes out at the top.
+        above: what goes on from there.
+        late: segments over the rows that the aggregation or deduplication drops which is the first node here.
+        lifted: projections and the watermark of one of those above, which have to be done here, with the source: they
+            add columns and leave out none.
+        on_lifted: whether this is that one; the others get the columns that there were without.
+        names: by ``name_key``, of nodes in here.
+        optimized: nodes of the optimised plan, from the root down to the leaf (its own, or what stands for it).
+    """
+
+    nodes: list[JavaTree]
+    mode: str
+    outputs: list[int] = field(default_factory=list)
+    above: list[Segment] = field(default_factory=list)
+    late: list[Segment] = field(default_factory=list)
+    lifted: list[JavaTree] = field(default_factory=list)
+    on_lifted: bool = False
+    names: dict[str, str] = field(default_factory=dict)
+    optimized: JavaTree = None
+
+    @property
+    def owner(self) -> int:
+        """The first output that it belongs to: adding outputs at the end does not change it."""
+        return min([*self.outputs, *(segment.owner for segment in self.above)])
+
+    @property
+    def has_watermark(self) -> bool:
+        """Whether ``withWatermark`` is in this stretch of the plans that it is of."""
+        return self.on_lifted or any(kind(node) == _WATERMARK for node in self.all_nodes)
+
+    @property
+    def all_nodes(self) -> list[JavaTree]:
+        """With what is below the first one where that is where streams have met."""
+        below = list(preorder(self.nodes[0])) if self.nodes and len(streams_below(self.nodes[0])) > 1 else []
+        return [*below[:0:-1], *self.nodes]
+
+    @property
+    def everywhere(self) -> list[Segment]:
+        """This one and all that hang on it."""
+        return [self, *(one for part in (*self.above, *self.late) for one in part.everywhere)]
+
+
+def plan_tree(plans: Sequence[tuple[JavaTree, str]]) -> Segment:
+    """The tree of these analysed plans, each with its output mode.
+
+    Raises:
+        NotSupported: several outputs, of which not all have several streams in common that one of them has.
+        ConfigError: the plans have no source in common; late rows without the aggregation that drops them; one
+            operator with two names, or two with one.
+    """
+    if len(plans) == 1:
+        return _alone(*plans[0])
+    lines = [Line(output, mode, _line(plan)) for output, (plan, mode) in enumerate(plans)]
+    marks = {line.output: mark for line in lines if (mark := _late_mark(line)) is not None}
+    main = [line for line in lines if line.output not in marks]
+    if not main:
+        raise _late_alone()
+    wanted = [late_of(lines[output].nodes[at]) or "" for output, at in marks.items()]
+    for line in main[1:]:
+        if not line.nodes[0].equals(main[0].nodes[0]):
+            for meeting in (node for one in (main[0], line) if children(node := one.nodes[0])):
+                with refusals.at_node(meeting):
+                    raise refusals.OUTPUTS_OF_SEVERAL_STREAMS.error(f"outputs {main[0].output} and {line.output}")
+            raise ConfigError(
+                f"outputs {main[0].output} and {line.output} have no source in common: derive both from one DataFrame, "
+                "or start a query for each"
+            )
+    root = _segment(main, 0, wanted)
+    for output, at in marks.items():
+        _attach_late(root, lines[output], at)
+    _lift_watermark(root)
+    _give_names(root, plans)
+    return root
+
+
+def _alone(plan: JavaTree, mode: str) -> Segment:
+    """One output shares with nobody: its analysed plan need not be a line, as long as the optimised one is."""
+    root = Segment(list(preorder(plan))[::-1], mode, [0])
+    if any(late_of(node) is not None for node in root.nodes):
+        raise _late_alone()
+    _give_names(root, [(plan, mode)])
+    return root
+
+
+def _line(plan: JavaTree) -> tuple[JavaTree, ...]:
+    nodes = stream_line(plan)
+    if children(nodes[-1]) and kind(nodes[-1]) not in _MEETING:
+        with refusals.at_node(nodes[-1]):
+            raise refusals.refuse_node(nodes[-1])
+    return tuple(reversed(nodes))
+
+
+def _late_mark(line: Line) -> int | None:
+    return next((at for at, node in enumerate(line.nodes) if late_of(node) is not None), None)
+
+
+def _late_alone() -> ConfigError:
+    return ConfigError(
+        "late rows are those that an aggregation or deduplication drops, so it has to run in the same query: "
+        "penstock.start([writer of df, writer of penstock.late(df)])"
+    )
+
+
+def _segment(lines: Sequence[Line], begin: int, wanted: Sequence[str]) -> Segment:
+    """What these lines share from node ``begin`` on, and what goes on from there.
+
+    An operator whose late rows are wanted begins a segment, as the rows in front of it must stay whole; one that is
+    wanted in two output modes is not shared. Nor is one in complete mode: the whole result has to reach its sink within
+    the epoch, without an edge on which a checkpoint could cut it.
+    """
+    end = begin + 1
+    while all(len(line.nodes) > end for line in lines) and _together(lines, end):
+        if _cut(lines[0].nodes[end], wanted):
+            break
+        end += 1
+    segment = Segment(list(lines[0].nodes[begin:end]), lines[0].mode)
+    left = []
+    for line in lines:
+        if len(line.nodes) == end:
+            segment.outputs.append(line.output)
+        else:
+            left.append(line)
+    while left:
+        group = [line for line in left if _together([left[0], line], end)]
+        left = [line for line in left if line not in group]
+        segment.above.append(_segment(group, end, wanted))
+    return segment
+
+
+def _together(lines: Sequence[Line], at: int) -> bool:
+    """Whether the lines' nodes there are one and the same."""
+    first = lines[0]
+    aggregates = kind(first.nodes[at]) == "Aggregate"
+    return all(
+        line.nodes[at].equals(first.nodes[at]) and (not aggregates or line.mode == first.mode != "complete")
+        for line in lines[1:]
+    )
+
+
+def _cut(node: JavaTree, wanted: Sequence[str]) -> bool:
+    return any(is_late_of(node, one) for one in wanted)
+
+
+def _attach_late(root: Segment, line: Line, at: int) -> None:
+    """Hang the part of a line above its mark on the segment that begins with the aggregation it means."""
+    meant = late_of(line.nodes[at]) or ""
+    for segment in root.everywhere:
+        first = segment.nodes[0]
+        if is_late_of(first, meant):
+            segment.late.append(Segment(list(line.nodes[at:]), line.mode, [line.output]))
+            return
+    raise _late_alone()
+
+
+def _lift_watermark(root: Segment) -> None:
+    """A watermark behind the first fork is generated before it, with the source: it changes no row, and outputs that
+    do not ask for it do not look at it. What it is computed by goes with it, as columns more."""
+    if root.has_watermark:
+        return
+    for branch in root.above:
+        kinds = [kind(node) for node in branch.nodes]
+        at = kinds.index(_WATERMARK) if _WATERMARK in kinds else None
+        if at is not None and {*kinds[:at]} <= {"Project", "SubqueryAlias"}:
+            root.lifted, branch.nodes, branch.on_lifted = branch.nodes[: at + 1], branch.nodes[at + 1 :], True
+            root.above += [Segment([], root.mode, [output]) for output in root.outputs]
+            root.outputs = []
+            return
+
+
+def _give_names(root: Segment, plans: Sequence[tuple[JavaTree, str]]) -> None:
+    places = [(node, segment) for segment in root.everywhere for node in segment.all_nodes]
+    taken: dict[str, JavaTree] = {}
+    for plan, _ in plans:
+        for target, name in names_in(plan):
+            if not target.equals(taken.get(name, target)):
+                raise ConfigError(f"two operators are called {name!r}; give one of them another name")
+            taken[name] = target
+            for segment in (segment for node, segment in places if node.equals(target)):
+                known = segment.names.setdefault(name_key(target), name)
+                if known != name:
+                    raise ConfigError(f"one operator is called {known!r} and {name!r}; take one name")
+
+
+def optimize_tree(spark: SparkSession, root: Segment) -> None:
+    """Optimise every segment, from the outputs down: what is below is then known to be needed or not."""
+    _optimize(spark, root, None)
+
+
+def _optimize(spark: SparkSession, segment: Segment, leaf: JavaTree | None) -> list[JavaTree]:
+    """The attributes of the leaf that are needed here and above; ``leaf`` is None where the plan has its own."""
+    tree = segment.nodes[-1] if leaf is None else _over(spark, leaf, segment.nodes)
+    plain: list[JavaTree] = elements(tree.output())
+    for node in segment.lifted:
+        tree = _widened(spark, tree, node)
+    output: list[JavaTree] = elements(tree.output())
+    needed: set[int] = set()
+    for above in segment.above:
+        read = elements(segment.lifted[-1].output()) if above.on_lifted else plain
+        for branch in (above, *above.late):
+            needed.update(map(expr_id, _optimize(spark, branch, _stand_in(spark, output, read))))
+    pruned = [attribute for attribute in output if expr_id(attribute) in needed]
+    if not segment.outputs and len(pruned) < len(output):
+        tree = _project(spark, pruned, tree)
+    segment.optimized = optimize(spark, tree)
+    *nodes, last = stream_line(segment.optimized)
+    return needed_columns(elements(last.output()), nodes[::-1])
+
+
+def _widened(spark: SparkSession, tree: JavaTree, node: JavaTree) -> JavaTree:
+    """A lifted node on top of the plan, with all columns that there are."""
+    if kind(node) == "SubqueryAlias":
+        return tree
+    if kind(node) != "Project":
+        return _over(spark, tree, [node])
+    there = {expr_id(attribute) for attribute in elements(tree.output())}
+    more = [named for named in elements(node.projectList()) if expr_id(named) not in there]
+    return _project(spark, [*elements(tree.output()), *more], tree)
+
+
+def _over(spark: SparkSession, leaf: JavaTree, nodes: Sequence[JavaTree]) -> JavaTree:
+    tree = leaf
+    for node in nodes:
+        tree = put_on(spark, node, tree)
+    return tree
+
+
+def _stand_in(spark: SparkSession, output: Sequence[JavaTree], read: Sequence[JavaTree]) -> JavaTree:
+    """A leaf with these attributes that the optimizer knows nothing of: a streaming source. Under a projection, where
+    not all of them are for the plan that goes on it."""
+    relation = spark.readStream.format("rate").load()._jdf.queryExecution().analyzed()
+    fields = {str(name): getattr(relation, str(name))() for name in elements(relation.productElementNames().toSeq())}
+    leaf = relation.copy(*(fields | {"output": java_seq(spark, output)}).values())
+    return leaf if len(read) == len(output) else _project(spark, read, leaf)
+
+
+def _project(spark: SparkSession, named: Sequence[JavaTree], tree: JavaTree) -> JavaTree:
+    return java_class(spark, "org.apache.spark.sql.catalyst.plans.logical.Project")(java_seq(spark, named), tree)

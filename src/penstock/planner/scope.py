@@ -1,0 +1,173 @@
+"""What the compiler knows while it walks up the plan: the operators so far and where each attribute's column is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from penstock.operators.expressions import BoundReference, Expression, SessionConf
+from penstock.operators.project import ProjectSpec
+from penstock.operators.python.user_code import PythonSettings
+from penstock.planner import refusals
+from penstock.planner.builder import Inlet, PipelineBuilder, Position
+from penstock.planner.catalyst import JavaTree, arrow_field, expr_id, kind, unaliased
+from penstock.planner.expressions import translate
+from penstock.planner.marks import name_key
+from penstock.planner.meanings import Meanings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Place:
+    """A position in the pipeline, with the attributes that its columns are."""
+
+    position: Position
+    expr_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A plan node, and what compiles it on top of what there is."""
+
+    node: JavaTree
+    add: Callable[[Scope, JavaTree], None]
+
+
+class AddTree(Protocol):
+    """Compiles a plan from its sources up to its root, and then these steps."""
+
+    def __call__(self, scope: Scope, root: JavaTree, on_top: Sequence[Step] = ()) -> None: ...
+
+
+class Scope:
+    """The state of one compilation.
+
+    Attributes:
+        mode: the output mode of what is compiled now.
+        names: what the user called operators that are compiled now, see ``marks.name_key``.
+        builder: the pipeline so far.
+        ordinals: position of each attribute's column in ``builder.schema``, by expression id.
+        fields: of structs that have only some of their fields in ``builder.schema``: the ordinals of these, by
+            expression id. What reads other fields, or the struct as such, is not compiled on top of it.
+        kept: so many leading columns have to stay as they are: until the operator that drops late rows has judged them,
+            where these are wanted, or until an exchange has its keys. None: none have to.
+        timed: ``withWatermark`` is in the plan of what is compiled now, and not only in another output's (columns bear
+            its mark in either case).
+        whole: what is compiled now comes behind the aggregation of complete mode: one subtask has all rows.
+        late: where they come out, and what their columns are.
+        meanings: definitions of the attributes of the whole plan.
+    """
+
+    def __init__(self, spark: SparkSession, conf: SessionConf, settings: PythonSettings, mode: str) -> None:
+        self.spark = spark
+        self.conf = conf
+        self.python_settings = settings
+        self.mode = mode
+        self.names: Mapping[str, str] = {}
+        self.kept: int | None = None
+        self.late: Place | None = None
+        self.whole = False
+        self.timed = False
+        self.meanings = Meanings()
+        self.builder = PipelineBuilder()
+        self.ordinals: dict[int, int] = {}
+        self.fields: Mapping[int, Sequence[int]] = {}
+        self._expr_ids: list[int] = []
+
+    def bind(self, expr_ids: Sequence[int]) -> None:
+        """The current columns are these attributes, in order."""
+        self._expr_ids = list(expr_ids)
+        self.ordinals = {}
+        for position, identity in enumerate(expr_ids):
+            self.ordinals.setdefault(identity, position)
+
+    def bind_more(self, attributes: Sequence[JavaTree]) -> None:
+        """Columns for these attributes were appended."""
+        self.bind([*self._expr_ids, *map(expr_id, attributes)])
+
+    def bind_output(self, attributes: Sequence[JavaTree]) -> None:
+        if self.builder.right_side:
+            self.meanings.label(attributes, self.builder.right_side)
+        self.bind([expr_id(attribute) for attribute in attributes])
+
+    def here(self) -> Place:
+        """Where a branch could start."""
+        return Place(self.builder.here(), tuple(self._expr_ids))
+
+    def branch(self, place: Place, output: int) -> None:
+        """What is compiled next runs behind that place."""
+        self.builder.branch(place.position, output)
+        self.bind(place.expr_ids)
+
+    def meet(self, first: Place, inlets: Sequence[Inlet], name: str = "") -> None:
+        """What is compiled next runs behind several places; the columns are those of the first one."""
+        self.builder.meet(inlets, name)
+        self.bind(first.expr_ids)
+
+    def run(self, steps: Iterable[Step]) -> None:
+        """In order; what is refused gets the node's line of the plan."""
+        for step in steps:
+            with refusals.at_node(step.node):
+                step.add(self, step.node)
+
+    def operator_id(self, kind: str, node: JavaTree) -> str:
+        """The user's name for the node's operator, or the next one of its kind."""
+        positional = self.builder.operator_id(kind)
+        return self.names.get(name_key(node), positional)
+
+    def translate(self, expression: JavaTree) -> Expression:
+        return translate(expression, self.ordinals, self.conf, self.fields)
+
+    def project(self, named: Sequence[JavaTree], name: str) -> None:
+        """Yield these named expressions and nothing else; no operator is added where the columns are these already.
+
+        Where columns have to be kept, those that are computed are put behind them.
+        """
+        for item in named:
+            if kind(item) == "Alias":
+                self.meanings.define(item, item.child())
+        if self.kept is not None:
+            self._widen([item for item in named if expr_id(item) not in self.ordinals], name)
+            return
+        self._select([self.translate(unaliased(item)) for item in named], [arrow_field(item) for item in named], name)
+        self.bind_output(named)
+
+    def rename(self, attributes: Sequence[JavaTree], to: Sequence[JavaTree], name: str) -> None:
+        """Yield these attributes as others of the same types."""
+        for attribute, other in zip(attributes, to, strict=True):
+            self.meanings.define(other, attribute)
+        self._select([self.translate(item) for item in attributes], [arrow_field(item) for item in to], name)
+        self.bind_output(to)
+
+    def _select(self, expressions: Sequence[Expression], fields: Sequence[pa.Field], name: str) -> None:
+        ordinals = [item.ordinal if isinstance(item, BoundReference) else -1 for item in expressions]
+        if ordinals != list(range(len(self.builder.schema))) or list(fields) != list(self.builder.schema):
+            self.add_project(name, fields, expressions)
+
+    def _widen(self, named: Sequence[JavaTree], name: str) -> None:
+        if named:
+            self.append_columns(name, map(arrow_field, named), [self.translate(unaliased(item)) for item in named])
+            self.bind_more(named)
+
+    def append_columns(self, name: str, fields: Iterable[pa.Field], expressions: Sequence[Expression]) -> None:
+        """Add a projection that computes more columns; the caller binds them."""
+        before = self.builder.schema
+        passed = [BoundReference(position, field.type) for position, field in enumerate(before)]
+        self.add_project(name, [*before, *fields], [*passed, *expressions])
+
+    def add_project(self, name: str, fields: Sequence[pa.Field], expressions: Sequence[Expression]) -> None:
+        """Add a projection; the caller binds its output."""
+        self.builder.add(
+            ProjectSpec(
+                operator_id=self.builder.operator_id("project"),
+                name=name,
+                output_schema=pa.schema(fields),
+                expressions=tuple(expressions),
+            ),
+            keeps={item.ordinal: to for to, item in enumerate(expressions) if isinstance(item, BoundReference)},
+        )

@@ -1,0 +1,72 @@
+"""``union`` and ``unionByName``: each input's rows come over a forward edge of its own, into one vertex."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from penstock.model.job_graph import EdgeKind
+from penstock.planner import refusals
+from penstock.planner.builder import Inlet
+from penstock.planner.catalyst import JavaTree, arrow_type, children, elements, kind
+from penstock.planner.scope import AddTree, Place, Scope, Step
+
+_WATERMARK = "EventTimeWatermark"
+
+
+def add_union(scope: Scope, node: JavaTree, add_tree: AddTree, above: Sequence[Step]) -> list[Step]:
+    """Compile a ``Union`` with everything below it; gives back what is left of the steps above.
+
+    A watermark is generated where a source is read. So what is between the union and a watermark above it is run by
+    each input, the watermark included: nothing of it changes rows by what other rows there are (what does comes behind
+    an exchange, where a watermark is refused). The inputs' sources then have their event time in common.
+
+    Raises:
+        NotSupported: a static input, one in complete mode, or columns of other types.
+    """
+    at = next((number for number, step in enumerate(above) if kind(step.node) == _WATERMARK), -1)
+    pushed, behind = above[: at + 1], above[at + 1 :]
+    first, *others = children(node)
+    since = scope.builder.next_vertex()
+    add_tree(scope, first, _input_steps(node, first, pushed))
+    union_id = scope.builder.operator_id("union")
+    places = [_place(scope, node)]
+    for number, child in enumerate(others, 1):
+        with scope.builder.input(f"{union_id}/input-{number}"):
+            add_tree(scope, child, _input_steps(node, child, pushed))
+            places.append(_place(scope, node))
+    if pushed:
+        scope.builder.share_clock(union_id, since)
+    spread = {place.position.partitioned_by for place in places}
+    keys = next(iter(spread)) if len(spread) == 1 else None
+    scope.meet(
+        places[0],
+        [
+            Inlet(place.position, EdgeKind.FORWARD, keys or (), f"{union_id}/input-{number}")
+            for number, place in enumerate(places)
+        ],
+        "Union",
+    )
+    return list(behind)
+
+
+def _input_steps(node: JavaTree, child: JavaTree, pushed: Sequence[Step]) -> list[Step]:
+    return [Step(node, partial(_take_names, child=child)), *pushed]
+
+
+def _take_names(scope: Scope, node: JavaTree, child: JavaTree) -> None:
+    """An input's columns become the union's: they match by position."""
+    if not child.isStreaming():
+        raise refusals.UNION_WITH_STATIC.error("union")
+    inputs, outputs = elements(child.output()), elements(node.output())
+    for one, other in zip(inputs, outputs, strict=True):
+        if arrow_type(one) != arrow_type(other):
+            raise refusals.UNION_TYPES.error(f"union of {one.toString()} and {other.toString()}")
+    scope.rename(inputs, outputs, "Project (columns of the union)")
+
+
+def _place(scope: Scope, node: JavaTree) -> Place:
+    if scope.whole:
+        with refusals.at_node(node):
+            raise refusals.UNION_WHOLE.error("union")
+    return scope.here()

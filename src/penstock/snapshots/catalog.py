@@ -1,0 +1,314 @@
+"""Which snapshots there are, whether they are whole, and what each slot restores from one."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import msgspec
+
+from penstock.decoding import decode_json
+from penstock.errors import CorruptSnapshot, LocationError
+from penstock.model.elements import Side
+from penstock.model.ids import CheckpointId, snapshot_id
+from penstock.model.job_graph import JobGraph
+from penstock.model.manifest import (
+    FORMAT_VERSION,
+    READ_VERSIONS,
+    InflightEntry,
+    SectionRef,
+    SnapshotMetadata,
+    SubtaskManifest,
+)
+from penstock.snapshots.format.envelope import check_values, digest
+from penstock.snapshots.format.metadata_checks import checked_metadata
+from penstock.snapshots.format.sections import check_reference, data_path, read_verified, sizes_of_files, state_path
+from penstock.snapshots.log.entries import LogView, MetadataRef, SnapshotRecord
+from penstock.snapshots.portable.layout import MANIFEST
+from penstock.snapshots.rescaling.rescale import rescale
+from penstock.snapshots.store.parallel_reads import together
+from penstock.snapshots.store.store import WHOLE_AT_MOST, Store
+
+FOLDER = "snapshots"
+NOTHING_KNOWN: Mapping[str, Collection[str]] = MappingProxyType({})
+PORTABLE_FOLDER = "portable"
+"""Portable forms of snapshots that are here, each in a folder of its name."""
+
+
+def metadata_path(checkpoint: CheckpointId) -> str:
+    return f"{FOLDER}/{snapshot_id(checkpoint)}/metadata.json"
+
+
+def portable_folder(checkpoint: CheckpointId) -> str:
+    return f"{PORTABLE_FOLDER}/{snapshot_id(checkpoint)}"
+
+
+def sections_of(metadata: SnapshotMetadata) -> Iterator[SectionRef]:
+    """Every section that a snapshot refers to."""
+    for slot in metadata.slots:
+        for subtask in slot.subtasks:
+            for state in subtask.states:
+                yield state.section
+            for entry in subtask.inflight:
+                yield entry.section
+    for source in metadata.sources:
+        yield from source.sections
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What recovery starts from; ``metadata`` is None for a first start. ``skipped``: why newer ones were not used."""
+
+    metadata: SnapshotMetadata | None
+    skipped: tuple[str, ...] = ()
+
+
+class Catalog:
+    """Reads and writes the metadata of snapshots at one location. It decides nothing about which ones exist: the log
+    does.
+
+    Args:
+        store: the location.
+        known: what ``files_of`` gives, by the checksum of the metadata that was read before.
+    """
+
+    def __init__(self, store: Store, known: Mapping[str, Collection[str]] = NOTHING_KNOWN) -> None:
+        self._store = store
+        self._known = known
+        self._files: dict[CheckpointId, frozenset[str]] = {}
+
+    def write(self, metadata: SnapshotMetadata) -> MetadataRef:
+        """Check that everything referred to is there, then write ``metadata.json`` durably.
+
+        Raises:
+            CorruptSnapshot: a referenced section is missing or short, or the metadata says what cannot be.
+            LocationError: another file has this snapshot's name.
+            OSError: the store is full or fails; or the metadata is larger than any reader takes.
+        """
+        refs = dict.fromkeys(sections_of(metadata))
+        sizes = sizes_of_files(self._store, refs)
+        for ref in refs:
+            check_reference(self._store, ref, sizes)
+        data = msgspec.json.encode(metadata)
+        path = metadata_path(metadata.checkpoint)
+        if len(data) > WHOLE_AT_MOST:
+            raise OSError(errno.EFBIG, f"the metadata has {len(data)} bytes, more than {WHOLE_AT_MOST}", path)
+        checked_metadata(_decoded(data, path), path)  # what nobody could read must not count as a snapshot
+        if not self._store.create_if_absent(path, data) and self._store.read(path) != data:
+            raise LocationError(f"{path} exists already with other content")
+        self._files[metadata.checkpoint] = _files_of(metadata)
+        return MetadataRef(path, len(data), digest(data))
+
+    def check_origins(self, metadata: SnapshotMetadata, view: LogView) -> None:
+        """Every section is the snapshot's own or in a data file of one that exists in its lineage: what an aborted
+        checkpoint wrote is collected sooner or later, and was perhaps never durable. Those outside of the lineage are
+        not read: they may have been passed over because they are corrupt.
+
+        Raises:
+            CorruptSnapshot: one is not; its file is named.
+        """
+        slots = range(metadata.parallelism + 1)  # the last is the driver's
+        own = {
+            path(metadata.generation, metadata.checkpoint, slot) for slot in slots for path in (data_path, state_path)
+        }
+        foreign = {ref.path for ref in sections_of(metadata)} - own
+        for record in reversed(view.lineage):
+            if not foreign:
+                return
+            foreign -= self.files_of(record)
+        if foreign:
+            raise CorruptSnapshot(f"{metadata.id} refers to {min(foreign)}, which belongs to no complete snapshot")
+
+    def read(self, record: SnapshotRecord) -> SnapshotMetadata:
+        """The metadata of an existing snapshot, verified.
+
+        Raises:
+            CorruptSnapshot: missing or changed; the file is named.
+            LocationError: a format of a later release.
+        """
+        return checked_metadata(self._unchecked(record), record.metadata.path)
+
+    def _unchecked(self, record: SnapshotRecord) -> SnapshotMetadata:
+        """The very bytes that the log speaks of; whether they say what can be is not looked at yet."""
+        ref = record.metadata
+        if ref.path != metadata_path(record.checkpoint):
+            raise CorruptSnapshot(f"{ref.path!r:.100} is not where {snapshot_id(record.checkpoint)} is described")
+        try:
+            data = self._store.read(ref.path)
+        except FileNotFoundError:
+            raise CorruptSnapshot(f"{ref.path} is missing, but the log says that the snapshot is complete") from None
+        if len(data) != ref.length or digest(data) != ref.checksum:
+            raise CorruptSnapshot(f"{ref.path} does not match its checksum in the log")
+        metadata = _decoded(data, ref.path)
+        if metadata.format_version not in READ_VERSIONS:
+            raise LocationError(
+                f"{ref.path} has format version {metadata.format_version}; this release reads up to {FORMAT_VERSION}"
+            )
+        said, logged = (metadata.checkpoint, metadata.generation), (record.checkpoint, record.generation)
+        if said != logged:
+            raise CorruptSnapshot(
+                f"{ref.path} is of {metadata.id} of Generation {metadata.generation}; the log has "
+                f"{snapshot_id(record.checkpoint)} of {record.generation} there"
+            )
+        return metadata
+
+    def check(self, metadata: SnapshotMetadata, *, checksums: bool) -> None:
+        """Every section is there with its length and, if ``checksums``, unchanged (this reads everything).
+
+        Raises:
+            CorruptSnapshot: the first section that is not; it is named.
+        """
+        # One section may be referred to by many entries (carried ones of several channels): read it once.
+        refs = dict.fromkeys(sections_of(metadata))
+        sizes = {} if checksums else sizes_of_files(self._store, refs)
+        for ref in refs:
+            if checksums:
+                read_verified(self._store, ref)
+            else:
+                check_reference(self._store, ref, sizes)
+
+    def files_of(self, record: SnapshotRecord) -> frozenset[str]:
+        """Paths of the data files that a snapshot refers to: to compare with, nothing is read from there."""
+        files = self._files.get(record.checkpoint)
+        if files is None:
+            known = self._known.get(record.metadata.checksum)
+            files = _files_of(self._unchecked(record)) if known is None else frozenset(known)
+            self._files[record.checkpoint] = files
+        return files
+
+    def files_of_all(self, records: Iterable[SnapshotRecord]) -> set[str]:
+        """As ``files_of`` of each, together."""
+        return {path for files in together(self._store, self.files_of, list(records)) for path in files}
+
+    def unreadable(self, records: Iterable[SnapshotRecord]) -> set[CheckpointId]:
+        """Return the snapshots whose metadata does not tell which files they need."""
+
+        def is_readable(record: SnapshotRecord) -> bool:
+            try:
+                self.files_of(record)
+            except CorruptSnapshot:
+                return False
+            return True
+
+        found = list(records)
+        readable = together(self._store, is_readable, found)
+        return {record.checkpoint for record, known in zip(found, readable, strict=True) if not known}
+
+    def files_written(self, checkpoint: CheckpointId) -> frozenset[str]:
+        """As ``files_of``, for one whose metadata this catalog wrote, chose, or was asked for the files of."""
+        return self._files.get(checkpoint, frozenset())
+
+    def forget(self, checkpoint: CheckpointId) -> None:
+        """The snapshot was deleted."""
+        self._files.pop(checkpoint, None)
+
+    def newest(self, view: LogView, *, checksums: bool = True, allow_older: bool = False) -> Chosen:
+        """The newest whole snapshot of the lineage.
+
+        Whoever does not own the log must look at it again after an error: the owner may have deleted the snapshot.
+
+        Args:
+            checksums: verify every byte (see ``check``).
+            allow_older: pass over a corrupt one to an older one. What was committed since is then produced again.
+
+        Raises:
+            CorruptSnapshot: the newest (or, with ``allow_older``, every) snapshot is not whole.
+        """
+        skipped: list[str] = []
+        portable = ""
+        lineage = view.lineage
+        for record in reversed(lineage):
+            try:
+                metadata = self.read(record)
+                self.check(metadata, checksums=checksums)
+            except CorruptSnapshot as error:
+                skipped.append(f"{snapshot_id(record.checkpoint)}: {error}")
+                portable = portable or self._portable_form(record.checkpoint)
+                if not allow_older:
+                    break
+                continue
+            # The next ones will refer to its files, also if its metadata should be damaged meanwhile.
+            self._files[record.checkpoint] = _files_of(metadata)
+            return Chosen(metadata, tuple(skipped))
+        if not lineage:
+            return Chosen(None)
+        way_out = "; restore the files from a copy, or start anew with an empty checkpointLocation"
+        if not allow_older and len(lineage) > 1:
+            way_out = (
+                "; spark.penstock.snapshots.allowOlder=true starts from an older snapshot instead"
+                " (output committed since then is produced again)"
+            )
+        raise CorruptSnapshot("; ".join(skipped) + way_out + portable)
+
+    def _portable_form(self, checkpoint: CheckpointId) -> str:
+        """Return the end of an error message that names the portable form of a damaged snapshot, if there is one."""
+        folder = portable_folder(checkpoint)
+        if not self._store.exists(f"{folder}/{MANIFEST}"):
+            return ""
+        return (
+            f"; a new query with an empty checkpointLocation can start from the portable form of"
+            f" {snapshot_id(checkpoint)}: startFrom={self._store.root}/{folder}"
+        )
+
+
+def operators_restored(metadata: SnapshotMetadata) -> set[str]:
+    """The ids of those that a snapshot has anything of: ``Operator.restore`` is called on them."""
+    subtasks = [subtask for slot in metadata.slots for subtask in slot.subtasks]
+    with_tables = {state.operator_id for subtask in subtasks for state in subtask.states}
+    return with_tables.union(*(subtask.scalars for subtask in subtasks))
+
+
+def _files_of(metadata: SnapshotMetadata) -> frozenset[str]:
+    return frozenset(ref.path for ref in sections_of(metadata))
+
+
+def _decoded(data: bytes, path: str) -> SnapshotMetadata:
+    check_values(data, path)
+    try:
+        return decode_json(data, SnapshotMetadata)
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise CorruptSnapshot(f"{path} cannot be read: {error!s:.300}") from error
+
+
+def plan_restore(metadata: SnapshotMetadata, graph: JobGraph, committed_epoch: int = 0) -> list[list[SubtaskManifest]]:
+    """What each slot restores: its subtasks' manifests, with every in-flight entry moved wholly to its consumer.
+
+    In-flight entries are in restore order: by layer, consumer side before producer side, list order. Messages of
+    epochs up to ``committed_epoch`` are left out.
+
+    Raises:
+        LocationError: the snapshot was taken with another number of key groups.
+    """
+    if metadata.max_parallelism != graph.max_parallelism:
+        raise LocationError(
+            f"{metadata.id} was taken with maxParallelism {metadata.max_parallelism}, which cannot be changed; the "
+            f"query has {graph.max_parallelism}: set spark.penstock.maxParallelism={metadata.max_parallelism}"
+        )
+    metadata = rescale(metadata, graph)
+    manifests = [subtask for slot in sorted(metadata.slots, key=lambda s: s.slot) for subtask in slot.subtasks]
+    by_consumer: dict[tuple[int, int], list[InflightEntry]] = {}
+    for manifest in manifests:
+        for entry in manifest.inflight:
+            by_consumer.setdefault((graph.edge(entry.edge).consumer, entry.consumer), []).append(entry)
+    plan: list[list[SubtaskManifest]] = [[] for _ in range(graph.parallelism)]
+    for manifest in manifests:
+        entries = by_consumer.pop((manifest.vertex, manifest.index), [])
+        plan[manifest.index].append(
+            msgspec.structs.replace(
+                manifest,
+                inflight=sorted(entries, key=_restore_order),
+                pending_messages={
+                    epoch: m for epoch, m in manifest.pending_messages.items() if epoch > committed_epoch
+                },
+                inherited_messages=[kept for kept in manifest.inherited_messages if kept.epoch > committed_epoch],
+            )
+        )
+    if by_consumer:
+        raise CorruptSnapshot(f"{metadata.id} holds in-flight rows for {sorted(by_consumer)}, which have no manifest")
+    return plan
+
+
+def _restore_order(entry: InflightEntry) -> tuple[int, bool]:
+    return entry.layer, entry.side != Side.CONSUMER.value

@@ -1,0 +1,54 @@
+"""In-flight rows counted once, for snapshots that were taken after a rescale.
+
+A narrowed entry refers to all rows of its section that its consumer has not passed. Entries of other consumers refer to
+the same rows. Only the keys of the rows say which consumer owns them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.errors import CorruptSnapshot
+from penstock.model.manifest import InflightEntry, PlanManifest, SnapshotMetadata, SubtaskManifest
+from penstock.snapshots.restoring.narrowing import own_positions
+from penstock.snapshots.restoring.restore import load_inflight
+from penstock.snapshots.store.store import Store
+
+
+def with_own_rows(store: Store, metadata: SnapshotMetadata, plan: PlanManifest) -> SnapshotMetadata:
+    """Return metadata whose in-flight entries count the rows of their own consumer only; never to be restored from.
+
+    Reads the sections of narrowed entries. Metadata without narrowed entries is returned as it is.
+
+    Raises:
+        CorruptSnapshot: a section is missing or changed, or the plan does not have its exchange.
+        OSError: the store fails.
+    """
+    if not any(entry.narrowed for slot in metadata.slots for subtask in slot.subtasks for entry in subtask.inflight):
+        return metadata
+    keys = {edge["id"]: edge["keys"] for edge in plan.edges.values()}
+
+    def counted(entry: InflightEntry) -> InflightEntry:
+        if not entry.narrowed:
+            return entry
+        names = keys.get(entry.edge)
+        if not isinstance(names, list):
+            raise CorruptSnapshot(f"{metadata.id}: the plan has no keys of edge {entry.edge}, which has rows in flight")
+        rows = _own_rows(store, entry, [str(name) for name in names], metadata.max_parallelism)
+        return msgspec.structs.replace(entry, rows=rows, narrowed=False)
+
+    def subtask_of(subtask: SubtaskManifest) -> SubtaskManifest:
+        return msgspec.structs.replace(subtask, inflight=[counted(entry) for entry in subtask.inflight])
+
+    slots = [msgspec.structs.replace(slot, subtasks=[*map(subtask_of, slot.subtasks)]) for slot in metadata.slots]
+    return msgspec.structs.replace(metadata, slots=slots)
+
+
+def _own_rows(store: Store, entry: InflightEntry, keys: Sequence[str], max_parallelism: int) -> int:
+    count = 0
+    for batch in load_inflight(store, entry):
+        positions = [batch.schema.names.index(key) for key in keys]
+        count += len(own_positions(batch, positions, max_parallelism, entry))
+    return count

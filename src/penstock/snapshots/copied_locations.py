@@ -1,0 +1,81 @@
+"""Detection of copied locations: two locations of one query, in contrast to one location with two paths.
+
+An output records the path of the location that wrote to it last, and a running query knows its own path. Such a path is
+only a hint: if it no longer exists, or leads to the same location, the start continues. ``docs/fencing.md`` explains
+how rows are written exactly once without the hint.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from penstock.errors import LocationError
+from penstock.plain_text import visible
+from penstock.snapshots.location import read_identity
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.store.store import Store
+from penstock.snapshots.store.store_access import StoreAccess
+from penstock.snapshots.store.stores import is_object_store, store_at
+
+
+def refuse_copy(
+    store: Store,
+    origin: str,
+    query_id: str,
+    access: StoreAccess | None = None,
+    error: Callable[[str, str, str], LocationError] | None = None,
+) -> None:
+    """Refuse a location that is a copy of another one that still exists. Nothing remains written.
+
+    Args:
+        store: the location of this start.
+        origin: path at which the query's location was; empty if it is not known.
+        query_id: the query id stored at the location of this start.
+        access: access to an object store.
+        error: creates the error from the two locations and the query id; by default ``copy_refused``.
+
+    Raises:
+        LocationError: the location is a copy. The message has the ways out.
+    """
+    if origin in ("", store.root) or is_object_store(origin) != is_object_store(store.root):
+        return
+    try:
+        there = store_at(origin, access)
+        if read_identity(there).query_id != query_id or SnapshotLog(there).refresh().moved or is_same(store, there):
+            return
+    except (OSError, LocationError):
+        return  # the origin no longer exists, or cannot be read from here
+    raise (error or copy_refused)(store.root, visible(origin), query_id)
+
+
+def is_same(store: Store, there: Store) -> bool:
+    """Return True if two stores are the same location: a file that is created in one appears in the other."""
+    probe = f".copy-{secrets.token_hex(16)}.tmp"
+    store.create_if_absent(probe, b"")
+    try:
+        return there.exists(probe)
+    finally:
+        store.delete(probe)
+
+
+def copy_refused(location: str, origin: str, query_id: str) -> LocationError:
+    """Return the error for a start at a copy."""
+    return LocationError(
+        f"checkpointLocation {location} looks like a copy of {origin}, which still exists: both are query {query_id}, "
+        "and if both run, rows are written twice. Start the copy as a query of its own with option startFrom="
+        f"{location}, startMode=fork, an empty checkpointLocation and an output of its own; or let this copy take over "
+        f"the query with startFrom={location} and startMode=claim, if {origin} has written nothing since it was "
+        f"copied; or move {origin} away"
+    )
+
+
+def origin_runs(location: str, origin: str, query_id: str) -> LocationError:
+    """Return the error for a copy that is to take over the query from a run in the same application.
+
+    The run is not stopped, because the copy may still be refused later.
+    """
+    return LocationError(
+        f"query {query_id} runs at {origin} in this application: stop it before its copy {location} takes over the "
+        "query"
+    )

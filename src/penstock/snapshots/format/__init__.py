@@ -1,0 +1,1 @@
+"""What a snapshot consists of: sections, metadata, plans, and checks of them."""

@@ -1,0 +1,60 @@
+"""Rows and bytes in flight counted once where several entries of a snapshot refer to one section.
+
+After a rescale every new owner of some key groups of a section has an entry for it, and rows of other exchanges are cut
+into runs, each an entry of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from penstock.model.manifest import InflightEntry, SectionRef, SnapshotMetadata
+
+
+def distinct_rows(entries: Iterable[InflightEntry]) -> int:
+    """Return the number of different rows that the entries refer to.
+
+    Only the keys of rows say which consumer a row of a narrowed entry is for. So rows that their consumer has read
+    still count while another consumer of the section has not come as far.
+    """
+    rows = 0
+    narrowed: dict[SectionRef, tuple[int, int]] = {}
+    for entry in entries:
+        if not entry.narrowed:
+            rows += entry.rows
+        elif entry.rows:
+            first, end = entry.row_start, entry.row_start + entry.rows
+            known_first, known_end = narrowed.get(entry.section, (first, end))
+            narrowed[entry.section] = min(first, known_first), max(end, known_end)
+    return rows + sum(end - first for first, end in narrowed.values())
+
+
+def rows_in_flight(metadata: SnapshotMetadata | None) -> int:
+    """Return the number of different rows in flight that a snapshot refers to, 0 for none; see ``distinct_rows``."""
+    if metadata is None:
+        return 0
+    return distinct_rows(entry for slot in metadata.slots for subtask in slot.subtasks for entry in subtask.inflight)
+
+
+def divided_bytes(entries: Sequence[InflightEntry]) -> list[int]:
+    """Return the stored bytes of each entry: a section is divided among its entries by their rows.
+
+    The sum is that of all sections, each once.
+
+    Args:
+        entries: with the rows of their own consumer only (``with_own_rows``).
+    """
+    rows_left: Counter[SectionRef] = Counter()
+    for entry in entries:
+        rows_left[entry.section] += entry.rows
+    bytes_left = {section: section.length for section in rows_left}
+    divided = []
+    for entry in entries:
+        section = entry.section
+        rows = rows_left[section]
+        part = bytes_left[section] * entry.rows // rows if rows else bytes_left[section]
+        rows_left[section] -= entry.rows
+        bytes_left[section] -= part
+        divided.append(part)
+    return divided

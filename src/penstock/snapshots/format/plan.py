@@ -1,0 +1,328 @@
+"""What of a plan is stored with what it stores, and how a later plan may differ from it.
+
+Operators and exchanges are identified by their ids. User code, paths and names are never compared, nor are expressions
+that no state depends on. Operators without state may be added, removed and moved. A state must find its operator again,
+with the same columns and parameters (``parameters.py``). A new state must not begin in the middle of existing output.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+import pyarrow as pa
+
+from penstock.errors import PlanChanged
+from penstock.model.job_graph import Edge, EdgeKind, JobGraph, SinkSpec
+from penstock.model.manifest import PlanManifest
+from penstock.model.plain import Plain
+from penstock.snapshots.format.envelope import digest
+from penstock.snapshots.format.parameters import MEANT, ChangedMeaning, Difference, changed_meaning, meaning_entry
+from penstock.snapshots.restoring.evolution import Loss, evolution_entry, evolves, losses, passing
+from penstock.snapshots.restoring.widening import widens
+
+Entry = Mapping[str, Plain]
+
+MARK = "__changed"
+"""The column behind the keys of an aggregation's state: whether the group changed since it was last emitted."""
+_MARK = f"{MARK} bool"
+_COUNTER = re.compile(r"__a\d+_(count|seen)")
+"""Buffers of aggregate functions that say how many values there were, or whether there was one."""
+SHAPE = ("kind", "keys", "schema", "port")
+"""What rows in flight on an exchange depend on; see ``carries``."""
+ANEW = (
+    "Undo the change, or give an empty checkpointLocation to start anew; "
+    "spark.penstock.snapshots.allowDroppedState=true gives up the state of operators that are absent now"
+)
+DECLARED = (
+    "State variables and fields of their values may be added, and fields may be wider; the rest has to be declared as "
+    "it was. handle.deleteIfExists(name) in init deletes a variable, and "
+    "spark.penstock.snapshots.allowDroppedState=true gives up what has no place any more: a variable of another kind "
+    "begins empty then, and a field of another type is null. Timers can only be given up, or get another time mode, "
+    "with an empty checkpointLocation"
+)
+
+
+class LostState(Difference):
+    """A line about state that a user declares."""
+
+
+def plan_changed(changed: Sequence[Difference], way_out: str = "") -> PlanChanged:
+    """The error with the table. ``way_out``: by default what there is for these lines."""
+    if not way_out:
+        ways = {LostState: DECLARED, ChangedMeaning: MEANT, Difference: ANEW}
+        way_out = "\n".join(text for kind, text in ways.items() if any(type(line) is kind for line in changed))
+    rows = "\n".join(f"  {line.what}: stored {line.stored}, now {line.new}" for line in changed)
+    return PlanChanged(f"the query does not fit the state at its checkpointLocation:\n{rows}\n{way_out}")
+
+
+def plan_of(graph: JobGraph) -> PlanManifest:
+    """What is stored of a plan."""
+    operators: dict[str, dict[str, Plain]] = {}
+    for vertex in graph.vertices:
+        if vertex.source is not None:
+            source = vertex.source.source
+            entry = _operator("source", vertex.id, vertex.source.name, source.schema, {})
+            told: dict[str, Plain] = {"kind": source.kind, "takes_away": bool(source.takes_away())}
+            operators[vertex.source.operator_id] = entry | told
+        for spec in vertex.operators:
+            entry = _operator("operator", vertex.id, spec.name, spec.output_schema, spec.state_schemas)
+            keys: dict[str, Plain] = dict(sorted(spec.state_keys.items()))
+            entry |= ({"keys": keys} if keys else {}) | evolution_entry(spec.evolution)
+            operators[spec.operator_id] = entry | meaning_entry(spec.parameters, spec.argument_texts)
+        if vertex.sink is not None:
+            entry = _operator("sink", vertex.id, vertex.sink.name, pa.schema([]), {})
+            target = target_of(vertex.sink)
+            operators[vertex.sink.operator_id] = entry | ({"target": target} if target else {})
+    return PlanManifest(operators, {edge.identity: _edge(edge) for edge in graph.edges})
+
+
+def target_of(spec: SinkSpec) -> str:
+    """What a sink writes to, as it is stored: two that are equal write to the same place. Empty: that is not known."""
+    target = spec.sink.target()
+    return digest(target.encode()) if target else ""
+
+
+def targets_of(plan: PlanManifest) -> dict[str, list[str]]:
+    """By sink, what a stored plan says that it writes to: one target, or none that is known."""
+    return {
+        operator_id: [str(operator["target"])] if "target" in operator else []
+        for operator_id, operator in plan.operators.items()
+        if operator["role"] == "sink"
+    }
+
+
+def taken_away(plan: PlanManifest) -> str:
+    """Return the source, as messages name it, that removes its input once the query has read it; empty if none does."""
+    sources = [f"{name} ({entry['name']})" for name, entry in plan.operators.items() if entry.get("takes_away")]
+    return next(iter(sources), "")
+
+
+def _schema_text(schema: pa.Schema) -> list[Plain]:
+    """A schema as it is stored and compared: ``name type`` per column."""
+    return [f"{field.name} {field.type}" for field in schema]
+
+
+def _operator(
+    role: str, vertex: int, name: str, schema: pa.Schema, states: Mapping[str, pa.Schema]
+) -> dict[str, Plain]:
+    tables: dict[str, Plain] = {table: _schema_text(state) for table, state in sorted(states.items())}
+    return {"role": role, "name": name, "schema": _schema_text(schema), "states": tables, "vertex": vertex}
+
+
+def _edge(edge: Edge) -> dict[str, Plain]:
+    keys: list[Plain] = [edge.schema.names[position] for position in edge.key_columns]
+    entry: dict[str, Plain] = {
+        "id": edge.id,
+        "producer": edge.producer,
+        "consumer": edge.consumer,
+        "kind": edge.kind.value,
+        "keys": keys,
+        "schema": _schema_text(edge.schema),
+    }
+    return entry | ({"port": edge.port} if edge.port else {})
+
+
+def differences(old: PlanManifest, new: PlanManifest, *, allow_dropped: bool = False) -> list[Difference]:
+    """What keeps the state of ``old`` from being restored into ``new``; empty if nothing does.
+
+    Args:
+        allow_dropped: the state of operators that are not there any more may be lost, and what has no place in that
+            of others.
+    """
+    found: list[Difference] = []
+    for operator_id in dict.fromkeys([*old.operators, *new.operators]):
+        before, after = old.operators.get(operator_id), new.operators.get(operator_id)
+        what = f"operator {operator_id}"
+        if before is None:
+            assert after is not None
+            if _keeps(after) and _has_old_output(new, after["vertex"], old):
+                found.append(Difference(what, "absent", str(after["name"])))
+        elif after is None:
+            if _keeps(before) and not (allow_dropped and before["role"] == "operator"):
+                found.append(Difference(what, str(before["name"]), "absent"))
+        elif before["role"] != after["role"]:
+            found.append(Difference(what, str(before["role"]), str(after["role"])))
+        elif before.get("kind", after.get("kind")) != after.get("kind"):
+            found.append(Difference(f"source {operator_id}", str(before["kind"]), str(after["kind"])))
+        elif _both_declared(before, after):
+            lost = losses_of(old, new, operator_id)
+            found += [_lost(operator_id, loss) for loss in lost if loss.final or not allow_dropped]
+        else:
+            found += _compare_states(operator_id, _states(before), _states(after), _keys_into(new, after["vertex"]))
+            found += _compare_keys(operator_id, before, after)
+        if before is not None and after is not None:
+            found += changed_meaning(operator_id, before, after)
+    return found
+
+
+def losses_of(old: PlanManifest, new: PlanManifest, operator_id: str) -> list[Loss]:
+    """What of an operator's state ``new`` has no place for; only state that its user declares can be lost in part."""
+    before, after = old.operators.get(operator_id), new.operators.get(operator_id)
+    if before is None or after is None or not _both_declared(before, after):
+        return []
+    return losses(before, after, hashed_columns(new, operator_id) or 0)
+
+
+def _both_declared(before: Entry, after: Entry) -> bool:
+    """Whether an operator's state evolves, and both plans tell its keys."""
+    return evolves(after) and all(
+        isinstance(keys := one.get("keys"), dict) and _states(one).keys() <= keys.keys() for one in (before, after)
+    )
+
+
+def _lost(operator_id: str, loss: Loss) -> LostState:
+    what = f"state of {operator_id}, {loss.table}" + (f", field {loss.column}" if loss.column else "")
+    return LostState(what, loss.stored, loss.new)
+
+
+def _compare_states(operator_id: str, before: Entry, after: Entry, keys: Collection[str]) -> list[Difference]:
+    """Values may be wider than they were; keys may not, for their hash would be another."""
+    fitting = {
+        table: after[table]
+        for table, stored in before.items()
+        if table in after and columns_fit(stored, after[table], keys, whole=True)
+    }
+    return compare_parts(f"state of {operator_id}", {**before, **fitting}, after)
+
+
+def _compare_keys(operator_id: str, before: Entry, after: Entry) -> list[Difference]:
+    """Of tables of which both plans tell the key."""
+    old, new = before.get("keys"), after.get("keys")
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return []
+    return [
+        Difference(f"state of {operator_id}, key columns of {table}", str(old[table]), str(new[table]))
+        for table in old
+        if table in new and old[table] != new[table]
+    ]
+
+
+def columns_fit(stored: Plain, new: Plain, keys: Collection[str], *, whole: bool) -> bool:
+    """Whether every new column is a stored one, or a wider one; ``whole``: and there is no other stored one."""
+    assert isinstance(stored, list)
+    assert isinstance(new, list)
+    before, after = list(map(str, stored)), list(map(str, new))
+    if before == after:
+        return True
+    if len(set(before)) < len(before) or (whole and len(before) != len(after)):
+        return False
+    return all(
+        column in before
+        or (sum(widens(one, column) for one in before) == 1 and not any(column.startswith(f"{key} ") for key in keys))
+        for column in after
+    )
+
+
+def _keys_into(plan: PlanManifest, vertex: Plain) -> list[str]:
+    """The columns by which rows come to the subtasks of a vertex."""
+    keys = [edge["keys"] for edge in plan.edges.values() if edge["consumer"] == vertex]
+    return [str(key) for some in keys if isinstance(some, list) for key in some]
+
+
+def compare_parts(what: str, before: Entry, after: Entry) -> list[Difference]:
+    """Compare two entries part by part."""
+    return [
+        Difference(f"{what}, {part}", _text(before.get(part)), _text(after.get(part)))
+        for part in dict.fromkeys([*before, *after])
+        if before.get(part) != after.get(part)
+    ]
+
+
+def carries(new: Entry, old: Entry) -> bool:
+    """Return True if rows in flight on the exchange ``old`` can go on over ``new``. Columns may be left out, change
+    places and, unless they are keys, be wider, for they are told apart by name and type. The kind and the keys only say
+    which subtask reads a row, so they may change (``is_dealt_anew``); a broadcast has copies of each row."""
+    if new.get("port") != old.get("port"):
+        return False
+    if is_dealt_anew(new, old) and EdgeKind.BROADCAST.value in (new["kind"], old["kind"]):
+        return False
+    keys = new["keys"]
+    assert isinstance(keys, list)
+    return columns_fit(old["schema"], new["schema"], [str(key) for key in keys], whole=False)
+
+
+def is_dealt_anew(new: Entry, old: Entry) -> bool:
+    """Return True if rows of the exchange ``old`` may be for other subtasks on ``new``."""
+    return any(new.get(part) != old.get(part) for part in ("kind", "keys"))
+
+
+def _keeps(operator: Entry) -> bool:
+    """Whether something is lost when it goes: a source's positions are state, too."""
+    return operator["role"] == "source" or bool(operator["states"])
+
+
+def _states(operator: Entry) -> Entry:
+    states = operator["states"]
+    assert isinstance(states, dict)
+    return states
+
+
+def _has_old_output(plan: PlanManifest, vertex: Plain, old: PlanManifest) -> bool:
+    """Whether what this vertex yields reaches a sink that the old plan had."""
+    reached = [vertex]
+    for here in reached:
+        reached += [edge["consumer"] for edge in plan.edges.values() if edge["producer"] == here]
+    return any(
+        operator["role"] == "sink" and operator["vertex"] in reached and operator_id in old.operators
+        for operator_id, operator in plan.operators.items()
+    )
+
+
+def _text(value: Plain) -> str:
+    if value is None:
+        return "absent"
+    return f"({', '.join(map(str, value))})" if isinstance(value, list) else str(value)
+
+
+def key_columns(plan: PlanManifest, operator_id: str, table: str) -> int | None:
+    """How many columns of a state table, behind ``__key_group``, are its key; None: the plan does not tell.
+
+    Plans of earlier releases do not say so. In these an aggregation's keys end at its mark; of other tables the leading
+    columns are that their rows are hashed by.
+    """
+    operator = plan.operators.get(operator_id, {})
+    stored = operator.get("keys")
+    count = stored.get(table) if isinstance(stored, dict) else None
+    if isinstance(count, int):
+        return count
+    states = operator.get("states")
+    columns = states.get(table) if isinstance(states, dict) else None
+    if not isinstance(columns, list):
+        return None
+    behind_group = [str(column) for column in columns[1:]]
+    if _MARK in behind_group:
+        return behind_group.index(_MARK)
+    for edge in plan.edges.values():
+        keys = edge.get("keys")
+        if edge.get("consumer") == operator.get("vertex") and isinstance(keys, list) and keys:
+            if len(keys) > len(behind_group):
+                continue
+            leading = zip(keys, behind_group, strict=False)
+            if all(column.startswith(f"{key} ") for key, column in leading):
+                return len(keys)
+    return None
+
+
+def younger_columns(plan: PlanManifest, operator_id: str, table: str) -> int | None:
+    """From which column of a state table on rows may lack some, for they were written before there were these; None:
+    rows have all columns."""
+    operator = plan.operators.get(operator_id, {})
+    keys = key_columns(plan, operator_id, table)
+    return None if keys is None or not evolves(operator) or table in passing(operator) else 1 + keys
+
+
+def hashed_columns(plan: PlanManifest, operator_id: str) -> int | None:
+    """How many of an operator's leading key columns decide the key group of a row: those of the edge that brings its
+    rows, none where all rows go to one subtask. None: rows come by no such edge."""
+    vertex = plan.operators.get(operator_id, {}).get("vertex")
+    for edge in plan.edges.values():
+        keys = edge.get("keys")
+        if edge.get("consumer") == vertex and isinstance(keys, list) and (keys or edge.get("kind") == "hash"):
+            return len(keys)
+    return None
+
+
+def never_null(column: str, field: pa.Field) -> bool:
+    """Whether a state table's column may hold no nulls: its type says so, or it counts something for an aggregation."""
+    return not field.nullable or column == MARK or _COUNTER.fullmatch(column) is not None

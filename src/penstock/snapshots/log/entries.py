@@ -1,0 +1,559 @@
+"""What the log says: its entries, and all that they say together; pure.
+
+``fold`` is the one place that knows what an entry means. ``batches`` in entries was written by releases before format
+version 2, which counted batches by sink; it is only read. Earlier releases refuse the newest summary by its name.
+``docs/log-compaction.md`` explains what may be removed from a log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from penstock.grammar import FreeText, MarkToken, OperatorName, PositionName, QueryId, TokenStem
+from penstock.model.commits import LogPosition
+from penstock.model.ids import CheckpointId, GenerationId
+from penstock.model.manifest import Count, Ordinal
+
+STEM_DIGITS = 16
+"""Hex digits at the start of a token that all entries of one writer have in common."""
+WRITERS_AT_MOST = 4096
+"""Newest writers of a log that a summary names."""
+
+
+class MetadataRef(msgspec.Struct, frozen=True):
+    """A snapshot's metadata file; ``checksum`` is the xxh3-128 hex digest of its bytes."""
+
+    path: str
+    length: Count
+    checksum: FreeText
+
+
+class Retraction(msgspec.Struct, frozen=True):
+    """Output that a rollback left behind and that is to be taken back before any query runs again.
+
+    Attributes:
+        above, below: of epochs between them, both exclusive.
+        sinks: which wrote it, by operator id: what they wrote to, as in ``plan``; "" where that is not known.
+    """
+
+    above: Count
+    below: Count
+    sinks: dict[OperatorName, list[FreeText]]
+
+
+class PlannedBatch(msgspec.Struct, frozen=True):
+    """A batch that Spark had planned but not committed. It is processed first, with its own identity.
+
+    Its rows are exactly those of the splits in the location's first snapshot.
+
+    Attributes:
+        query_id: id of the query in Spark.
+        batch: id of the batch in Spark.
+        pending: no snapshot covers the batch yet.
+    """
+
+    query_id: QueryId
+    batch: Count
+    pending: bool = True
+
+
+class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
+    """``generation`` owns the log from here on. ``restored``: the checkpoint it starts from, 0 for none; complete
+    snapshots above it leave the lineage. Its checkpoints have ids in ``[first_checkpoint, reserved_until)``.
+    ``retract``: what has to be done before a query runs; a Generation of a query has none. ``over``: names of positions
+    in logs of copies; the next driver takes over outputs that have one of them recorded (``docs/fencing.md``).
+    ``next_batch``: no lower batch id may be given to a new epoch."""
+
+    generation: Count
+    restored: Count
+    first_checkpoint: Count
+    reserved_until: Count
+    committed_epoch: Count
+    batches: dict[OperatorName, Count] = {}
+    retract: Retraction | None = None
+    over: list[PositionName] = []
+    next_batch: Count = 0
+
+
+class SnapshotComplete(msgspec.Struct, frozen=True, tag="snapshot-complete"):
+    """The snapshot exists. ``committed_epoch``: as it was then. More ids are reserved up to ``reserved_until``.
+    ``next_batch``: the snapshot's; None if an earlier release wrote the entry."""
+
+    generation: Count
+    checkpoint: Ordinal
+    requested: bool
+    metadata: MetadataRef
+    committed_epoch: Count
+    reserved_until: Count
+    label: FreeText = ""
+    batches: dict[OperatorName, Count] = {}
+    note: FreeText = ""
+    next_batch: Count | None = None
+
+
+class SnapshotDeleted(msgspec.Struct, frozen=True, tag="snapshot-deleted"):
+    """The snapshot does not exist any more; its files may be gone."""
+
+    generation: Count
+    checkpoint: Ordinal
+
+
+class SnapshotLabelled(msgspec.Struct, frozen=True, tag="snapshot-labelled"):
+    """A user calls the snapshot so from here on, or notes this of it; what is None stays as it was. See ``called``."""
+
+    generation: Count
+    checkpoint: Ordinal
+    label: FreeText | None = None
+    note: FreeText | None = None
+
+
+class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch-committed"):
+    """Epochs up to ``epoch`` are visible. Also written to reserve ids and to end a driver's life orderly: then it is
+    ``ended``, and ``reserved_until`` may be lower than before."""
+
+    generation: Count
+    epoch: Count
+    reserved_until: Count
+    batches: dict[OperatorName, Count] = {}
+    ended: bool = False
+
+
+class SnapshotRecord(msgspec.Struct, frozen=True):
+    """One existing snapshot. ``requested``: it is never collected. ``in_lineage``: the current Generation descends from
+    it. ``kept_by_label``: it is only requested because a user has labelled it. ``logged_at``: number of the entry that
+    completed it, if no later snapshot was complete before; otherwise, and in entries of earlier releases, 0."""
+
+    checkpoint: Ordinal
+    generation: Count
+    requested: bool
+    metadata: MetadataRef
+    label: FreeText = ""
+    in_lineage: bool = True
+    note: FreeText = ""
+    kept_by_label: bool = False
+    logged_at: Count = 0
+
+
+class Forked(msgspec.Struct, frozen=True, tag="forked"):
+    """The first entry of a fork: its location begins with one snapshot of the query ``origin``. What that had not
+    committed yet stays its own to commit, so here everything up to the snapshot counts as committed. Ids begin at
+    ``first_checkpoint``. ``sinks``: what the origin writes to, see ``plan.target_of``. ``next_batch``: no batch id
+    below it may be given to an epoch; None if an earlier release wrote the entry or the snapshot. ``continues``: this
+    query replaces its origin, which ran in Spark or never ran."""
+
+    origin: QueryId
+    snapshot: SnapshotRecord
+    first_checkpoint: Count
+    sinks: list[FreeText] = []
+    next_batch: Count | None = None
+    continues: bool = False
+    planned: PlannedBatch | None = None
+
+
+class SnapshotCopied(msgspec.Struct, frozen=True, tag="snapshot-copied"):
+    """An archive has a snapshot more, which a Generation of the query took at another location. No Generation of an
+    archive runs a query, so it is in no lineage."""
+
+    generation: Count
+    snapshot: SnapshotRecord
+
+
+class Moved(msgspec.Struct, frozen=True, tag="moved"):
+    """The last entry of all: the query is at another location, the one whose mark has this ``token``."""
+
+    generation: Count
+    token: MarkToken
+
+
+class SummaryOfVersion1(msgspec.Struct, frozen=True, tag="summary"):
+    """Summary that a release before format version 2 wrote. ``batches`` belong to ``committed_epoch``."""
+
+    generation: Count
+    first_checkpoint: Count
+    restored: Count
+    committed_epoch: Count
+    reserved_until: Count
+    snapshots: list[SnapshotRecord]
+    batches: dict[OperatorName, Count] = {}
+    retract: Retraction | None = None
+
+
+class SummaryOfVersion2(msgspec.Struct, frozen=True, tag="summary (format version 2)"):
+    """Summary that a release before the compaction of logs wrote. ``counted``, ``counted_epoch``: see
+    ``LogView.counted``."""
+
+    generation: Count
+    first_checkpoint: Count
+    restored: Count
+    committed_epoch: Count
+    next_batch: Count
+    reserved_until: Count
+    snapshots: list[SnapshotRecord]
+    retract: Retraction | None = None
+    counted: dict[OperatorName, Count] = {}
+    counted_epoch: Count = 0
+    planned: PlannedBatch | None = None
+    over: list[PositionName] = []
+    left_at: Count = 0
+
+
+class LogWriter(msgspec.Struct, frozen=True):
+    """One driver or command that appended to a log.
+
+    Attributes:
+        first: number of its first entry. All entries up to the first one of the next writer are its own.
+        stem: start of the tokens of its entries.
+    """
+
+    first: Ordinal
+    stem: TokenStem
+
+
+class Summary(SummaryOfVersion2, frozen=True, kw_only=True, tag="summary (format version 3)"):
+    """All that the entries before it say. Written by the owner; changes nothing.
+
+    Entries above ``head`` and below ``kept_from`` may be missing, now or later.
+
+    Attributes:
+        head: number of the first summary of this version.
+        kept_from: number of the summary before this one. So what a slow reader or copier has listed stays for a while.
+        writers: see ``LogView.writers``.
+    """
+
+    head: Ordinal
+    kept_from: Ordinal
+    writers: list[LogWriter]
+
+
+Entry = (
+    GenerationOpened
+    | SnapshotComplete
+    | SnapshotDeleted
+    | SnapshotLabelled
+    | EpochCommitted
+    | Forked
+    | SnapshotCopied
+    | Moved
+    | SummaryOfVersion1
+    | SummaryOfVersion2
+    | Summary
+)
+ANY_SUMMARY = SummaryOfVersion1 | SummaryOfVersion2
+"""Of any version: ``Summary`` is one of version 2 with more fields."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Counts of batches by releases before format version 2.
+
+    ``batches`` has, by sink operator id, the number of epochs up to ``epoch`` with output.
+    """
+
+    epoch: int = 0
+    batches: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LogView:
+    """The log folded up to ``next_seq``.
+
+    Attributes:
+        owner: the Generation that owns the location; 0 before the first, in a fork the one whose snapshot it is.
+        first_checkpoint: the lowest id the owner may use.
+        restored: what the owner was restored from; 0 for nothing.
+        committed_epoch: every epoch up to this one is committed or abandoned.
+        next_batch: no batch id below this one may be given to a new epoch. It never falls.
+        counted: last counts of earlier releases; empty if none of them used this location.
+        planned: the planned batch with which the location began; see ``PlannedBatch``.
+        reserved_until: the next Generation's ids start here (if the owner's driver is gone).
+        snapshots: those that exist, by ascending checkpoint.
+        ended: the owner has said that it is gone: it writes, deletes and commits nothing any more. A driver that died
+            has not said so.
+        retract: output that has to be taken back before a query runs here.
+        moved: the token of the location where the query is now; empty if it is here.
+        over: see ``GenerationOpened``.
+        left_at: number of the last entry with which the query continued from an older snapshot than its newest; 0 if
+            there is none.
+        head: number of the first summary of format version 3; 0 if there is none, so an earlier release may continue.
+        kept_from: lower numbers, down to the head, may be missing.
+        writers: who wrote the entries above the head, by number; the newest ``WRITERS_AT_MOST``.
+    """
+
+    next_seq: int = 1
+    last_summary: int = 0
+    owner: GenerationId = 0
+    first_checkpoint: CheckpointId = 1
+    restored: CheckpointId = 0
+    committed_epoch: int = 0
+    next_batch: int = 0
+    counted: Counted = Counted()
+    planned: PlannedBatch | None = None
+    reserved_until: CheckpointId = 1
+    snapshots: tuple[SnapshotRecord, ...] = ()
+    ended: bool = False
+    retract: Retraction | None = None
+    moved: str = ""
+    over: tuple[str, ...] = ()
+    left_at: int = 0
+    head: int = 0
+    kept_from: int = 0
+    writers: tuple[LogWriter, ...] = ()
+
+    @property
+    def lineage(self) -> tuple[SnapshotRecord, ...]:
+        """The snapshots from which recovery may choose, by ascending checkpoint."""
+        return tuple(record for record in self.snapshots if record.in_lineage)
+
+    @property
+    def next_generation(self) -> GenerationId:
+        return self.owner + 1
+
+    @property
+    def next_checkpoint(self) -> CheckpointId:
+        """The lowest id that no Generation up to now can use or have used."""
+        return self.reserved_until
+
+    def snapshot(self, checkpoint: CheckpointId) -> SnapshotRecord | None:
+        place = bisect_left(self.snapshots, checkpoint, key=_checkpoint)
+        found = self.snapshots[place : place + 1]
+        return found[0] if found and found[0].checkpoint == checkpoint else None
+
+    def is_covered(self, seq: int) -> bool:
+        """Return True if the entry may be removed: the last two summaries cover it."""
+        return self.head < seq < self.kept_from
+
+    def was_written(self, position: LogPosition) -> bool:
+        """Return True if a covered entry had this position; False also if its writer is not known any more."""
+        place = bisect_right(self.writers, position.seq, key=_first)
+        return bool(place) and position.token[:STEM_DIGITS] == self.writers[place - 1].stem
+
+    @property
+    def recent_from(self) -> int:
+        """Number from which positions are known for long; 0 if all are. See ``docs/log-compaction.md``, Positions."""
+        newest = self.writers[-(WRITERS_AT_MOST // 2) :]
+        return newest[0].first if len(newest) < len(self.writers) else 0
+
+
+NOTHING_LOGGED = LogView()
+
+
+def fold(view: LogView, entry: Entry) -> LogView:
+    """The view after one more entry.
+
+    Raises:
+        ValueError: the entry contradicts the view: the log was tampered with.
+    """
+    if view.moved:
+        raise ValueError("an entry behind the last one: the query was moved away")
+    after = replace(view, next_seq=view.next_seq + 1, ended=False)
+    if isinstance(entry, ANY_SUMMARY):
+        return _summarised(view, after, entry)
+    if isinstance(entry, Forked):
+        return _as_forked(view, after, entry)
+    if isinstance(entry, GenerationOpened):
+        if entry.generation <= view.owner:
+            raise ValueError(f"Generation {entry.generation} opened after {view.owner}")
+        return replace(
+            after,
+            owner=entry.generation,
+            first_checkpoint=entry.first_checkpoint,
+            restored=entry.restored,
+            committed_epoch=max(view.committed_epoch, entry.committed_epoch),
+            counted=_counted(view, entry.committed_epoch, entry.batches),
+            reserved_until=entry.reserved_until,
+            snapshots=tuple(
+                record if record.checkpoint <= entry.restored else msgspec.structs.replace(record, in_lineage=False)
+                for record in view.snapshots
+            ),
+            next_batch=max(view.next_batch, entry.next_batch),
+            retract=entry.retract,
+            over=tuple(entry.over),
+            left_at=view.next_seq if any(r.checkpoint > entry.restored for r in view.lineage) else view.left_at,
+        )
+    if entry.generation != view.owner:
+        raise ValueError(f"an entry of Generation {entry.generation} while {view.owner} owns the log")
+    if isinstance(entry, SnapshotComplete):
+        return _with_snapshot(view, after, entry)
+    if isinstance(entry, SnapshotDeleted):
+        rest = tuple(record for record in view.snapshots if record.checkpoint != entry.checkpoint)
+        return replace(after, snapshots=rest)
+    if isinstance(entry, SnapshotLabelled):
+        return _with_label(view, after, entry)
+    if isinstance(entry, SnapshotCopied):
+        return _with_copy(view, after, entry.snapshot)
+    if isinstance(entry, Moved):
+        return replace(after, snapshots=(), ended=True, moved=entry.token)
+    return replace(
+        after,
+        committed_epoch=max(view.committed_epoch, entry.epoch),
+        counted=_counted(view, entry.epoch, entry.batches),
+        reserved_until=entry.reserved_until,
+        ended=entry.ended,
+    )
+
+
+def passed(view: LogView, position: LogPosition) -> LogView:
+    """Return the view with the writer of the newest entry, to be called after ``fold``."""
+    stem = position.token[:STEM_DIGITS]
+    if not view.head or (view.writers and view.writers[-1].stem == stem):
+        return view
+    writers = (*view.writers, LogWriter(position.seq, stem))
+    return replace(view, writers=writers[-WRITERS_AT_MOST:])
+
+
+def summary_of(view: LogView) -> Summary:
+    """Return the summary that is the next entry."""
+    return Summary(
+        generation=view.owner,
+        first_checkpoint=view.first_checkpoint,
+        restored=view.restored,
+        committed_epoch=view.committed_epoch,
+        next_batch=view.next_batch,
+        reserved_until=view.reserved_until,
+        snapshots=list(view.snapshots),
+        retract=view.retract,
+        counted=dict(view.counted.batches),
+        counted_epoch=view.counted.epoch,
+        planned=view.planned,
+        over=list(view.over),
+        left_at=view.left_at,
+        head=view.head or view.next_seq,
+        kept_from=view.last_summary if view.head else view.next_seq,
+        writers=list(view.writers),
+    )
+
+
+def _summarised(view: LogView, after: LogView, entry: SummaryOfVersion1 | SummaryOfVersion2) -> LogView:
+    after = replace(
+        after,
+        last_summary=view.next_seq,
+        owner=entry.generation,
+        first_checkpoint=entry.first_checkpoint,
+        restored=entry.restored,
+        committed_epoch=entry.committed_epoch,
+        reserved_until=entry.reserved_until,
+        snapshots=tuple(_logged_at(view, record) for record in sorted(entry.snapshots, key=_checkpoint)),
+        retract=entry.retract,
+    )
+    if isinstance(entry, SummaryOfVersion1):
+        # No earlier release used more batch ids than it reserved checkpoint ids.
+        counted = Counted(entry.committed_epoch, entry.batches)
+        return replace(after, next_batch=entry.reserved_until, counted=counted)
+    after = replace(
+        after,
+        next_batch=entry.next_batch,
+        counted=Counted(entry.counted_epoch, entry.counted),
+        planned=entry.planned,
+        over=tuple(entry.over),
+        left_at=entry.left_at,
+    )
+    return _compacted(view, after, entry) if isinstance(entry, Summary) else after
+
+
+def _compacted(view: LogView, after: LogView, entry: Summary) -> LogView:
+    if entry.head != (view.head or entry.head) or not entry.head <= entry.kept_from <= view.next_seq:
+        raise ValueError(f"a summary with a head of {entry.head} entries and others from {entry.kept_from} on")
+    firsts = [writer.first for writer in entry.writers]
+    if firsts != sorted(set(firsts)) or not all(entry.head <= first < view.next_seq for first in firsts):
+        raise ValueError("a summary that names the writers in no order")
+    return replace(after, head=entry.head, kept_from=entry.kept_from, writers=tuple(entry.writers))
+
+
+def _logged_at(view: LogView, record: SnapshotRecord) -> SnapshotRecord:
+    """Earlier releases did not write this number."""
+    known = None if record.logged_at else view.snapshot(record.checkpoint)
+    return record if known is None else msgspec.structs.replace(record, logged_at=known.logged_at)
+
+
+def called(record: SnapshotRecord, label: FreeText | None, note: FreeText | None) -> SnapshotRecord:
+    """The snapshot under another label, with another note; None: as it was. One that a user labels is one to be kept:
+    it counts as requested. Without a label it is again what it was before it had one."""
+    if note is not None:
+        record = msgspec.structs.replace(record, note=note)
+    if label is None:
+        return record
+    kept_by_label = bool(label) and (record.kept_by_label or not record.requested)
+    requested = bool(label) or (record.requested and not record.kept_by_label)
+    return msgspec.structs.replace(record, label=label, requested=requested, kept_by_label=kept_by_label)
+
+
+def _counted(view: LogView, epoch: int, batches: Mapping[str, int]) -> Counted:
+    """Return the counts of the later epoch. This release writes no counts."""
+    return Counted(epoch, batches) if batches and epoch > view.counted.epoch else view.counted
+
+
+def _as_forked(view: LogView, after: LogView, entry: Forked) -> LogView:
+    """Generations go on behind the snapshot's, and ids behind those of all files there are: none is named twice."""
+    if view.next_seq != 1:
+        raise ValueError("a location that was in use cannot become a fork")
+    record = msgspec.structs.replace(entry.snapshot, logged_at=view.next_seq)
+    return replace(
+        after,
+        owner=record.generation,
+        first_checkpoint=entry.first_checkpoint,
+        restored=record.checkpoint,
+        committed_epoch=record.checkpoint,
+        next_batch=record.checkpoint if entry.next_batch is None else entry.next_batch,
+        counted=Counted(record.checkpoint),
+        planned=entry.planned,
+        reserved_until=entry.first_checkpoint,
+        snapshots=(record,),
+        ended=True,
+    )
+
+
+def _with_copy(view: LogView, after: LogView, record: SnapshotRecord) -> LogView:
+    if view.snapshot(record.checkpoint) is not None or record.generation >= view.owner or record.in_lineage:
+        raise ValueError(f"snapshot {record.checkpoint} cannot have been copied here")
+    return replace(after, snapshots=_with_record(view.snapshots, msgspec.structs.replace(record, logged_at=0)))
+
+
+def _with_label(view: LogView, after: LogView, entry: SnapshotLabelled) -> LogView:
+    record = view.snapshot(entry.checkpoint)
+    if record is None:
+        raise ValueError(f"snapshot {entry.checkpoint} is labelled, and does not exist")
+    named = called(record, entry.label, entry.note)
+    return replace(after, snapshots=tuple(named if one is record else one for one in view.snapshots))
+
+
+def _with_record(records: tuple[SnapshotRecord, ...], record: SnapshotRecord) -> tuple[SnapshotRecord, ...]:
+    """Nearly always the newest; there may be ten thousand, and hundreds of entries since the last summary."""
+    place = bisect_left(records, record.checkpoint, key=_checkpoint)
+    return (*records[:place], record, *records[place:])
+
+
+def _checkpoint(record: SnapshotRecord) -> CheckpointId:
+    return record.checkpoint
+
+
+def _first(writer: LogWriter) -> int:
+    return writer.first
+
+
+def _with_snapshot(view: LogView, after: LogView, entry: SnapshotComplete) -> LogView:
+    if view.snapshot(entry.checkpoint) is not None or entry.checkpoint < view.first_checkpoint:
+        raise ValueError(f"snapshot {entry.checkpoint} was completed twice")
+    record = SnapshotRecord(
+        entry.checkpoint,
+        entry.generation,
+        entry.requested,
+        entry.metadata,
+        entry.label,
+        note=entry.note,
+        logged_at=view.next_seq if all(one.checkpoint < entry.checkpoint for one in view.snapshots[-1:]) else 0,
+    )
+    # An earlier release numbered no more batches than there are epochs up to the snapshot.
+    next_batch = entry.checkpoint if entry.next_batch is None else entry.next_batch
+    return replace(
+        after,
+        committed_epoch=max(view.committed_epoch, entry.committed_epoch),
+        next_batch=max(view.next_batch, next_batch),
+        planned=view.planned and msgspec.structs.replace(view.planned, pending=False),
+        counted=_counted(view, entry.committed_epoch, entry.batches),
+        reserved_until=max(view.reserved_until, entry.reserved_until),
+        snapshots=_with_record(view.snapshots, record),
+    )

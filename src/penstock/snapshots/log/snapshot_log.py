@@ -1,0 +1,333 @@
+"""The one log: the fence between drivers and the only truth about which snapshots exist.
+
+Entry n is the file ``log/<n, 20 digits>.json``, created exclusively. A driver that loses its next number to another
+one stops (``Fenced``): no lease, no clock. Each entry carries a random token, so that a driver that cannot tell
+whether its own write succeeded reads the entry back and knows. Readers start from the last ``summary`` entry. Entries
+that it covers are removed. A paused driver may create a removed number again, so it looks above its entry before it
+does anything else. ``docs/log-compaction.md`` gives the rules and why each of them is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from penstock.decoding import convert
+from penstock.errors import CorruptSnapshot, Fenced
+from penstock.grammar import LogToken
+from penstock.model.commits import LogPosition
+from penstock.model.ids import CheckpointId
+from penstock.model.manifest import LARGEST, Ordinal
+from penstock.snapshots.format.envelope import open_envelope, seal_envelope
+from penstock.snapshots.log.entries import (
+    ANY_SUMMARY,
+    NOTHING_LOGGED,
+    STEM_DIGITS,
+    Entry,
+    Forked,
+    LogView,
+    SnapshotComplete,
+    fold,
+    passed,
+    summary_of,
+)
+from penstock.snapshots.store.parallel_reads import together
+from penstock.snapshots.store.store import Store
+
+FOLDER = "log"
+SUMMARY_EVERY = 64
+"""A reader reads at most about this many entries,"""
+SNAPSHOTS_PER_ENTRY = 20
+"""or one for so many snapshots: a summary names them all, so with many of them it is to be written less often."""
+UNSUMMARISED_AT_MOST = 1 << 17
+"""Entries without a summary that a reader takes: owners write one long before, and more would take long to add up."""
+REMOVED_AT_ONCE = 16
+"""Covered entries that a running driver removes after each collection. It appends fewer in between, on average."""
+
+
+class Body(msgspec.Struct, frozen=True):
+    """Content of one file of the log."""
+
+    seq: Ordinal
+    token: LogToken
+    entry: Entry
+
+
+def _is_summary(body: Body) -> bool:
+    return isinstance(body.entry, ANY_SUMMARY)
+
+
+def entry_path(seq: int) -> str:
+    return f"{FOLDER}/{seq:020d}.json"
+
+
+def number_of(path: str) -> int:
+    """Return the number of an entry. Raises CorruptSnapshot for another file."""
+    name = path.removeprefix(f"{FOLDER}/").removesuffix(".json")
+    if not (name.isascii() and name.isdigit() and len(name) == 20 and int(name) <= LARGEST):
+        raise CorruptSnapshot(f"{path} does not belong into a log")
+    return int(name)
+
+
+def _only_reads() -> str:
+    raise AssertionError("this log is only read")
+
+
+class SnapshotLog:
+    """One process's view of the log of one location, and its way to append.
+
+    Args:
+        store: the location.
+        token: a fresh random string of 32 hex digits per call; without it the log can only be read.
+        view: what was read of this log before.
+        summary_every: how many entries a summary covers at least.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        token: Callable[[], str] = _only_reads,
+        view: LogView = NOTHING_LOGGED,
+        *,
+        summary_every: int = SUMMARY_EVERY,
+    ) -> None:
+        self._store = store
+        self._token = token
+        self._view = view
+        self._summary_every = summary_every
+        self._stem = ""
+        self._removable: list[str] = []
+        self._removable_before = 0
+        self._positions: tuple[tuple[CheckpointId, LogPosition], ...] = ()
+        self._newest = LogPosition(0, "")
+
+    @property
+    def view(self) -> LogView:
+        """The log as last read or appended to by this object."""
+        return self._view
+
+    def refresh(self) -> LogView:
+        """Read what was appended since. Raises CorruptSnapshot naming the entry."""
+        bodies: list[Body] = []
+        newest = self._view.next_seq - 1
+        while paths := self._above(newest):  # until nothing is new: what was read may be removed meanwhile
+            later = number_of(paths[-1])
+            try:
+                read = self._read_back_to_summary(later, newest)
+            except CorruptSnapshot:
+                if not self._above(later):
+                    raise
+                continue  # a later summary may cover what cannot be read
+            bodies = read if _is_summary(read[0]) else [*bodies, *read]
+            newest = later
+        if bodies:
+            self._take(bodies)
+        return self._view
+
+    def _take(self, bodies: Sequence[Body]) -> None:
+        view = replace(self._view, next_seq=bodies[0].seq) if _is_summary(bodies[0]) else self._view
+        for body in bodies:
+            try:
+                view = passed(fold(view, body.entry), LogPosition(body.seq, body.token))
+            except ValueError as error:
+                raise CorruptSnapshot(f"{entry_path(body.seq)}: {error}") from error
+        for body in bodies:
+            self._passed(body)
+        self._view = view
+
+    def _above(self, seq: int) -> list[str]:
+        """Return the paths of the entries above one that was seen.
+
+        The listing of a folder is not atomic: if it takes long, it may miss later entries while all that it could have
+        found are removed. The entry itself is removed before those, so then the folder is listed again.
+        """
+        path = entry_path(seq) if seq else ""
+        paths = self._store.list(FOLDER, after=path)
+        if not paths and seq and not self._store.exists(path):
+            paths = self._store.list(FOLDER, after=path)
+        return paths
+
+    def append(self, entry: Entry) -> LogView:
+        """Append at the next number this object knows of, durably.
+
+        Raises:
+            Fenced: another driver has that number, or a later one: this one must stop.
+            OSError: the entry is not in the log, or the store cannot tell: then the next append may meet it there and
+                take it for another driver's. This driver ends then; its successor reads what is true.
+        """
+        if gone := self.gone():
+            raise FileNotFoundError(gone)  # an entry would begin a log without all earlier ones
+        seq = self._view.next_seq
+        body = Body(seq, self._next_token(), entry)
+        after = passed(fold(self._view, entry), LogPosition(seq, body.token))
+        path = entry_path(seq)
+        try:
+            created = self._store.create_if_absent(path, seal_envelope(msgspec.to_builtins(body)))
+        except OSError:
+            # Unknown outcome: the entry itself tells. If it is absent now, a later append of ours meets it or not.
+            if not self._store.exists(path):
+                raise
+            created = False
+        if not created and ((found := self._read_if_there(seq)) is None or found.token != body.token):
+            raise self._fenced(seq)
+        self._check_newest(seq)
+        self._passed(body)
+        self._view = after
+        return after
+
+    def _next_token(self) -> str:
+        token = self._token()
+        self._stem = self._stem or token[:STEM_DIGITS]
+        return self._stem + token[STEM_DIGITS:]
+
+    def _check_newest(self, seq: int) -> None:
+        """Raise Fenced if another driver has appended after an entry. The number may have been another's before."""
+        if self._above(seq):
+            raise self._fenced(seq)
+
+    def gone(self) -> str:
+        """Return a description of what is missing if the log that this object has read is deleted; empty otherwise.
+
+        Raises:
+            OSError: the store fails.
+        """
+        seq = self._view.next_seq - 1
+        if not seq or self._store.exists(entry_path(seq)) or self._above(seq):
+            return ""  # if there are later entries, another driver has removed this one
+        return (
+            f"the checkpoint location {self._store.root} is gone while the query runs: {entry_path(seq)} is missing, "
+            "so its files were removed"
+        )
+
+    def check_owned(self) -> None:
+        """Nobody has appended behind this object's back.
+
+        Raises:
+            Fenced: another driver has: this one must stop.
+        """
+        self._check_newest(self._view.next_seq - 1)
+
+    @property
+    def position(self) -> LogPosition:
+        """The newest entry."""
+        return self._newest
+
+    def position_of(self, epoch: CheckpointId) -> LogPosition:
+        """Return the position of the entry that completed the snapshot that covers an epoch.
+
+        If that entry was not read, return a later position. May be called on any thread.
+        """
+        covering = [position for checkpoint, position in self._positions if checkpoint >= epoch]
+        return covering[0] if covering else self._newest
+
+    def contains(self, position: LogPosition) -> bool:
+        """Return True if the log has this entry: it is the log with the original entry, or a later copy of that log.
+
+        Raises:
+            CorruptSnapshot: the entry cannot be decoded. The message names it.
+        """
+        if self._view.is_covered(position.seq):
+            return self._view.was_written(position)
+        body = self._read_if_there(position.seq)
+        if body is not None and body.token == position.token:
+            return True
+        now = SnapshotLog(self._store).refresh()  # another driver may have removed it meanwhile
+        return now.is_covered(position.seq) and now.was_written(position)
+
+    def is_behind(self, position: LogPosition, checkpoint: CheckpointId) -> bool:
+        """Return True if a position of this log is of a later snapshot than an existing one, or may be."""
+        record = self._view.snapshot(checkpoint)
+        if record is not None and position.seq <= record.logged_at:
+            return False
+        body = None if self._view.is_covered(position.seq) else self._read_if_there(position.seq)
+        if body is None:
+            return True
+        return isinstance(body.entry, SnapshotComplete) and body.entry.checkpoint > checkpoint
+
+    def _passed(self, body: Body) -> None:
+        self._newest = LogPosition(body.seq, body.token)
+        if isinstance(body.entry, SnapshotComplete):
+            self._positions = (*self._positions, (body.entry.checkpoint, self._newest))[-SUMMARY_EVERY:]
+
+    def forked(self) -> Forked | None:
+        """How the location began, if it was as a fork. Raises CorruptSnapshot naming the entry."""
+        entry = self._read(1).entry
+        return entry if isinstance(entry, Forked) else None
+
+    def summarise(self) -> LogView:
+        """Append a summary if the last one is many entries back, or if an earlier release could still use this log.
+
+        Such a release would not look above its entries. The caller owns the log.
+        """
+        view = self._view
+        every = max(self._summary_every, len(view.snapshots) // SNAPSHOTS_PER_ENTRY)
+        if view.head and view.next_seq - view.last_summary <= every:
+            return view
+        return self.append(summary_of(view))
+
+    def remove_covered(self, at_most: int | None = REMOVED_AT_ONCE) -> None:
+        """Remove entries that are covered, the lowest ones first. Harmless if the caller has lost the log.
+
+        Args:
+            at_most: how many; None for all.
+
+        Raises:
+            OSError: the store fails. What is left is removed later.
+        """
+        if not self._removable and self._removable_before < self._view.kept_from:
+            self._removable_before = self._view.kept_from
+            self._removable = self._covered()
+        for path in self._removable[:at_most]:  # one by one: a lower number must not be there when a higher one is gone
+            self._store.delete(path)
+        del self._removable[:at_most]
+
+    def _covered(self) -> list[str]:
+        """Return the paths of all covered entries that are there, strays included, in ascending order."""
+        paths = self._store.list(FOLDER, after=entry_path(self._view.head))
+        return [path for path in paths if self._view.is_covered(number_of(path))]
+
+    def _read_back_to_summary(self, newest: int, known: int) -> list[Body]:
+        bodies: list[Body] = []
+        left = range(newest, known, -1)
+        while left:
+            for body in together(self._store, self._read_if_whole, left[: self._store.at_once]):
+                if isinstance(body, CorruptSnapshot):
+                    raise body
+                bodies.append(body)
+                if _is_summary(body):
+                    return bodies[::-1]
+            if len(bodies) > UNSUMMARISED_AT_MOST:
+                raise CorruptSnapshot(f"{FOLDER}/ has no summary among its last {UNSUMMARISED_AT_MOST} entries")
+            left = left[self._store.at_once :]
+        return bodies[::-1]
+
+    def _read_if_whole(self, seq: int) -> Body | CorruptSnapshot:
+        """One behind a summary is of no account."""
+        try:
+            return self._read(seq)
+        except CorruptSnapshot as error:
+            return error
+
+    def _read(self, seq: int) -> Body:
+        body = self._read_if_there(seq)
+        if body is None:
+            raise CorruptSnapshot(f"{entry_path(seq)} is missing, though later log entries exist")
+        return body
+
+    def _read_if_there(self, seq: int) -> Body | None:
+        path = entry_path(seq)
+        try:
+            body = convert(open_envelope(self._store.read(path), path), Body)
+        except FileNotFoundError:
+            return None
+        except msgspec.ValidationError as error:
+            raise CorruptSnapshot(f"{path} is not a log entry: {error}") from error
+        if body.seq != seq:
+            raise CorruptSnapshot(f"{path} holds entry {body.seq}: it was copied or renamed")
+        return body
+
+    @staticmethod
+    def _fenced(seq: int) -> Fenced:
+        return Fenced(f"another driver has taken over this checkpoint location (log entry {seq} is not ours)")

@@ -1,0 +1,344 @@
+"""From a portable snapshot to a checkpoint location of its own, which begins as a fork of the snapshot's query does.
+
+Everything is checked before anything is written: the directory may come from anywhere. The new location's log begins
+with ``Forked``, so that the next query there goes on behind the snapshot, and commits none of its epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import xxhash
+
+from penstock.errors import CheckpointFailed, CorruptSnapshot, LocationError
+from penstock.model.ids import SubtaskId
+from penstock.model.manifest import InflightEntry, SnapshotMetadata, StateEntry
+from penstock.model.plain import Plain
+from penstock.snapshots.bootstrap import Founding, attempt_at, founding, in_use, without_data
+from penstock.snapshots.format.blob import Blob
+from penstock.snapshots.format.blobs import BlobStore, joined
+from penstock.snapshots.format.sections import SectionWriter, data_path, state_path
+from penstock.snapshots.log.entries import SnapshotRecord
+from penstock.snapshots.portable.at_hand import PortableAtHand, portable_at_hand
+from penstock.snapshots.portable.checks import checked_entry
+from penstock.snapshots.portable.files import AT_ONCE, new_directory
+from penstock.snapshots.portable.foreign import Batch, read_rows, read_stream
+from penstock.snapshots.portable.layout import FileRef, Manifest, Stream, Table, TablePart
+from penstock.snapshots.progress_meter import Meter, Progress, untold
+from penstock.snapshots.store.store import LocalStore, Store
+from penstock.snapshots.store.store_access import StoreAccess
+from penstock.snapshots.store.stores import is_object_store, local_folder
+from penstock.snapshots.writing.state_parts import append_nothing, append_rows
+
+_Place = tuple[int, int, int]
+States = dict[tuple[int, int], list[StateEntry]]
+"""What subtasks have of their tables, by vertex and index."""
+
+
+@dataclass(frozen=True)
+class StatePart:
+    """What one subtask has of a table, in a checked file."""
+
+    path: Path
+    table: Table
+    part: TablePart
+    vertex: int
+
+    def prefix(self, generation: int, checkpoint: int) -> str:
+        """What the identities of its sections begin with."""
+        place = f"g{generation}/c{checkpoint}/{SubtaskId(self.vertex, self.part.subtask)}"
+        return f"{place}/state/{self.table.operator_id}/{self.table.table}"
+
+
+WriteStates = Callable[[Founding, Manifest, Sequence[StatePart], Meter], States]
+
+
+def write_states(made: Founding, manifest: Manifest, parts: Sequence[StatePart], meter: Meter) -> States:
+    """Bring all tables into data files of the location, in this process. ``meter``: of the bytes of the parts."""
+    found: States = {}
+    metadata = manifest.metadata
+    for subtask in range(metadata.parallelism):
+        path = state_path(metadata.generation, metadata.checkpoint, made.first_file + subtask)
+        with SectionWriter(made.store, path) as writer:
+            for one in (one for one in parts if one.part.subtask == subtask):
+                found.setdefault((one.vertex, subtask), []).extend(_entries(writer, one, metadata, meter))
+    return found
+
+
+def _entries(writer: SectionWriter, one: StatePart, metadata: SnapshotMetadata, meter: Meter) -> Iterator[StateEntry]:
+    part = meter.part(one.part.file.length)
+    schema, batches = read_rows(one.path, one.table, one.part, metadata.max_parallelism)
+    name = one.prefix(metadata.generation, metadata.checkpoint), one.table.operator_id, one.table.table
+    if one.part.rows == 0:
+        yield append_nothing(writer, *name, schema)
+    yield from append_rows(writer, *name, schema, _told(batches, one.part, part))
+    part.finish()
+
+
+def _told(batches: Iterator[pa.RecordBatch], part: TablePart, meter: Meter) -> Iterator[pa.RecordBatch]:
+    """``meter``: of the part's bytes, which are taken to be as many for each row."""
+    for batch in batches:
+        yield batch
+        meter.add(part.file.length * batch.num_rows // max(part.rows, 1))
+
+
+def convert_snapshot(
+    directory: str | Path,
+    location: str | Path,
+    states: WriteStates = write_states,
+    access: StoreAccess | None = None,
+    progress: Progress = untold,
+) -> SnapshotMetadata:
+    """Make a checkpoint location with this one snapshot; returns its metadata.
+
+    A query that is started there goes on from the snapshot, as a fork: its id is another one than the snapshot's, and
+    epochs up to the snapshot are not its own to commit. ``startFrom`` may name the location, too.
+
+    Args:
+        directory: a portable snapshot: a folder, or ``s3://bucket/prefix``, whose files are brought to a folder beside
+            the location first (or where the system has temporary files), which is gone at the end.
+        location: a new folder, or an empty one, which is there as a whole or not at all. Or an empty place of an object
+            store: what an interruption leaves there is no location, and the same call completes it.
+        states: brings the tables there: this process, or somebody who can do it side by side.
+        access: to object stores; None: as the environment says.
+        progress: is told of bytes, each of which is looked at and then brought.
+
+    Raises:
+        LocationError: the directory is of a later version, or the location cannot be made there.
+        CorruptSnapshot: the directory is damaged, or says what cannot be.
+    """
+    folder = None if is_object_store(str(location)) else local_folder(str(location))
+    staging = None if folder is None else folder.parent
+    try:
+        with portable_at_hand(directory, access, staging, progress) as found:
+            if folder is not None:
+                with new_directory(folder, "the location") as new:
+                    return _Conversion(found, Founding(LocalStore(new)), states).written()
+            with founding(str(location), access) as made:
+                return _written_in_place(found, made, states)
+    except (CheckpointFailed, OSError) as error:
+        raise LocationError(f"the location {location} cannot be written: {error}") from error
+
+
+def bring_snapshot(
+    directory: str, store: Store, access: StoreAccess | None = None
+) -> tuple[SnapshotRecord, SnapshotMetadata]:
+    """Have all of a portable snapshot at a location whose log has not begun, durable and verified.
+
+    Args:
+        directory: as in ``convert_snapshot``.
+        store: the location. A call that was interrupted there may have left files.
+        access: to the directory.
+
+    Returns:
+        What the log has to begin with, and the metadata. Retention collects the snapshot as a periodic one.
+
+    Raises:
+        LocationError, CorruptSnapshot: as ``convert_snapshot``.
+        OSError: the store is full or fails.
+    """
+    staging = Path(store.root).parent if isinstance(store, LocalStore) else None
+    try:
+        with portable_at_hand(directory, access, staging) as found:
+            made = attempt_at(store)
+            ref, metadata = made.described(_Conversion(found, made, write_states).data())
+    except CheckpointFailed as error:
+        raise LocationError(f"the location {store.root} cannot be written: {error}") from error
+    record = SnapshotRecord(
+        metadata.checkpoint,
+        metadata.generation,
+        requested=False,
+        metadata=ref,
+        label=metadata.label,
+        note=metadata.note,
+    )
+    return record, metadata
+
+
+def _written_in_place(found: PortableAtHand, made: Founding, states: WriteStates) -> SnapshotMetadata:
+    if made.found is None:
+        return _Conversion(found, made, states).written()
+    if without_data(made.found) != found.manifest.metadata:
+        raise in_use(made.store)
+    return made.found  # an attempt before this one was interrupted behind its last step but one
+
+
+class _Conversion:
+    """Of one directory whose manifest and files are checked; what is in the files is not."""
+
+    def __init__(self, found: PortableAtHand, made: Founding, write_states: WriteStates) -> None:
+        self._manifest = found.manifest
+        self._metadata = found.manifest.metadata
+        self._paths = found.paths
+        self._meter = found.meter
+        self._made = made
+        self._store = made.store
+        self._write_states = write_states
+        self._prefix = f"g{self._metadata.generation}/c{self._metadata.checkpoint}"
+
+    def written(self) -> SnapshotMetadata:
+        """The log comes last."""
+        return self._made.completed(self.data())
+
+    def data(self) -> SnapshotMetadata:
+        """Write all data files; return the metadata that refers to them."""
+        states = self._states()
+        inflight = self._inflight()
+        metadata = self._with_blobs(self._filled(states, inflight))
+        for ref in self._manifest.lane:
+            self._bring(ref)
+        return metadata
+
+    # -- state --------------------------------------------------------------------------------------------------------
+
+    def _states(self) -> States:
+        parts = [(table, part) for table in self._manifest.tables for part in table.parts]
+        meter = self._meter.part(sum(part.file.length for _, part in parts))
+        states = self._write_states(self._made, self._manifest, [self._state_part(*one) for one in parts], meter)
+        meter.finish()
+        return states
+
+    def _state_part(self, table: Table, part: TablePart) -> StatePart:
+        return StatePart(self._paths[part.file.path], table, part, self._vertex(table.operator_id))
+
+    def _vertex(self, operator_id: str) -> int:
+        plan = self._metadata.plan
+        assert plan is not None
+        vertex = plan.operators[operator_id]["vertex"]
+        assert isinstance(vertex, int)
+        return vertex
+
+    # -- rows in flight -----------------------------------------------------------------------------------------------
+
+    def _inflight(self) -> dict[_Place, InflightEntry]:
+        """By the place where they are listed."""
+        found: dict[_Place, InflightEntry] = {}
+        generation, checkpoint = self._metadata.generation, self._metadata.checkpoint
+        first = self._made.first_file
+        with ExitStack() as stack:
+            writers = [
+                stack.enter_context(SectionWriter(self._store, data_path(generation, checkpoint, first + consumer)))
+                for consumer in range(self._metadata.parallelism)
+            ]
+            for stream in self._manifest.streams:
+                for place, entry in self._stream(writers[stream.consumer], stream):
+                    if place in found:
+                        raise CorruptSnapshot(f"{stream.file.path} has rows for place {place}, which has others")
+                    found[place] = entry
+                self._meter.add(stream.file.length)
+        return found
+
+    def _stream(self, writer: SectionWriter, stream: Stream) -> Iterator[tuple[_Place, InflightEntry]]:
+        plan = self._metadata.plan
+        assert plan is not None
+        edge = plan.edges[stream.exchange]
+        schema, batches = read_stream(self._paths[stream.file.path], stream.file.path, edge["schema"])
+        described = ((checked_entry(one.custom, stream, self._metadata), one) for one in batches)
+        rows = 0
+        for said, same in groupby(described, key=lambda pair: pair[0]):
+            counted = _Counted(one for _, one in same)
+            subtask = SubtaskId(int(str(edge["consumer"])), stream.consumer)
+            identity = f"{self._prefix}/{subtask}/inflight/{':'.join(map(str, said.place))}"
+            section = writer.append(identity, schema, counted)
+            rows += counted.rows
+            yield (
+                said.place,
+                InflightEntry(
+                    layer=said.layer,
+                    edge=int(str(edge["id"])),
+                    producer=said.producer,
+                    consumer=said.consumer,
+                    side=said.side,
+                    row_start=0,
+                    rows=counted.rows,
+                    key_group_first=said.key_group_first,
+                    key_group_last=said.key_group_last,
+                    section=section,
+                    narrowed=said.narrowed,
+                ),
+            )
+        if rows != stream.rows:
+            raise CorruptSnapshot(f"{stream.file.path} has {rows} rows instead of {stream.rows}")
+
+    def _filled(self, states: States, inflight: dict[_Place, InflightEntry]) -> SnapshotMetadata:
+        slots = [
+            msgspec.structs.replace(
+                slot,
+                subtasks=[
+                    msgspec.structs.replace(
+                        subtask,
+                        states=states.get((subtask.vertex, subtask.index), []),
+                        inflight=[inflight[p] for p in sorted(inflight) if p[:2] == (slot.slot, number)],
+                    )
+                    for number, subtask in enumerate(slot.subtasks)
+                ],
+            )
+            for slot in self._metadata.slots
+        ]
+        return msgspec.structs.replace(self._metadata, slots=slots)
+
+    # -- sources ------------------------------------------------------------------------------------------------------
+
+    def _with_blobs(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
+        blobs = {one.operator_id: [self._blob(ref.path) for ref in one.files] for one in self._manifest.blobs}
+        sources = []
+        for source in metadata.sources:
+            state: Plain = source.state
+            try:
+                state = joined(state, blobs.get(source.operator_id, []))
+            except (IndexError, RecursionError):
+                raise CorruptSnapshot(f"the state of source {source.operator_id!r} lacks a blob") from None
+            sources.append(msgspec.structs.replace(source, state=state))
+        return BlobStore(self._store, self._made.first_file).written(msgspec.structs.replace(metadata, sources=sources))
+
+    def _blob(self, path: str) -> Blob:
+        """A whole Arrow stream that can be read."""
+        _, batches = read_stream(self._paths[path], path)
+        for _ in batches:
+            pass
+        content = self._paths[path].read_bytes()
+        self._meter.add(len(content))
+        return Blob(content)
+
+    def _bring(self, ref: FileRef) -> None:
+        """Under its own name, as splits call it."""
+        try:
+            target = self._store.create(ref.path)
+        except FileExistsError:
+            self._check_brought(ref)
+            return
+        with self._paths[ref.path].open("rb") as file:
+            while data := file.read(AT_ONCE):
+                target.write(data)
+        target.close()
+        self._meter.add(ref.length)
+
+    def _check_brought(self, ref: FileRef) -> None:
+        """Another attempt's."""
+        found = xxhash.xxh3_128()
+        for offset in range(0, ref.length, AT_ONCE):
+            found.update(self._store.read_range(ref.path, offset, min(AT_ONCE, ref.length - offset)))
+        if self._store.size(ref.path) != ref.length or found.hexdigest() != ref.checksum:
+            raise LocationError(
+                f"{self._store.root}: {ref.path} is there with other content, as an interrupted command may "
+                "have left it; give an empty location"
+            )
+
+
+class _Counted:
+    """The batches of one entry on their way into a section."""
+
+    def __init__(self, batches: Iterator[Batch]) -> None:
+        self._batches = batches
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
+        for one in self._batches:
+            self.rows += one.rows.num_rows
+            yield one.rows, one.of_buffer

@@ -1,0 +1,194 @@
+"""What of a portable snapshot is written independently: a part of a table, the rows in flight to one consumer.
+
+A job is plain data, so that it can be carried out anywhere that sees both stores: by threads, or by Spark's executors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import CorruptSnapshot, NotSupported
+from penstock.model.manifest import InflightEntry, StateEntry
+from penstock.snapshots.format.sections import Metadata, SectionContent, read_content
+from penstock.snapshots.portable.columns import declared_schema, parquet_schema, portable_columns
+from penstock.snapshots.portable.files import NewFile
+from penstock.snapshots.portable.layout import PLACE, FileRef
+from penstock.snapshots.portable.tables import merged_rows
+from penstock.snapshots.progress_meter import Meter
+from penstock.snapshots.restoring.narrowing import own_positions
+from penstock.snapshots.restoring.widening import as_schema
+from penstock.snapshots.store.store import Store
+from penstock.snapshots.writing.checkpoint_writer import BUFFER_ID, BUFFER_OFFSET
+
+ROW_GROUP_BYTES = 16 << 20
+ROW_GROUP_ROWS = 1 << 18
+"""A row group has no more rows, nor has a batch in flight, and about so many bytes: what a reader of few key groups
+reads at least."""
+
+Place = tuple[int, int, int]
+"""Where an in-flight entry is listed; see ``layout.PLACE``."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file of the directory, and how many rows it has."""
+
+    rows: int
+    file: FileRef
+
+
+@dataclass(frozen=True)
+class TableJob:
+    """What one subtask has of a table, as Parquet.
+
+    Attributes:
+        path: of the new file.
+        schema: of the rows, ``__key_group`` first.
+        keys: how many columns behind that are the key, if it is known.
+        range_bytes: about what is held in memory.
+    """
+
+    path: str
+    entries: Sequence[StateEntry]
+    schema: pa.Schema
+    keys: int | None
+    range_bytes: int
+
+    @property
+    def stored_rows(self) -> int:
+        """That are read; fewer are written where some were changed or deleted."""
+        return sum(entry.rows for entry in self.entries)
+
+    def written(self, source: Store, target: Store, meter: Meter | None = None) -> Written:
+        """``meter``: of ``stored_rows``. Raises CorruptSnapshot, FileNotFoundError, NotSupported, OSError."""
+        as_parquet = parquet_schema(self.schema, portable_columns(self.schema))
+        rows = 0
+        with NewFile(target, self.path) as file:
+            try:
+                with pq.ParquetWriter(
+                    pa.PythonFile(file, mode="w"),
+                    as_parquet,
+                    compression="none",
+                    use_dictionary=False,
+                    use_compliant_nested_type=False,  # which would rename the elements of lists
+                ) as writer:
+                    for table in merged_rows(source, self.entries, self.schema, self.keys, self.range_bytes):
+                        at_once = min(ROW_GROUP_ROWS, max(1, ROW_GROUP_BYTES * table.num_rows // (table.nbytes + 1)))
+                        writer.write_table(table.rename_columns(as_parquet.names), row_group_size=at_once)
+                        rows += table.num_rows
+                        if meter is not None:
+                            meter.add(table.num_rows)
+            except pa.ArrowNotImplementedError as error:
+                raise NotSupported(f"a table with these columns cannot be written as Parquet: {error}") from error
+        return Written(rows, file.ref())
+
+
+@dataclass(frozen=True)
+class StreamJob:
+    """The rows in flight on one exchange to one consumer, as an Arrow stream.
+
+    Attributes:
+        columns: of the exchange, as the plan declares them.
+        keys: names of the columns that rows are spread by.
+        entries: in the order in which they are restored; at least one. Of narrowed ones the consumer's own rows are
+            written.
+    """
+
+    path: str
+    exchange: str
+    columns: Sequence[str]
+    keys: Sequence[str]
+    max_parallelism: int
+    entries: Sequence[tuple[Place, InflightEntry]]
+
+    @property
+    def stored_rows(self) -> int:
+        return sum(entry.rows for _, entry in self.entries)
+
+    def written(self, source: Store, target: Store, meter: Meter | None = None) -> Written:
+        """``meter``: of ``stored_rows``. Raises CorruptSnapshot, FileNotFoundError, OSError."""
+        rows = 0
+        with NewFile(target, self.path) as file:
+            writer: pa.RecordBatchStreamWriter | None = None
+            for place, entry in self.entries:
+                content = read_content(source, entry.section)
+                if writer is None:
+                    schema = declared_schema(self.columns, content.schema, f"exchange {self.exchange}")
+                    writer = pa.ipc.new_stream(pa.PythonFile(file, mode="w"), schema)
+                for batch, metadata in self._own(content, entry):
+                    described = {**metadata, **_described(place, entry)}
+                    writer.write_batch(as_schema(batch, schema), custom_metadata=described)
+                    rows += batch.num_rows
+                if meter is not None:
+                    meter.add(entry.rows)
+            assert writer is not None
+            writer.close()
+        return Written(rows, file.ref())
+
+    def _own(self, content: SectionContent, entry: InflightEntry) -> Iterator[tuple[pa.RecordBatch, Metadata]]:
+        """The consumer's rows of an entry, in batches that are not empty. Those that leave out rows of other consumers
+        are of no one place in a buffer."""
+        for batch, metadata in _rows_of(content, entry):
+            if not entry.narrowed:
+                yield batch, metadata
+                continue
+            keys = [batch.schema.names.index(key) for key in self.keys]
+            own = own_positions(batch, keys, self.max_parallelism, entry)
+            if len(own):
+                yield batch.take(pa.array(own)), {}
+
+
+Job = TableJob | StreamJob
+Run = Callable[[Sequence[Job], Store, Store, Meter], list[Written]]
+"""Carries jobs out, from one store to another; results in the order of the jobs. The meter is of their stored rows."""
+
+
+def in_threads(jobs: Sequence[Job], source: Store, target: Store, meter: Meter) -> list[Written]:
+    """Side by side, as many as there are processors: pyarrow and numpy leave the interpreter to others."""
+
+    def carried_out(job: Job) -> Written:
+        part = meter.part(job.stored_rows)
+        written = job.written(source, target, part)
+        part.finish()
+        return written
+
+    with ThreadPoolExecutor(max(1, min(len(jobs), os.cpu_count() or 1))) as pool:
+        futures = [pool.submit(carried_out, job) for job in jobs]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _described(place: Place, entry: InflightEntry) -> dict[str, str]:
+    return {
+        PLACE: ":".join(map(str, place)),
+        "producer": str(entry.producer),
+        "consumer": str(entry.consumer),
+        "layer": str(entry.layer),
+        "side": entry.side,
+        "key_group_first": str(entry.key_group_first),
+        "key_group_last": str(entry.key_group_last),
+        "narrowed": "false",
+    }
+
+
+def _rows_of(content: SectionContent, entry: InflightEntry) -> Iterator[tuple[pa.RecordBatch, Metadata]]:
+    """The rows of an entry, with the buffers that they were cut from."""
+    position, end = 0, entry.row_start + entry.rows
+    for batch, custom in zip(content.batches, content.metadata, strict=True):
+        buffer, offset = custom.get(BUFFER_ID, ""), int(custom.get(BUFFER_OFFSET, "0"))
+        last = min(end - position, batch.num_rows)
+        for first in range(max(entry.row_start - position, 0), last, ROW_GROUP_ROWS):
+            rows = min(ROW_GROUP_ROWS, last - first)
+            yield batch.slice(first, rows), {BUFFER_ID: buffer, BUFFER_OFFSET: str(offset + first)}
+        position += batch.num_rows
+    if position < end:
+        raise CorruptSnapshot(f"section {entry.section.identity!r} has {position} rows; {end} are referred to")

@@ -1,0 +1,1 @@
+"""Snapshots for another parallelism or another plan."""

@@ -1,0 +1,1 @@
+"""From a stored snapshot to the state that subtasks start with."""

@@ -1,0 +1,168 @@
+"""From a durable manifest back to what a subtask starts from: the way that ``CheckpointWriter`` went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import CorruptSnapshot
+from penstock.model.ids import ChannelId
+from penstock.model.job_graph import OperatorSpec
+from penstock.model.key_groups import MAX_KEY_GROUPS
+from penstock.model.manifest import InflightEntry, ScalarShare, StateEntry, SubtaskManifest
+from penstock.operators.base import RestoredState, ScalarPart
+from penstock.snapshots.format.sections import read_section
+from penstock.snapshots.restoring.local_state import LocalTables, entries_by_table
+from penstock.snapshots.restoring.widening import as_schema, with_younger
+from penstock.snapshots.store.store import Store
+from penstock.snapshots.writing.handover import SubtaskRestore
+from penstock.snapshots.writing.state_index import BASE, DELTA, TableId
+from penstock.state.stored_form import DELETED_COLUMN, KEY_GROUP_COLUMN, delta_schema
+from penstock.state.table import StoredRows
+
+
+def load_restore(
+    manifest: SubtaskManifest, store: Store, specs: Sequence[OperatorSpec] = (), local: LocalTables | None = None
+) -> SubtaskRestore:
+    """What a subtask starts from: its state is read and verified when its tables are iterated over, its in-flight
+    entries by ``load_inflight``. Whoever reads gets ``CorruptSnapshot`` if a section is missing or changed.
+
+    Of each table the base pieces come first, then deltas in the order in which they apply, all of them without rows of
+    key groups that are not this subtask's, or superseded.
+
+    Args:
+        specs: of the subtask's operators as they are now: their tables' columns are found by name and widened, for they
+            may have been written under another plan, and may be missing where state evolves. Others are as they were
+            written.
+        local: tables that need not be read, and where the restored ones stay.
+    """
+    schemas = {(spec.operator_id, table): schema for spec in specs for table, schema in wanted_schemas(spec).items()}
+    tables: dict[str, dict[TableId, list[StateEntry]]] = {}
+    for table, entries in entries_by_table([manifest]).items():
+        tables.setdefault(table.operator_id, {})[table] = entries
+    with_scalars = [*manifest.scalars, *(operator_id for share in manifest.shares for operator_id in share.scalars)]
+    operators = {
+        operator_id: RestoredState(
+            {
+                table.table: _load_table(store, entries, schemas.get((operator_id, table.table)))
+                for table, entries in tables.get(operator_id, {}).items()
+            },
+            _parts(manifest, operator_id),
+            rescaled=bool(manifest.shares),
+            local={}
+            if local is None
+            else {table.table: local.of(table, entries) for table, entries in tables.get(operator_id, {}).items()},
+        )
+        for operator_id in dict.fromkeys([*tables, *with_scalars])
+    }
+    return SubtaskRestore(
+        operators=operators,
+        splits=manifest.splits,
+        inflight=manifest.inflight,
+        channel_watermarks={
+            _input_channel(key, manifest.index): watermark for key, watermark in manifest.channel_watermarks.items()
+        },
+        pending_messages=manifest.pending_messages,
+        rows_in=manifest.rows_in,
+        inherited_messages=manifest.inherited_messages,
+    )
+
+
+def wanted_schemas(spec: OperatorSpec) -> dict[str, pa.Schema]:
+    """By table: what its rows are to be read as, under whatever plan they were written."""
+    if spec.evolution is None:
+        return spec.state_schemas
+    return {
+        table: schema if table in spec.evolution.passing else with_younger(schema, 1 + spec.state_keys[table])
+        for table, schema in spec.state_schemas.items()
+    }
+
+
+def _parts(manifest: SubtaskManifest, operator_id: str) -> list[ScalarPart]:
+    own = [ScalarShare(manifest.index, 0, MAX_KEY_GROUPS - 1, manifest.scalars)] if manifest.scalars else []
+    return [
+        ScalarPart(share.index, share.first, share.last, share.scalars[operator_id])
+        for share in manifest.shares or own
+        if operator_id in share.scalars
+    ]
+
+
+def load_inflight(store: Store, entry: InflightEntry, schema: pa.Schema | None = None) -> list[pa.RecordBatch]:
+    """The rows of an in-flight entry, ``[row_start, row_start + rows)`` of its section, in order; no empty batches.
+
+    Args:
+        schema: of the edge that they are on now: their columns are found by name and type, for they may have been
+            written under another plan (``plan.carries``). None: as they were written.
+
+    Raises:
+        CorruptSnapshot: the section is missing or changed, or has not that many rows.
+    """
+    found: list[pa.RecordBatch] = []
+    position, end = 0, entry.row_start + entry.rows
+    for batch in read_section(store, entry.section):
+        first = max(entry.row_start - position, 0)
+        rows = min(end - position, batch.num_rows) - first
+        if rows > 0:
+            wanted = batch.slice(first, rows)
+            found.append(wanted if schema is None else as_schema(wanted, schema))
+        position += batch.num_rows
+    if position < end:
+        raise CorruptSnapshot(f"section {entry.section.identity!r} has {position} rows; {end} are referred to")
+    return found
+
+
+def _input_channel(key: str, consumer: int) -> ChannelId:
+    edge, _, producer = key.partition(":")
+    return ChannelId(int(edge), int(producer), consumer)
+
+
+def _load_table(store: Store, entries: Sequence[StateEntry], schema: pa.Schema | None) -> Iterator[StoredRows]:
+    """Bases first: a base's key groups have nothing before it, so that the order in between does not matter. One
+    section is in memory at a time."""
+    ordered = sorted(entries, key=lambda entry: entry.kind != BASE)
+    for ref, same in groupby(ordered, key=lambda entry: entry.section):
+        batches = [_checked_state(batch, ref.identity) for batch in read_section(store, ref)]
+        rows = sum(batch.num_rows for batch in batches)
+        for entry in same:
+            if entry.kind not in (BASE, DELTA):
+                raise CorruptSnapshot(f"section {ref.identity!r} is of an unknown kind of state: {entry.kind!r}")
+            if entry.kind == DELTA and any(not _has_tombstones(batch) for batch in batches):
+                raise CorruptSnapshot(f"section {ref.identity!r} is a delta without {DELETED_COLUMN}")
+            if rows != entry.rows:
+                raise CorruptSnapshot(f"section {ref.identity!r} has {rows} rows instead of {entry.rows}")
+            for batch in batches:
+                wanted = _of_key_groups(batch, entry.key_group_first, entry.key_group_last)
+                if entry.without:
+                    wanted = wanted.drop_columns([name for name in entry.without if name in wanted.schema.names])
+                if wanted.num_rows:
+                    yield _as_declared(StoredRows(wanted, entry.kind == DELTA), schema)
+
+
+def _has_tombstones(batch: pa.RecordBatch) -> bool:
+    last = batch.schema.field(len(batch.schema) - 1)
+    marks = batch.column(batch.num_columns - 1)
+    return (last.name, last.type) == (DELETED_COLUMN, pa.bool_()) and not marks.null_count
+
+
+def _checked_state(batch: pa.RecordBatch, identity: str) -> pa.RecordBatch:
+    """Begins with key groups, as everything that cuts rows by them takes for granted."""
+    if batch.schema.names[:1] != [KEY_GROUP_COLUMN] or batch.schema.field(0).type != pa.int16():
+        raise CorruptSnapshot(f"section {identity!r} has rows without {KEY_GROUP_COLUMN}")
+    if batch.column(0).null_count:
+        raise CorruptSnapshot(f"section {identity!r} has rows of no key group")
+    return batch
+
+
+def _as_declared(rows: StoredRows, schema: pa.Schema | None) -> StoredRows:
+    if schema is None:
+        return rows
+    return StoredRows(as_schema(rows.batch, delta_schema(schema) if rows.is_delta else schema), rows.is_delta)
+
+
+def _of_key_groups(batch: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:
+    groups = batch.column(0).to_numpy(zero_copy_only=False)
+    start = int(np.searchsorted(groups, first, "left"))
+    return batch.slice(start, max(0, int(np.searchsorted(groups, last, "right")) - start))

@@ -1,0 +1,1 @@
+"""Storage of snapshots: local folders and object stores."""

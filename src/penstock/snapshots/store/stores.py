@@ -1,0 +1,96 @@
+"""From the text that names a location to its store: the one place that knows schemes."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from penstock.errors import LocationError
+from penstock.snapshots.store.store import LocalStore, Store
+from penstock.snapshots.store.store_access import StoreAccess
+
+S3_SCHEMES = ("s3", "s3a")
+"""The second one is what Hadoop, and so Spark, calls the same."""
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):")
+_WHAT = "checkpointLocation"
+
+
+def store_at(location: str, access: StoreAccess | None = None) -> Store:
+    """The store of a location; nothing is looked at there.
+
+    Args:
+        location: a path, with or without ``file:`` in front; ``s3://bucket/prefix``; or what a store's ``root`` says.
+        access: to an object store; None: as the environment says.
+
+    Raises:
+        LocationError: a scheme that there is no store for, or whose library is not installed.
+    """
+    if is_object_store(location):
+        from penstock.snapshots.store.object_store import S3Store  # obstore is an extra
+
+        return S3Store(location_text(location), access)
+    return LocalStore(local_folder(location))
+
+
+def is_object_store(location: str) -> bool:
+    """Whether this is no folder. Raises LocationError for a scheme that there is no store for."""
+    scheme = _scheme(location)
+    if scheme not in (None, "file", *S3_SCHEMES):
+        raise LocationError(
+            f"{_WHAT} {location}: there is no store for {scheme}; give a path of a file system that driver and"
+            " executors share, or s3://bucket/prefix of an S3-compatible object store"
+        )
+    return scheme in S3_SCHEMES
+
+
+def location_text(location: str) -> str:
+    """The one way to write a location: an absolute path, or ``s3://bucket/prefix``. Raises LocationError."""
+    if not is_object_store(location):
+        return os.path.abspath(local_folder(location))
+    parts = urlsplit(location)
+    if "@" in parts.netloc:
+        raise LocationError(
+            f"a {_WHAT} on {parts.scheme} has a user or a key in front of its bucket: anybody could read it there;"
+            " give keys in the environment or with spark.penstock.s3.accessKey"
+        )
+    names = [name for name in parts.path.split("/") if name]
+    if not parts.netloc or parts.query or parts.fragment or any(name in (".", "..") for name in names):
+        raise LocationError(f"{_WHAT} {location} is not of the form s3://bucket/prefix")
+    return "/".join([f"s3://{parts.netloc}", *names])
+
+
+def same_place(one: str, other: str) -> bool:
+    """Whether two locations are the same, as far as their names tell. Raises LocationError."""
+    return place_of(one) == place_of(other)
+
+
+def place_of(location: str) -> str:
+    """What two names of the same place have in common: links are followed. Raises LocationError."""
+    text = location_text(location)
+    return text if is_object_store(text) else os.path.realpath(text)
+
+
+def below(location: str, name: str) -> str:
+    """The location that a name below another one is. Raises LocationError."""
+    text = location_text(location)
+    return f"{text}/{name}" if is_object_store(text) else str(Path(text) / name)
+
+
+def local_folder(location: str) -> Path:
+    """The absolute path of a location on a local or mounted file system. Raises LocationError for any other."""
+    if not location:
+        raise LocationError(f"{_WHAT} is empty; give a folder that the driver and all executors share")
+    if is_object_store(location):
+        raise LocationError(f"{location} is no folder, and one is needed here; give a path")
+    if _scheme(location) is None:
+        return Path(location).absolute()
+    rest = location.partition(":")[2]
+    return Path("/" + rest.lstrip("/")) if rest.startswith("/") else Path(rest).absolute()
+
+
+def _scheme(location: str) -> str | None:
+    """A file's name may hold a colon: only what looks like a scheme is taken for one."""
+    match = _SCHEME.match(location)
+    return match[1].lower() if match else None

@@ -1,0 +1,1 @@
+"""From captures of subtasks to the files of a snapshot."""

@@ -1,0 +1,1 @@
+"""A slot and its subtasks: what runs inside a Spark task."""

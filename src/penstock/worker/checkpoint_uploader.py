@@ -1,0 +1,214 @@
+"""Makes a slot's captures durable, then acknowledges the checkpoint. One thread; files are its only business."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import assert_never
+
+import msgspec
+
+from penstock.errors import CheckpointFailed
+from penstock.logs import daemon_thread
+from penstock.model.elements import Captured
+from penstock.model.ids import CheckpointId, GenerationId, SubtaskId
+from penstock.model.job_graph import JobGraph
+from penstock.model.manifest import SubtaskManifest
+from penstock.network.messages import CheckpointAck, CheckpointDecline
+from penstock.operators.base import OperatorState
+from penstock.snapshots.restoring.local_state import KeptTables
+from penstock.snapshots.store.store import Store
+from penstock.snapshots.writing.capture_queue import Begun, CaptureLimits, CaptureQueue, Dropped, Ended, Recorded, Work
+from penstock.snapshots.writing.slot_writer import SlotWriter
+from penstock.worker.host import SubtaskCapture
+
+
+class Uploader:
+    """Writes what subtasks hand over as it comes, and answers with one capture per subtask.
+
+    Args:
+        limits: a checkpoint that needs more memory is declined at once, on the thread that handed something over.
+        answer: takes exactly one message per checkpoint that all subtasks captured, one declined or the store failed;
+            on any thread. None for a checkpoint that the driver aborted first.
+        on_crash: an error that is not the store's: a bug; the slot must end.
+        kept: where the way back to tables is kept.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        graph: JobGraph,
+        generation: GenerationId,
+        slot: int,
+        limits: CaptureLimits,
+        answer: Callable[[CheckpointAck | CheckpointDecline], None],
+        on_crash: Callable[[BaseException], None],
+        kept: KeptTables | None = None,
+    ) -> None:
+        self._slot = slot
+        self._kept = kept
+        self._answer = answer
+        self._on_crash = on_crash
+        self._queue = CaptureQueue(limits)
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._over = False
+        self._writer = SlotWriter(store, graph, generation, slot, kept=kept)
+        self._writing_ms: dict[CheckpointId, float] = {}
+        self._refused_s: dict[CheckpointId, float] = {}
+        self._limit_wait_ms: dict[CheckpointId, float] = {}
+        self._recovered_rows_read: dict[CheckpointId, int] = {}
+        self.thread = daemon_thread(self._run, f"penstock-upload-{slot}")
+
+    def restored(self, checkpoint: CheckpointId, manifests: Iterable[SubtaskManifest]) -> None:
+        """Before the thread is started: what the subtasks' tables are loaded from; the first checkpoint may be based on
+        it."""
+        self._writer.restored(checkpoint, manifests)
+
+    # -- from any thread; none of these waits for the store ---------------------------------------------------------
+
+    def triggered(self, checkpoint: CheckpointId, base: CheckpointId) -> None:
+        """``base``: the complete checkpoint whose sections may be referred to (0: none)."""
+        with self._changed:
+            self._queue.triggered(checkpoint, base)
+            self._changed.notify()
+
+    def allow(self, checkpoint: CheckpointId, captured_bytes: int) -> bool:
+        """See ``SubtaskHost.allow_capture``."""
+        with self._changed:
+            allowed = self._queue.allow(checkpoint, captured_bytes)
+            if not allowed:
+                self._refused_s.setdefault(checkpoint, time.monotonic())
+            return allowed
+
+    def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
+        """A part of what is in flight, before ``captured`` of the same subtask."""
+        self._offer(Recorded(subtask, checkpoint, inflight))
+
+    def captured(self, capture: SubtaskCapture) -> None:
+        with self._changed:
+            read = self._recovered_rows_read.get(capture.checkpoint, 0)
+            self._recovered_rows_read[capture.checkpoint] = read + capture.recovered_rows_read
+            refused_s = self._refused_s.get(capture.checkpoint)
+            if refused_s is not None:
+                self._limit_wait_ms[capture.checkpoint] = (time.monotonic() - refused_s) * 1000
+        self._offer(capture)
+
+    def dropped(self, states: Sequence[OperatorState]) -> None:
+        """State that was captured and is not handed over, because its checkpoint is dead."""
+        with self._changed:
+            self._queue.drop(states)
+            self._changed.notify()
+        self._release_what_comes_late()
+
+    def declined(self, checkpoint: CheckpointId, reason: str) -> None:
+        """One subtask cannot take the checkpoint: what the others captured is of no use."""
+        self._end(checkpoint, reason)
+
+    def aborted(self, checkpoint: CheckpointId) -> None:
+        """The driver gave the checkpoint up: hold nothing for it."""
+        self._end(checkpoint, None)
+
+    def completed(self, checkpoint: CheckpointId) -> None:
+        """The driver will restore nothing older."""
+        if self._kept is not None:
+            self._kept.completed(checkpoint)
+
+    def stop(self) -> None:
+        """What waits is dropped and what is half written removed; a write that runs is waited for by nobody."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+
+    @property
+    def held_bytes(self) -> int:
+        """Of in-flight rows that are kept in memory to be written."""
+        with self._changed:
+            return self._queue.held_bytes
+
+    def _offer(self, work: Recorded | SubtaskCapture) -> None:
+        with self._changed:
+            reason = self._queue.offer(work)
+            self._changed.notify()
+        self._release_what_comes_late()
+        if reason is not None:
+            self._end(work.checkpoint, reason)
+
+    def _end(self, checkpoint: CheckpointId, reason: str | None) -> None:
+        with self._changed:
+            is_news = self._queue.end(checkpoint)
+            self._forget(checkpoint)
+            self._changed.notify()
+        if is_news and reason is not None:
+            self._answer(CheckpointDecline(self._slot, checkpoint, reason))
+
+    # -- on the upload thread ---------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while (work := self._next()) is not None:
+                self._do(work)
+                del work  # or its rows would be held until the next
+        except Exception as problem:  # noqa: BLE001 - handed on, whatever it is
+            self._on_crash(problem)
+        finally:
+            self._writer.close()
+            with self._changed:
+                self._over = True
+            self._release_what_comes_late()
+
+    def _release_what_comes_late(self) -> None:
+        """Nobody writes any more, nor reads captures."""
+        with self._changed:
+            left = list(self._queue.left()) if self._over else []
+        for states in left:
+            for state in states:
+                state.release()
+
+    def _next(self) -> Work | None:
+        with self._changed:
+            self._queue.written()
+            self._changed.wait_for(lambda: self._stopping or len(self._queue))
+            return None if self._stopping else self._queue.take()
+
+    def _do(self, work: Work) -> None:
+        match work:
+            case Begun(checkpoint, base):
+                self._writer.begin(checkpoint, base)
+            case Ended(checkpoint):
+                self._writing_ms.pop(checkpoint, None)
+                self._writer.abandon(checkpoint)
+            case Dropped(states):
+                for state in states:
+                    state.release()
+            case Recorded() | SubtaskCapture():
+                self._write(work)
+            case _:
+                assert_never(work)
+
+    def _write(self, work: Recorded | SubtaskCapture) -> None:
+        checkpoint = work.checkpoint
+        began = time.monotonic()
+        try:
+            manifest = self._writer.finish(checkpoint) if self._writer.write(work) else None
+        except CheckpointFailed as problem:
+            self._end(checkpoint, str(problem))
+            return
+        written_ms = self._writing_ms.pop(checkpoint, 0.0) + (time.monotonic() - began) * 1000
+        if manifest is None:
+            self._writing_ms[checkpoint] = written_ms
+            return
+        with self._changed:
+            alive = self._queue.finish(checkpoint)
+            limit_wait_ms, read = self._forget(checkpoint)
+        if alive:  # else it ended while it was made durable, and its abandonment is the next work
+            self._writer.confirm(checkpoint)
+            metrics = [msgspec.structs.replace(m, async_ms=written_ms) for m in manifest.metrics]
+            manifest = msgspec.structs.replace(manifest, metrics=metrics)
+            self._answer(CheckpointAck(checkpoint, manifest, limit_wait_ms, read))
+
+    def _forget(self, checkpoint: CheckpointId) -> tuple[float, int]:
+        """Return ``limit_wait_ms`` and ``recovered_rows_read`` of its acknowledgement."""
+        self._refused_s.pop(checkpoint, None)
+        return self._limit_wait_ms.pop(checkpoint, 0.0), self._recovered_rows_read.pop(checkpoint, 0)

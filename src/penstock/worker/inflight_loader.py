@@ -1,0 +1,55 @@
+"""Reads in-flight data of a snapshot for the subtasks of a slot, on a thread of its own."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+
+from penstock.logs import daemon_thread
+from penstock.model.ids import SubtaskId
+from penstock.model.job_graph import JobGraph
+from penstock.model.manifest import InflightEntry
+from penstock.snapshots.restoring.narrowing import load_own
+from penstock.snapshots.store.store import Store
+from penstock.worker.host import RecoveredLoaded
+
+
+class Loader:
+    """Answers ``load`` in the order of the calls.
+
+    Args:
+        deliver: takes what was read, for the subtask that asked.
+        on_crash: a section cannot be read: the slot must end, nothing may be skipped.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        graph: JobGraph,
+        slot: int,
+        deliver: Callable[[SubtaskId, RecoveredLoaded], None],
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
+        self._store = store
+        self._graph = graph
+        self._deliver = deliver
+        self._on_crash = on_crash
+        self._work: queue.SimpleQueue[tuple[SubtaskId, InflightEntry] | None] = queue.SimpleQueue()
+        self.thread = daemon_thread(self._run, f"penstock-load-{slot}")
+
+    def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
+        """From any thread."""
+        self._work.put((subtask, entry))
+
+    def stop(self) -> None:
+        self._work.put(None)
+
+    def _run(self) -> None:
+        try:
+            while (item := self._work.get()) is not None:
+                subtask, entry = item
+                own = load_own(self._store, entry, self._graph)
+                self._deliver(subtask, RecoveredLoaded(entry, own.batches, own.reached))  # type: ignore[arg-type]
+                del item, own
+        except Exception as problem:  # noqa: BLE001 - handed on, whatever it is
+            self._on_crash(problem)

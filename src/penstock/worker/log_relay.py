@@ -1,0 +1,84 @@
+"""What a slot logs, told to its driver: there it is asked for, and executors' logs are not always at hand.
+
+A slot collects the lines of its process between two reports and sends them with the next one. The driver hands them to
+those that only listen, as lines about its query; they are written where they were logged, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock.logs import ONLY_LISTENS, ROOT, to_listeners
+from penstock.network.messages import LoggedLine, SlotLogged
+from penstock.redaction import without_secrets
+
+MOST_LINES = 100
+"""Of one report: a slot that logs each row is not to fill the driver."""
+MOST_TEXT = 4000
+"""Characters of a line, and of the end of its traceback."""
+
+
+class LogRelay(logging.Handler):
+    """Of one slot that has a process to itself. Thread-safe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        setattr(self, ONLY_LISTENS, True)
+        self._changing = threading.Lock()
+        self._lines: list[LoggedLine] = []
+        self._left_out = 0
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """To everything that Penstock logs in this process, meanwhile."""
+        logger = logging.getLogger(ROOT)
+        logger.addHandler(self)
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As ``logging`` asks of handlers: never raises."""
+        try:
+            line = _line(record)
+        except Exception:  # noqa: BLE001 - so does every handler: the line is no reason for its logger to fail
+            self.handleError(record)
+            return
+        with self._changing:
+            if len(self._lines) < MOST_LINES:
+                self._lines.append(line)
+            else:
+                self._left_out += 1
+
+    def take(self, slot: int) -> SlotLogged | None:
+        """What was logged since it was asked last; None if nothing was."""
+        with self._changing:
+            lines, left_out, self._lines, self._left_out = self._lines, self._left_out, [], 0
+        return SlotLogged(slot, lines, left_out) if lines else None
+
+
+def _line(record: logging.LogRecord) -> LoggedLine:
+    raised = "".join(traceback.format_exception(*record.exc_info)) if record.exc_info else ""
+    message = without_secrets(record.getMessage())[:MOST_TEXT]
+    return LoggedLine(record.created, record.levelno, record.name, message, without_secrets(raised)[-MOST_TEXT:])
+
+
+def relayed(logged: SlotLogged) -> None:
+    """On the driver, where lines are about the slot's query."""
+    for line in logged.lines:
+        to_listeners(_record(line), slot=logged.slot)
+    if logged.left_out:
+        last = logged.lines[-1]
+        text = f"slot {logged.slot} logged {logged.left_out} lines more at this time: its executor's log has them"
+        to_listeners(_record(LoggedLine(last.at_s, last.level, last.logger, text, "")), slot=logged.slot)
+
+
+def _record(line: LoggedLine) -> logging.LogRecord:
+    record = logging.LogRecord(line.logger, line.level, "", 0, line.message, None, None)
+    record.created, record.exc_text = line.at_s, line.exception or None
+    return record

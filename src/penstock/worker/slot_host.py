@@ -1,0 +1,209 @@
+"""Routes what the subtasks of a slot ask for: to the subtask next door, to a peer, to the driver, to the disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from penstock.errors import GenerationFailed
+from penstock.model.elements import Alignment, Barrier, Captured, Element
+from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
+from penstock.model.job_graph import JobGraph
+from penstock.model.manifest import InflightEntry
+from penstock.model.splits import Requested
+from penstock.network.control_link import send
+from penstock.network.element_codec import DataDecoder, DataEncoder, ReceivedElement, ReceivedGrant
+from penstock.network.frames import Message
+from penstock.network.messages import (
+    AssignSplits,
+    CheckpointAbort,
+    CheckpointComplete,
+    LookAgain,
+    Looked,
+    RaiseWatermark,
+    SourceEnds,
+    SourceFreezes,
+    SourcePauses,
+    SplitRequest,
+    SubtaskFinished,
+    ToSlot,
+    TriggerCheckpoint,
+)
+from penstock.network.transport import Link
+from penstock.operators.base import OperatorState
+from penstock.worker.checkpoint_uploader import Uploader
+from penstock.worker.host import (
+    Aborted,
+    Arrived,
+    Completed,
+    Granted,
+    InboxEvent,
+    LookedFor,
+    RecoveredLoaded,
+    SourceEnded,
+    SourceFrozen,
+    SourcePaused,
+    SplitsAssigned,
+    SubtaskCapture,
+    Triggered,
+    WatermarkMayRise,
+)
+from penstock.worker.inbox import Inbox
+from penstock.worker.inflight_loader import Loader
+from penstock.worker.pending_checkpoints import Underway
+
+
+class Peer:
+    """The data link to another slot. Each edge is sent by one thread only: its producing subtask's."""
+
+    def __init__(self, me: int, peer: int) -> None:
+        self.link: Link | None = None
+        self.encoder = DataEncoder()
+        self.decoder = DataDecoder(me, peer)
+
+    def element(self, edge: int, element: Element) -> None:
+        assert self.link is not None
+        for kind, parts in self.encoder.element(edge, element):
+            self.link.send(kind, edge, parts)
+
+    def grant(self, edge: int, credit: int) -> None:
+        assert self.link is not None
+        kind, parts = self.encoder.grant(credit)
+        self.link.send(kind, edge, parts)
+
+
+class SlotHost:
+    """The ``SubtaskHost`` of all subtasks of one slot, and the way in for what peers and the driver send.
+
+    ``add`` every subtask's inbox, and open every peer's link, before the first subtask is stepped.
+    """
+
+    def __init__(self, graph: JobGraph, slot: int, control: Link) -> None:
+        self._slot = slot
+        self._control = control
+        self._consumers = {edge.id: SubtaskId(edge.consumer, slot) for edge in graph.edges}
+        self._producers = {edge.id: SubtaskId(edge.producer, slot) for edge in graph.edges}
+        self._sources = [SubtaskId(v.id, slot) for v in graph.vertices if v.source is not None]
+        self._inboxes: dict[SubtaskId, Inbox[InboxEvent]] = {}
+        self.peers = {peer: Peer(slot, peer) for peer in range(graph.parallelism) if peer != slot}
+        self.underway = Underway()
+        self.uploader: Uploader | None = None
+        self.loader: Loader | None = None
+
+    def add(self, subtask: SubtaskId, inbox: Inbox[InboxEvent]) -> None:
+        self._inboxes[subtask] = inbox
+
+    # -- SubtaskHost: called by subtasks, each on its thread ------------------------------------------------------
+
+    def send(self, channel: ChannelId, element: Element) -> None:
+        if channel.consumer == self._slot:
+            self._inboxes[self._consumers[channel.edge]].append(self._arrived(channel, element))
+        else:
+            self.peers[channel.consumer].element(channel.edge, element)
+
+    def grant(self, channel: ChannelId, credit: int) -> None:
+        if channel.producer == self._slot:
+            self._inboxes[self._producers[channel.edge]].append(Granted(channel, credit))
+        else:
+            self.peers[channel.producer].grant(channel.edge, credit)
+
+    def allow_capture(self, checkpoint: CheckpointId, captured_bytes: int) -> bool:
+        assert self.uploader is not None
+        return self.uploader.allow(checkpoint, captured_bytes)
+
+    def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
+        assert self.uploader is not None
+        self.uploader.recorded(subtask, checkpoint, inflight)
+
+    def captured(self, capture: SubtaskCapture) -> None:
+        assert self.uploader is not None
+        self.uploader.captured(capture)
+
+    def dropped(self, states: Sequence[OperatorState]) -> None:
+        assert self.uploader is not None
+        self.uploader.dropped(states)
+
+    def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
+        assert self.uploader is not None
+        self.uploader.declined(checkpoint, f"{subtask}: {reason}")
+
+    def request_split(self, vertex: int, request: Requested) -> None:
+        send(self._control, SplitRequest(vertex, request))
+
+    def looked(self, subtask: SubtaskId, number: int) -> None:
+        send(self._control, Looked(subtask.vertex, subtask.index, number))
+
+    def finished(self, subtask: SubtaskId) -> None:
+        send(self._control, SubtaskFinished(subtask.vertex, subtask.index))
+
+    def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
+        assert self.loader is not None
+        self.loader.load(subtask, entry)
+
+    # -- the way in: called on the I/O thread and the load thread -------------------------------------------------
+
+    def loaded(self, subtask: SubtaskId, event: RecoveredLoaded) -> None:
+        self._inboxes[subtask].append(event)
+
+    def from_peer(self, peer: int, message: Message) -> None:
+        """Raises GenerationFailed if the message is damaged or for an edge that does not exist."""
+        received = self.peers[peer].decoder.decode(message)
+        if message.stream not in self._consumers:
+            raise GenerationFailed(f"slot {peer} sent something on edge {message.stream}, which does not exist")
+        if isinstance(received, ReceivedElement):
+            arrived = self._arrived(received.channel, received.element)
+            self._inboxes[self._consumers[received.channel.edge]].append(arrived)
+        elif isinstance(received, ReceivedGrant):
+            self._inboxes[self._producers[received.channel.edge]].append(Granted(received.channel, received.credit))
+
+    def from_driver(self, message: ToSlot) -> None:
+        """Hand a message to the subtasks concerned; ``Deploy`` and ``Stop`` are not for them."""
+        match message:
+            case TriggerCheckpoint(checkpoint, alignment, remaining_ms, base):
+                if self.uploader is not None:
+                    self.uploader.triggered(checkpoint, base)
+                now_s = time.monotonic()
+                if alignment == Alignment.UNALIGNED.value:
+                    self.underway.began(checkpoint, now_s)
+                elif remaining_ms is not None:
+                    self.underway.began(checkpoint, now_s + remaining_ms / 1000)
+                trigger = Triggered(checkpoint, Alignment(alignment), remaining_ms=remaining_ms, received_s=now_s)
+                for source in self._sources:
+                    self._inboxes[source].append(trigger)
+            case CheckpointComplete(checkpoint, committed_epoch):
+                if self.uploader is not None:
+                    self.uploader.completed(checkpoint)
+                self._to_all(Completed(checkpoint, committed_epoch))
+            case CheckpointAbort(checkpoint):
+                self.underway.ended(checkpoint)
+                self._to_all(Aborted(checkpoint))
+                if self.uploader is not None:
+                    self.uploader.aborted(checkpoint)
+            case AssignSplits(vertex, index, splits):
+                self._inboxes[SubtaskId(vertex, index)].append(SplitsAssigned(splits))
+            case SourceFreezes(vertex):
+                self._inboxes[SubtaskId(vertex, self._slot)].append(SourceFrozen())
+            case SourcePauses(vertex, paused):
+                self._inboxes[SubtaskId(vertex, self._slot)].append(SourcePaused(paused))
+            case LookAgain(vertex, number):
+                self._inboxes[SubtaskId(vertex, self._slot)].append(LookedFor(number))
+            case SourceEnds(vertex):
+                self._inboxes[SubtaskId(vertex, self._slot)].append(SourceEnded())
+            case RaiseWatermark(vertex, watermark_us):
+                self._inboxes[SubtaskId(vertex, self._slot)].append(WatermarkMayRise(watermark_us))
+            case _:
+                raise AssertionError(f"{message} is not for subtasks")
+
+    def _to_all(self, event: InboxEvent) -> None:
+        for inbox in self._inboxes.values():
+            inbox.append(event)
+
+    def _arrived(self, channel: ChannelId, element: Element) -> Arrived:
+        """Barriers are stamped: their time counts from here on. One that overtook makes its checkpoint unaligned here,
+        whatever it was triggered as."""
+        if not isinstance(element, Barrier):
+            return Arrived(channel, element)
+        now_s = time.monotonic()
+        if element.alignment is Alignment.UNALIGNED:
+            self.underway.began(element.checkpoint, now_s)
+        return Arrived(channel, element, now_s)

@@ -1,0 +1,597 @@
+"""One subtask: a chain of operators between an input gate (or a source) and its outputs (or a sink).
+
+It does no IO and never blocks. ``step`` runs on one owner thread: control first, then watermark work, then input, and
+the last two only while the outputs have room. Everything it wants of the world it asks of its ``SubtaskHost``; all it
+learns comes through its inbox. The slot process and the simulator drive this same class.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import assert_never
+
+import pyarrow as pa
+
+from penstock.config import Isolation, Options
+from penstock.connectors.base import SinkContext, SinkWriter
+from penstock.errors import ProtocolViolation
+from penstock.model.elements import END_OF_TIME_US, Alignment, Barrier
+from penstock.model.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
+from penstock.model.job_graph import JobGraph, Vertex
+from penstock.model.manifest import CaptureMetrics
+from penstock.operators.base import OperatorContext
+from penstock.operators.python.isolation.operator import isolated
+from penstock.protocol.alignment import CaptureReady, Command, Declined, EndEpoch, Record
+from penstock.protocol.gate import UNLIMITED, BarrierReached, ChannelEnded, WatermarkRose
+from penstock.protocol.input import RowRange
+from penstock.protocol.recovered import RecoveredRows
+from penstock.state.table import StateBackend
+from penstock.worker.activity import Activity
+from penstock.worker.chain import Chain, open_stages
+from penstock.worker.gathering import gather
+from penstock.worker.host import (
+    Aborted,
+    Arrived,
+    Completed,
+    EpochEnd,
+    Granted,
+    InboxEvent,
+    LookedFor,
+    RecoveredLoaded,
+    SourceEnded,
+    SourceFrozen,
+    SourcePaused,
+    SplitsAssigned,
+    StepResult,
+    SubtaskCapture,
+    SubtaskHost,
+    SubtaskRestore,
+    SubtaskStatus,
+    Triggered,
+    WatermarkMayRise,
+)
+from penstock.worker.inbox import Inbox
+from penstock.worker.partitioner import Partitioner, partitioner
+from penstock.worker.payloads import concat, measure
+from penstock.worker.slice import Slice
+from penstock.worker.slicing import MAX_ROWS, TARGET_MS, sizer_for
+from penstock.worker.source_task import SourceFeed
+from penstock.worker.wiring import build_checkpoints, build_gate, build_outputs, open_state
+
+STATUS_EVERY_MS = 100.0
+NOTHING = SubtaskRestore({}, (), (), {}, {}, 0)
+
+
+class Subtask:
+    """One parallel instance of a vertex. The constructor opens and restores operators, reader and sink writer.
+
+    Args:
+        vertex: what to run.
+        graph: the whole job.
+        subtask: which instance; ``subtask.vertex == vertex.id``.
+        generation: goes into buffer identities.
+        options: window, budget and flush interval.
+        host: takes effects; may be called from the constructor on.
+        restore: what to start from, None at the first start.
+        sink_context: for the sink writer; needed if the vertex has a sink.
+        clock: seconds on a monotonic clock, to measure durations with; virtual in the simulator.
+
+    Attributes:
+        inbox: where the host puts events, from any thread.
+        status: the newest figures, for any thread.
+        finished: all input has ended; only barriers still pass.
+        stopped: set by any thread: what a step still does does not matter. A long one raises ``Abandoned``.
+        captured: the newest checkpoint of which all barriers have come and gone and the capture is handed over.
+        gate, outputs: the owner thread's; others may look at them only while no step runs.
+
+    Raises:
+        FunctionError: user code failed while it was opened.
+    """
+
+    def __init__(
+        self,
+        vertex: Vertex,
+        graph: JobGraph,
+        subtask: SubtaskId,
+        generation: GenerationId,
+        options: Options,
+        host: SubtaskHost,
+        restore: SubtaskRestore | None = None,
+        sink_context: SinkContext | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        restore = restore or NOTHING
+        self.subtask = subtask
+        self.inbox: Inbox[InboxEvent] = Inbox()
+        self._host = host
+        self._clock = clock
+        self._now_ms = 0.0
+        recovered = RecoveredRows(restore.inflight, measure, graph.max_parallelism)
+        self.gate = build_gate(graph, subtask, generation, options, restore.channel_watermarks, recovered)
+        self.outputs = build_outputs(graph, subtask, generation, options)
+        self._checkpoints = build_checkpoints(subtask, self.gate, self.outputs, options, host.allow_capture)
+        self._input_numbers = {edge.id: number for number, edge in enumerate(graph.inputs(vertex.id))}
+        self._ports: dict[str, list[tuple[int, Partitioner]]] = {"": []}
+        for edge in graph.outputs(vertex.id):
+            self._ports.setdefault(edge.port, []).append((edge.id, partitioner(edge, subtask.index, graph)))
+        self._sizer = sizer_for(vertex.operators, self.outputs.step_bytes)
+        self._slice = Slice(0, 0, "", "", 0, 0.0, clock(), clock)
+        self._isolation = options.function_isolation
+        self._activity = Activity(clock)
+        self._epoch_ends: dict[CheckpointId, EpochEnd] = {}
+        self._pending_messages = dict(restore.pending_messages)
+        self._inherited_messages = list(restore.inherited_messages)
+        self._committed_epoch = 0
+        self._source_ended = False
+        self.finished = self.stopped = False
+        self.captured: CheckpointId = 0
+        self._work_ends = math.inf
+        self._rows_in = restore.rows_in
+        self._rows_out = self._bytes_out = 0
+        self._status_at: float | None = None
+        self._feed: SourceFeed | None = None
+        self._writer: SinkWriter | None = None
+        with ExitStack() as closing:
+            backend = open_state(vertex, graph, options, closing)
+            self._chain = self._open(vertex, graph, restore, backend, sink_context, closing)
+            self._closing = closing.pop_all()
+        self.status = self._read_status()
+
+    def step(self, now_ms: float, take_input: bool = True, within_ms: float = math.inf) -> StepResult:
+        """Handle everything in the inbox, then work for about 20 ms. Never blocks.
+
+        Args:
+            now_ms: wall-clock time in milliseconds; timers and ``StepResult.wake_at_ms`` are in it.
+            take_input: False for control only: barriers, credit, what may leave.
+            within_ms: the work is to be over by then, as far as rows are quick enough.
+
+        Raises:
+            FunctionError: user code raised; ``position`` says on which input.
+            Abandoned: see ``stopped``.
+            ProtocolViolation: a bug in Penstock. After any exception the subtask can only be closed.
+        """
+        self._now_ms = now_ms
+        self._work_ends = math.inf if within_ms == math.inf else self._clock() + within_ms / 1000
+        self._activity.step_begins()
+        controlled = self._control()
+        self._run(self._checkpoints.timed_out(self._clock_ms()))
+        worked = take_input and self._work()
+        rose = self._release()
+        busy = controlled or worked or rose
+        self._activity.step_ends(busy, self.outputs.has_room, self._chain.under_way)
+        self._refresh_status(busy)
+        return StepResult(busy or len(self.inbox) > 0, None if busy else self._wake_at_ms())
+
+    def close(self) -> None:
+        """Close operators, reader and writer, each once, also if one of them fails; the last failure is raised."""
+        self._closing.close()
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if a machine of this subtask is inconsistent."""
+        self.gate.check_invariants()
+        self.gate.recovered.check_invariants()
+        self.outputs.check_invariants()
+        self._checkpoints.check_invariants()
+        assert set(self._epoch_ends) <= set(self._checkpoints.active), "a dead checkpoint holds state"
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    def _open(
+        self,
+        vertex: Vertex,
+        graph: JobGraph,
+        restore: SubtaskRestore,
+        backend: StateBackend,
+        sink_context: SinkContext | None,
+        closing: ExitStack,
+    ) -> Chain:
+        index = self.subtask.index
+
+        def context(operator_id: str) -> OperatorContext:
+            shape = graph.parallelism, graph.max_parallelism
+            return OperatorContext(operator_id, index, *shape, backend, self._put, lambda: int(self._now_ms))
+
+        operators = vertex.operators
+        if self._isolation is Isolation.PROCESS:
+            operators = isolated(operators, lambda: self.inbox.wake())
+        stages = open_stages(operators, context, restore.operators, closing)
+        if vertex.source is not None:
+            reader = vertex.source.source.create_reader()
+            closing.callback(reader.close)
+            reader.open(index, graph.parallelism)
+            self._feed = SourceFeed(reader, restore.splits, self.subtask, self._host)
+        if vertex.sink is not None:
+            if sink_context is None:
+                raise ProtocolViolation(f"subtask {self.subtask}", "opening", "a sink without a SinkContext")
+            self._writer = vertex.sink.sink.create_writer()
+            closing.callback(self._writer.close)
+            self._writer.open(sink_context)
+        chain = Chain(stages, self._emit, self.outputs.watermark, lambda: self._activity.abandon_if(self.stopped))
+        if self.gate.watermark_us is not None:
+            chain.watermark(self.gate.watermark_us)
+        if self._feed is not None and self._feed.one_by_one:
+            chain.hold_watermark(True)
+        return chain
+
+    # -- control ------------------------------------------------------------------------------------------------------
+
+    def _control(self) -> bool:
+        handled = False
+        while (event := self.inbox.pop()) is not None:
+            self._handle(event)
+            handled = True
+        return handled
+
+    def _handle(self, event: InboxEvent) -> None:
+        match event:
+            case Arrived(channel, element, received_s):
+                self._run(self._checkpoints.arrived(channel, element, self._since_ms(received_s)))
+            case Granted(channel, credit):
+                self.outputs.grant(channel, credit)
+            case Triggered(checkpoint, alignment, elapsed_ms, remaining_ms, received_s):
+                if alignment is Alignment.ALIGNED:
+                    self._finish_advancing()
+                barrier = Barrier(checkpoint, alignment, remaining_ms, round(elapsed_ms))
+                self._run(self._checkpoints.triggered(barrier, self._since_ms(received_s)))
+            case Completed(checkpoint, committed_epoch):
+                self._committed(committed_epoch)
+                if self._feed is not None:
+                    self._feed.completed(checkpoint)
+            case Aborted(checkpoint):
+                self._checkpoints.abort(checkpoint)
+                self._drop(checkpoint)
+                if self._feed is not None:
+                    self._feed.aborted(checkpoint)
+            case SplitsAssigned(splits):
+                self._source().assigned(splits)
+            case LookedFor(number):
+                self._source().look(number)
+            case SourceFrozen():
+                self._source().freeze()
+            case SourcePaused(paused):
+                self._source().pause(paused)
+            case WatermarkMayRise(watermark_us):
+                self._may_rise(watermark_us)
+            case SourceEnded():
+                self._source_ended = True
+            case RecoveredLoaded(entry, batches, reached):
+                self.gate.loaded(entry, batches, reached)  # type: ignore[arg-type]
+            case _:
+                assert_never(event)
+
+    def _may_rise(self, watermark_us: int | None) -> None:
+        feed = self._source()
+        if watermark_us is None or self.finished:
+            return
+        if watermark_us == END_OF_TIME_US:
+            feed.drain()
+            self._chain.advance_generated(watermark_us)
+            return
+        announced_us = self._chain.generated_watermark()
+        if announced_us is None or announced_us < watermark_us:
+            feed.may_rise(watermark_us)
+            self._rise(feed)
+
+    def _rise(self, feed: SourceFeed) -> None:
+        """Raise event time as far as the read and processed rows allow."""
+        while self._settled and (risen_us := feed.risen()) is not None:
+            self._chain.advance_generated(risen_us)
+
+    def _run(self, commands: Sequence[Command]) -> None:
+        if not commands:
+            return
+        waiting = deque(commands)
+        while waiting:
+            command = waiting.popleft()
+            match command:
+                case EndEpoch(barrier):
+                    waiting.extend(self._end_epoch(barrier))
+                case Record(checkpoint, inflight):
+                    self._host.recorded(self.subtask, checkpoint, inflight)
+                case CaptureReady():
+                    self._hand_over(command)
+                case Declined(checkpoint, reason):
+                    self._drop(checkpoint)
+                    self._host.declined(self.subtask, checkpoint, reason)
+                case _:
+                    assert_never(command)
+
+    def _finish_advancing(self) -> None:
+        """Send a watermark to which this source rose before an aligned barrier, like a watermark that arrived: a
+        checkpoint after ``WatermarkMayRise`` must hold every window that it closes."""
+        while self._chain.advancing:
+            self._chain.advance()
+
+    def _finish_epoch(self, alignment: Alignment, strict: bool = True) -> None:
+        """What user functions still yield belongs before the barrier; before an aligned one, the watermark that waited
+        for it does too, with what that makes due; before one that stays aligned, all rows."""
+        if self._chain.under_way:
+            with self._slice.worked_on():
+                self._chain.finish_epoch(strict and alignment is Alignment.ALIGNED)
+        self._chain.finish_epoch()
+        while alignment is Alignment.ALIGNED and self._chain.advancing:
+            self._finish_advancing()
+            self._chain.finish_epoch()
+
+    def _end_epoch(self, barrier: Barrier) -> Sequence[Command]:
+        """Everything that belongs before the barrier goes out, the state is taken, the barrier follows."""
+        began = self._clock()
+        self._finish_epoch(barrier.alignment, barrier.remaining_ms is None)
+        operators = self._chain.snapshot()
+        if self._writer is not None:
+            if self._chain.take_replaced():
+                self._writer.replace()
+            message = self._writer.prepare(barrier.checkpoint)
+            if message is not None:
+                self._pending_messages[barrier.checkpoint] = message
+        commands = self._checkpoints.ended(barrier)
+        self._epoch_ends[barrier.checkpoint] = EpochEnd(
+            operators,
+            self._feed.end_epoch(barrier.checkpoint) if self._feed is not None else (),
+            self.gate.recovered.carried(),
+            {id_: us for id_, c in self.gate.channels.items() if (us := self.gate.watermark_of(c)) is not None},
+            self._rows_in,
+            (self._clock() - began) * 1000,
+            self.gate.recovered.rows_read,
+        )
+        return commands
+
+    def _hand_over(self, ready: CaptureReady) -> None:
+        checkpoint = ready.checkpoint
+        end = self._epoch_ends.pop(checkpoint)
+        self.captured = max(checkpoint, self.captured)
+        metrics = CaptureMetrics(
+            self.subtask.vertex,
+            self.subtask.index,
+            start_delay_ms=ready.start_delay_ms,
+            alignment_ms=ready.last_barrier_ms - ready.first_barrier_ms,
+            sync_ms=end.sync_ms,
+            unaligned=ready.unaligned,
+            inflight_processed_bytes=ready.processed_bytes,
+        )
+        messages = {
+            epoch: message
+            for epoch, message in self._pending_messages.items()
+            if self._committed_epoch < epoch <= checkpoint
+        }
+        self.status = self._read_status()  # the epoch's own figures, before anybody can say that it is durable
+        self._host.captured(
+            SubtaskCapture(
+                self.subtask,
+                checkpoint,
+                end.operators,
+                end.splits,
+                ready.inflight,
+                end.carried,
+                end.channel_watermarks,
+                messages,
+                end.rows_in,
+                metrics,
+                [kept for kept in self._inherited_messages if kept.epoch > self._committed_epoch],
+                end.recovered_rows_read,
+            )
+        )
+
+    def _drop(self, checkpoint: CheckpointId) -> None:
+        """It is dead: what was taken for it is of no use."""
+        end = self._epoch_ends.pop(checkpoint, None)
+        if end is not None:
+            self._host.dropped(list(end.operators.values()))
+
+    def _committed(self, epoch: int) -> None:
+        self._committed_epoch = max(self._committed_epoch, epoch)
+        for known in [e for e in self._pending_messages if e <= self._committed_epoch]:
+            del self._pending_messages[known]
+        self._inherited_messages = [kept for kept in self._inherited_messages if kept.epoch > self._committed_epoch]
+
+    # -- work ---------------------------------------------------------------------------------------------------------
+
+    def _work(self) -> bool:
+        """Watermarks and input, until the time is up, there is no room, or control has come."""
+        deadline = min(self._clock() + TARGET_MS / 1000, self._work_ends)
+        worked = False
+        while self.outputs.has_room:
+            if self._chain.under_way:
+                joined = self._slice.open and self._chain.joins(self._now_ms) and self._consume()
+                if not (self._collect() or joined):
+                    break
+            elif self._chain.advancing:
+                self._chain.advance()
+            elif not (self._consume() | self._chain.begin_timed(self._now_ms)):
+                break
+            worked = True
+            self._pump()
+            if len(self.inbox) or self._clock() >= deadline:
+                break
+        return worked
+
+    def _consume(self) -> bool:
+        if self._feed is not None:
+            return self._read_source(self._feed)
+        limits = (MAX_ROWS, UNLIMITED) if self._chain.pauses else (self._slice_rows(), self._sizer.bytes)
+        gathered, behind = gather(self.gate, limits[0], self._clock_ms(), limits[1])
+        for edge, ranges in gathered.items():
+            self._process(self._input_numbers[edge], ranges)
+        match behind:
+            case None:
+                return bool(gathered)
+            case WatermarkRose():
+                self._raise_watermark(behind)
+            case BarrierReached(channel, barrier):
+                self._run(self._checkpoints.reached(channel, barrier, self._clock_ms()))
+            case ChannelEnded():
+                self._raise_watermark(self.gate.risen())
+            case _:
+                assert_never(behind)
+        return True
+
+    def _read_source(self, feed: SourceFeed) -> bool:
+        position = feed.position
+        batch = feed.poll(self._slice_rows(), self._now_ms, self._sizer.bytes)
+        if batch is None:
+            return False
+        self._push(0, batch, position, position)
+        return True
+
+    def _slice_rows(self) -> int:
+        if self._work_ends == math.inf:  # as nearly always: no clock is read for it
+            return self._sizer.rows
+        return self._sizer.rows_within((self._work_ends - self._clock()) * 1000)
+
+    def _process(self, number: int, ranges: Sequence[RowRange]) -> None:
+        first, last = ranges[0], ranges[-1]
+        batch = first.payload if first is last else concat([r.payload for r in ranges])
+        self._push(number, batch, first.position, last.position)
+
+    def _push(self, number: int, batch: pa.RecordBatch, first: str, last: str) -> None:
+        """One slice through the chain, or on its way to another process; rows that join one are of it."""
+        size = measure(batch)
+        if self._chain.under_way and self._slice.rows:
+            self._slice.join(batch.num_rows, size, last)
+        else:
+            before, away_ms = self._bytes_out, self._chain.away_ms()
+            self._slice = Slice(batch.num_rows, size, first, last, before, away_ms, self._clock(), self._clock)
+        with self._slice.worked_on():
+            self._chain.process(batch, number)
+        self._rows_in += batch.num_rows
+        self._judge(self._slice)
+
+    def _collect(self) -> bool:
+        """What came back of the slice that is on its way; False if nothing did."""
+        with self._slice.worked_on():
+            came = self._chain.collect()
+        if came:
+            self._judge(self._slice)
+        return came
+
+    def _judge(self, slice_: Slice) -> None:
+        """Once all its rows went through: by how long that took, here and elsewhere. Before the first slice there is
+        none: a process has only become ready."""
+        if self._chain.under_way or not slice_.rows:
+            return
+        elapsed_ms = slice_.here_ms + self._chain.away_ms() - slice_.away_before_ms
+        self._sizer.max_output_bytes = self.outputs.step_bytes
+        self._sizer.observe(slice_.rows, elapsed_ms, self._bytes_out - slice_.bytes_before, slice_.bytes)
+        slice_.rows = 0
+
+    def _raise_watermark(self, risen: WatermarkRose | None) -> None:
+        if risen is not None:
+            self._chain.watermark(risen.timestamp_us)
+
+    def _end_of_input(self) -> None:
+        """Nothing will come any more: what operators still keep goes out, then the end. Barriers still pass."""
+        self._finish_epoch(Alignment.ALIGNED)
+        self._chain.stop_clock()
+        self.outputs.end()
+        self.finished = True
+        self._host.finished(self.subtask)
+
+    def _input_ended(self) -> bool:
+        if self._feed is not None:
+            return self._source_ended and self._feed.finished and not self._feed.rises
+        return self.gate.ended
+
+    @property
+    def _settled(self) -> bool:
+        """What was taken in has gone through the chain."""
+        return not (self._chain.advancing or self._chain.under_way)
+
+    def _emit(self, batch: pa.RecordBatch) -> None:
+        self._rows_out += batch.num_rows
+        if self._writer is not None:
+            self._writer.write(batch)
+        self._put("", batch)
+
+    def _put(self, port: str, batch: pa.RecordBatch) -> None:
+        """Onto every edge of a port."""
+        if port not in self._ports:
+            raise ProtocolViolation(f"subtask {self.subtask}", f"ports {sorted(self._ports)}", f"rows for {port!r}")
+        for edge, split in self._ports[port]:
+            for consumer, rows in split.split(batch):
+                channel = ChannelId(edge, self.subtask.index, consumer)
+                self._bytes_out += self.outputs.add(channel, rows, self._now_ms)
+
+    # -- to the world -------------------------------------------------------------------------------------------------
+
+    def _release(self) -> bool:
+        """Send everything that may be sent now. Return True if that made more work due."""
+        made_due = False
+        if not self.finished and self._settled and self._input_ended():
+            self._end_of_input()
+        self._pump()
+        for entry in self.gate.recovered.to_load():
+            self._host.load(self.subtask, entry)
+        if self._feed is not None and self._settled:
+            if self._feed.caught_up:
+                self._chain.hold_watermark(False)
+            if self._chain.holds_rows and self._feed.releases(self._now_ms):
+                with self._slice.worked_on():
+                    self._chain.release_rows()
+                self._pump()
+            self._rise(self._feed)
+            made_due = self._chain.advancing
+            if self._settled:
+                watermarks = self._chain.reached_watermark(), self._chain.generated_watermark()
+                self._feed.ask(*watermarks, self._chain.holds_rows)
+        return made_due
+
+    def _pump(self) -> None:
+        for channel, element in self.outputs.pump(self._now_ms):
+            if isinstance(element, Barrier):
+                element = self._checkpoints.leaving(element, self._clock_ms())
+            self._host.send(channel, element)
+        for channel, credit in self.gate.take_grants():
+            self._host.grant(channel, credit)
+        if self._checkpoints.active:
+            self._run(self._checkpoints.ready())
+
+    def _wake_at_ms(self) -> float | None:
+        """Return when the next step has work. Rows in another process and credit wake the subtask themselves. So work
+        that waits for them has no time here: a time in the past would call the step again and again."""
+        feed, deadline_ms = self._feed, self._checkpoints.deadline_ms()
+        turn_at = None if deadline_ms is None else self._now_ms + max(0.0, deadline_ms - self._clock_ms())
+        due = [self.outputs.flush_at_ms(), turn_at]
+        if feed is not None and self._settled:
+            due.append(feed.release_at_ms)
+        if self.outputs.has_room and not self._chain.under_way:
+            due += [self._chain.wake_at_ms(), None if feed is None else feed.wake_at_ms]
+        return min((at for at in due if at is not None), default=None)
+
+    def _source(self) -> SourceFeed:
+        if self._feed is None:
+            raise ProtocolViolation(f"subtask {self.subtask}", "no source", "splits")
+        return self._feed
+
+    def _clock_ms(self) -> float:
+        return self._clock() * 1000
+
+    def _since_ms(self, received_s: float | None) -> float:
+        """When something came in, on this subtask's clock: it may have waited for a step."""
+        return self._clock_ms() if received_s is None else received_s * 1000
+
+    # -- status -------------------------------------------------------------------------------------------------------
+
+    def _refresh_status(self, busy: bool) -> None:
+        now = self._clock_ms()
+        if self._status_at is None or not busy or now - self._status_at >= STATUS_EVERY_MS:
+            self._status_at = now
+            self.status = self._read_status()
+
+    def _read_status(self) -> SubtaskStatus:
+        watermark = self._chain.generated_watermark()
+        return SubtaskStatus(
+            rows_in=self._rows_in,
+            rows_out=self._rows_out,
+            busy_ms=self._activity.busy_ms,
+            backpressured_ms=self._activity.backpressured_ms,
+            idle_ms=self._activity.idle_ms,
+            input_queued_bytes=self.gate.queued_bytes,
+            output_queued_bytes=self.outputs.queued_bytes,
+            recovered_rows_left=self.gate.recovered.rows_left,
+            watermark_us=self.gate.watermark_us if watermark is None else watermark,
+            counters=self._chain.counters() | ({} if self._feed is None else self._feed.counters()),
+        )

@@ -1,0 +1,117 @@
+"""The one thread that owns a subtask: it builds it, steps it, and closes it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from penstock.logs import about, daemon_thread
+from penstock.model.ids import SubtaskId
+from penstock.worker.barrier_yield import POLL_S, Breather
+from penstock.worker.pending_checkpoints import Underway
+from penstock.worker.subtask import Subtask
+
+
+class SubtaskThread:
+    """Builds at ``start``, waits for ``go``, then steps until ``stop``.
+
+    Args:
+        build: makes the subtask, on this thread (operators may be bound to it).
+        on_built: called on this thread when the subtask waits for ``go``.
+        on_failure: called on this thread with whatever ended it early; nothing follows.
+        underway: the slot's checkpoints.
+
+    Attributes:
+        failed: something went wrong, before or while it was stopped.
+    """
+
+    def __init__(
+        self,
+        subtask: SubtaskId,
+        build: Callable[[], Subtask],
+        on_built: Callable[[Subtask], None],
+        on_failure: Callable[[SubtaskId, BaseException], None],
+        underway: Underway,
+    ) -> None:
+        self.id = subtask
+        self._build = build
+        self._on_built = on_built
+        self._on_failure = on_failure
+        self._breather = Breather(underway)
+        self._wake = threading.Event()
+        self._go = threading.Event()
+        self._stopping = False
+        self._subtask: Subtask | None = None
+        self._reported = False
+        self.failed = False
+        self.thread = daemon_thread(self._run, f"penstock-{subtask}")
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def go(self) -> None:
+        """All links are open: begin to step."""
+        self._go.set()
+
+    def stop(self) -> None:
+        """Ask for the end. The step that runs is finished first, unless it has taken long already."""
+        self._stopping = True
+        subtask = self._subtask  # its own thread may set it to None
+        if subtask is not None:
+            subtask.stopped = True
+        self._go.set()
+        self._wake.set()
+
+    def _run(self) -> None:
+        with about(subtask=self.id):
+            self._live()
+
+    def _live(self) -> None:
+        try:
+            subtask = self._subtask = self._build()
+            try:
+                subtask.inbox.wake = self._wake_up
+                self._on_built(subtask)
+                self._go.wait()
+                self._loop(subtask)
+            except BaseException as problem:
+                # Before the tables are closed: whoever writes their captures fails then, and is not to be first.
+                self._failed(problem)
+                raise
+            finally:
+                self._subtask = None
+                subtask.close()
+        except BaseException as problem:  # noqa: BLE001 - user code may raise anything, SystemExit too; it is reported
+            self._failed(problem)
+
+    def _failed(self, problem: BaseException) -> None:
+        """The first failure is reported, and the end is none."""
+        self.failed = True
+        if not (self._stopping or self._reported):
+            self._reported = True
+            self._on_failure(self.id, problem)
+
+    def _wake_up(self) -> None:
+        # Setting takes a lock and a notification; while the flag is up, the owner has a step ahead of it anyway.
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def _loop(self, subtask: Subtask) -> None:
+        while not self._stopping:
+            self._wake.clear()  # before the step: what is appended from here on sets it again
+            resting = self._breather.resting(subtask.captured)
+            began = time.monotonic()
+            result = subtask.step(time.time() * 1000, not resting, self._breather.within_ms())
+            if self._stopping:
+                return
+            if resting:
+                self._wake.wait(POLL_S)
+            elif result.worked:
+                self._breather.stepped(time.monotonic() - began)
+            else:
+                self._wake.wait(_seconds_until(result.wake_at_ms))
+
+
+def _seconds_until(wake_at_ms: float | None) -> float | None:
+    return None if wake_at_ms is None else max(0.0, wake_at_ms / 1000 - time.time())
