@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from regex_growth import Pattern, Unknown, grows_too_fast, patterns_of
 
-from penstock.operators.expressions import java_uri
-from penstock.operators.expressions.patterns import like_to_python
+from penstock.functions.patterns.patterns import like_to_python
+from penstock.functions.text import java_uri
 
 SOURCE = Path(__file__).parent.parent / "src" / "penstock"
 OWN_TEXT = {
     "connectors/files/hadoop_globs.py": "the path that the query's own program gives",
-    "planner/catalyst.py": "the plan of the query's own program",
+    "catalyst/trees.py": "the plan of the query's own program",
     "planner/function_table.py": "examples in Spark's own jars, when the docs are made",
     "rest/metric_page.py": "our own docs, when they are made",
     "testing/diagrams.py": "our own docs, when they are made",

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from kits import discover_all, new_reader, next_batch
 
+from penstock.catalyst.types import to_arrow_schema
 from penstock.connectors.files.source import FileSource
 from penstock.errors import PenstockError
-from penstock.operators.expressions.java_utf8 import decode_as_java
-from penstock.planner.types import to_arrow_schema
+from penstock.functions.text.java_utf8 import decode_as_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

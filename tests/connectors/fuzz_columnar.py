@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 from pyspark.sql.types import StructType
 
-from penstock.planner.types import to_arrow_schema
+from penstock.catalyst.types import to_arrow_schema
 
 _ATOMS = [
     "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal(5,2)", "decimal(12,4)",

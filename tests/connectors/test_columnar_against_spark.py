@@ -16,9 +16,9 @@ from py4j.protocol import Py4JJavaError
 from pyarrow import orc
 from pyspark.errors import PySparkException
 
+from penstock.catalyst.types import to_arrow_schema, to_arrow_type
 from penstock.connectors.files.source import FileSource
 from penstock.errors import DataError, NotSupported
-from penstock.planner.types import to_arrow_schema, to_arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fuzz_files import FORMATS, fuzz
 
-from penstock.operators.expressions.json_values import Converters
+from penstock.functions.json.values import Converters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,9 +13,9 @@ import pytest
 from kits import check_replay, discover_all, new_reader, read_rows, rows_of
 from spark_readers import ours, sparks
 
+from penstock.catalyst.trees import arrow_schema, elements
 from penstock.connectors.files.source import FileSource
 from penstock.errors import DataError, NotSupported, UnfitFile
-from penstock.planner.catalyst import arrow_schema, elements
 from penstock.planner.sources import create_source
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from file_oracle import differences
 
-from penstock.operators.expressions.java_utf8 import decode_as_java
+from penstock.functions.text.java_utf8 import decode_as_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

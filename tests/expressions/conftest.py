@@ -11,7 +11,7 @@ from avro_stand_in import add_avro
 from expression_groups import GROUPS
 from expression_oracle import Compiled, Relation, check
 
-from penstock.operators.expressions import SessionConf
+from penstock.functions import SessionConf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

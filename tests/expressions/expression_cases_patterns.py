@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.operators.expressions.java_patterns import translate
+from penstock.functions.patterns.java_patterns import translate
 
 SAFE = [
     "a+b*", "(a|b)+", "(?:ab)+", "(?i)ABC", "(?i)[a-c]+X", "(?is)a.b", "(?s)a.b", "a(?=b)", "b(?!c)", "(?<=a)b",

@@ -21,12 +21,12 @@ import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.base import PySparkException
 
+from penstock.catalyst.trees import arrow_type, children, elements, expr_id, kind
 from penstock.errors import EvaluationError
-from penstock.operators.expressions import Expression, SessionConf
-from penstock.operators.expressions.shared import SharedExpressions
-from penstock.planner.catalyst import arrow_type, children, elements, expr_id, kind
-from penstock.planner.expressions import translate
-from penstock.planner.expressions_registry import entry_name
+from penstock.functions import Expression, SessionConf
+from penstock.functions.core.shared import SharedExpressions
+from penstock.functions.plan import translate
+from penstock.functions.plan_registry import entry_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ from expression_oracle import Compiled
 
 import penstock
 from penstock.errors import EvaluationError
-from penstock.operators.expressions import Expression
+from penstock.functions import Expression
 
 PACKAGE = str(Path(penstock.__file__).parent)
 FEW, MANY = 1, 16

@@ -10,20 +10,23 @@ import pyarrow as pa
 from expression_cases_patterns import SAFE
 from quick_path_values import days, longs, numerals, times_written, walls, words
 
-from penstock.operators.expressions import encodings, letter_case, patterns, strings, text_functions, text_numbers
-from penstock.operators.expressions import fixed_width_times as reading
-from penstock.operators.expressions import fixed_width_writing as writing
-from penstock.operators.expressions import quick_numbers as numbers
-from penstock.operators.expressions import quick_texts as texts
-from penstock.operators.expressions.clock_fields import clock_fields
-from penstock.operators.expressions.java_patterns import translate
-from penstock.operators.expressions.quick import Answer, OfColumn
-from penstock.operators.expressions.re2_patterns import re2_pattern
-from penstock.operators.expressions.text_times import date_texts, parse_date, parse_timestamp, wall_time_texts
-from penstock.operators.expressions.time_formatting import formatted
-from penstock.operators.expressions.time_parsing import parse_by_pattern
-from penstock.operators.expressions.vectors import to_vector
-from penstock.operators.expressions.zones import Zone
+from penstock.functions.casts import fast_numbers as numbers
+from penstock.functions.casts import text_numbers
+from penstock.functions.casts.text_times import date_texts, parse_date, parse_timestamp, wall_time_texts
+from penstock.functions.core.fast_path import Answer, OfColumn
+from penstock.functions.core.vectors import to_vector
+from penstock.functions.core.zones import Zone
+from penstock.functions.patterns import patterns
+from penstock.functions.patterns.java_patterns import translate
+from penstock.functions.patterns.re2_patterns import re2_pattern
+from penstock.functions.text import encodings, letter_case, strings
+from penstock.functions.text import fast_path as texts
+from penstock.functions.text import texts as text_functions
+from penstock.functions.times import fixed_width_times as reading
+from penstock.functions.times import fixed_width_writing as writing
+from penstock.functions.times.clock_fields import clock_fields
+from penstock.functions.times.formatting import formatted
+from penstock.functions.times.parsing import parse_by_pattern
 
 TEXT, INT, LONG = pa.string(), pa.int32(), pa.int64()
 PARTS = pa.list_(pa.field("element", TEXT, nullable=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from functools import cache
 
-from penstock.operators.expressions.calendar import MICROS_PER_DAY
+from penstock.functions.times.calendar import MICROS_PER_DAY
 
 ROWS = 600
 LONG = 2**63

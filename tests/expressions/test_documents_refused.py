@@ -10,17 +10,17 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import DataError, EvaluationError, NotSupported
-from penstock.operators.expressions import BoundReference, Literal, SessionConf
-from penstock.operators.expressions.avro_reading import FromAvro
-from penstock.operators.expressions.avro_schema import UnknownSchema, parse_schema
-from penstock.operators.expressions.avro_writing import ToAvro
-from penstock.operators.expressions.csv_lines import CsvDialect
-from penstock.operators.expressions.csv_reading import MAX_COLUMNS, CsvOptions, FromCsv
-from penstock.operators.expressions.logic import RaiseError
-from penstock.operators.expressions.masking import Masking
-from penstock.operators.expressions.record_fields import TextRules
-from penstock.operators.expressions.record_times import RecordTimes
-from penstock.operators.expressions.zones import Zone
+from penstock.functions import BoundReference, Literal, SessionConf
+from penstock.functions.avro.reading import FromAvro
+from penstock.functions.avro.schema import UnknownSchema, parse_schema
+from penstock.functions.avro.writing import ToAvro
+from penstock.functions.core.zones import Zone
+from penstock.functions.csv.lines import CsvDialect
+from penstock.functions.csv.reading import MAX_COLUMNS, CsvOptions, FromCsv
+from penstock.functions.logic.logic import RaiseError
+from penstock.functions.records.fields import TextRules
+from penstock.functions.records.times import RecordTimes
+from penstock.functions.text.masking import Masking
 
 if TYPE_CHECKING:
     from expression_oracle import Relation

@@ -13,9 +13,10 @@ from expression_oracle import bits, check
 from expression_relations_nested import collections
 
 from penstock.errors import DataError, NotSupported
-from penstock.operators.expressions import SessionConf, ragged
-from penstock.operators.expressions.ragged import as_type, list_array
-from penstock.operators.expressions.ranks import ranks
+from penstock.functions import SessionConf
+from penstock.functions.core import ragged
+from penstock.functions.core.ragged import as_type, list_array
+from penstock.functions.core.ranks import ranks
 
 if TYPE_CHECKING:
     from expression_oracle import Relation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from penstock.operators.expressions.vectors import map_distinct
+from penstock.functions.core.vectors import map_distinct
 
 
 def test_once_per_distinct_row() -> None:

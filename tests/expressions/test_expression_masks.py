@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import DataError, EvaluationError
-from penstock.operators.expressions import BoundReference, Expression, Literal, Mask
-from penstock.operators.expressions.arithmetic import Arithmetic, Divide, EvalMode, IntegralDivide
-from penstock.operators.expressions.binary_text import BinaryToText
-from penstock.operators.expressions.cast_numbers import NumericCast
-from penstock.operators.expressions.comparison import Comparison, InList
-from penstock.operators.expressions.logic import And, CaseWhen, Coalesce, Not, Or
+from penstock.functions import BoundReference, Expression, Literal, Mask
+from penstock.functions.casts.binary_text import BinaryToText
+from penstock.functions.casts.cast_numbers import NumericCast
+from penstock.functions.logic.comparison import Comparison, InList
+from penstock.functions.logic.logic import And, CaseWhen, Coalesce, Not, Or
+from penstock.functions.numbers.arithmetic import Arithmetic, Divide, EvalMode, IntegralDivide
 
 X = BoundReference(0, pa.int64())
 Y = BoundReference(1, pa.int64())

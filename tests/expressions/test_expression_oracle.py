@@ -11,7 +11,7 @@ from effort import one_in
 from expression_groups import GROUPS
 from expression_steps import looping
 
-from penstock.planner.expressions_registry import REGISTRY
+from penstock.functions.plan_registry import REGISTRY
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

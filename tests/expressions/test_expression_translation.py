@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from expression_oracle import bits, normalized
 
+from penstock.catalyst.trees import elements, expr_id
+from penstock.catalyst.types import to_arrow_schema, to_arrow_type, to_catalyst_json
 from penstock.errors import NotSupported
-from penstock.operators.expressions import SessionConf
-from penstock.planner.catalyst import elements, expr_id
-from penstock.planner.expressions import documentation, translate
-from penstock.planner.types import to_arrow_schema, to_arrow_type, to_catalyst_json
+from penstock.functions import SessionConf
+from penstock.functions.plan import documentation, translate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,7 +117,7 @@ def test_numbers_that_the_optimizer_folds(spark: SparkSession, frame: Any) -> No
 
 def test_documentation_is_current() -> None:
     page = Path(__file__).parents[2] / "docs" / "expressions.md"
-    assert page.read_text() == documentation(), "run python -m penstock.planner.expressions > docs/expressions.md"
+    assert page.read_text() == documentation(), "run python -m penstock.functions.plan > docs/expressions.md"
 
 
 @pytest.mark.spark

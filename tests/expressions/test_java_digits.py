@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.operators.expressions.java_digits import decimal_of, double_text, float_text
-from penstock.operators.expressions.quick_digits import double_texts
+from penstock.functions.casts.fast_digits import double_texts
+from penstock.functions.casts.java_digits import decimal_of, double_text, float_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

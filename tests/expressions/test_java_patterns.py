@@ -14,11 +14,12 @@ import pytest
 from expression_cases_patterns import SAFE, UNSAFE
 
 from penstock.errors import EvaluationError
-from penstock.operators.expressions import patterns, quick_texts
-from penstock.operators.expressions.java_patterns import JavaPattern, UnsafePattern, translate
-from penstock.operators.expressions.patterns import regexp_extract as exactly
-from penstock.operators.expressions.quick_texts import regexp_extract
-from penstock.operators.expressions.re2_patterns import has_start_anchor, re2_pattern, re2_replacement
+from penstock.functions.patterns import patterns
+from penstock.functions.patterns.java_patterns import JavaPattern, UnsafePattern, translate
+from penstock.functions.patterns.patterns import regexp_extract as exactly
+from penstock.functions.patterns.re2_patterns import has_start_anchor, re2_pattern, re2_replacement
+from penstock.functions.text import fast_path as quick_texts
+from penstock.functions.text.fast_path import regexp_extract
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
-from penstock.operators.expressions.json_paths import get_json_object
-from penstock.operators.expressions.json_records import RecordParser
-from penstock.operators.expressions.json_tokens import JsonRules
-from penstock.operators.expressions.json_values import JsonOptions
-from penstock.operators.expressions.record_times import RecordTimes
-from penstock.operators.expressions.zones import Zone
+from penstock.functions.core.zones import Zone
+from penstock.functions.json.paths import get_json_object
+from penstock.functions.json.records import RecordParser
+from penstock.functions.json.tokens import JsonRules
+from penstock.functions.json.values import JsonOptions
+from penstock.functions.records.times import RecordTimes
 
 KIND = pa.struct([("a", pa.string()), ("b", pa.int32())])
 CASES = {
@@ -91,11 +91,11 @@ def test_deep_values_equal_spark(spark: SparkSession, name: str, depth: int) -> 
 PROGRAM = """
 import json, resource, sys
 import pyarrow as pa
-from penstock.operators.expressions.json_records import RecordParser
-from penstock.operators.expressions.json_tokens import JsonRules
-from penstock.operators.expressions.json_values import JsonOptions
-from penstock.operators.expressions.record_times import RecordTimes
-from penstock.operators.expressions.zones import Zone
+from penstock.functions.json.records import RecordParser
+from penstock.functions.json.tokens import JsonRules
+from penstock.functions.json.values import JsonOptions
+from penstock.functions.records.times import RecordTimes
+from penstock.functions.core.zones import Zone
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

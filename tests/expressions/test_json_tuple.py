@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 import cloudpickle
 import pytest
 
+from penstock.catalyst.trees import elements, expr_id, kind, preorder
 from penstock.errors import NotSupported
-from penstock.operators.expressions import Expression, SessionConf
-from penstock.planner.catalyst import elements, expr_id, kind, preorder
-from penstock.planner.expressions import translate
+from penstock.functions import Expression, SessionConf
+from penstock.functions.plan import translate
 from penstock.planner.generate import generated_elements
 from penstock.planner.scope import Scope
 

@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import EvaluationError
-from penstock.operators.expressions import decimal_division, decimals, quick_decimals, rounding
-from penstock.operators.expressions.arithmetic import EvalMode
-from penstock.operators.expressions.base import BoundReference
-from penstock.operators.expressions.quick import Quick
-from penstock.operators.expressions.vectors import all_valid
+from penstock.functions.core.base import BoundReference
+from penstock.functions.core.fast_path import Quick
+from penstock.functions.core.vectors import all_valid
+from penstock.functions.numbers import decimal_division, decimals, rounding
+from penstock.functions.numbers import fast_decimals as quick_decimals
+from penstock.functions.numbers.arithmetic import EvalMode
 
 _WIDE = Context(prec=400)
 few = settings(max_examples=some(25), deadline=None)

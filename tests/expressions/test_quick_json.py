@@ -12,13 +12,13 @@ from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.operators.expressions import quick_json
-from penstock.operators.expressions.json_paths import get_json_object
-from penstock.operators.expressions.json_records import RecordParser
-from penstock.operators.expressions.json_tokens import JsonRules
-from penstock.operators.expressions.json_values import JsonOptions
-from penstock.operators.expressions.record_times import RecordTimes
-from penstock.operators.expressions.zones import Zone
+from penstock.functions.core.zones import Zone
+from penstock.functions.json import fast_path as quick_json
+from penstock.functions.json.paths import get_json_object
+from penstock.functions.json.records import RecordParser
+from penstock.functions.json.tokens import JsonRules
+from penstock.functions.json.values import JsonOptions
+from penstock.functions.records.times import RecordTimes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,14 +12,14 @@ import quick_path_values as made
 from quick_path_cases import CASES, Case
 
 from penstock.errors import EvaluationError
-from penstock.operators.expressions.base import Mask
-from penstock.operators.expressions.fixed_width_times import layouts_of, read_by_pattern
-from penstock.operators.expressions.quick import Answer, by_column, completed, settled
-from penstock.operators.expressions.quick_numbers import read_integers
-from penstock.operators.expressions.time_parsing import parse_by_pattern
-from penstock.operators.expressions.time_patterns import UnknownPattern
-from penstock.operators.expressions.vectors import map_distinct
-from penstock.operators.expressions.zones import Zone
+from penstock.functions.casts.fast_numbers import read_integers
+from penstock.functions.core.base import Mask
+from penstock.functions.core.fast_path import Answer, by_column, completed, settled
+from penstock.functions.core.vectors import map_distinct
+from penstock.functions.core.zones import Zone
+from penstock.functions.times.fixed_width_times import layouts_of, read_by_pattern
+from penstock.functions.times.parsing import parse_by_pattern
+from penstock.functions.times.patterns import UnknownPattern
 
 PATTERNS = int(os.environ.get("PENSTOCK_QUICK_PATTERNS", "400"))
 """Random patterns of times; more of them in a campaign."""

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import EvaluationError
-from penstock.operators.expressions import BoundReference, Expression, Literal
-from penstock.operators.expressions.arithmetic import Arithmetic, EvalMode, Remainder
-from penstock.operators.expressions.base import Mask
-from penstock.operators.expressions.comparison import Comparison
-from penstock.operators.expressions.logic import CaseWhen
-from penstock.operators.expressions.shared import SharedExpressions
-from penstock.operators.expressions.strict import Strict
+from penstock.functions import BoundReference, Expression, Literal
+from penstock.functions.core.base import Mask
+from penstock.functions.core.shared import SharedExpressions
+from penstock.functions.core.strict import Strict
+from penstock.functions.logic.comparison import Comparison
+from penstock.functions.logic.logic import CaseWhen
+from penstock.functions.numbers.arithmetic import Arithmetic, EvalMode, Remainder
 
 LONG = pa.int64()
 A, B = BoundReference(0, LONG), BoundReference(1, LONG)

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.operators.expressions import BoundReference
-from penstock.operators.expressions.fdlibm import arcs, exponential, logarithm, power
-from penstock.operators.expressions.fdlibm.words import Doubles
-from penstock.operators.expressions.rounding import RoundFloat
+from penstock.functions import BoundReference
+from penstock.functions.numbers.fdlibm import arcs, exponential, logarithm, power
+from penstock.functions.numbers.fdlibm.words import Doubles
+from penstock.functions.numbers.rounding import RoundFloat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

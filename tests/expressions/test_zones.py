@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from effort import one_in
 
-from penstock.operators.expressions.zones import Zone
+from penstock.functions.core.zones import Zone
 
 NOT_JAVA = {"Factory", "localtime"}
 SHORT_STAYS = ("Africa/Freetown", "America/Noronha", "Asia/Gaza", "Africa/Tunis", "Europe/Vienna", "Africa/Casablanca")

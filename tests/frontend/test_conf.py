@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from penstock.operators.expressions import SessionConf
+from penstock.functions import SessionConf
 from penstock.operators.python.user_code import PythonSettings
 from penstock.planner import session_conf
 from penstock.planner.compiler import compile_plan

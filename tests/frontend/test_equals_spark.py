@@ -25,7 +25,7 @@ from same_rows import canonical
 from same_rows import multiset as exactly
 from test_graph_shape import SINK
 
-from penstock.planner.catalyst import kind
+from penstock.catalyst.trees import kind
 from penstock.planner.compiler import compile_query
 from penstock.planner.static_join import read_static_sides
 

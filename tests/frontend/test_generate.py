@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from same_rows import multiset
 from test_equals_spark import SINK, START, Plan, run, watermarked
 
-from penstock.operators.expressions import BoundReference
+from penstock.functions import BoundReference
 from penstock.operators.generate import MAX_OUTPUT_ROWS, GenerateSpec
 from penstock.planner.compiler import compile_query
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 from harness import UTC_STAMP, WINDOW
 from same_rows import canonical
 
+from penstock.functions import BoundReference, Literal
+from penstock.functions.logic.comparison import Comparison
 from penstock.model.elements import END_OF_TIME_US
 from penstock.model.key_groups import owned_range
 from penstock.operators.base import Operator, OperatorContext, RestoredState, ScalarPart
-from penstock.operators.expressions import BoundReference, Literal
-from penstock.operators.expressions.comparison import Comparison
 from penstock.operators.join.pairs import PairCondition
 from penstock.operators.join.side_state import Bound, JoinSide
 from penstock.operators.join.stream_join import TABLES, StreamJoinKind, StreamJoinSpec

@@ -12,12 +12,16 @@ import pyarrow.compute as pc
 import pytest
 from harness import opened
 
+from penstock.functions import BoundReference, Literal
+from penstock.functions.collections import lists
+from penstock.functions.collections.lists import Size
+from penstock.functions.core import room
+from penstock.functions.core.base import Expression, Mask
+from penstock.functions.core.shared import SharedExpressions
+from penstock.functions.core.strict import Mapped, Vectorised
+from penstock.functions.text import strings
+from penstock.functions.text import texts as text_functions
 from penstock.operators.expand import ExpandSpec
-from penstock.operators.expressions import BoundReference, Literal, lists, room, strings, text_functions
-from penstock.operators.expressions.base import Expression, Mask
-from penstock.operators.expressions.lists import Size
-from penstock.operators.expressions.shared import SharedExpressions
-from penstock.operators.expressions.strict import Mapped, Vectorised
 from penstock.operators.filter import FilterSpec
 from penstock.operators.generate import GenerateSpec
 from penstock.operators.join.pairs import PairCondition, PairFilter

@@ -20,9 +20,9 @@ from harness import opened, rows_of, run, slices
 
 from penstock.config import Isolation, parse_options
 from penstock.errors import ConfigError, FunctionError
+from penstock.functions.core.base import BoundReference
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator
-from penstock.operators.expressions.base import BoundReference
 from penstock.operators.filter import FilterSpec
 from penstock.operators.python.isolation.frames import Kind, decode, encode
 from penstock.operators.python.isolation.operator import isolated

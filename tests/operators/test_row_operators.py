@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from harness import UTC_STAMP, WINDOW, opened, rows_of, run, stored
 
+from penstock.functions import BoundReference, Literal
 from penstock.operators.batches import first_rows
 from penstock.operators.expand import ExpandSpec
-from penstock.operators.expressions import BoundReference, Literal
 from penstock.operators.filter import FilterSpec
 from penstock.operators.project import ProjectSpec
 from penstock.operators.watermark import WatermarkSpec

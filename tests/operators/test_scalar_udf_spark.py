@@ -14,7 +14,7 @@ from harness import UTC_STAMP, multiset, opened, rows_of, run
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 
-from penstock.operators.expressions import BoundReference
+from penstock.functions import BoundReference
 from penstock.operators.python.scalar_udf import ScalarUdfSpec
 from penstock.operators.python.udf_calls import UdfCall, UdfKind
 from penstock.operators.python.user_code import PythonSettings

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from harness import opened
 
+from penstock.functions import BoundReference
 from penstock.operators import sort
-from penstock.operators.expressions import BoundReference
 from penstock.operators.sort import LimitSpec, SortKey, SortSpec
 
 NAN = float("nan")

@@ -18,8 +18,8 @@ from pyspark import cloudpickle
 from same_rows import canonical
 
 from penstock.errors import NotSupported
-from penstock.operators.expressions import BoundReference
-from penstock.operators.expressions.comparison import Comparison
+from penstock.functions import BoundReference
+from penstock.functions.logic.comparison import Comparison
 from penstock.operators.join import static_join
 from penstock.operators.join.static_join import JoinKind, PairCondition, StaticJoinSpec
 from penstock.operators.join.static_rows import StaticRows

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from query_running import Start, eventually, rows_of
 
 import penstock
+from penstock.catalyst.trees import arrow_schema, elements
 from penstock.connectors.spark.bridge import SparkLaneSource
 from penstock.errors import NotYet, ResourceError
 from penstock.planner import sources
-from penstock.planner.catalyst import arrow_schema, elements
 from penstock.spark.lane import SparkLane, can_read
 
 pytestmark = pytest.mark.spark

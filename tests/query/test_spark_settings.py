@@ -16,10 +16,10 @@ from query_running import Inbox, Start
 import penstock
 from penstock.api import settings_page
 from penstock.api.spark_settings import PREFIX, SETTINGS, ObeyedSettings, Treatment, check_settings, setting_of
+from penstock.catalyst.jvm import java_class
 from penstock.connectors.files.source import FORMATS, FileSource
 from penstock.connectors.option_texts import NO_EFFECT, OBEYED, REFUSED
 from penstock.errors import ConfigError, NotSupported
-from penstock.spark.jvm import java_class
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 ROW = pa.schema([("value", pa.string())])

@@ -37,10 +37,11 @@ def test_workers_begin_with_the_modules_of_jobs_and_without_those_of_the_driver(
     ended = subprocess.run(daemon, stdin=subprocess.DEVNULL, capture_output=True)
     imported = set(re.findall(r"^import '([\w.]+)' #", ended.stderr.decode(), re.MULTILINE))
     home = Path(penstock.__file__).parent
-    for package in ("operators", "connectors"):
+    for package in ("functions", "operators", "connectors"):
         files = [path.relative_to(home.parent).with_suffix("") for path in (home / package).rglob("*.py")]
-        assert {".".join(path.parts) for path in files if path.stem != "__init__"} <= imported
-    assert not [name for name in imported if name.startswith(("penstock.planner", "penstock.api"))]
+        assert {".".join(path.parts) for path in files if not path.stem.startswith(("__init__", "plan"))} <= imported
+    of_the_driver = ("penstock.catalyst", "penstock.planner", "penstock.api", "penstock.coordinator")
+    assert not [name for name in imported if name.startswith(of_the_driver)]
 
 
 def test_a_module_that_cannot_be_imported_keeps_none_of_the_others_out(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import NotSupported
-from penstock.operators.expressions.murmur3 import MURMUR3
+from penstock.functions.hashes.murmur3 import MURMUR3
 from penstock.state.hashing import chained, groups_of, hash_columns, key_groups
 
 if TYPE_CHECKING:

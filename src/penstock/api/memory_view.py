@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.types import StructType
 
+from penstock.catalyst.types import repeated_fields
 from penstock.connectors.files.nested_arrays import nullable_table
 from penstock.connectors.memory import MemorySink
-from penstock.planner.types import repeated_fields
 from penstock.spark.arrow_frames import ArrowFrames
 
 MERGED = 10

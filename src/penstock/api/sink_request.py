@@ -11,11 +11,11 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from penstock.api.serving import REST_OPTIONS
+from penstock.catalyst.types import repeated_fields
 from penstock.config import OPTION_NAMES, nearest_name, unknown_option
 from penstock.connectors.base import Sink
 from penstock.errors import NotSupported
 from penstock.logs import get_logger
-from penstock.planner.types import repeated_fields
 from penstock.spark.errors import UnsupportedPlan
 
 log = get_logger(__name__)

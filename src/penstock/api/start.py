@@ -20,6 +20,7 @@ from penstock.api.start_from import parse_start, refuse_own_place, restored_oper
 from penstock.api.streaming_query import StreamingQuery
 from penstock.api.streams import TERMINATIONS
 from penstock.api.triggers import Trigger
+from penstock.catalyst.jvm import session_settings
 from penstock.config import CONF_PREFIX, Options, parse_options
 from penstock.errors import ConfigError, LocationError, PenstockError
 from penstock.model.job_graph import SinkSpec
@@ -35,7 +36,6 @@ from penstock.snapshots.store.stores import below, location_text, store_at
 from penstock.spark.commit_jobs import committing
 from penstock.spark.current_session import session_key
 from penstock.spark.errors import NoLocation
-from penstock.spark.jvm import session_settings
 from penstock.spark.launcher import SparkLauncher
 from penstock.spark.listener_bus import ListenerBus
 

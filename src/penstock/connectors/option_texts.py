@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 from penstock.config import LARGEST, natural, shown, unknown_option
 from penstock.errors import ConfigError
-from penstock.operators.expressions.zones import Zone
+from penstock.functions.core.zones import Zone
 
 _ESCAPES = {"\\t": "\t", "\\r": "\r", "\\b": "\b", "\\f": "\f", '\\"': '"', "\\'": "'", "\\\\": "\\"}
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.connectors.files.text.sink_texts import cast_texts
-from penstock.operators.expressions.zones import Zone
+from penstock.functions.core.zones import Zone
 
 
 def render_table(table: pa.Table, num_rows: int, truncate: int, time_zone: str) -> str:

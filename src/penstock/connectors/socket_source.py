@@ -19,10 +19,10 @@ from penstock.connectors.base import Source, SourceReader
 from penstock.connectors.split_forms import SOCKET
 from penstock.connectors.split_rows import SplitRowsReader
 from penstock.errors import ConfigError, DataError
+from penstock.functions.text.java_utf8 import decode_as_java
 from penstock.logs import get_logger
 from penstock.model.plain import Plain
 from penstock.model.splits import Discovery, Split
-from penstock.operators.expressions.java_utf8 import decode_as_java
 
 log = get_logger(__name__)
 

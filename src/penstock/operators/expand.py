@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock.functions.core.base import Expression
+from penstock.functions.core.shared import SharedExpressions
+from penstock.functions.core.trees import grows_by_value
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.batches import make_batch
-from penstock.operators.expressions.base import Expression
-from penstock.operators.expressions.shared import SharedExpressions
-from penstock.operators.expressions.trees import grows_by_value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from penstock.functions.core.base import Expression
+from penstock.functions.core.ragged import Ragged, aligned_places, as_type, ragged
+from penstock.functions.core.shared import SharedExpressions
+from penstock.functions.core.trees import grows_by_value
+from penstock.functions.core.vectors import Vector, from_vector, valid_rows
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.batches import make_batch
-from penstock.operators.expressions.base import Expression
-from penstock.operators.expressions.ragged import Ragged, aligned_places, as_type, ragged
-from penstock.operators.expressions.shared import SharedExpressions
-from penstock.operators.expressions.trees import grows_by_value
-from penstock.operators.expressions.vectors import Vector, from_vector, valid_rows
 
 MAX_OUTPUT_ROWS = 65_536
 """Rows of one output batch: a few input rows may have elements without end, and each repeats the other columns."""

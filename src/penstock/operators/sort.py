@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.functions.core.base import Expression
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator
-from penstock.operators.expressions.base import Expression
 
 _EMIT_ROWS = 8192
 """Rows per emitted batch."""

@@ -9,17 +9,17 @@ from functools import reduce
 
 import pyarrow as pa
 
+from penstock.catalyst.trees import JavaTree, arrow_type, children, elements, kind
+from penstock.functions import Expression, Literal
+from penstock.functions.core.nested import MakeStruct
+from penstock.functions.logic.logic import And, CaseWhen, IsNull
+from penstock.functions.numbers.arithmetic import EvalMode
+from penstock.functions.plan_registry import eval_mode
 from penstock.operators.aggregate.accumulators.count_sketch import CountTable
 from penstock.operators.aggregate.accumulators.distinct_sketch import SketchTables
 from penstock.operators.aggregate.accumulators.joined import Direction
 from penstock.operators.aggregate.calls import AggregateCall
-from penstock.operators.expressions import Expression, Literal
-from penstock.operators.expressions.arithmetic import EvalMode
-from penstock.operators.expressions.logic import And, CaseWhen, IsNull
-from penstock.operators.expressions.nested import MakeStruct
 from penstock.planner import refusals
-from penstock.planner.catalyst import JavaTree, arrow_type, children, elements, kind
-from penstock.planner.expressions_registry import eval_mode
 from penstock.planner.scope import Scope
 
 _LEAST_PRECISION, _MOST_PRECISION = 4, 18

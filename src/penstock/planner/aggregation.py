@@ -8,16 +8,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from penstock.model.job_graph import EdgeKind
-from penstock.operators.aggregate.calls import AggregateCall, partial_schema
-from penstock.operators.aggregate.distinct_arguments import DistinctArgumentsSpec
-from penstock.operators.aggregate.final import EventTimeKey, FinalAggregateSpec
-from penstock.operators.aggregate.partial import PartialAggregateSpec
-from penstock.operators.aggregate.session import SessionAggregateSpec
-from penstock.operators.expressions import BoundReference, Expression
-from penstock.planner import refusals
-from penstock.planner.aggregate_functions import distinct_arguments, translate_call
-from penstock.planner.catalyst import (
+from penstock.catalyst.jvm import java_class
+from penstock.catalyst.trees import (
     SESSION_KEY,
     JavaTree,
     elements,
@@ -28,10 +20,18 @@ from penstock.planner.catalyst import (
     label,
     unaliased,
 )
+from penstock.functions import BoundReference, Expression
+from penstock.model.job_graph import EdgeKind
+from penstock.operators.aggregate.calls import AggregateCall, partial_schema
+from penstock.operators.aggregate.distinct_arguments import DistinctArgumentsSpec
+from penstock.operators.aggregate.final import EventTimeKey, FinalAggregateSpec
+from penstock.operators.aggregate.partial import PartialAggregateSpec
+from penstock.operators.aggregate.session import SessionAggregateSpec
+from penstock.planner import refusals
+from penstock.planner.aggregate_functions import distinct_arguments, translate_call
 from penstock.planner.late_rows import divert_late_rows
 from penstock.planner.panes import by_panes
 from penstock.planner.scope import Scope
-from penstock.spark.jvm import java_class
 
 _REWRITTEN = "gid"
 """Which of several DISTINCT functions a row is for, where ``RewriteDistinctAggregates`` has taken them apart."""

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 
+from penstock.catalyst.jvm import java_class
+from penstock.catalyst.trees import JavaTree, children, elements, kind, plan_line
 from penstock.errors import NotSupported
 from penstock.planner import refusals
-from penstock.planner.catalyst import JavaTree, children, elements, kind, plan_line
 from penstock.planner.undistinct import without_distinct
 from penstock.spark.errors import UnsupportedPlan, WrongPlan, WrongSetting, wrong_type
-from penstock.spark.jvm import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,17 +20,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from penstock.model.job_graph import JobGraph, SinkSpec, SourceSpec
-from penstock.operators.expand import ExpandSpec
-from penstock.operators.expressions.conf import SessionConf
-from penstock.operators.filter import FilterSpec
-from penstock.operators.python.map_function import MapInArrowSpec, MapInPandasSpec
-from penstock.operators.python.scalar_udf import ScalarUdfSpec
-from penstock.operators.watermark import WatermarkSpec
-from penstock.planner import refusals
-from penstock.planner.aggregation import add_aggregate
-from penstock.planner.builder import Pipeline
-from penstock.planner.catalyst import (
+from penstock.catalyst.jvm import java_class
+from penstock.catalyst.trees import (
     JavaTree,
     arrow_field,
     arrow_schema,
@@ -40,6 +31,16 @@ from penstock.planner.catalyst import (
     kind,
     label,
 )
+from penstock.functions.core.conf import SessionConf
+from penstock.model.job_graph import JobGraph, SinkSpec, SourceSpec
+from penstock.operators.expand import ExpandSpec
+from penstock.operators.filter import FilterSpec
+from penstock.operators.python.map_function import MapInArrowSpec, MapInPandasSpec
+from penstock.operators.python.scalar_udf import ScalarUdfSpec
+from penstock.operators.watermark import WatermarkSpec
+from penstock.planner import refusals
+from penstock.planner.aggregation import add_aggregate
+from penstock.planner.builder import Pipeline
 from penstock.planner.checks import check_by_spark, check_dataframe, check_expressions, check_output_mode
 from penstock.planner.conf import largest_watermark_rules, python_settings, session_conf
 from penstock.planner.deduplication import add_deduplicate
@@ -57,7 +58,6 @@ from penstock.planner.static_join import add_static_join
 from penstock.planner.stream_join import add_stream_join
 from penstock.planner.stream_line import stream_line, streams_below
 from penstock.planner.union import add_union
-from penstock.spark.jvm import java_class
 
 _RELATIONS = ("StreamingRelation", "StreamingRelationV2")
 _ONCE = {"EventTimeWatermark": refusals.SECOND_WATERMARK, "Aggregate": refusals.SECOND_AGGREGATION}

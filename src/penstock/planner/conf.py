@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from penstock.operators.expressions.conf import SessionConf
+from penstock.catalyst.jvm import SESSION, java_class
+from penstock.catalyst.trees import JavaTree
+from penstock.functions.core.conf import SessionConf
 from penstock.operators.python.user_code import PythonSettings
 from penstock.planner import refusals
-from penstock.planner.catalyst import JavaTree
-from penstock.spark.jvm import SESSION, java_class
 from penstock.spark.messages import first_line
 
 if TYPE_CHECKING:

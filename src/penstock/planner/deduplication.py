@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.model.job_graph import EdgeKind
-from penstock.operators.deduplicate import DeduplicateSpec
-from penstock.planner import refusals
-from penstock.planner.aggregation import is_key_type, key_parameters
-from penstock.planner.catalyst import (
+from penstock.catalyst.trees import (
     WATERMARK_KEY,
     JavaTree,
     arrow_type,
@@ -18,6 +14,10 @@ from penstock.planner.catalyst import (
     kind,
     label,
 )
+from penstock.model.job_graph import EdgeKind
+from penstock.operators.deduplicate import DeduplicateSpec
+from penstock.planner import refusals
+from penstock.planner.aggregation import is_key_type, key_parameters
 from penstock.planner.late_rows import divert_late_rows
 from penstock.planner.scope import Scope
 

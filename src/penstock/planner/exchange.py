@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from penstock.catalyst.trees import JavaTree, elements, kind
+from penstock.functions import BoundReference
 from penstock.model.job_graph import EdgeKind
-from penstock.operators.expressions import BoundReference
 from penstock.planner import refusals
-from penstock.planner.catalyst import JavaTree, elements, kind
 from penstock.planner.scope import Scope, Step
 
 _WATERMARK = "EventTimeWatermark"

@@ -17,10 +17,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.catalyst.jvm import java_class
 from penstock.errors import PenstockError
 from penstock.planner.compiler import compile_plan
 from penstock.planner.conf import EXCLUDED_RULES
-from penstock.spark.jvm import java_class
 
 _FOLDING = (
     "org.apache.spark.sql.catalyst.optimizer.ConstantFolding",

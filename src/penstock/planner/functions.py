@@ -8,12 +8,12 @@ from typing import Any
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.util import PythonEvalType
 
+from penstock.catalyst.trees import JavaTree, arrow_type, children, data_type_json, kind
 from penstock.errors import NotSupported, NotYet
-from penstock.operators.expressions import SessionConf
+from penstock.functions import SessionConf
+from penstock.functions.plan import translate
 from penstock.operators.python.udf_calls import UdfCall, UdfKind
-from penstock.planner.catalyst import JavaTree, arrow_type, children, data_type_json, kind
 from penstock.planner.composition import Composed, UserFunction
-from penstock.planner.expressions import translate
 
 _KINDS = {
     PythonEvalType.SQL_BATCHED_UDF: UdfKind.PYTHON,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.operators.expressions import Expression, Literal
-from penstock.operators.expressions.json_tuple import JsonTuple
-from penstock.operators.expressions.lists import MakeArray
-from penstock.operators.expressions.nested import MakeStruct
+from penstock.catalyst.trees import JavaTree, arrow_schema, children, elements, expr_id, kind, label
+from penstock.functions import Expression, Literal
+from penstock.functions.casts.plan import require_known_digits
+from penstock.functions.collections.lists import MakeArray
+from penstock.functions.core.nested import MakeStruct
+from penstock.functions.json.tuple import JsonTuple
+from penstock.functions.plan_registry import refuse
 from penstock.operators.generate import GenerateSpec
-from penstock.planner.catalyst import JavaTree, arrow_schema, children, elements, expr_id, kind, label
-from penstock.planner.expressions_casts import require_known_digits
-from penstock.planner.expressions_registry import refuse
 from penstock.planner.scope import Scope
 
 _OF_COLLECTIONS = ("Explode", "PosExplode", "Inline")

@@ -8,10 +8,10 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.types import StructType
 
+from penstock.catalyst.trees import JavaTree, children, elements, kind
 from penstock.operators.stateful.declaration import RowForm
 from penstock.operators.stateful.group_state import GroupStateProcessor, Shipped
 from penstock.operators.stateful.variables import TimeMode
-from penstock.planner.catalyst import JavaTree, children, elements, kind
 from penstock.planner.functions import load_function
 from penstock.planner.scope import Scope
 from penstock.planner.stateful import add_processor, grouped_columns

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from penstock.operators.expressions import Expression, SessionConf
-from penstock.operators.expressions.logic import And
+from penstock.catalyst.trees import JavaTree, attributes_in, children, expr_id, kind
+from penstock.functions import Expression, SessionConf
+from penstock.functions.logic.logic import And
+from penstock.functions.plan import translate
 from penstock.operators.join.pairs import PairCondition
-from penstock.planner.catalyst import JavaTree, attributes_in, children, expr_id, kind
-from penstock.planner.expressions import translate
 
 _EQUALITIES = {"EqualTo": False, "EqualNullSafe": True}
 """Catalyst's class -> whether null equals null."""

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from pyspark.sql import DataFrame
 
-from penstock.planner.catalyst import JavaTree, elements, expr_id, kind, preorder
+from penstock.catalyst.jvm import frame_of
+from penstock.catalyst.trees import JavaTree, elements, expr_id, kind, preorder
 from penstock.planner.checks import check_dataframe
 from penstock.planner.stream_line import stream_line
 from penstock.spark.errors import ArgumentError, WrongPlan
-from penstock.spark.jvm import frame_of
 
 NAMED = "__penstock_named__"
 LATE = "__penstock_late__"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
-from penstock.planner.catalyst import JavaTree, children, expr_id, kind
+from penstock.catalyst.trees import JavaTree, children, expr_id, kind
 
 _MAX_TEXT = 300
 """Characters of a text; longer ones, of a key with many cases for example, end with a digest."""

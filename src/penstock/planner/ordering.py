@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from penstock.catalyst.trees import JavaTree, elements, kind, label
 from penstock.model.job_graph import EdgeKind
 from penstock.operators.sort import LimitSpec, SortKey, SortSpec
 from penstock.operators.stream_limit import StreamLimitSpec
 from penstock.planner import refusals
-from penstock.planner.catalyst import JavaTree, elements, kind, label
 from penstock.planner.scope import Scope
 
 

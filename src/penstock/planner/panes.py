@@ -24,15 +24,15 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from penstock.functions import BoundReference, Expression
+from penstock.functions.collections.lambdas import Body
+from penstock.functions.core.trees import Interned, children_of, rebuilt
+from penstock.functions.logic.logic import CaseWhen, Or
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.aggregate.calls import FUNCTIONS, Family, partial_schema
 from penstock.operators.aggregate.merge_partials import MergePartialsSpec
 from penstock.operators.aggregate.partial import PartialAggregateSpec
 from penstock.operators.expand import ExpandSpec
-from penstock.operators.expressions import BoundReference, Expression
-from penstock.operators.expressions.lambdas import Body
-from penstock.operators.expressions.logic import CaseWhen, Or
-from penstock.operators.expressions.trees import Interned, children_of, rebuilt
 from penstock.operators.filter import FilterSpec
 from penstock.operators.project import ProjectSpec
 

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.catalyst.jvm import java_class, java_seq
+from penstock.catalyst.trees import JavaTree, children, elements, expr_id, kind, preorder
 from penstock.errors import ConfigError
 from penstock.planner import refusals
-from penstock.planner.catalyst import JavaTree, children, elements, expr_id, kind, preorder
 from penstock.planner.conf import optimize
 from penstock.planner.marks import is_late_of, late_of, name_key, names_in
 from penstock.planner.pruning import needed_columns
 from penstock.planner.stream_line import put_on, stream_line, streams_below
-from penstock.spark.jvm import java_class, java_seq
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.planner.catalyst import JavaTree, children, elements, expr_id, ids_in, kind
+from penstock.catalyst.trees import JavaTree, children, elements, expr_id, ids_in, kind
 
 _NARROWING = ("Project", "Aggregate")
 _PASSING = (

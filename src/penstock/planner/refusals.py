@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from penstock.catalyst.trees import JavaTree, kind, plan_line
 from penstock.errors import NotSupported, NotYet
-from penstock.planner.catalyst import JavaTree, kind, plan_line
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from penstock.operators.expressions import BoundReference, Expression, SessionConf
+from penstock.catalyst.trees import JavaTree, arrow_field, expr_id, kind, unaliased
+from penstock.functions import BoundReference, Expression, SessionConf
+from penstock.functions.plan import translate
 from penstock.operators.project import ProjectSpec
 from penstock.operators.python.user_code import PythonSettings
 from penstock.planner import refusals
 from penstock.planner.builder import Inlet, PipelineBuilder, Position
-from penstock.planner.catalyst import JavaTree, arrow_field, expr_id, kind, unaliased
-from penstock.planner.expressions import translate
 from penstock.planner.marks import name_key
 from penstock.planner.meanings import Meanings
 

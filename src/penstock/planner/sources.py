@@ -9,6 +9,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from penstock.catalyst.jvm import java_class
+from penstock.catalyst.trees import (
+    JavaTree,
+    arrow_field,
+    arrow_schema,
+    data_type_json,
+    elements,
+    expr_id,
+    kind,
+    option,
+)
+from penstock.catalyst.types import repeated_fields
 from penstock.config import unknown_option, whole_number
 from penstock.connectors.base import Source
 from penstock.connectors.files.columns import FileColumns
@@ -24,22 +36,10 @@ from penstock.connectors.spark.bridge import SparkLaneSource
 from penstock.connectors.spark.files import SparkFilesSource
 from penstock.errors import NotSupported
 from penstock.planner import refusals
-from penstock.planner.catalyst import (
-    JavaTree,
-    arrow_field,
-    arrow_schema,
-    data_type_json,
-    elements,
-    expr_id,
-    kind,
-    option,
-)
 from penstock.planner.conf import session_conf
 from penstock.planner.functions import load_python
 from penstock.planner.pruning import needed_columns, needed_fields
-from penstock.planner.types import repeated_fields
 from penstock.spark.files import SparkFiles
-from penstock.spark.jvm import java_class
 from penstock.spark.kafka import FORMAT as KAFKA_FORMAT
 from penstock.spark.lane import SparkLane, can_read
 

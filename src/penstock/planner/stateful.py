@@ -17,9 +17,11 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.streaming.stateful_processor import ListState, MapState, StatefulProcessorHandle, ValueState
 from pyspark.sql.types import StructType
 
+from penstock.catalyst.trees import JavaTree, arrow_schema, arrow_type, elements, expr_id, is_event_time
+from penstock.catalyst.types import to_arrow_schema
 from penstock.errors import NotSupported
+from penstock.functions import BoundReference
 from penstock.model.job_graph import EdgeKind
-from penstock.operators.expressions import BoundReference
 from penstock.operators.python.user_code import user_errors
 from penstock.operators.stateful.declaration import InitialState, RowForm
 from penstock.operators.stateful.event_time_column import EventTimeColumnSpec
@@ -30,11 +32,9 @@ from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.stateful.variables import TIMERS, WAITING, Fields, Kind, StateVariable, TimeMode
 from penstock.planner import refusals
 from penstock.planner.aggregation import is_key_type, key_parameters
-from penstock.planner.catalyst import JavaTree, arrow_schema, arrow_type, elements, expr_id, is_event_time
 from penstock.planner.functions import load_python
 from penstock.planner.scope import Scope
 from penstock.planner.static_join import static_rows
-from penstock.planner.types import to_arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

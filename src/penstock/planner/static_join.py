@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.functions import col, lit
 
-from penstock.connectors.files.nested_arrays import cast_table
-from penstock.errors import DataError
-from penstock.model.job_graph import JobGraph
-from penstock.operators.expressions import Expression
-from penstock.operators.join.static_join import JoinKind, StaticJoinSpec
-from penstock.operators.join.static_rows import StaticRows
-from penstock.operators.join.static_sides import static_sides
-from penstock.planner import refusals
-from penstock.planner.catalyst import (
+from penstock.catalyst.jvm import frame_of
+from penstock.catalyst.trees import (
     JavaTree,
     arrow_schema,
     children,
@@ -28,11 +21,18 @@ from penstock.planner.catalyst import (
     label,
     preorder,
 )
-from penstock.planner.expressions import translate
+from penstock.connectors.files.nested_arrays import cast_table
+from penstock.errors import DataError
+from penstock.functions import Expression
+from penstock.functions.plan import translate
+from penstock.model.job_graph import JobGraph
+from penstock.operators.join.static_join import JoinKind, StaticJoinSpec
+from penstock.operators.join.static_rows import StaticRows
+from penstock.operators.join.static_sides import static_sides
+from penstock.planner import refusals
 from penstock.planner.join_condition import Sides, conjuncts_of
 from penstock.planner.scope import Scope
 from penstock.spark.job import reason
-from penstock.spark.jvm import frame_of
 from penstock.spark.staged_frames import with_distinct_fields
 from penstock.state.key_index import is_indexable
 

@@ -14,14 +14,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.model.job_graph import EdgeKind
-from penstock.operators.expressions import BoundReference
-from penstock.operators.join.side_state import Bound, JoinSide
-from penstock.operators.join.stream_join import StreamJoinKind, StreamJoinSpec
-from penstock.planner import refusals
-from penstock.planner.aggregation import is_key_type
-from penstock.planner.builder import Inlet
-from penstock.planner.catalyst import (
+from penstock.catalyst.jvm import java_class
+from penstock.catalyst.trees import (
     JavaTree,
     arrow_type,
     attributes_in,
@@ -35,9 +29,15 @@ from penstock.planner.catalyst import (
     option,
     preorder,
 )
+from penstock.functions import BoundReference
+from penstock.model.job_graph import EdgeKind
+from penstock.operators.join.side_state import Bound, JoinSide
+from penstock.operators.join.stream_join import StreamJoinKind, StreamJoinSpec
+from penstock.planner import refusals
+from penstock.planner.aggregation import is_key_type
+from penstock.planner.builder import Inlet
 from penstock.planner.join_condition import Equality, Sides, all_of, conjuncts_of, reads_only
 from penstock.planner.scope import AddTree, Place, Scope, Step
-from penstock.spark.jvm import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.planner.catalyst import JavaTree, children
-from penstock.spark.jvm import java_seq
+from penstock.catalyst.jvm import java_seq
+from penstock.catalyst.trees import JavaTree, children
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

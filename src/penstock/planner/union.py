@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from penstock.catalyst.trees import JavaTree, arrow_type, children, elements, kind
 from penstock.model.job_graph import EdgeKind
 from penstock.planner import refusals
 from penstock.planner.builder import Inlet
-from penstock.planner.catalyst import JavaTree, arrow_type, children, elements, kind
 from penstock.planner.scope import AddTree, Place, Scope, Step
 
 _WATERMARK = "EventTimeWatermark"

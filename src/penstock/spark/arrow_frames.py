@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.conversion import SparkConversionMixin
 
-from penstock.spark.jvm import frame_of
+from penstock.catalyst.jvm import frame_of
 
 LOCAL_BYTES = 65_536
 """Of a table that Spark converts at once, so that reading it takes no job."""

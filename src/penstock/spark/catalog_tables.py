@@ -13,9 +13,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from penstock.catalyst.jvm import DATA_TYPE, frame_of, java_class
 from penstock.errors import ConfigError, NotSupported, SinkError
 from penstock.spark.errors import NoTable, WrongPlan
-from penstock.spark.jvm import DATA_TYPE, frame_of, java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.catalyst.jvm import java_class
 from penstock.logs import get_logger
-from penstock.spark.jvm import java_class
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

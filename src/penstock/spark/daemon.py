@@ -19,16 +19,19 @@ import pyspark.worker  # noqa: F401 - each fork would compile it anew: executors
 from pyspark.daemon import manager
 
 import penstock.connectors
+import penstock.functions
 import penstock.operators
 import penstock.worker.slot
 
-JOBS_ARE_MADE_OF = (penstock.operators, penstock.connectors)
+JOBS_ARE_MADE_OF = (penstock.functions, penstock.operators, penstock.connectors)
 """Packages whose modules a slot imports when it reads its job."""
 
 
 def import_all(package: ModuleType) -> None:
-    """Import all modules of a package: each fork would import those of its job anew."""
+    """Import all modules of a package but those that compile plans: each fork would import those of its job anew."""
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if module.name.rpartition(".")[2].startswith("plan"):
+            continue
         with suppress(ImportError):  # pyarrow without ORC, say: only a job that needs the module fails, and says so
             importlib.import_module(module.name)
 

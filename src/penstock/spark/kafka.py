@@ -14,8 +14,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
+from penstock.catalyst.jvm import java_class
 from penstock.errors import NotSupported
-from penstock.spark.jvm import java_class
 
 SPARKS_FORMAT = "kafka"
 FORMAT = "penstock_kafka"

@@ -6,8 +6,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.catalyst.jvm import SESSION, java_class
 from penstock.errors import DataError
-from penstock.spark.jvm import SESSION, java_class
 from penstock.spark.messages import first_line
 
 _EXECUTION = "org.apache.spark.sql.execution"

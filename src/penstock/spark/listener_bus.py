@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from penstock.spark.jvm import java_class
+from penstock.catalyst.jvm import java_class
 
 _LISTENER = "org.apache.spark.sql.streaming.StreamingQueryListener"
 

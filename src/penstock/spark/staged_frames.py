@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import _deduplicate_field_names
 from pyspark.sql.types import StructField, StructType
 
-from penstock.spark.jvm import DATA_TYPE, SESSION, java_class
+from penstock.catalyst.jvm import DATA_TYPE, SESSION, java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

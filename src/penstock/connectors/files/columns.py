@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from penstock.connectors.files.text.values import MALFORMED, rules_of_names
 from penstock.errors import ConfigError, DataError, UnfitFile
+from penstock.functions.records.fields import text_converter
 from penstock.model.splits import Split
-from penstock.operators.expressions.record_fields import text_converter
 
 METADATA_COLUMN = "_metadata"
 _METADATA_FIELDS = (

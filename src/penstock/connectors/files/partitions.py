@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from penstock.connectors.files.text.sink_texts import cast_texts
 from penstock.errors import ConfigError, NotSupported, SinkError
-from penstock.operators.expressions.vectors import Vector
-from penstock.operators.expressions.zones import Zone
+from penstock.functions.core.vectors import Vector
+from penstock.functions.core.zones import Zone
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Stands for null and for the empty string."""

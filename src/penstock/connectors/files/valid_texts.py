@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.connectors.files.nested_arrays import map_leaves
-from penstock.operators.expressions.java_utf8 import decode_as_java
+from penstock.functions.text.java_utf8 import decode_as_java
 
 
 def with_valid_texts(array: pa.Array) -> pa.Array:

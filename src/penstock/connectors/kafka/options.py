@@ -15,8 +15,8 @@ from typing import Any
 from penstock.config import LARGEST, natural, shown
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import ConfigError, NotSupported
+from penstock.functions.patterns.java_patterns import UnsafePattern, translate
 from penstock.grammar import MAX_PARTITION, TOPIC
-from penstock.operators.expressions.java_patterns import UnsafePattern, translate
 
 EARLIEST = -2
 LATEST = -1

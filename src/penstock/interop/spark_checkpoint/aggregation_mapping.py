@@ -5,12 +5,12 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from penstock.catalyst.types import to_arrow_schema
 from penstock.interop.spark_checkpoint.buffers import buffer_texts, check_columns, own_buffers, shapes_of
 from penstock.interop.spark_checkpoint.findings import Finding
 from penstock.interop.spark_checkpoint.mapping import SparkState, StateMapping, by_position, fields_of
 from penstock.interop.spark_checkpoint.state import MappedTable
 from penstock.operators.aggregate.final import TABLE, FinalAggregateSpec
-from penstock.planner.types import to_arrow_schema
 
 _STATE_FORMAT = "spark.sql.streaming.aggregation.stateFormatVersion"
 

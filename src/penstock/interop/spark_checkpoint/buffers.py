@@ -17,11 +17,11 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from penstock.catalyst.types import to_arrow_schema
 from penstock.errors import NotSupported
 from penstock.interop.spark_checkpoint.findings import SAME, Finding
 from penstock.operators.aggregate.calls import AggregateCall
 from penstock.operators.aggregate.final import FinalAggregateSpec
-from penstock.planner.types import to_arrow_schema
 
 _READ = ("count", "count_star", "sum", "avg", "min", "max")
 """The functions whose buffers are known."""

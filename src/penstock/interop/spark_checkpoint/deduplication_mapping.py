@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from penstock.catalyst.types import to_arrow_schema
 from penstock.errors import NotSupported
 from penstock.interop.spark_checkpoint.buffers import listed, plain
 from penstock.interop.spark_checkpoint.findings import SAME, Finding
 from penstock.interop.spark_checkpoint.mapping import SparkState, StateMapping, by_position, fields_of
 from penstock.interop.spark_checkpoint.state import MappedTable
 from penstock.operators.deduplicate import TABLE, DeduplicateSpec
-from penstock.planner.types import to_arrow_schema
 
 _PLAIN, _WITHIN = "dedupe", "dedupeWithinWatermark"
 _VALUES = {_PLAIN: ["__dummy__ void"], _WITHIN: ["expiresAtMicros bigint"]}

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, StructType
 
+from penstock.catalyst.types import to_arrow_schema
 from penstock.errors import NotSupported
 from penstock.interop.spark_checkpoint.buffers import listed, plain
 from penstock.interop.spark_checkpoint.findings import SAME, Finding
@@ -23,7 +24,6 @@ from penstock.interop.spark_checkpoint.state import MappedTable
 from penstock.operators.stateful.declaration import RowForm
 from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.stateful.variables import TIMERS, WAITING, Kind, StateVariable, TimeMode
-from penstock.planner.types import to_arrow_schema
 
 _PANDAS, _ROWS = "transformWithStateInPandasExec", "transformWithStateInPySparkExec"
 _KINDS = {"ValueState": Kind.VALUE, "ListState": Kind.LIST, "MapState": Kind.MAP}

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.functions.core.base import Expression
+from penstock.functions.core.shared import SharedExpressions
 from penstock.operators.batches import make_batch
-from penstock.operators.expressions.base import Expression
-from penstock.operators.expressions.shared import SharedExpressions
 from penstock.state.key_index import UNKNOWN
 
 Rows = npt.NDArray[np.int64]

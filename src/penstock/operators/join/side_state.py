@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from penstock.functions.core.base import Expression
+from penstock.functions.core.shared import SharedExpressions
 from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.operators.batches import make_batch
 from penstock.operators.event_time import moments
-from penstock.operators.expressions.base import Expression
-from penstock.operators.expressions.shared import SharedExpressions
 from penstock.operators.join.pairs import Candidates, Mask, Rows
 from penstock.state.arrays import validity
 from penstock.state.keys import group_rows, normalize_floats

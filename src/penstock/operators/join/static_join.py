@@ -9,12 +9,12 @@ from enum import Enum
 import numpy as np
 import pyarrow as pa
 
+from penstock.functions.core.base import Expression
+from penstock.functions.core.shared import SharedExpressions
+from penstock.functions.core.trees import grows_by_value
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.batches import make_batch
-from penstock.operators.expressions.base import Expression
-from penstock.operators.expressions.shared import SharedExpressions
-from penstock.operators.expressions.trees import grows_by_value
 from penstock.operators.join.pairs import Candidates, Mask, PairCondition, PairFilter, Rows, taken_of
 from penstock.operators.join.static_rows import StaticRows
 from penstock.state.key_index import UNKNOWN, KeyIndex

@@ -9,12 +9,12 @@ from enum import Enum
 import numpy as np
 import pyarrow as pa
 
+from penstock.functions.core.trees import grows_by_value
 from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.batches import make_batch
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
-from penstock.operators.expressions.trees import grows_by_value
 from penstock.operators.join.pairs import Mask, PairCondition, PairFilter, Rows, taken_of
 from penstock.operators.join.side_state import JoinSide, Waiting, WaitingSide
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from penstock.functions.core.shared import SharedExpressions
+from penstock.functions.core.trees import grows_by_value
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.batches import append_columns, pieces
-from penstock.operators.expressions.shared import SharedExpressions
-from penstock.operators.expressions.trees import grows_by_value
 from penstock.operators.python.udf_calls import UdfCall, batch_function, iterator_function
 from penstock.operators.python.unanswered_rows import WaitingRows
 from penstock.operators.python.user_code import PythonSettings, user_errors

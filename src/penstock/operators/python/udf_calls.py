@@ -13,7 +13,7 @@ from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowC
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, _parse_datatype_json_string
 
-from penstock.operators.expressions.base import Expression
+from penstock.functions.core.base import Expression
 from penstock.operators.python.pandas_conversion import PandasColumns
 from penstock.operators.python.pickled_results import UNCHANGED, result_converter
 from penstock.operators.python.user_code import PythonSettings, for_user, to_session_zone

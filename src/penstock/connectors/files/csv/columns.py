@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from penstock.operators.expressions.csv_lines import CsvDialect
-from penstock.operators.expressions.text_numbers import JAVA_BLANKS
+from penstock.functions.casts.text_numbers import JAVA_BLANKS
+from penstock.functions.csv.lines import CsvDialect
 
 _NEWLINE = ord("\n")
 

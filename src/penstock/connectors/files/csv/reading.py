@@ -14,9 +14,9 @@ from penstock.connectors.files.text.lines import Block, LineFormat, parse_line_f
 from penstock.connectors.files.text.malformed import Record, RecordRules, parse_record_rules
 from penstock.connectors.files.text.values import MALFORMED, parse_text_rules
 from penstock.connectors.option_texts import OptionTexts
-from penstock.operators.expressions.csv_lines import CsvDialect, split_line
-from penstock.operators.expressions.record_fields import TextRules, text_converter
-from penstock.operators.expressions.text_numbers import JAVA_BLANKS
+from penstock.functions.casts.text_numbers import JAVA_BLANKS
+from penstock.functions.csv.lines import CsvDialect, split_line
+from penstock.functions.records.fields import TextRules, text_converter
 
 
 def csv_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> CsvFormat:

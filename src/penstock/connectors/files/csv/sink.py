@@ -12,8 +12,8 @@ from penstock.connectors.files.format import LineFormat, codec_option, lines, re
 from penstock.connectors.files.text.sink_texts import file_texts
 from penstock.connectors.files.text.sink_time_options import default_times
 from penstock.connectors.option_texts import OptionTexts
-from penstock.operators.expressions.text_numbers import JAVA_BLANKS
-from penstock.operators.expressions.zones import Zone
+from penstock.functions.casts.text_numbers import JAVA_BLANKS
+from penstock.functions.core.zones import Zone
 
 _COMMENT = "#"
 """Quoted at the start of a line, even though Spark's readers know no comments unless told."""

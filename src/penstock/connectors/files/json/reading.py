@@ -21,10 +21,10 @@ from penstock.connectors.files.text.malformed import Record, RecordRules, parse_
 from penstock.connectors.files.text.values import parse_text_rules
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import ConfigError
-from penstock.operators.expressions.java_utf8 import decode_as_java
-from penstock.operators.expressions.json_bytes import json_reader
-from penstock.operators.expressions.json_tokens import JsonError, JsonReader, JsonRules
-from penstock.operators.expressions.json_values import Converters, JsonOptions, PartlyRead, Unreadable
+from penstock.functions.json.bytes import json_reader
+from penstock.functions.json.tokens import JsonError, JsonReader, JsonRules
+from penstock.functions.json.values import Converters, JsonOptions, PartlyRead, Unreadable
+from penstock.functions.text.java_utf8 import decode_as_java
 
 _LENIENT = (
     "allowComments", "allowUnquotedFieldNames", "allowNumericLeadingZeros", "allowBackslashEscapingAnyCharacter",

@@ -19,8 +19,8 @@ from penstock.connectors.files.format import LineFormat, codec_option, refuse_ty
 from penstock.connectors.files.text.sink_texts import file_texts
 from penstock.connectors.files.text.sink_time_options import default_times
 from penstock.connectors.option_texts import OptionTexts
-from penstock.operators.expressions.vectors import map_distinct
-from penstock.operators.expressions.zones import Zone
+from penstock.functions.core.vectors import map_distinct
+from penstock.functions.core.zones import Zone
 
 _SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _CONTROLS = {chr(i): _SHORT.get(chr(i), f"\\u{i:04X}") for i in range(0x20)}

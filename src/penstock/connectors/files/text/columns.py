@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.operators.expressions.record_fields import TextRules
+from penstock.functions.records.fields import TextRules
 
 _DIGITS_OF_BITS = {8: 2, 16: 4, 32: 9, 64: 18}
 """So many digits always fit."""

@@ -11,7 +11,7 @@ from typing import BinaryIO, cast
 from penstock.config import size_bytes
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import DataError
-from penstock.operators.expressions.java_utf8 import decode_as_java
+from penstock.functions.text.java_utf8 import decode_as_java
 
 BLOCK_BYTES = 1 << 18
 """About what one step may decode: some milliseconds."""

@@ -11,7 +11,7 @@ from penstock.connectors.files.columns import rows_without_columns
 from penstock.connectors.files.text.lines import UTF8, LineFormat, parse_line_format
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import ConfigError
-from penstock.operators.expressions.java_utf8 import decode_as_java
+from penstock.functions.text.java_utf8 import decode_as_java
 
 
 def text_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> TextFormat:

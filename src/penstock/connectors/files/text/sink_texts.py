@@ -11,18 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.operators.expressions.calendar import MICROS_PER_SECOND
-from penstock.operators.expressions.cast_times import all_date_texts, all_wall_time_texts
-from penstock.operators.expressions.decimals import decimal_text
-from penstock.operators.expressions.java_digits import float_text
-from penstock.operators.expressions.quick_digits import all_double_texts
-from penstock.operators.expressions.vectors import (
+from penstock.functions.casts.cast_times import all_date_texts, all_wall_time_texts
+from penstock.functions.casts.fast_digits import all_double_texts
+from penstock.functions.casts.java_digits import float_text
+from penstock.functions.core.vectors import (
     Vector,
     map_distinct,
     to_vector,
     valid_rows,
 )
-from penstock.operators.expressions.zones import Zone
+from penstock.functions.core.zones import Zone
+from penstock.functions.numbers.decimals import decimal_text
+from penstock.functions.times.calendar import MICROS_PER_SECOND
 
 _MICROS_PER_MILLI = 1_000
 _MICROS_PER_YEAR_10000 = 253_402_300_800_000_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import EvaluationError
-from penstock.operators.expressions.record_fields import TextRules
-from penstock.operators.expressions.record_times import RecordTimes
-from penstock.operators.expressions.record_values import PLAIN_NAMES, FloatNames
-from penstock.operators.expressions.zones import Zone
+from penstock.functions.core.zones import Zone
+from penstock.functions.records.fields import TextRules
+from penstock.functions.records.times import RecordTimes
+from penstock.functions.records.values import PLAIN_NAMES, FloatNames
 
 ISO_DATE = "yyyy-MM-dd"
 ISO_TIMESTAMP = "yyyy-MM-dd'T'HH:mm:ss[.SSS][XXX]"

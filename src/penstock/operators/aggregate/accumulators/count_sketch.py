@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.functions.hashes.murmur3 import hash_leaf
 from penstock.operators.aggregate.accumulators.base import Accumulator
 from penstock.operators.aggregate.calls import AggregateCall
-from penstock.operators.expressions.murmur3 import hash_leaf
 from penstock.state.arrays import validity
 from penstock.state.vector import Rows, Vector, raw_values
 

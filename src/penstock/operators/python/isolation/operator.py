@@ -18,10 +18,10 @@ import pyarrow as pa
 
 import penstock.errors as errors
 from penstock.errors import FunctionError, PenstockError
+from penstock.functions.core.base import BoundReference
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.batches import make_batch
-from penstock.operators.expressions.base import BoundReference
 from penstock.operators.python.isolation.frames import Kind, decode, encode
 from penstock.operators.python.isolation.process import Answer, FunctionProcess
 from penstock.operators.python.isolation.task import Task, WorkerState

@@ -1,0 +1,1 @@
+"""Catalyst trees and types as plain values, read over py4j."""

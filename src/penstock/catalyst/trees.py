@@ -1,0 +1,152 @@
+"""Reading Catalyst trees over py4j: the few accessors that the frontend needs.
+
+Everything Java that the frontend touches is typed ``JavaTree``; nothing outside this package sees one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+from py4j.java_gateway import GatewayClient, JavaMember
+from py4j.protocol import STATIC_PREFIX
+
+from penstock.catalyst.types import to_arrow_type
+from penstock.errors import NotSupported
+
+JavaTree = Any
+"""A py4j handle of a Catalyst plan node or expression."""
+
+WATERMARK_KEY = "spark.watermarkDelayMs"
+"""Metadata that ``withWatermark`` leaves on its column, and ``window()`` hands on to its struct."""
+
+SESSION_KEY = "spark.sessionWindow"
+"""Metadata that ``session_window()`` leaves on its struct."""
+
+_MAX_FIELDS = 25
+_MAX_LINE = 400
+_MAX_LABEL = 80
+_EXPR_ID = re.compile(r"#\d+L?")
+_WATERMARK_SUFFIX = re.compile(r"-T\d+ms")
+_SECRETS = re.compile(r"\bkafka\.(?:sasl|ssl)\..*(?=\], \[)", re.IGNORECASE)
+"""To the end of a relation's options. Spark masks only what it takes for a password."""
+
+
+def elements(seq: JavaTree) -> list[JavaTree]:
+    """The elements of a Scala ``Seq``."""
+    return [seq.apply(i) for i in range(seq.size())]
+
+
+def _kept(tree: JavaTree, what: str, ask: Callable[[JavaTree], Any]) -> Any:
+    """What never changes of a tree: the JVM is asked once per handle. Each of its answers takes a tenth of a
+    millisecond, and a plan is asked for thousands."""
+    known = tree.__dict__
+    if what not in known:
+        known[what] = ask(tree)
+    return known[what]
+
+
+def children(tree: JavaTree) -> list[JavaTree]:
+    return list(_kept(tree, "_penstock_children", lambda it: elements(it.children())))
+
+
+def kind(tree: JavaTree) -> str:
+    """The simple class name: ``Project``, ``AttributeReference``, ``Sum``..."""
+    return str(_kept(tree, "_penstock_kind", lambda it: str(_simple_name(it._gateway_client)(it)).rstrip("$")))
+
+
+@lru_cache(1)
+def _simple_name(client: GatewayClient) -> JavaMember:
+    """One call by a library that Spark has, where two by way of the class leave a handle that is released by a third.
+    As a bare member: py4j looks a class up in the JVM each time that it is named."""
+    return JavaMember("getSimpleName", None, f"{STATIC_PREFIX}org.apache.commons.lang3.ClassUtils", client)
+
+
+def preorder(tree: JavaTree) -> Iterator[JavaTree]:
+    """A node and all below it; of a plan the nodes only, not their expressions."""
+    yield tree
+    for child in children(tree):
+        yield from preorder(child)
+
+
+def plan_line(node: JavaTree) -> str:
+    """Spark's own line for a plan node, as ``explain`` prints it, without secrets."""
+    line = " ".join(str(node.simpleString(_MAX_FIELDS)).split())
+    return _shortened(_SECRETS.sub("(not shown)", line), _MAX_LINE)
+
+
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def label(node: JavaTree) -> str:
+    """``plan_line`` for people: without expression ids and watermark marks."""
+    return _shortened(_WATERMARK_SUFFIX.sub("", _EXPR_ID.sub("", plan_line(node))).lstrip("~"), _MAX_LABEL)
+
+
+def expr_id(attribute: JavaTree) -> int:
+    return int(_kept(attribute, "_penstock_id", lambda it: it.exprId().id()))
+
+
+def ids_in(expression: JavaTree) -> list[int]:
+    """The ids of the attributes that an expression reads, each once."""
+    return [expr_id(attribute) for attribute in elements(expression.references().toSeq())]
+
+
+def attributes_in(expression: JavaTree) -> list[JavaTree]:
+    """The attributes that an expression reads, in order."""
+    return [tree for tree in preorder(expression) if kind(tree) == "AttributeReference"]
+
+
+def unaliased(expression: JavaTree) -> JavaTree:
+    """The expression under its ``Alias``, if it has one."""
+    return expression.child() if kind(expression) == "Alias" else expression
+
+
+def has_metadata(expression: JavaTree, key: str) -> bool:
+    """Whether a named expression carries this mark; others carry none."""
+    return kind(expression) in ("AttributeReference", "Alias") and bool(expression.metadata().contains(key))
+
+
+def is_event_time(named: JavaTree) -> bool:
+    """Whether the column carries the watermark: the event time itself or a window over it."""
+    return has_metadata(named, WATERMARK_KEY)
+
+
+def data_type(tree: JavaTree) -> JavaTree:
+    """The Catalyst type of an expression."""
+    return _kept(tree, "_penstock_type", lambda it: it.dataType())
+
+
+def data_type_json(tree: JavaTree) -> str:
+    """The Catalyst type of an expression, as JSON text."""
+    return str(_kept(data_type(tree), "_penstock_json", lambda it: it.json()))
+
+
+def arrow_type(tree: JavaTree) -> pa.DataType:
+    """The Arrow type of an expression.
+
+    Raises:
+        NotSupported: the type has no column format here; the message names the expression.
+    """
+    try:
+        return to_arrow_type(json.loads(data_type_json(tree)))
+    except NotSupported as error:
+        raise NotSupported(f"{tree.toString()}: {error}") from None
+
+
+def arrow_field(named: JavaTree) -> pa.Field:
+    """The column of a named expression. All columns are nullable, as Spark makes the columns of its sources."""
+    return pa.field(str(named.name()), arrow_type(named))
+
+
+def arrow_schema(attributes: Sequence[JavaTree]) -> pa.Schema:
+    return pa.schema([arrow_field(attribute) for attribute in attributes])
+
+
+def option(scala_option: JavaTree) -> JavaTree | None:
+    return scala_option.get() if scala_option.isDefined() else None

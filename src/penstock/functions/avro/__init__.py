@@ -1,0 +1,1 @@
+"""Avro functions."""

@@ -1,0 +1,128 @@
+"""``from_avro``: messages as values, one at a time, as Spark's ``AvroDeserializer`` converts what Avro reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import DataError, EvaluationError
+from penstock.functions.avro.resolution import Cursor, Malformed, resolved
+from penstock.functions.avro.schema import BadValue, Schema, parse_schema, widened
+from penstock.functions.core.base import Expression, Mask
+from penstock.functions.core.strict import Strict
+from penstock.functions.core.vectors import map_distinct
+from penstock.functions.numbers.fixed_point import WIDE
+
+Convert = Callable[[Any], Any]
+
+_LONG_DIGITS = 18
+
+
+class FromAvro(Strict):
+    """``from_avro``. Entries of maps are in the order of the message.
+
+    Args:
+        written: the schema of the messages, as JSON.
+        wanted: the schema that they are read as.
+        permissive: a malformed message gives null, or a struct of nulls; otherwise it raises.
+
+    Raises:
+        EvaluationError: a message is malformed, unless ``permissive``.
+        DataError: a string that is not UTF-8.
+    """
+
+    def __init__(self, child: Expression, data_type: pa.DataType, written: str, wanted: str, permissive: bool) -> None:
+        super().__init__((child,), data_type)
+        self.written = written
+        self.wanted = wanted
+        self.permissive = permissive
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return map_distinct(self._message, arrays, self.data_type, rows)
+
+    def _message(self, data: bytes) -> object:
+        try:
+            return reader_of(self.written, self.wanted)(data)
+        except Malformed:
+            if not self.permissive:
+                raise EvaluationError(
+                    "[MALFORMED_AVRO_MESSAGE] Malformed Avro messages are detected in message deserialization: "
+                    f"{data[:50]!r} of {len(data)} bytes. Parse Mode: FAILFAST. To process malformed Avro message as "
+                    "null result, try setting the option 'mode' as 'PERMISSIVE'."
+                ) from None
+            return {} if pa.types.is_struct(self.data_type) else None
+        except BadValue as bad:
+            raise DataError(f"from_avro: {bad}") from None
+
+
+@lru_cache(maxsize=64)
+def reader_of(written: str, wanted: str) -> Callable[[bytes], object]:
+    """Makes a message a value, as ``pyarrow.array`` takes it.
+
+    Raises:
+        UnknownSchema: now, if a schema is not supported, or one cannot be read as the other.
+        Malformed: later, of a message.
+        BadValue: later, of a string.
+    """
+    reader = parse_schema(wanted)
+    read, convert = resolved(parse_schema(written), reader), converter(reader)
+    return lambda data: convert(read(Cursor(data)))
+
+
+def converter(schema: Schema) -> Convert:
+    """From what is read of a schema to what Spark makes of it."""
+    if schema.kind == "union":
+        return _union(schema)
+    if schema.kind == "record":
+        fields = [(field.name, converter(field.schema)) for field in schema.fields]
+        return lambda record: {name: convert(record[name]) for name, convert in fields}
+    if schema.kind == "array":
+        element = converter(schema.children[0])
+        return lambda items: [element(item) for item in items]
+    if schema.kind == "map":
+        value = converter(schema.children[0])
+        return lambda entries: [(key, value(item)) for key, item in entries]
+    if schema.logical == "decimal" and schema.kind in ("bytes", "fixed"):
+        return lambda data: _decimal(schema, data)
+    if schema.kind == "long" and schema.logical.endswith("timestamp-millis"):
+        return _micros
+    return lambda value: value
+
+
+def _union(schema: Schema) -> Convert:
+    branches = schema.branches
+    if widened(schema):
+        return lambda chosen: chosen[1]
+    converters = [None if branch.kind == "null" else converter(branch) for branch in schema.children]
+    names = {schema.children.index(branch): f"member{i}" for i, branch in enumerate(branches)}
+
+    def convert(chosen: tuple[int, Any]) -> Any:
+        number, value = chosen
+        of_branch = converters[number]
+        if of_branch is None:
+            return None
+        return of_branch(value) if len(branches) == 1 else {names[number]: of_branch(value)}
+
+    return convert
+
+
+def _decimal(schema: Schema, data: bytes) -> Decimal:
+    """Java's ``BigInteger`` of the bytes; Spark takes the low 64 bits if the precision fits into them."""
+    if not data:
+        raise Malformed
+    value = int.from_bytes(data, "big", signed=True)
+    if schema.precision <= _LONG_DIGITS:
+        value = (value + 2**63) % 2**64 - 2**63
+    if abs(value) >= 10**schema.precision:
+        raise Malformed
+    return Decimal(value).scaleb(-schema.scale, WIDE)
+
+
+def _micros(millis: int) -> int:
+    if not -(2**63) <= millis * 1000 < 2**63:
+        raise Malformed
+    return millis * 1000

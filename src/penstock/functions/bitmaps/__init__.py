@@ -1,0 +1,1 @@
+"""Functions of the bitmaps that ``bitmap_construct_agg`` makes."""

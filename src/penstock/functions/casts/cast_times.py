@@ -1,0 +1,50 @@
+"""Casts between texts and dates or timestamps."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.functions.casts.text_times import date_texts, wall_time_texts
+from penstock.functions.core.base import Expression, Mask
+from penstock.functions.core.fast_path import completed
+from penstock.functions.core.strict import Strict
+from penstock.functions.core.vectors import Vector, from_vector, map_dictionary, to_vector
+from penstock.functions.core.zones import Zone
+from penstock.functions.times.fixed_width_writing import write_dates, write_wall_times
+from penstock.functions.times.temporal import near, zone_of
+
+
+class DateText(Strict):
+    """A date as text."""
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return all_date_texts(arrays[0], rows)
+
+
+class TimestampText(Strict):
+    """A timestamp as text, by the session's clock."""
+
+    def __init__(self, child: Expression, zone: Zone, nullable: bool = True) -> None:
+        super().__init__((child,), pa.string(), nullable)
+        self.zone = zone_of(child, zone)
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return all_wall_time_texts(self.zone.to_local(near(self.zone, to_vector(arrays[0]), rows)), rows)
+
+
+def all_date_texts(dates: pa.Array, rows: Mask | None) -> pa.Array:
+    """Dates as a cast writes them."""
+    return completed(write_dates(to_vector(dates), rows), _date_texts, [dates], rows)
+
+
+def all_wall_time_texts(local: Vector, rows: Mask | None) -> pa.Array:
+    """Wall times as a cast writes them."""
+    return completed(write_wall_times(local, rows), _wall_time_texts, [from_vector(local, pa.int64(), rows)], rows)
+
+
+def _date_texts(arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+    return map_dictionary(date_texts, arrays[0].view(pa.int32()), rows)
+
+
+def _wall_time_texts(arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+    return map_dictionary(wall_time_texts, arrays[0], rows)

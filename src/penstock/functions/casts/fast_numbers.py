@@ -1,0 +1,86 @@
+"""Between texts and numbers, of whole columns: plain digits, which Arrow reads and writes as Spark does.
+
+Each is an ``OfColumn``, with the constant arguments in front.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.functions.core.base import Mask
+from penstock.functions.core.fast_path import Answer
+from penstock.functions.core.vectors import Vector, from_vector, storage_type, to_vector
+from penstock.functions.text.byte_texts import bytes_of, from_places
+
+_MOST_DIGITS = 19
+"""Of a long; any number of one less is one, and so is what does not begin with a nine."""
+_LONGEST = 38
+"""Digits of a number that no float is too small for."""
+_NIBBLES = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+_ZERO, _NINE, _MINUS, _POINT = np.uint8(ord("0")), ord("9"), ord("-"), ord(".")
+
+
+def read_integers(data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> Answer:
+    """Digits, with or without a minus sign in front."""
+    data, begins, ends, signed = _signed(array)
+    digits = ends - begins - signed
+    plain = _counts(data - _ZERO > 9, begins, ends) == signed
+    plain &= (digits > 0) & (digits <= _MOST_DIGITS)
+    plain &= (digits < _MOST_DIGITS) | (_byte_at(data, begins + signed) < _NINE)
+    wide = to_vector(_only(array, plain).cast(pa.int64()))
+    values = wide.astype(storage_type(data_type))
+    return Answer(from_vector(values, data_type, rows), ~plain | (values != wide))
+
+
+def read_floats(data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> Answer:
+    """Digits with or without a point among them, and a minus sign in front: Arrow rounds them as is right."""
+    data, begins, ends, signed = _signed(array)
+    points = _counts(data == _POINT, begins, ends)
+    plain = _counts(data - _ZERO > 9, begins, ends) == points + signed
+    plain &= (ends - begins > signed) & (ends - begins <= _LONGEST) & (points <= 1)
+    plain &= (_byte_at(data, begins + signed) != _POINT) & (_byte_at(data, ends - 1) != _POINT)
+    return Answer(from_vector(to_vector(_only(array, plain).cast(data_type)), data_type, rows), ~plain)
+
+
+def write_integers(array: pa.Array, rows: Mask | None) -> Answer:
+    return Answer(array.cast(pa.string()))
+
+
+def write_hexadecimal(array: pa.Array, rows: Mask | None) -> Answer:
+    """Of longs, negative ones as Java sees their bits."""
+    values = to_vector(array).astype(np.int64).view(np.uint64)
+    digits = np.ones(len(values), np.int64)
+    for shift in range(4, 64, 4):
+        digits += values >= np.uint64(1 << shift)
+    most = int(digits.max(initial=1))
+    places = np.empty((most, len(values)), np.uint8)
+    aligned = values << (np.uint64(4) * (most - digits).astype(np.uint64))
+    for place in range(most):
+        nibble = (aligned >> np.uint64(4 * (most - 1 - place))) & np.uint64(15)
+        places[place] = _NIBBLES[nibble.astype(np.intp)]
+    return Answer(from_places(places, rows, digits))
+
+
+def _signed(array: pa.Array) -> tuple[Vector, Vector, Vector, Vector]:
+    """The texts' bytes, where each text begins and ends, and 1 where it begins with a minus sign."""
+    data, offsets = bytes_of(array)
+    begins, ends = offsets[:-1], offsets[1:]
+    return data, begins, ends, ((_byte_at(data, begins) == _MINUS) & (ends > begins)).astype(np.int32)
+
+
+def _byte_at(data: Vector, places: Vector) -> Vector:
+    """Of places that no text has, any."""
+    return np.append(data, _ZERO)[places] if len(places) else data[:0]
+
+
+def _counts(condition: Mask, begins: Vector, ends: Vector) -> Vector:
+    """How many bytes of each text are so."""
+    before = np.zeros(len(condition) + 1, np.int32)
+    np.cumsum(condition, out=before[1:])
+    return before[ends] - before[begins]
+
+
+def _only(array: pa.Array, plain: Mask) -> pa.Array:
+    return array if plain.all() else pc.if_else(pa.array(plain), array, pa.scalar(None, array.type))

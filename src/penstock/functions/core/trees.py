@@ -1,0 +1,89 @@
+"""Expression trees as data: their children, copies with other children, and which of them are equal."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.functions.core.base import Expression, Literal
+from penstock.functions.core.room import sizing_children
+from penstock.functions.core.zones import Zone
+from penstock.state.arrays import plain_objects
+
+
+class Interned:
+    """One expression for all that are equal.
+
+    Expressions are equal if they are of one class and their attributes are: constants of a plain type by type and
+    value, anything that is not known to be comparable only if it is the same object. So nothing is taken for another;
+    something equal may stay apart.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Expression] = {}
+
+    def __call__(self, expression: Expression) -> Expression:
+        """The expression that stands for all that equal this one."""
+        drawn = rebuilt(expression, self)
+        key = (type(drawn), tuple((name, _token(value)) for name, value in vars(drawn).items()))
+        return self._known.setdefault(key, drawn)
+
+    def __iter__(self) -> Iterator[Expression]:
+        """All there are, parts included."""
+        return iter(self._known.values())
+
+
+def rebuilt(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
+    """A copy with every child changed."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, Expression):
+            return change(value)
+        return tuple(map(walk, value)) if type(value) is tuple else value
+
+    made = copy.copy(expression)
+    vars(made).update({name: walk(value) for name, value in vars(expression).items()})
+    return made
+
+
+def children_of(expression: Expression) -> Iterator[Expression]:
+    """As often as it has them."""
+    waiting = list(vars(expression).values())
+    for value in waiting:
+        if isinstance(value, Expression):
+            yield value
+        elif type(value) is tuple:
+            waiting.extend(value)
+
+
+def grows_by_value(expressions: Iterable[Expression]) -> bool:
+    """Return True if the size of a result depends on a value that is not constant, as with ``sequence(1, n)``."""
+    return any(_is_sized_by_value(one) or grows_by_value(children_of(one)) for one in expressions)
+
+
+def _is_sized_by_value(expression: Expression) -> bool:
+    children = getattr(expression, "children", ())
+    sizing = sizing_children(getattr(expression, "function", None))
+    return any(not isinstance(children[at], Literal) for at in sizing if at < len(children))
+
+
+def _token(value: Any) -> Hashable:
+    """Equal for equal attributes; see ``Interned``."""
+    if isinstance(value, Expression):
+        return id(value)
+    if type(value) is tuple:
+        return tuple(map(_token, value))
+    if value is None or isinstance(value, bool | int | str | bytes | Enum | pa.DataType):
+        return type(value), value
+    if isinstance(value, partial):
+        return partial, _token(value.func), _token(value.args), _token(tuple(sorted(value.keywords.items())))
+    if isinstance(value, Zone):
+        return Zone, value.name
+    if isinstance(value, pa.Scalar):
+        return pa.Scalar, value.type, repr(plain_objects(pa.repeat(value, 1)))  # tells 0.0 from -0.0
+    return object, id(value)

@@ -1,0 +1,200 @@
+"""Time zones by Java's names and rules, on vectors of microseconds.
+
+A zone is a table of transitions, found once by asking ``zoneinfo`` every few days and bisecting. Before 1800 every zone
+is on local mean time, and long after the last explicit rule the calendar's cycle of 400 years repeats, so instants
+beyond the table are folded into it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property, lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+
+from penstock.functions.core.vectors import Vector
+from penstock.functions.times.calendar import MICROS_PER_DAY, MICROS_PER_SECOND
+
+_EPOCH = datetime(1970, 1, 1)
+GREGORIAN_CYCLE = 146_097 * MICROS_PER_DAY
+_STEP_S = {(1800, 2101): 3 * 86_400, (2101, 2501): 14 * 86_400}
+"""By years. No zone leaves an offset and is back at it sooner: the shortest stay is one of four days in 1939
+(Africa/Freetown), one of seven since 1970, and later on there are rules, which have summer and winter."""
+_FOLD_TO = int((datetime(2101, 1, 1) - _EPOCH).total_seconds()) * MICROS_PER_SECOND
+_FOLD_FROM = int((datetime(2501, 1, 1) - _EPOCH).total_seconds()) * MICROS_PER_SECOND
+
+# ``ZoneId.SHORT_IDS``.
+_SHORT_IDS = {
+    "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare", "CNT": "America/St_Johns", "CST": "America/Chicago", "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa", "ECT": "Europe/Paris", "IET": "America/Indiana/Indianapolis", "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo", "MIT": "Pacific/Apia", "NET": "Asia/Yerevan", "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi", "PNT": "America/Phoenix", "PRT": "America/Puerto_Rico", "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal", "VST": "Asia/Ho_Chi_Minh", "EST": "-05:00", "MST": "-07:00", "HST": "-10:00",
+}  # fmt: skip
+_OFFSET = re.compile(r"([+-])(\d{1,2}|\d{2}:?\d{2}|\d{2}:\d{2}:\d{2}|\d{6})", re.ASCII)
+_REGION = re.compile(r"[A-Za-z][A-Za-z0-9~/._+-]+")
+_NOT_JAVA = frozenset(("Factory", "localtime", "posixrules"))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Transition instants and, for each, the offset after it; ``offsets[0]`` is what held before the first."""
+
+    instants: Vector
+    offsets: Vector
+
+    @cached_property
+    def walls(self) -> Vector:
+        """The first wall time at which the later offset applies: Java resolves gaps and overlaps to the earlier one."""
+        walls: Vector = self.instants + np.maximum(self.offsets[:-1], self.offsets[1:])
+        return walls
+
+
+class Zone:
+    """A time zone. Only its name is pickled; the table is made where it is used.
+
+    Raises:
+        ValueError: the name is none of Java's.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_utc = _fixed_offset(_canonical(name)) == 0
+        _table(name)
+
+    def __reduce__(self) -> tuple[type[Zone], tuple[str]]:
+        return Zone, (self.name,)
+
+    def offsets(self, micros: Vector) -> Vector:
+        """The offset from UTC in microseconds, at instants."""
+        table = _table(self.name)
+        return table.offsets[np.searchsorted(table.instants, _folded(micros), side="right")]
+
+    def to_local(self, micros: Vector) -> Vector:
+        """Wall-clock microseconds of instants."""
+        return micros if self.is_utc else micros + self.offsets(micros)
+
+    def to_instants(self, local: Vector) -> Vector:
+        """``ZonedDateTime.of``: wall times in a gap move later by its length, ambiguous ones take the first offset."""
+        if self.is_utc:
+            return local
+        table = _table(self.name)
+        return local - table.offsets[np.searchsorted(table.walls, _folded(local), side="right")]
+
+    def resolve(self, local: Vector, preferred: Vector) -> Vector:
+        """As ``to_instants``, but ambiguous wall times keep the offset ``preferred``."""
+        kept = local - preferred
+        return np.where(self.offsets(kept) == preferred, kept, self.to_instants(local))
+
+    def starts_of_days(self, days: Vector) -> Vector:
+        """``LocalDate.atStartOfDay``: midnight, or the end of the gap that swallows it."""
+        local = days.astype(np.int64) * MICROS_PER_DAY
+        if self.is_utc:
+            return local
+        table = _table(self.name)
+        folded = _folded(local)
+        after = np.searchsorted(table.walls, folded, side="right")
+        instants = local - table.offsets[after]
+        if len(table.instants) == 0:
+            return instants
+        following = np.minimum(after, len(table.instants) - 1)
+        begins = table.instants[following] + table.offsets[following]
+        in_gap = (after < len(table.instants)) & (begins <= folded) & (folded < table.walls[following])
+        return np.where(in_gap, local - folded + table.instants[following], instants)
+
+
+def _folded(micros: Vector) -> Vector:
+    beyond = micros >= _FOLD_FROM
+    if not beyond.any():
+        return micros
+    return np.where(beyond, _FOLD_TO + (micros - _FOLD_TO) % GREGORIAN_CYCLE, micros)
+
+
+def _canonical(name: str) -> str:
+    """``SparkDateTimeUtils.getZoneId``: single digits of hours and minutes are padded, short ids resolved."""
+    name = re.sub(r"([+-])(\d):", r"\g<1>0\2:", name, count=1, flags=re.ASCII)
+    name = re.sub(r"([+-])(\d\d):(\d)\Z", r"\1\2:0\3", name, flags=re.ASCII)
+    return _SHORT_IDS.get(name, name)
+
+
+def _fixed_offset(name: str) -> int | None:
+    """Microseconds from UTC of ``Z``, ``+01:00``, ``UTC+1``...; None for a region."""
+    if name in ("Z", "UTC", "GMT", "UT"):
+        return 0
+    for prefix in ("UTC", "GMT", "UT", ""):
+        if name.startswith((prefix + "+", prefix + "-")):
+            return _parse_offset(name[len(prefix) :])
+    return None
+
+
+def _parse_offset(text: str) -> int:
+    match = _OFFSET.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not an offset from UTC")
+    digits = match[2].replace(":", "").zfill(2).ljust(6, "0")
+    hours, minutes, seconds = int(digits[:2]), int(digits[2:4]), int(digits[4:])
+    total = hours * 3600 + minutes * 60 + seconds
+    if minutes > 59 or seconds > 59 or total > 18 * 3600:
+        raise ValueError(f"{text!r} is not an offset from UTC")
+    return (total if match[1] == "+" else -total) * MICROS_PER_SECOND
+
+
+@lru_cache(maxsize=256)
+def _table(name: str) -> _Table:
+    canonical = _canonical(name)
+    fixed = _fixed_offset(canonical)
+    if fixed is not None:
+        return _Table(np.zeros(0, np.int64), np.array([fixed], np.int64))
+    if not _REGION.fullmatch(canonical) or canonical in _NOT_JAVA or canonical.startswith(("posix/", "right/")):
+        raise ValueError(f"{name!r} is not a time zone")
+    try:
+        zone = ZoneInfo(canonical)
+    except (ZoneInfoNotFoundError, OSError) as error:
+        raise ValueError(f"{name!r} is not a time zone") from error
+    return _scan(zone)
+
+
+def _scan(zone: ZoneInfo) -> _Table:
+    """All transitions of the table's years: the offset at steps, and between two that differ, bisected."""
+
+    def offset(second: int) -> timedelta:
+        delta = datetime.fromtimestamp(second, zone).utcoffset()
+        assert delta is not None
+        return delta
+
+    instants: list[int] = []
+    since, *later = _steps()
+    offsets = [offset(since)]
+    for until in later:
+        now = offset(until)
+        while offsets[-1] != now:
+            since = _change(offset, since, until)
+            instants.append(since * MICROS_PER_SECOND)
+            offsets.append(offset(since))
+        since = until
+    micros = [int(delta.total_seconds()) * MICROS_PER_SECOND for delta in offsets]
+    return _Table(np.array(instants, np.int64), np.array(micros, np.int64))
+
+
+def _steps() -> list[int]:
+    """The seconds that are looked at, in order."""
+    found: list[int] = []
+    for years, step in _STEP_S.items():
+        low, high = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in years)
+        found += range(low, high, step)
+    return [*found, high]
+
+
+def _change(offset: Callable[[int], timedelta], before: int, after: int) -> int:
+    """A second at which the offset of ``before`` holds no longer, but did a second earlier."""
+    held = offset(before)
+    while after - before > 1:
+        middle = (before + after) // 2
+        before, after = (middle, after) if offset(middle) == held else (before, middle)
+    return after

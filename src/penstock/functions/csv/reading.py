@@ -1,0 +1,105 @@
+"""``from_csv``: lines as values of a schema, as Spark's ``UnivocityParser`` converts them, one at a time.
+
+A field that is not of its type, or too few or too many of them, make the record bad; its other fields are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.errors import DataError, EvaluationError
+from penstock.functions.core.base import Expression, Mask
+from penstock.functions.core.strict import Strict
+from penstock.functions.core.vectors import map_distinct
+from penstock.functions.csv.lines import CsvDialect, split_line
+from penstock.functions.records.fields import TextRules, text_converter
+
+MAX_COLUMNS = 20_480
+"""More of them are an error in Spark as well."""
+
+_END_OF_LINE = "\uffff"
+"""What Spark gives its parser for the end of a line. It is no character, and behind it the parser reads what is left of
+lines before."""
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """What ``from_csv`` was told.
+
+    Attributes:
+        fails_fast: a bad record raises; otherwise what could be read of it stays.
+        corrupt_field: where the text of a bad record goes, if the schema has that field.
+        wanted: places of the columns that are read; None: all, and a line has to have as many.
+    """
+
+    dialect: CsvDialect
+    texts: TextRules
+    fails_fast: bool
+    corrupt_field: str
+    wanted: tuple[int, ...] | None = None
+
+
+class FromCsv(Strict):
+    """``from_csv``; never null for a text.
+
+    Raises:
+        EvaluationError: a record is bad and the mode is FAILFAST.
+        DataError: a text that Spark itself cannot read alike each time.
+    """
+
+    def __init__(self, child: Expression, data_type: pa.DataType, options: CsvOptions, nullable: bool) -> None:
+        super().__init__((child,), data_type, nullable)
+        self.options = options
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        return map_distinct(LineReader(self.data_type, self.options), arrays, self.data_type, rows)
+
+
+class LineReader:
+    """One line to a struct of the type."""
+
+    def __init__(self, data_type: pa.StructType, options: CsvOptions) -> None:
+        self._options = options
+        self._fields = [field for field in data_type if field.name != options.corrupt_field]
+        self._has_corrupt = len(self._fields) < data_type.num_fields
+        self._converters = [text_converter(field.name, field.type, options.texts) for field in self._fields]
+
+    def __call__(self, line: object) -> object:
+        text = str(line)
+        if _END_OF_LINE in text:
+            raise DataError(f"from_csv: the text {text[:100]!r} holds U+FFFF, no character; replace() it first")
+        if not text:
+            return self._record([], None, bad=True)
+        tokens: list[str] = split_line(text, self._options.dialect)
+        if len(tokens) > MAX_COLUMNS:
+            raise EvaluationError(f"from_csv: the text {text[:100]!r}... has more than {MAX_COLUMNS} fields")
+        wanted = self._options.wanted
+        if wanted is None:
+            return self._record(tokens, text, bad=len(tokens) != len(self._fields))
+        null_value = self._options.dialect.null_value
+        return self._record([tokens[i] if i < len(tokens) else null_value for i in wanted], text, bad=False)
+
+    def _record(self, tokens: list[str], text: str | None, bad: bool) -> object:
+        null_value = self._options.dialect.null_value
+        record: dict[str, object] = {}
+        for field, convert, token in zip(self._fields, self._converters, tokens, strict=False):
+            if token != null_value:
+                try:
+                    record[field.name] = convert(token)
+                except (ValueError, OverflowError):
+                    bad = True
+        if bad and self._options.fails_fast:
+            raise EvaluationError(
+                f"[MALFORMED_RECORD_IN_PARSING] Malformed records are detected in record parsing: {text or ''!r:.99}. "
+                "Parse Mode: FAILFAST. To process malformed records as null result, try setting the option 'mode' as "
+                "'PERMISSIVE'."
+            )
+        if bad and self._has_corrupt:
+            record[self._options.corrupt_field] = None if text is None else _without_line_end(text)
+        return record
+
+
+def _without_line_end(text: str) -> str:
+    return text.removesuffix("\r\n") if text.endswith("\r\n") else text[:-1] if text[-1:] in ("\r", "\n") else text

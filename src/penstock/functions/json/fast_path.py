@@ -1,0 +1,190 @@
+"""Ordinary JSON documents, decoded by msgspec in C; of all others the exact reader has to be asked.
+
+msgspec takes nothing that is not JSON by the book and no value that is not of its field's type; what Jackson and Spark
+are lenient about, it refuses. Jackson is the stricter one about depth and long numbers alone, so documents that may go
+beyond these limits are left out here (``quick.settled`` then asks ``json_records`` or ``json_paths``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Annotated, Any, TypedDict
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from penstock.decoding import json_decoder
+from penstock.functions.core.base import Mask
+from penstock.functions.core.fast_path import Answer
+from penstock.functions.core.vectors import only
+from penstock.functions.json.paths import Step, path_of
+from penstock.functions.json.tokens import DEEPEST, LONGEST_NAME, LONGEST_NUMBER, LONGEST_STRING
+
+Types = pa.types
+Decode = Callable[[str], Any]
+Moment = Callable[[str], "int | None"]
+"""Of a text; None if it is not sure."""
+
+_REFUSED = (msgspec.DecodeError, RecursionError)
+_NEGATIVE_ZERO = re.compile(r"-0(?![0-9.])")
+"""Jackson reads the integer 0, msgspec the double -0.0."""
+_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
+_LONG_NUMBER = re.compile(rf"[-+.0-9eE]{{{LONGEST_NUMBER}}}")
+_ODD_NAME = re.compile(r'["\\\x00-\x1f]')
+"""Such names have to be escaped in a document, and msgspec takes none of them."""
+
+
+def objects(array: pa.Array, rows: Mask | None, members: pa.StructType, moments: Mapping[int, Moment]) -> Answer | None:
+    """Documents as structs; None if members are of types that are not decoded here.
+
+    Args:
+        moments: how to read the members that are dates and timestamps, by position.
+    """
+    decode = _decoder(members)
+    if decode is None:
+        return None
+    documents = only(array, rows).to_pylist()
+    doubtful = np.zeros(len(documents), np.bool_)
+    missing = (None,) * members.num_fields
+    records: list[tuple[Any, ...]] = []
+    for place, document in enumerate(documents):
+        record = missing
+        if document is not None and _is_beyond_limits(document):
+            doubtful[place] = True
+        elif document is not None:
+            try:
+                record = msgspec.structs.astuple(decode(document))
+            except _REFUSED:
+                doubtful[place] = True
+            doubtful[place] |= "-0" in document and _NEGATIVE_ZERO.search(document) is not None
+        records.append(record)
+    columns = [list(column) for column in zip(*records, strict=True)] or [[] for _ in missing]
+    for place, moment in moments.items():
+        columns[place] = _moments(columns[place], moment, doubtful)
+    arrays = [_column(column, field.type) for column, field in zip(columns, members, strict=True)]
+    absent = pa.array([document is None for document in documents], pa.bool_())
+    return Answer(pa.StructArray.from_arrays(arrays, fields=list(members), mask=absent), doubtful)
+
+
+def _is_beyond_limits(document: str) -> bool:
+    """Whether Jackson may stop at something in it."""
+    if len(document) < min(LONGEST_NUMBER, DEEPEST):
+        return False
+    if document.count("[") + document.count("{") >= DEEPEST or _LONG_NUMBER.search(document) is not None:
+        return True
+    return len(document) > LONGEST_NAME and _has_long_text(document)
+
+
+def _has_long_text(document: str) -> bool:
+    """Of a document by the book: every other quote ends a text, and one in front of a colon is a name."""
+    if "\\" in document:
+        document = document.replace("\\\\", "xx").replace('\\"', "xx")
+    parts = document.split('"')
+    return any(
+        len(text) > (LONGEST_NAME if behind.lstrip().startswith(":") else LONGEST_STRING)
+        for text, behind in zip(parts[1::2], parts[2::2], strict=False)
+        if len(text) > LONGEST_NAME
+    )
+
+
+def _moments(texts: list[str | None], moment: Moment, doubtful: Mask) -> list[int | None]:
+    known = {text: None if text is None else moment(text) for text in set(texts)}
+    values = [known[text] for text in texts]
+    doubtful |= np.fromiter((v is None and t is not None for v, t in zip(values, texts, strict=True)), np.bool_)
+    return values
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if Types.is_temporal(kind):
+        return pa.array(values, pa.int32() if Types.is_date32(kind) else pa.int64()).view(kind)
+    return pa.array(values, kind)
+
+
+@lru_cache(maxsize=64)
+def _decoder(members: pa.StructType) -> Decode | None:
+    names = [field.name for field in members]
+    kinds = [str if Types.is_temporal(field.type) else json_type(field.type) for field in members]
+    if not names or len(set(names)) < len(names) or None in kinds or any(map(_ODD_NAME.search, names)):
+        return None
+    definition = [(f"f{place}", kind | None, None) for place, kind in enumerate(kinds)]
+    rename = {f"f{place}": name for place, name in enumerate(names)}
+    return json_decoder(msgspec.defstruct("Record", definition, rename=rename, gc=False)).decode
+
+
+def json_type(kind: pa.DataType) -> Any:
+    """The Python type that takes, by the book, those JSON values that are of this type; None if there is none."""
+    if Types.is_string(kind):
+        return str
+    if Types.is_boolean(kind):
+        return bool
+    if Types.is_float64(kind):
+        return float
+    if Types.is_integer(kind):
+        limit = 1 << (kind.bit_width - 1)
+        return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
+    if Types.is_list(kind):
+        item = json_type(kind.value_type)
+        return None if item is None else list[item | None]  # type: ignore[valid-type]
+    if Types.is_struct(kind):
+        inner = {field.name: json_type(field.type) for field in kind}
+        if None in inner.values() or not 0 < len(inner) == kind.num_fields:
+            return None
+        return TypedDict("Member", {name: item | None for name, item in inner.items()}, total=False)  # type: ignore[operator]
+    return None
+
+
+def at_path(documents: pa.Array, paths: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer | None:
+    """``get_json_object`` of one path of names: texts, integers and booleans that stand there, and nothing."""
+    constant = only(paths, rows).unique().drop_null().to_pylist()
+    steps = path_of(constant[0]) if len(constant) == 1 else None
+    names = tuple(str(step) for step in (steps or ())[1::2])
+    if not steps or Step.WILDCARD in steps or Step.SUBSCRIPT in steps or any(map(_ODD_NAME.search, names)):
+        return None
+    decode, marks = _finder(names), [f'"{name}"' for name in names]
+    found: list[str | None] = []
+    doubtful = np.zeros(len(documents), np.bool_)
+    for place, document in enumerate(only(documents, rows).to_pylist()):
+        value = None
+        if document is not None:
+            # A name that stands there twice may be two members, of which the first one counts.
+            if "\\" in document or _is_beyond_limits(document) or any(document.count(mark) > 1 for mark in marks):
+                doubtful[place] = True
+            else:
+                try:
+                    value = _text(decode(document))
+                except (*_REFUSED, ValueError):
+                    doubtful[place] = True
+        found.append(value)
+    return Answer(pa.array(found, target), doubtful)
+
+
+@lru_cache(maxsize=64)
+def _finder(names: tuple[str, ...]) -> Callable[[str], bytes | None]:
+    """What stands below these names, as it is written; None if nothing does."""
+    kind: Any = msgspec.Raw
+    for name in reversed(names):
+        node = kind if kind is msgspec.Raw else kind | None
+        kind = msgspec.defstruct("Node", [("below", node, None)], rename={"below": name}, gc=False)
+    decode = json_decoder(kind).decode
+
+    def find(document: str) -> bytes | None:
+        node: Any = decode(document)
+        for _ in names:
+            if node is None:
+                return None
+            node = node.below
+        return None if node is None else bytes(node)
+
+    return find
+
+
+def _text(value: bytes | None) -> str | None:
+    """Raises ValueError: it is written in another way than it stands there."""
+    if value is None or value in (b"true", b"false") or _INTEGER.fullmatch(value):
+        return None if value is None else value.decode()
+    if value[:1] != b'"' or len(value) == 2:
+        raise ValueError(value)
+    return value[1:-1].decode()

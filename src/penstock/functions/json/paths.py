@@ -1,0 +1,231 @@
+"""``get_json_object``: Hive's paths over JSON, as Spark evaluates them token by token; lengths and keys of documents.
+
+What was found before an error in the document counts only if reading ends before it.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from functools import lru_cache
+
+from penstock.errors import EvaluationError
+from penstock.functions.json.text import copied, raw
+from penstock.functions.json.tokens import JsonError, JsonReader, JsonRules, Token
+
+HIVE_RULES = JsonRules(control_characters=True, non_numeric=False)
+
+
+class Step(Enum):
+    """What a path is made of, besides names and positions."""
+
+    KEY = "key"
+    SUBSCRIPT = "subscript"
+    WILDCARD = "*"
+
+
+class _Style(Enum):
+    RAW = 0
+    QUOTED = 1
+    FLATTEN = 2
+
+
+class _Output:
+    """What a generator of Jackson's has written: bytes or characters, which differ in what is escaped."""
+
+    def __init__(self, to_bytes: bool) -> None:
+        self.parts: list[str] = []
+        self.to_bytes = to_bytes
+
+
+Path = tuple[Step | str | int, ...]
+# White space is skipped where Scala's parser combinators skip it.
+_NODE = re.compile(
+    r"\s*(?P<any>\.\*|\['\*'\])|\.\s*(?P<name>[^.\[\s][^.\[]*)|\s*\['\s*(?P<quoted>[^'\s][^']*)'\]"
+    r"|\[(?:(?P<all>\*)|\s*(?P<index>[0-9]+))\]",
+    re.ASCII,
+)
+_WHITE = " \t\n\x0b\f\r"
+_LONG_MAX = 2**63 - 1
+
+
+@lru_cache(maxsize=256)
+def path_of(text: str) -> Path | None:
+    """A path's steps; None if it is none.
+
+    Raises:
+        EvaluationError: a position is beyond 64 bits; Spark raises then, too.
+    """
+    if not text.startswith("$"):
+        return None
+    place, path = 1, list[Step | str | int]()
+    while text[place:].strip(_WHITE):
+        match = _NODE.match(text, place)
+        if match is None:
+            return None
+        place = match.end()
+        if match["any"]:
+            path.append(Step.WILDCARD)
+        elif match["all"]:
+            path += [Step.SUBSCRIPT, Step.WILDCARD]
+        elif match["index"]:
+            if int(match["index"]) > _LONG_MAX:
+                raise EvaluationError(f"the position {match['index']} in the path {text!r} is too large")
+            path += [Step.SUBSCRIPT, int(match["index"])]
+        else:
+            path += [Step.KEY, match["name"] or match["quoted"]]
+    return tuple(path)
+
+
+def get_json_object(document: str, path: str) -> str | None:
+    """What stands at the path, strings without quotes; None if nothing does or it is not JSON up to there."""
+    steps = path_of(path)
+    if steps is None:
+        return None
+    reader = JsonReader(document, HIVE_RULES)
+    out = _Output(to_bytes=True)
+    try:
+        reader.next_token()
+        return "".join(out.parts) if _evaluate(reader, out, _Style.RAW, steps) else None
+    except JsonError:
+        return None
+
+
+def _evaluate(reader: JsonReader, out: _Output, style: _Style, path: Path) -> bool:
+    """Whether something was written; the cases and their order are ``GetJsonObjectEvaluator.evaluatePath``'s."""
+    token = reader.token
+    if not path:
+        return _write(reader, out, style)
+    head, rest = path[0], path[1:]
+    if token is Token.START_OBJECT and head is Step.KEY:
+        return _key(reader, out, style, rest)
+    if token is Token.START_ARRAY and head is Step.SUBSCRIPT:
+        return _subscript(reader, out, style, rest)
+    if token is Token.NAME and (head is Step.WILDCARD or (isinstance(head, str) and head == reader.name)):
+        value = reader.next_token()
+        if head is not Step.WILDCARD and value is Token.NULL:
+            return False
+        return _evaluate(reader, out, style, rest)
+    reader.skip_children()
+    return False
+
+
+def _write(reader: JsonReader, out: _Output, style: _Style) -> bool:
+    if reader.token is Token.STRING and style is _Style.RAW:
+        out.parts.append(raw(reader.text()))
+        return True
+    if reader.token is Token.START_ARRAY and style is _Style.FLATTEN:
+        return _write_flat(reader, out)
+    out.parts.append(copied(reader, out.to_bytes))
+    return True
+
+
+def _write_flat(reader: JsonReader, out: _Output) -> bool:
+    """Write the values of an array and of all arrays in it. There is no recursion: arrays may be 1,000 deep."""
+    found, depth = False, 1
+    while depth:
+        token = reader.next_token()
+        _at_value(reader)
+        if token is Token.START_ARRAY:
+            depth += 1
+        elif token is Token.END_ARRAY:
+            depth -= 1
+        else:
+            out.parts.append(copied(reader, out.to_bytes))
+            found = True
+    return found
+
+
+def _key(reader: JsonReader, out: _Output, style: _Style, path: Path) -> bool:
+    found = False
+    while reader.next_token() is not Token.END_OBJECT:
+        if found:  # the first match counts, but the rest must be JSON
+            _at_value(reader)
+            reader.skip_children()
+        else:
+            found = _evaluate(reader, out, style, path)
+    return found
+
+
+def _at_value(reader: JsonReader) -> None:
+    if reader.token is None:
+        raise JsonError("no value")
+
+
+def _each(reader: JsonReader, out: _Output, style: _Style, path: Path) -> int:
+    """How many elements matched."""
+    matched = 0
+    while reader.next_token() is not Token.END_ARRAY:
+        _at_value(reader)
+        matched += _evaluate(reader, out, style, path)
+    return matched
+
+
+def _subscript(reader: JsonReader, out: _Output, style: _Style, path: Path) -> bool:
+    head, rest = path[0], path[1:]
+    if isinstance(head, int):
+        if rest[:2] == (Step.SUBSCRIPT, Step.WILDCARD):
+            style = _Style.QUOTED
+        return _at_index(reader, out, style, head, rest)
+    if style is _Style.QUOTED or rest[:2] == (Step.SUBSCRIPT, Step.WILDCARD):
+        inner = _Output(out.to_bytes)
+        if rest[:2] == (Step.SUBSCRIPT, Step.WILDCARD):
+            matched = _each(reader, inner, _Style.FLATTEN, rest[2:])
+        else:
+            matched = _each(reader, inner, _Style.QUOTED, rest)
+        out.parts.append(f"[{','.join(inner.parts)}]")
+        return matched > 0
+    inner = _Output(to_bytes=False)
+    matched = _each(reader, inner, _Style.FLATTEN if style is _Style.FLATTEN else _Style.QUOTED, rest)
+    if matched:  # one match stands alone, as in Hive
+        body = ",".join(inner.parts)
+        out.parts.append((raw if out.to_bytes else str)(body if matched == 1 else f"[{body}]"))
+    return matched > 0
+
+
+def _at_index(reader: JsonReader, out: _Output, style: _Style, index: int, path: Path) -> bool:
+    reader.next_token()
+    for _ in range(index):
+        if reader.token is Token.END_ARRAY:
+            return False
+        _at_value(reader)
+        reader.skip_children()
+        reader.next_token()
+    if reader.token is Token.END_ARRAY:
+        return False
+    found = _evaluate(reader, out, style, path)
+    while reader.next_token() is not Token.END_ARRAY:
+        _at_value(reader)
+        reader.skip_children()
+    return found
+
+
+def json_array_length(document: str) -> int | None:
+    """None of what is no array, or not JSON up to its end."""
+    reader = JsonReader(document, HIVE_RULES)
+    try:
+        if reader.next_token() is not Token.START_ARRAY:
+            return None
+        length = 0
+        while reader.next_token() is not Token.END_ARRAY:
+            length += 1
+            reader.skip_children()
+        return length
+    except JsonError:
+        return None
+
+
+def json_object_keys(document: str) -> list[str] | None:
+    """None of what is no object, or not JSON up to its end."""
+    reader = JsonReader(document, HIVE_RULES)
+    try:
+        if reader.next_token() is not Token.START_OBJECT:
+            return None
+        keys: list[str] = []
+        while reader.next_token() is Token.NAME:
+            keys.append(str(reader.name))
+            reader.next_token()
+            reader.skip_children()
+        return keys
+    except JsonError:
+        return None

@@ -1,0 +1,91 @@
+"""``from_json``: documents as records, one at a time where they are not ordinary (``json_values`` has the values)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.errors import EvaluationError
+from penstock.functions.core.base import Expression, Mask
+from penstock.functions.core.fast_path import Answer, settled
+from penstock.functions.core.strict import Strict
+from penstock.functions.json import fast_path as quick_json
+from penstock.functions.json.tokens import JsonError, JsonReader
+from penstock.functions.json.values import Converters, JsonOptions, PartlyRead, Unreadable
+
+Types = pa.types
+
+
+class FromJson(Strict):
+    """``from_json``, one document at a time.
+
+    Raises:
+        EvaluationError: a record is bad and the mode is FAILFAST.
+    """
+
+    def __init__(self, child: Expression, data_type: pa.DataType, options: JsonOptions) -> None:
+        super().__init__((child,), data_type)
+        self.options = options
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        parse = RecordParser(self.data_type, self.options)
+        return settled(parse.quickly(arrays[0], rows), parse, arrays, self.data_type, rows)
+
+
+class RecordParser:
+    """One document to a value of the type."""
+
+    def __init__(self, data_type: pa.DataType, options: JsonOptions) -> None:
+        self._options = options
+        self._type = data_type
+        names = [field.name for field in data_type] if Types.is_struct(data_type) else []
+        self._corrupt = options.corrupt_field if options.corrupt_field in names else None
+        if self._corrupt is not None:
+            data_type = pa.struct([field for field in data_type if field.name != self._corrupt])
+        self._members = data_type
+        self._converters = Converters(options)
+        self._convert = self._converters.root(data_type)
+
+    def quickly(self, documents: pa.Array, rows: Mask | None) -> Answer | None:
+        """Of those that are ordinary; None if the type is not."""
+        if not Types.is_struct(self._members):
+            return None
+        moments = {
+            place: self._converters.moment(field.type)
+            for place, field in enumerate(self._members)
+            if Types.is_temporal(field.type)
+        }
+        found = quick_json.objects(documents, rows, self._members, moments)
+        if found is None or self._corrupt is None:
+            return found
+        records, doubtful = found
+        columns = [
+            pa.nulls(len(records), field.type) if field.name == self._corrupt else records.field(field.name)
+            for field in self._type
+        ]
+        return Answer(pa.StructArray.from_arrays(columns, fields=list(self._type), mask=records.is_null()), doubtful)
+
+    def __call__(self, document: object) -> object:
+        reader = JsonReader(str(document), self._options.rules)
+        try:
+            if reader.next_token() is None:
+                return None
+            value = self._convert(reader)
+        except PartlyRead as partly:
+            return self._bad(document, partly.value)
+        except (JsonError, Unreadable):
+            return self._bad(document, None)
+        return self._bad(document, None) if value is None else value
+
+    def _bad(self, document: object, value: object) -> object:
+        if self._options.fails_fast:
+            raise EvaluationError(
+                f"[MALFORMED_RECORD_IN_PARSING] Malformed records are detected in parsing: {str(document)!r:.99}. "
+                "Parse Mode: FAILFAST. To process malformed records as null result, try setting the option 'mode' as "
+                "'PERMISSIVE'."
+            )
+        if not Types.is_struct(self._type):
+            return value
+        record = dict(value) if isinstance(value, dict) else {}
+        if self._corrupt is not None:
+            record[self._corrupt] = document
+        return record

@@ -1,0 +1,1 @@
+"""Arithmetic, rounding, bits, and functions of doubles."""

@@ -1,0 +1,50 @@
+"""Shifts and single bits of integers, as the JVM has them: a shift counts modulo the width."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import EvaluationError
+from penstock.functions.core.base import Mask
+from penstock.functions.core.strict import Strict
+from penstock.functions.core.vectors import Vector, first, from_vector, select, to_vector
+
+
+def _unsigned(values: Vector) -> Vector:
+    return values.view(f"u{values.dtype.itemsize}")
+
+
+def shift(symbol: str, arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
+    """``<<``, ``>>`` and ``>>>`` of an int or long."""
+    values = np.ascontiguousarray(to_vector(arrays[0]))
+    distance = (to_vector(arrays[1]) & (values.dtype.itemsize * 8 - 1)).astype(values.dtype)
+    if symbol == "<<":
+        return from_vector(values << distance, data_type, rows)
+    if symbol == ">>":
+        return from_vector(values >> distance, data_type, rows)
+    return from_vector((_unsigned(values) >> _unsigned(distance)).view(values.dtype), data_type, rows)
+
+
+class BitCount(Strict):
+    """``bit_count``: of the value as a long, so that a negative int has 32 bits more."""
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        longs = np.ascontiguousarray(to_vector(arrays[0]).astype(np.int64))
+        return from_vector(np.bitwise_count(_unsigned(longs)).astype(np.int32), self.data_type, rows)
+
+
+class BitGet(Strict):
+    """``bit_get``: the bit at a position, which must be within the value."""
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        values, place = to_vector(arrays[0]), to_vector(arrays[1])
+        width = values.dtype.itemsize * 8
+        outside = select(rows, (place < 0) | (place >= width))
+        if outside.any():
+            raise EvaluationError(
+                "[INVALID_PARAMETER_VALUE.BIT_POSITION_RANGE] The value of parameter(s) `pos` in `bit_get` is invalid: "
+                f"expects an integer value in [0, {width}), but got {place[first(outside)]}."
+            )
+        bit = (values.astype(np.int64) >> np.clip(place, 0, width - 1)) & 1
+        return from_vector(bit.astype(np.int8), self.data_type, rows)

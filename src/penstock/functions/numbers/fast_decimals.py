@@ -1,0 +1,190 @@
+"""Decimals whose unscaled value is a long, as vectors: their casts, rounding and arithmetic.
+
+Doubtful in an ``Answer`` is what does not fit a long on the way, and what does not fit the result's precision,
+which may have to raise.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.functions.core.base import Mask
+from penstock.functions.core.fast_path import Answer
+from penstock.functions.core.vectors import from_vector, only, to_vector
+from penstock.functions.numbers.fixed_point import from_unscaled, to_short
+
+Longs = npt.NDArray[np.int64]
+
+_MAX = np.iinfo(np.int64).max
+_LONG_DIGITS = 18
+"""Every integer of so many digits is a long, twice it too."""
+_EXACT_POWER = 22
+"""10 to this still is a double."""
+_EXACT_LONG = 1 << 53
+"""Up to here a long is a double."""
+_PLAIN_PLACES = 6
+_MAX_SCALED = 2.0**50
+_DOUBT = 2.0**-50
+
+
+def from_float(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer | None:
+    """By the digits that Java writes, which are within an ulp: what is not nearly half-way rounds as they do."""
+    values = to_vector(array).astype(np.float64)
+    if target.scale > _EXACT_POWER:
+        return None
+    with np.errstate(all="ignore"):
+        scaled = np.abs(values) * 10.0**target.scale
+        doubtful = ~(scaled < _MAX_SCALED) | (np.abs(scaled - np.floor(scaled) - 0.5) <= scaled * _DOUBT)
+        unscaled = np.copysign(np.floor(np.where(doubtful, 0.0, scaled) + 0.5), values).astype(np.int64)
+    return Answer(from_unscaled(unscaled, target, rows), doubtful | _too_long(unscaled, target))
+
+
+def rescale(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
+    """An integer, boolean or decimal as a decimal, half up."""
+    values, doubtful, scale = _longs(array)
+    unscaled, outside = _shifted(values, target.scale - scale, ROUND_HALF_UP)
+    return Answer(from_unscaled(unscaled, target, rows), doubtful | outside | _too_long(unscaled, target))
+
+
+def rounded(mode: str, places: int, array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
+    """To decimal places, then to the target's scale."""
+    values, doubtful, scale = _longs(array)
+    cut, outside = _shifted(values, min(places - scale, 0), mode)
+    unscaled, too_large = _shifted(cut, target.scale - min(places, scale), mode)
+    return Answer(from_unscaled(unscaled, target, rows), doubtful | outside | too_large | _too_long(unscaled, target))
+
+
+def to_number(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer | None:
+    """A decimal as a double, towards zero as an integer, or as a boolean."""
+    values, doubtful, scale = _longs(array)
+    if pa.types.is_boolean(target):
+        return Answer(from_vector(values != 0, target, rows), doubtful)
+    if pa.types.is_floating(target):
+        inexact = (np.abs(values) > _EXACT_LONG) | (scale > _EXACT_POWER)
+        return Answer(from_vector(values / 10.0**scale, target, rows), doubtful | inexact)
+    info = np.iinfo(target.to_pandas_dtype())
+    if scale > _LONG_DIGITS or (array.type.precision > _LONG_DIGITS and info.bits < 64):  # some go through a double
+        return None
+    whole, outside = _quotient(values, np.int64(10**scale))
+    outside |= (whole < info.min) | (whole > info.max)
+    with np.errstate(all="ignore"):
+        return Answer(from_vector(whole.astype(info.dtype), target, rows), doubtful | outside)
+
+
+def to_text(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer | None:
+    """Plain digits; with more places Java, and so Arrow, may write an exponent."""
+    if not 0 <= array.type.scale <= _PLAIN_PLACES:
+        return None
+    return Answer(only(array, rows).cast(target))
+
+
+def arithmetic(symbol: str, left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
+    """``+``, ``-`` and ``*``."""
+    (a, a_long, a_scale), (b, b_long, b_scale) = _longs(left), _longs(right)
+    doubtful, scale = a_long | b_long, a_scale + b_scale
+    if symbol == "*":
+        with np.errstate(all="ignore"):
+            exact, outside = a * b, np.abs(a.astype(np.float64)) * np.abs(b.astype(np.float64)) >= 2.0**62
+    else:
+        scale = max(a_scale, b_scale)
+        (a, a_outside), (b, b_outside) = _shifted(a, scale - a_scale), _shifted(b, scale - b_scale)
+        exact = a + b if symbol == "+" else a - b
+        outside = a_outside | b_outside | (np.abs(a) > _MAX // 2) | (np.abs(b) > _MAX // 2)
+    unscaled, too_large = _shifted(exact, target.scale - scale)
+    return Answer(from_unscaled(unscaled, target, rows), doubtful | outside | too_large | _too_long(unscaled, target))
+
+
+def quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer | None:
+    """``/``, half up to the target's scale: digit by digit, as many at once as a long has room for."""
+    (a, a_long, a_scale), (b, b_long, b_scale) = _longs(left), _longs(right)
+    b = np.where(b == 0, 1, b)
+    size, divisor = np.abs(a), np.abs(b)
+    digits = target.scale - a_scale + b_scale
+    step = len(str(_MAX // max(int(divisor.max(initial=1)), 1))) - 1
+    if digits < 0 or (digits and not step):
+        return None
+    result, rest = np.divmod(size, divisor)
+    doubtful = a_long | b_long | (size < 0) | (divisor < 0) | (divisor > _MAX // 2)
+    while digits:
+        taken = min(digits, step)
+        doubtful |= result >= _MAX // 10**taken - 1
+        more, rest = np.divmod(rest * 10**taken, divisor)
+        result, digits = result * 10**taken + more, digits - taken
+    unscaled = np.where((a < 0) != (b < 0), -1, 1) * (result + (2 * rest >= divisor))
+    return Answer(from_unscaled(unscaled, target, rows), doubtful | _too_long(unscaled, target))
+
+
+def remainder(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
+    """``%``, with the sign of the dividend."""
+    a, b, scale, doubtful = _aligned(left, right)
+    unscaled, too_large = _shifted(np.fmod(a, b), target.scale - scale)
+    return Answer(from_unscaled(unscaled, target, rows), doubtful | too_large | _too_long(unscaled, target))
+
+
+def whole_quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
+    """``div``, towards zero, as a long; the target is the decimal that it is on the way."""
+    a, b, _, doubtful = _aligned(left, right)
+    whole, outside = _quotient(a, b)
+    return Answer(from_vector(whole, pa.int64(), rows), doubtful | outside | _too_long(whole, target))
+
+
+def _aligned(left: pa.Array, right: pa.Array) -> tuple[Longs, Longs, int, Mask]:
+    """Both at one scale; a divisor that is zero is not, for nobody asks."""
+    (a, a_long, a_scale), (b, b_long, b_scale) = _longs(left), _longs(right)
+    scale = max(a_scale, b_scale)
+    (a, a_outside), (b, b_outside) = _shifted(a, scale - a_scale), _shifted(b, scale - b_scale)
+    return a, np.where(b == 0, 1, b), scale, a_long | b_long | a_outside | b_outside
+
+
+def _longs(array: pa.Array) -> tuple[Longs, Mask, int]:
+    """Unscaled values, where they are no longs, and the scale."""
+    if pa.types.is_decimal(array.type):
+        return *to_short(array), array.type.scale
+    values = to_vector(array).astype(np.int64)
+    return values, np.zeros(len(values), np.bool_), 0
+
+
+def _shifted(values: Longs, places: int, mode: str = ROUND_HALF_UP) -> tuple[Longs, Mask]:
+    """Times a power of ten, rounded where it is a fraction; and where that is no long."""
+    if places >= 0:
+        limit = _MAX // 10**places if places <= _LONG_DIGITS else 0
+        outside = (values > limit) | (values < -limit)
+        return np.where(outside, 0, values) * np.int64(10 ** min(places, _LONG_DIGITS)), outside
+    if places < -_LONG_DIGITS:
+        return values, np.ones(len(values), np.bool_)
+    unit = np.int64(10**-places)
+    below = values // unit
+    rest = values - below * unit
+    return below + _upwards(mode, values, below, rest, unit), np.zeros(len(values), np.bool_)
+
+
+def _upwards(mode: str, values: Longs, below: Longs, rest: Longs, unit: np.int64) -> Mask:
+    """Where to round up, by what is left above the floor."""
+    up: Mask
+    if mode == ROUND_FLOOR:
+        up = np.zeros(len(values), np.bool_)
+    elif mode == ROUND_CEILING:
+        up = rest > 0
+    else:
+        tie = (values > 0) if mode == ROUND_HALF_UP else below % 2 == 1
+        up = (2 * rest > unit) | ((2 * rest == unit) & tie)
+    return up
+
+
+def _quotient(values: Longs, divisor: Longs | np.int64) -> tuple[Longs, Mask]:
+    """Towards zero; and where that is no long."""
+    outside = (values == np.iinfo(np.int64).min) & (divisor == -1)
+    safe = np.where(outside, 0, values)
+    return (safe - np.fmod(safe, divisor)) // divisor, outside
+
+
+def _too_long(unscaled: Longs, target: pa.DataType) -> Mask:
+    if target.precision > _LONG_DIGITS:
+        return np.zeros(len(unscaled), np.bool_)
+    limit = 10**target.precision
+    outside: Mask = (unscaled >= limit) | (unscaled <= -limit)
+    return outside

@@ -1,0 +1,151 @@
+"""``round``, ``bround``, ``ceil`` and ``floor`` to decimal places, by the decimal digits that Java writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.functions.casts.cast_numbers import jvm_truncate
+from penstock.functions.casts.java_digits import decimal_of
+from penstock.functions.casts.text_numbers import decimal_to_float
+from penstock.functions.core import failures
+from penstock.functions.core.base import Expression, Mask
+from penstock.functions.core.fast_path import Answer, settled
+from penstock.functions.core.strict import Strict
+from penstock.functions.core.vectors import first, from_vector, map_distinct, select, to_vector
+
+_CONTEXT = Context(prec=800, Emax=999_999, Emin=-999_999)
+_MAX_LONG_POWER = 18
+"""10 to this still is a long."""
+_MAX_EXACT_POWER = 22
+"""10 to this still is a double."""
+_MAX_EXACT = 2.0**50
+_DOUBT = 2.0**-50
+
+Doubles = npt.NDArray[np.float64]
+
+
+def to_places(mode: str, places: int, value: Decimal) -> Decimal:
+    """``BigDecimal.setScale``."""
+    return value.quantize(Decimal(1).scaleb(-places), rounding=mode, context=_CONTEXT)
+
+
+class RoundInteger(Strict):
+    """Integers to tens, hundreds...: what leaves the type is an error under ANSI and wraps otherwise."""
+
+    def __init__(self, mode: str, places: int, child: Expression, ansi: bool, nullable: bool = True) -> None:
+        super().__init__((child,), child.data_type, nullable)
+        self.mode = mode
+        self.places = places
+        self.ansi = ansi
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        if self.places >= 0:
+            return arrays[0]
+        if -self.places > _MAX_LONG_POWER:
+            return map_distinct(self._exact, arrays, self.data_type, rows)
+        values = to_vector(arrays[0])
+        wide, outside = self._rounded(values.astype(np.int64), 10**-self.places)
+        out = wide.astype(values.dtype)
+        outside = select(rows, outside | (out != wide))
+        if self.ansi and outside.any():
+            raise failures.overflow(pa.int64(), "round", values[first(outside)], self.places)
+        return from_vector(out, self.data_type, rows)
+
+    def _rounded(self, values: npt.NDArray[np.int64], unit: int) -> tuple[npt.NDArray[np.int64], Mask]:
+        below = values // unit
+        twice = (values - below * unit) * 2
+        tie = (values > 0) if self.mode == ROUND_HALF_UP else below % 2 == 1
+        count = below + ((twice > unit) | ((twice == unit) & tie))
+        info = np.iinfo(np.int64)
+        return count * unit, (count > info.max // unit) | (count < -(-info.min // unit))
+
+    def _exact(self, value: int) -> int:
+        exact = int(to_places(self.mode, self.places, Decimal(value)))
+        bits = self.data_type.bit_width
+        half = 1 << (bits - 1)
+        wrapped: int = (exact + half) % (2 * half) - half
+        if self.ansi and wrapped != exact:
+            raise failures.overflow(pa.int64(), "round", value, self.places)
+        return wrapped
+
+
+class RoundFloat(Strict):
+    """Floats and doubles. Where the product with a power of ten is clearly not half-way, it says how to round; what is
+    close is rounded by its digits."""
+
+    def __init__(self, mode: str, places: int, child: Expression, nullable: bool = True) -> None:
+        super().__init__((child,), child.data_type, nullable)
+        self.mode = mode
+        self.places = places
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        if pa.types.is_float32(self.data_type) or abs(self.places) > _MAX_EXACT_POWER:
+            return map_distinct(self._by_digits, arrays, self.data_type, rows)
+        values = to_vector(arrays[0])
+        with np.errstate(all="ignore"):
+            out, doubtful = self._rounded(values)
+        answer = Answer(from_vector(out, self.data_type, rows), doubtful)
+        return settled(answer, self._by_digits, arrays, self.data_type, rows)
+
+    def _rounded(self, values: Doubles) -> tuple[Doubles, Mask]:
+        """The results, and where they may be wrong."""
+        power = 10.0 ** abs(self.places)
+        scaled = np.abs(values * power if self.places >= 0 else values / power)
+        whole = np.floor(scaled + 0.5)
+        back = whole / power if self.places >= 0 else whole * power
+        out = np.where(whole == 0, 0.0, np.copysign(back, values))
+        doubtful = (np.abs(scaled - np.floor(scaled) - 0.5) <= scaled * _DOUBT) | (scaled >= _MAX_EXACT)
+        finite = np.isfinite(values)
+        return np.where(finite, out, values), doubtful & finite
+
+    def _by_digits(self, value: float) -> float:
+        exact = decimal_of(value)
+        if exact is None:
+            return value
+        rounded = to_places(self.mode, self.places, exact)
+        # Java's decimals have no negative zero.
+        return 0.0 + (decimal_to_float(rounded) if pa.types.is_float32(self.data_type) else float(rounded))
+
+
+def round_decimal(mode: str, places: int, precision: int, scale: int, value: Decimal) -> Decimal | None:
+    """To ``decimal(precision, scale)``; None if it has no room."""
+    rounded = to_places(mode, places, value).quantize(Decimal(1).scaleb(-scale), context=_CONTEXT)
+    return rounded if rounded.scaleb(scale).copy_abs() < Decimal(10) ** precision else None
+
+
+MODES = {"Round": ROUND_HALF_UP, "BRound": ROUND_HALF_EVEN, "RoundCeil": ROUND_CEILING, "RoundFloor": ROUND_FLOOR}
+WHOLE_MODES = {"Ceil": ROUND_CEILING, "Floor": ROUND_FLOOR}
+
+
+class WholeNumber(Strict):
+    """``ceil`` and ``floor`` of a double, as a long."""
+
+    def __init__(self, upwards: bool, child: Expression, ansi: bool, nullable: bool = True) -> None:
+        super().__init__((child,), pa.int64(), nullable)
+        self.upwards = upwards
+        self.ansi = ansi
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        values = to_vector(arrays[0])
+        if values.dtype.kind == "i":
+            return arrays[0]
+        whole = np.ceil(values) if self.upwards else np.floor(values)
+        if self.ansi:
+            outside = select(rows, (whole >= 2.0**63) | (whole < -(2.0**63)))  # NaN is zero
+            if outside.any():
+                raise failures.overflow(pa.int64(), "rounding of", values[first(outside)], "to a whole number")
+        return from_vector(jvm_truncate(whole, np.dtype(np.int64)), self.data_type, rows)
+
+
+Rounding = Callable[[Decimal], "Decimal | None"]
+
+
+def decimal_rounding(mode: str, places: int, target: pa.DataType) -> Rounding:
+    """The function of one decimal for ``Mapped``."""
+    return partial(round_decimal, mode, places, target.precision, target.scale)

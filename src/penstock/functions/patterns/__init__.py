@@ -1,0 +1,1 @@
+"""``like``, regular expressions and ``split``."""

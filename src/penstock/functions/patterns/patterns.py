@@ -1,0 +1,220 @@
+"""Functions of patterns: ``like``, and regular expressions with one meaning in Java and Python (``java_patterns``).
+
+Python's engine backtracks: the time of some patterns grows with the square of a text's length, or faster. RE2 never
+backtracks; it runs the patterns that have the same matches there (``re2_patterns``). For other patterns the length of a
+text is limited (``bounded``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+from penstock.errors import EvaluationError
+from penstock.functions.patterns.java_patterns import UnsafePattern, translate
+
+_DIGITS = "0123456789"
+_LITERAL_META = frozenset("\\[](){}*+?.^$|")
+
+
+def bounded(most: int, function: Callable[[str], object], text: str) -> object:
+    """Apply a function that runs a user's pattern to a text. ``most``: longest allowed text, in characters.
+
+    Raises:
+        EvaluationError: the text is longer.
+    """
+    if len(text) > most:
+        raise EvaluationError(
+            f"a regular expression that may take unbounded time is applied to a text of {len(text)} characters; the "
+            f"limit is {most}: shorten the text, write the pattern so that RE2 can run it (without lookaround and "
+            "(?i)), or raise spark.penstock.regexp.maxLength"
+        )
+    return function(text)
+
+
+def rlike(pattern: str, text: str) -> bool:
+    return translate(pattern).compiled.search(text) is not None
+
+
+def regexp_extract(pattern: str, group: int, text: str) -> str:
+    """The first match's group; the empty text if nothing matched or the group took no part."""
+    match = translate(pattern).compiled.search(text)
+    return "" if match is None else match[group] or ""
+
+
+def regexp_extract_all(pattern: str, group: int, text: str) -> list[str]:
+    """Every match's group; the empty text where the group took no part."""
+    return [match[group] or "" for match in translate(pattern).compiled.finditer(text)]
+
+
+def regexp_instr(pattern: str, text: str) -> int:
+    """Where the first match begins, counting from 1; 0 if nothing matched."""
+    match = translate(pattern).compiled.search(text)
+    return 0 if match is None else match.start() + 1
+
+
+Replacement = tuple[str | int, ...]
+"""Texts, and groups by number."""
+
+
+def replacement_of(pattern: str, replacement: str) -> Replacement:
+    """``Matcher.appendReplacement``'s notation: ``$1`` (as many digits as make a group), ``${name}``, backslashes.
+
+    Raises:
+        UnsafePattern: there is no such group, what it captures is not known for sure, or Java refuses the text.
+    """
+    java = translate(pattern)
+    parts: list[str | int] = []
+    place = 0
+    while place < len(replacement):
+        head = replacement[place]
+        place += 1
+        if head == "$":
+            group, place = _group(java.compiled, replacement, place)
+            if group in java.unsure:
+                raise UnsafePattern(f"the group {group} is repeated")
+            parts.append(group)
+            continue
+        if head == "\\":
+            head = replacement[place : place + 1]
+            place += 1
+            if not head:
+                raise UnsafePattern("a backslash at the end of the replacement")
+        parts.append(head)
+    return tuple(parts)
+
+
+def _group(compiled: re.Pattern[str], replacement: str, place: int) -> tuple[int, int]:
+    """The group that is named at ``place``, and the place behind."""
+    if replacement[place : place + 1] == "{":
+        end = replacement.find("}", place)
+        group = compiled.groupindex.get(replacement[place + 1 : end]) if end > 0 else None
+        if group is None:
+            raise UnsafePattern("the replacement names no group")
+        return group, end + 1
+    end = place
+    while replacement[end : end + 1] in _DIGITS and end < len(replacement):
+        if end > place and int(replacement[place : end + 1]) > compiled.groups:
+            break
+        end += 1
+    if end == place or int(replacement[place:end]) > compiled.groups:
+        raise UnsafePattern("the replacement names no group")
+    return int(replacement[place:end]), end
+
+
+def regexp_replace(pattern: str, replacement: Replacement, position: int, text: str) -> str:
+    """Every match from ``position`` on, counted from 0; the text before it is not looked at."""
+    compiled = translate(pattern).compiled
+
+    def replaced(match: re.Match[str]) -> str:
+        return "".join(part if isinstance(part, str) else match[part] or "" for part in replacement)
+
+    return text[:position] + compiled.sub(replaced, text[position:])
+
+
+def literal_of(pattern: str) -> str | None:
+    """The text that a pattern without operators stands for; None if it has any."""
+    out: list[str] = []
+    place = 0
+    while place < len(pattern):
+        if pattern[place] == "\\" and pattern[place + 1 : place + 2] in _LITERAL_META | set("-,;:/#@!%&=~ '\"<>"):
+            if place + 1 >= len(pattern):
+                return None
+            place += 1
+        elif pattern[place] in _LITERAL_META:
+            return None
+        out.append(pattern[place])
+        place += 1
+    return "".join(out)
+
+
+def split(separator: str, limit: int, text: str) -> list[str]:
+    """All parts, empty ones at the end included, or at most ``limit`` if that is positive."""
+    return text.split(separator, limit - 1 if limit > 0 else -1)
+
+
+def regexp_split(pattern: str, limit: int, text: str) -> list[str]:
+    """As ``split``, by a pattern that never matches the empty text."""
+    parts: list[str] = []
+    begin = 0
+    for match in translate(pattern).compiled.finditer(text):
+        if len(parts) == limit - 1:
+            break
+        parts.append(text[begin : match.start()])
+        begin = match.end()
+    return [*parts, text[begin:]]
+
+
+def split_characters(limit: int, text: str) -> list[str]:
+    """By the empty pattern: one character each, and the rest in the last if there is a limit."""
+    count = limit if 0 < limit < len(text) else len(text)
+    return [*text[: count - 1], text[count - 1 :]] if text else [""]
+
+
+def _like_pieces(pattern: str, escape: str) -> list[str]:
+    """Return the regular expressions of the parts between two ``%``.
+
+    Raises:
+        UnsafePattern: the escape character is last or in front of another character; Spark raises as well.
+    """
+    pieces = [""]
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            escaped = next(characters, None)
+            if escaped is None or escaped not in ("_", "%", escape):
+                raise UnsafePattern(f"the escape character {escape!r} stands before {escaped!r}")
+            pieces[-1] += re.escape(escaped)
+        elif character == "%":
+            pieces.append("")
+        else:
+            pieces[-1] += "." if character == "_" else re.escape(character)
+    return pieces
+
+
+def like_to_python(pattern: str, escape: str) -> str:
+    """Return the regular expression of a ``like`` pattern, for whole texts.
+
+    Unless escaped, ``_`` is any character and ``%`` any text. Each part between two ``%`` may match at its first
+    occurrence, so the expression never backtracks over a part.
+
+    Raises:
+        UnsafePattern: the escape character is last or in front of another character; Spark raises as well.
+    """
+    first, *rest = _like_pieces(pattern, escape)
+    if not rest:
+        return first
+    return first + "".join(f"(?>.*?{piece})" for piece in rest[:-1]) + ".*" + rest[-1]
+
+
+def like_to_re2(pattern: str, escape: str) -> str:
+    """For Arrow's engine, on whole texts."""
+    return rf"(?s)\A(?:{'.*'.join(_like_pieces(pattern, escape))})\z"
+
+
+@lru_cache(maxsize=256)
+def _like(pattern: str, escape: str) -> re.Pattern[str]:
+    return re.compile(like_to_python(pattern, escape), re.DOTALL)
+
+
+def like(pattern: str, escape: str, text: str) -> bool:
+    return _like(pattern, escape).fullmatch(text) is not None
+
+
+def like_each(escape: str, text: str, pattern: str) -> bool:
+    """``like`` with a pattern per row.
+
+    Raises:
+        EvaluationError: the escape character stands before something else, or last.
+    """
+    try:
+        return like(pattern, escape, text)
+    except UnsafePattern as error:
+        raise EvaluationError(f"[INVALID_FORMAT] The format is invalid: {pattern!r}. {error}.") from None
+
+
+def like_many(patterns: tuple[str, ...], has_null: bool, every: bool, negated: bool, text: str) -> bool | None:
+    """``like all`` and ``like any``; a null pattern leaves open what the others do not decide."""
+    decided = any((like(pattern, "\\", text) != negated) != every for pattern in patterns)
+    return not every if decided else None if has_null else every

@@ -1,0 +1,194 @@
+"""``like``, regular expressions, ``split``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pyarrow as pa
+
+from penstock.catalyst.trees import JavaTree, arrow_type, elements, kind
+from penstock.functions import Expression, Literal
+from penstock.functions.core.fast_path import OfColumn, Quick, by_column
+from penstock.functions.core.strict import Mapped
+from penstock.functions.patterns import patterns
+from penstock.functions.patterns.java_patterns import JavaPattern, UnsafePattern, translate
+from penstock.functions.patterns.re2_patterns import has_start_anchor, re2_pattern, re2_replacement
+from penstock.functions.plan_registry import Translation, catalyst, refuse
+from penstock.functions.text import fast_path as quick_texts
+from penstock.functions.text.plan_strings import constant
+
+AREA = "Patterns"
+SAFE = (
+    "constant patterns of characters, classes, `.`, `^`, `$`, alternatives, groups (also named), quantifiers, looking "
+    "ahead and behind, `(?i)` and `(?s)` in front; not `\\b`, `\\p{L}`, back references, possessive quantifiers; no "
+    "loops around what may be empty"
+)
+FULL = SAFE + "; not where the empty text may match"
+
+
+def pattern_of(tree: JavaTree, expression: Expression) -> str | None:
+    """A pattern must be known now: whether it is safe cannot be decided per row. None for null."""
+    if not isinstance(expression, Literal):
+        refuse(tree, "the pattern must be a constant")
+    value = expression.scalar.as_py()
+    return None if value is None else str(value)
+
+
+@catalyst("Like", area=AREA, forms="`like`, with `escape`")
+def like(tree: JavaTree, translation: Translation) -> Expression:
+    text, pattern = translation.children(tree)
+    escape = str(tree.escapeChar())
+    if not isinstance(pattern, Literal) or not pattern.scalar.is_valid:
+        return Mapped(partial(patterns.like_each, escape), (text, pattern), pa.bool_(), bool(tree.nullable()))
+    try:
+        patterns.like_to_python(str(constant(pattern)), escape)
+    except UnsafePattern as error:
+        refuse(tree, str(error))
+    function = partial(patterns.like, str(constant(pattern)), escape)
+    quick = by_column(quick_texts.matches, patterns.like_to_re2(str(constant(pattern)), escape))
+    return Mapped(function, (text,), pa.bool_(), bool(tree.nullable()), quick)
+
+
+_MANY = {"LikeAll": (True, False), "LikeAny": (False, False), "NotLikeAll": (True, True), "NotLikeAny": (False, True)}
+
+
+@catalyst(*_MANY, area=AREA, forms="`like all`, `like any`, and their opposites")
+def like_many(tree: JavaTree, translation: Translation) -> Expression:
+    given = elements(tree.patterns())
+    texts = tuple(str(pattern.toString()) for pattern in given if pattern is not None)
+    for text in texts:
+        try:
+            patterns.like_to_python(text, "\\")
+        except UnsafePattern as error:
+            refuse(tree, str(error))
+    function = partial(patterns.like_many, texts, len(texts) < len(given), *_MANY[kind(tree)])
+    return Mapped(function, (translation(tree.child()),), pa.bool_())
+
+
+def safe_pattern(tree: JavaTree, expression: Expression, full: bool = False) -> str | None:
+    """A regular expression that means the same in Java and Python; with ``full``, also as it is matched repeatedly."""
+    pattern = pattern_of(tree, expression)
+    if pattern is None:
+        return None
+    java = java_pattern(tree, pattern)
+    if full and java.may_be_empty:
+        refuse(tree, "the pattern may match the empty text, where Java splits characters beyond U+FFFF")
+    return pattern
+
+
+def java_pattern(tree: JavaTree, pattern: str) -> JavaPattern:
+    try:
+        return translate(pattern)
+    except UnsafePattern as error:
+        refuse(tree, f"the pattern may mean something else outside Java, from {error} on; use a pandas_udf")
+
+
+def _group(tree: JavaTree, pattern: str, expression: Expression) -> int:
+    group, java = constant(expression), translate(pattern)
+    if not isinstance(group, int) or not 0 <= group <= java.compiled.groups:
+        refuse(tree, "the group must be a constant and exist")
+    if group in java.unsure:
+        refuse(tree, "what a repeated group captures may differ; put another group around the repetition")
+    return group
+
+
+def _bounded(translation: Translation, function: Callable[[str], object]) -> Callable[[str], object]:
+    """Limit the text length of a function that uses Python's engine for a user's pattern: that engine backtracks."""
+    return partial(patterns.bounded, translation.conf.regexp_max_length, function)
+
+
+def _by_re2(function: OfColumn, pattern: str, group: int = 0) -> Quick | None:
+    text = re2_pattern(pattern, group)
+    return None if text is None else by_column(partial(function, text))
+
+
+@catalyst("RLike", area=AREA, forms="`rlike`, `regexp_like`", limits=SAFE)
+def rlike(tree: JavaTree, translation: Translation) -> Expression:
+    text, expression = translation.children(tree)
+    pattern = safe_pattern(tree, expression)
+    if pattern is None:
+        return Literal(None, pa.bool_())
+    quick = _by_re2(quick_texts.matches, pattern)
+    return Mapped(
+        _bounded(translation, partial(patterns.rlike, pattern)), (text,), pa.bool_(), bool(tree.nullable()), quick
+    )
+
+
+@catalyst("RegExpExtract", area=AREA, forms="`regexp_extract`, `regexp_substr`", limits=SAFE)
+def regexp_extract(tree: JavaTree, translation: Translation) -> Expression:
+    text, expression, group = translation.children(tree)
+    pattern = safe_pattern(tree, expression)
+    if pattern is None:
+        return Literal(None, pa.string())
+    number = _group(tree, pattern, group)
+    quick = _by_re2(quick_texts.regexp_extract, pattern, number)
+    function = _bounded(translation, partial(patterns.regexp_extract, pattern, number))
+    return Mapped(function, (text,), pa.string(), bool(tree.nullable()), quick)
+
+
+@catalyst("RegExpExtractAll", area=AREA, forms="`regexp_extract_all`, `regexp_count`", limits=FULL)
+def regexp_extract_all(tree: JavaTree, translation: Translation) -> Expression:
+    text, expression, group = translation.children(tree)
+    pattern = safe_pattern(tree, expression, full=True)
+    if pattern is None:
+        return Literal(None, arrow_type(tree))
+    function = _bounded(translation, partial(patterns.regexp_extract_all, pattern, _group(tree, pattern, group)))
+    return Mapped(function, (text,), arrow_type(tree), bool(tree.nullable()))
+
+
+@catalyst("RegExpInStr", area=AREA, forms="`regexp_instr`", limits=SAFE)
+def regexp_instr(tree: JavaTree, translation: Translation) -> Expression:
+    text, expression, group = translation.children(tree)
+    pattern = safe_pattern(tree, expression)
+    if pattern is None:
+        return Literal(None, pa.int32())
+    _group(tree, pattern, group)
+    quick = _by_re2(quick_texts.regexp_instr, pattern)
+    function = _bounded(translation, partial(patterns.regexp_instr, pattern))
+    return Mapped(function, (text,), pa.int32(), bool(tree.nullable()), quick)
+
+
+@catalyst("RegExpReplace", area=AREA, forms="`regexp_replace`",
+          limits=FULL + "; the replacement and the position are constants")  # fmt: skip
+def regexp_replace(tree: JavaTree, translation: Translation) -> Expression:
+    text, expression, replacement, position = translation.children(tree)
+    pattern, start = safe_pattern(tree, expression, full=True), constant(position)
+    if not isinstance(replacement, Literal) or not isinstance(start, int) or start < 1:
+        refuse(tree, "the replacement and the position must be constants, and the position positive")
+    if pattern is None or not replacement.scalar.is_valid:
+        return Literal(None, pa.string())
+    try:
+        parts = patterns.replacement_of(pattern, str(constant(replacement)))
+    except UnsafePattern as error:
+        refuse(tree, str(error))
+    quick = None
+    if start == 1 and (found := re2_replacement(parts)) and (re2 := re2_pattern(pattern, found[0])):
+        quick = by_column(quick_texts.regexp_replace, re2, found[1])
+    function = _bounded(translation, partial(patterns.regexp_replace, pattern, parts, start - 1))
+    return Mapped(function, (text,), pa.string(), bool(tree.nullable()), quick)
+
+
+@catalyst(
+    "StringSplit", area=AREA, forms="`split`", limits=FULL + ", unless it is empty itself; the limit is a constant"
+)
+def split(tree: JavaTree, translation: Translation) -> Expression:
+    text, expression, limit = translation.children(tree)
+    pattern, count = pattern_of(tree, expression), constant(limit)
+    if not isinstance(count, int):
+        refuse(tree, "the limit must be a constant")
+    if pattern is None:
+        return Literal(None, arrow_type(tree))
+    quick = None
+    function: Callable[[str], object]
+    if not pattern:
+        function = partial(patterns.split_characters, count)
+    elif separator := patterns.literal_of(pattern):
+        function = partial(patterns.split, separator, count)
+        quick = by_column(quick_texts.split, separator, count, arrow_type(tree))
+    else:
+        safe = str(safe_pattern(tree, expression, full=True))
+        function = _bounded(translation, partial(patterns.regexp_split, safe, count))
+        if (re2 := re2_pattern(safe)) and not has_start_anchor(re2):
+            quick = by_column(quick_texts.regexp_split, re2, count, arrow_type(tree))
+    return Mapped(function, (text,), arrow_type(tree), bool(tree.nullable()), quick)

@@ -1,0 +1,92 @@
+"""From Catalyst's expressions to ours. What is not in the registry is refused; nothing is approximated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from penstock.catalyst.trees import JavaTree
+from penstock.functions import Expression, SessionConf
+from penstock.functions.avro import plan as avro_plan
+from penstock.functions.bitmaps import plan as bitmaps_plan
+from penstock.functions.casts import plan as casts_plan
+from penstock.functions.collections import plan as collections_plan
+from penstock.functions.collections import plan_lambdas as lambdas_plan
+from penstock.functions.core import plan as core_plan
+from penstock.functions.csv import plan as csv_plan
+from penstock.functions.hashes import plan as hashes_plan
+from penstock.functions.json import plan as json_plan
+from penstock.functions.logic import plan as logic_plan
+from penstock.functions.numbers import plan as numbers_plan
+from penstock.functions.numbers import plan_arithmetic as math_plan
+from penstock.functions.numbers import plan_strict_math as strict_math_plan
+from penstock.functions.patterns import plan as patterns_plan
+from penstock.functions.plan_registry import REGISTRY, Translation
+from penstock.functions.text import plan as texts_plan
+from penstock.functions.text import plan_strings as strings_plan
+from penstock.functions.times import plan as times_plan
+from penstock.functions.times import plan_calendar as calendar_plan
+
+AREAS = (
+    core_plan,
+    logic_plan,
+    math_plan,
+    numbers_plan,
+    strict_math_plan,
+    casts_plan,
+    strings_plan,
+    texts_plan,
+    patterns_plan,
+    times_plan,
+    calendar_plan,
+    hashes_plan,
+    bitmaps_plan,
+    collections_plan,
+    lambdas_plan,
+    json_plan,
+    csv_plan,
+    avro_plan,
+)
+"""The modules that fill the registry."""
+
+
+def translate(
+    tree: JavaTree, ordinals: Mapping[int, int], conf: SessionConf, fields: Mapping[int, Sequence[int]] | None = None
+) -> Expression:
+    """Compile one resolved, optimised Catalyst expression.
+
+    Args:
+        tree: the expression; an ``Alias`` is looked through.
+        ordinals: exprId of every attribute that it may read -> position of that column in the batches.
+        conf: the session's settings; what an expression says itself (``evalMode``, ``timeZoneId``) goes first.
+        fields: exprId of every attribute that has only some of its struct's fields -> their ordinals; None: none has.
+
+    Raises:
+        NotSupported: a class is not registered, or this use of it is not; it is named with its SQL text and, where
+            there is one, the way round.
+    """
+    return Translation(ordinals, conf, fields or {})(tree)
+
+
+def documentation() -> str:
+    """The text of ``docs/expressions.md``: the registry as tables."""
+    lines = [
+        "# Expressions",
+        "",
+        "Generated from the registry (`python -m penstock.functions.plan`). Every class below is compared with",
+        "Catalyst on edge values in `tests/expressions`, under ANSI and legacy mode; everything else is refused at",
+        "`start()`, by name. Types: atomic types without collations, unless a limit says otherwise.",
+    ]
+    for area in sorted({entry.area for entry in REGISTRY.values()}):
+        lines += ["", f"## {area}", "", "| Catalyst class | SQL | Limits |", "|---|---|---|"]
+        for name, entry in REGISTRY.items():
+            if entry.area == area:
+                lines.append(f"| `{name}` | {_cell(entry.forms)} | {_cell(entry.limits)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    print(documentation(), end="")

@@ -1,0 +1,1 @@
+"""Fields of CSV and JSON records as values."""

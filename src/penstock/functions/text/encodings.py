@@ -1,0 +1,167 @@
+"""Texts and bytes written as other texts: base64, hexadecimal, character sets, URLs."""
+
+from __future__ import annotations
+
+import base64
+import re
+import unicodedata
+from urllib.parse import quote_plus
+
+from penstock.errors import EvaluationError
+from penstock.functions.text.java_utf8 import decode_as_java
+
+_LINE = 76
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_VALUES = {character: value for value, character in enumerate(_ALPHABET)}
+_BASE32 = {letter: i for i, digit in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") for letter in (digit, digit.lower())}
+_LEFT_OVER = {0: (0, 0), 1: (1, 2), 2: (1, 2), 3: (1, 7), 4: (2, 4), 5: (3, 1), 6: (3, 6), 7: (4, 3)}
+"""Digits at the end -> the bytes in them, and the bits behind these."""
+_CODECS = {
+    "US-ASCII": "ascii", "ISO-8859-1": "latin-1", "UTF-8": "utf-8", "UTF-16BE": "utf-16-be", "UTF-16LE": "utf-16-le",
+    "UTF-16": "utf-16", "UTF-32": "utf-32",
+}  # fmt: skip
+CHARSETS = tuple(_CODECS)
+"""All that Spark takes."""
+
+_MARKS = {
+    "UTF-16": ((b"\xfe\xff", "utf-16-be"), (b"\xff\xfe", "utf-16-le")),
+    "UTF-32": ((b"\0\0\xfe\xff", "utf-32-be"), (b"\xff\xfe\0\0", "utf-32-le")),
+}
+_ESCAPES = re.compile("(?:%..)+", re.DOTALL)
+_SIGNED_HEX = re.compile(r"[+-]?[0-9a-fA-F]+")
+
+
+def base64_text(chunked: bool, data: bytes) -> str:
+    """In lines of 76 characters if ``chunked``, as MIME has it."""
+    text = base64.b64encode(data).decode()
+    return "\r\n".join(text[i : i + _LINE] for i in range(0, len(text), _LINE)) if chunked else text
+
+
+def base64_bytes(text: str) -> bytes:
+    """Java's MIME decoder: what is not of the alphabet is passed over.
+
+    Raises:
+        EvaluationError: it ends where no byte does; Spark lets Java's own exception through.
+    """
+    known = [character for character in text if character in _VALUES or character == "="]
+    place = known.index("=") if "=" in known else len(known)
+    digits, rest = known[:place], text[text.index("=") + 1 :] if place < len(known) else ""
+    left = len(digits) % 4
+    if place < len(known):
+        if left == 0 or (left == 2 and not rest.startswith("=")):
+            raise EvaluationError("Input byte array has wrong 4-byte ending unit")
+        rest = rest[1:] if left == 2 else rest
+    if left == 1:
+        raise EvaluationError("Last unit does not have enough valid bits")
+    if any(character in _VALUES for character in rest):
+        raise EvaluationError("Input byte array has incorrect ending byte")
+    bits = 0
+    for digit in digits:
+        bits = bits << 6 | _VALUES[digit]
+    spare = len(digits) * 6 % 8
+    return (bits >> spare).to_bytes(len(digits) * 6 // 8, "big")
+
+
+def base32_text(data: bytes) -> str:
+    return base64.b32encode(data).decode()
+
+
+def base32_bytes(text: str) -> bytes:
+    """Apache Codec's decoder: up to the first ``=``, passing over what is not of the alphabet, in either case.
+
+    Of what is left over at the end it takes the bytes that it has begun, and one even of a single digit, whose other
+    bits are those of the digit before.
+    """
+    digits = [_BASE32[character] for character in text.partition("=")[0] if character in _BASE32]
+    bits = 0
+    for digit in digits:
+        bits = bits << 5 | digit
+    whole, left = divmod(len(digits), 8)
+    count, spare = _LEFT_OVER[left]
+    end = (bits >> spare) & ((1 << 8 * count) - 1)
+    return (bits >> 5 * left).to_bytes(5 * whole, "big") + end.to_bytes(count, "big")
+
+
+def hex_of_bytes(data: bytes) -> str:
+    return data.hex().upper()
+
+
+def hex_of_text(text: str) -> str:
+    return text.encode().hex().upper()
+
+
+def hex_of_integer(value: int) -> str:
+    return f"{value % 2**64:X}"
+
+
+def unhex(text: str) -> bytes | None:
+    """None if it has anything but hexadecimal digits; an odd one counts as the first byte."""
+    if not re.fullmatch("[0-9a-fA-F]*", text):
+        return None
+    return bytes.fromhex(text if len(text) % 2 == 0 else "0" + text)
+
+
+def encode(charset: str, text: str) -> bytes:
+    """As Java's encoders: UTF-16 with a mark, UTF-32 without one.
+
+    Raises:
+        EvaluationError: the charset lacks a character.
+    """
+    codec = {"UTF-16": "utf-16-be", "UTF-32": "utf-32-be"}.get(charset, _CODECS[charset])
+    try:
+        data = text.encode(codec)
+    except UnicodeEncodeError:
+        raise _malformed(charset) from None
+    return b"\xfe\xff" + data if charset == "UTF-16" and data else data
+
+
+def decode(charset: str, data: bytes) -> str:
+    """As Java's decoders: without a mark, most significant byte first.
+
+    Raises:
+        EvaluationError: the bytes are not of the charset.
+    """
+    codec = {"UTF-16": "utf-16-be", "UTF-32": "utf-32-be"}.get(charset, _CODECS[charset])
+    for mark, marked in _MARKS.get(charset, ()):
+        if data.startswith(mark):
+            data, codec = data[len(mark) :], marked
+            break
+    try:
+        return data.decode(codec)
+    except UnicodeDecodeError:
+        raise _malformed(charset) from None
+
+
+def _malformed(charset: str) -> EvaluationError:
+    return EvaluationError(
+        f"[MALFORMED_CHARACTER_CODING] Invalid value found when performing `encode` or `decode` with {charset}"
+    )
+
+
+def url_encode(text: str) -> str:
+    """``application/x-www-form-urlencoded``."""
+    return quote_plus(text, safe="*").replace("~", "%7E")
+
+
+def url_decode(text: str) -> str | None:
+    """None if a percent sign does not begin a byte."""
+    out: list[str] = []
+    place = 0
+    for match in _ESCAPES.finditer(text):
+        data = [_byte(match[0][i + 1 : i + 3]) for i in range(0, len(match[0]), 3)]
+        if None in data:
+            return None
+        out.append(text[place : match.start()].replace("+", " "))
+        out.append(decode_as_java(bytes(value for value in data if value is not None)))
+        place = match.end()
+    rest = text[place:]
+    return None if "%" in rest else "".join(out) + rest.replace("+", " ")
+
+
+def _byte(digits: str) -> int | None:
+    """``Integer.parseInt`` of two characters, which may be a sign and a digit, and of any script."""
+    plain = "".join(str(unicodedata.decimal(c, c)) for c in digits if ord(c) <= 0xFFFF)
+    if len(plain) != 2 or not _SIGNED_HEX.fullmatch(plain):
+        return None
+    value = int(plain, 16)
+    return value if value >= 0 else None

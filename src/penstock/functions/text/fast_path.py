@@ -1,0 +1,194 @@
+"""String functions of whole columns where Arrow's kernels, or steps over all bytes, give what Spark gives.
+
+Each is an ``OfColumn``, with the constant arguments in front. Those that take a byte for a character vouch for ASCII.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.functions.core.base import Mask
+from penstock.functions.core.fast_path import Answer
+from penstock.functions.core.ragged import as_type
+from penstock.functions.core.vectors import Vector, only
+from penstock.functions.patterns.re2_patterns import GROUP
+from penstock.functions.text.byte_texts import MAX_BYTES, beyond_ascii, bytes_of, texts_of
+
+_INT_MAX = 2**31 - 1
+_BLANK, _SHIFT = ord(" "), np.uint8(32)
+_A, _Z = ord("a"), ord("z")
+_HEX = np.array([list(f"{value:02X}".encode()) for value in range(256)], np.uint8)
+
+
+def upper(array: pa.Array, rows: Mask | None) -> Answer:
+    return Answer(pc.ascii_upper(array), beyond_ascii(array))
+
+
+def lower(array: pa.Array, rows: Mask | None) -> Answer:
+    return Answer(pc.ascii_lower(array), beyond_ascii(array))
+
+
+def initcap(array: pa.Array, rows: Mask | None) -> Answer:
+    data, offsets = bytes_of(pc.ascii_lower(array))
+    first = np.zeros(len(data) + 1, np.bool_)
+    first[1:-1] = data[:-1] == _BLANK
+    first[offsets[:-1]] = True
+    raised = data - _SHIFT * (first[:-1] & (data >= _A) & (data <= _Z))
+    return Answer(texts_of(raised, offsets, array.type, rows), beyond_ascii(array))
+
+
+def reverse(array: pa.Array, rows: Mask | None) -> Answer:
+    return Answer(pc.utf8_reverse(array))
+
+
+def substring(position: int, length: int, array: pa.Array, rows: Mask | None) -> Answer:
+    start = position - 1 if position > 0 else position
+    stop = min(start + length, _INT_MAX)
+    if length <= 0 or stop <= start:
+        return Answer(pc.utf8_slice_codeunits(array, 0, 0))
+    return Answer(pc.utf8_slice_codeunits(array, start, None if start < 0 <= stop else stop))
+
+
+def replace(search: str, replacement: str, array: pa.Array, rows: Mask | None) -> Answer | None:
+    if not search:
+        return Answer(array)
+    grown = len(replacement.encode()) - len(search.encode())
+    if not _has_room(array, 1 + max(grown, 0)):
+        return None
+    return Answer(pc.replace_substring(array, pattern=search, replacement=replacement))
+
+
+def repeat(times: int, array: pa.Array, rows: Mask | None) -> Answer | None:
+    return Answer(pc.binary_repeat(array, max(times, 0))) if _has_room(array, max(times, 0)) else None
+
+
+def pad(left: bool, length: int, padding: str, array: pa.Array, rows: Mask | None) -> Answer | None:
+    """Not with a padding of several characters, of which Arrow takes one."""
+    length = max(length, 0)
+    if len(padding) > 1 or length * len(padding.encode()) * len(array) > MAX_BYTES - array.nbytes:
+        return None
+    cut = pc.utf8_slice_codeunits(array, 0, length)
+    if not padding:
+        return Answer(cut)
+    return Answer((pc.utf8_lpad if left else pc.utf8_rpad)(cut, length, padding=padding))
+
+
+def trim_characters(side: str, characters: str, array: pa.Array, rows: Mask | None) -> Answer:
+    if not characters:
+        return Answer(array)
+    trim = {"both": pc.utf8_trim, "left": pc.utf8_ltrim, "right": pc.utf8_rtrim}[side]
+    return Answer(trim(array, characters=characters))
+
+
+def locate(start: int, part: str, array: pa.Array, rows: Mask | None) -> Answer | None:
+    """Bytes are counted, so that what is found is sure in ASCII alone; that nothing is there always is."""
+    if not part or start < 1:
+        return None
+    skipped = pa.scalar(start - 1, pa.int32())
+    found = pc.find_substring(array if start == 1 else pc.utf8_slice_codeunits(array, start - 1), pattern=part)
+    there = pc.greater_equal(found, 0)
+    values = pc.if_else(there, pc.add(pc.add(found, skipped), 1), 0).cast(pa.int32())
+    return Answer(values, beyond_ascii(array))
+
+
+def translate(matching: str, replacement: str, array: pa.Array, rows: Mask | None) -> Answer | None:
+    """Of characters in ASCII, which are no part of any other."""
+    if not (matching + replacement).isascii():
+        return None
+    table, kept = np.arange(256).astype(np.uint8), np.ones(256, np.bool_)
+    for i, code in reversed(list(enumerate(matching.encode()))):  # the first of equal characters counts
+        kept[code] = i < len(replacement) and replacement[i] != "\0"
+        table[code] = ord(replacement[i]) if kept[code] else 0
+    data, offsets = bytes_of(array)
+    if kept.all():
+        return Answer(texts_of(table[data], offsets, array.type, rows))
+    return Answer(_chosen(table[data], kept[data], offsets, array.type, rows))
+
+
+def substring_index(delimiter: str, count: int, array: pa.Array, rows: Mask | None) -> Answer | None:
+    """By a delimiter of one byte."""
+    if len(delimiter) != 1 or not delimiter.isascii() or count == 0:
+        return None
+    data, offsets = bytes_of(array)
+    begins, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
+    hits = np.flatnonzero(data == ord(delimiter))
+    if count > 0:
+        place = np.searchsorted(hits, begins) + (count - 1)
+        hit = np.append(hits, len(data))[np.minimum(place, len(hits))]
+        ends = np.minimum(hit, ends)
+    else:
+        place = np.searchsorted(hits, ends) + count
+        hit = np.append(hits, -1)[np.where(place >= 0, place, -1)]
+        begins = np.maximum(hit + 1, begins)
+    marks = np.zeros(len(data) + 1, np.int8)
+    # No place is twice a begin or an end, but an empty piece is both.
+    some = begins < ends
+    marks[begins[some]] = 1
+    marks[ends[some]] -= 1
+    return Answer(_chosen(data, np.cumsum(marks[:-1], dtype=np.int8).view(np.bool_), offsets, array.type, rows))
+
+
+def split(separator: str, limit: int, data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> Answer:
+    parts = pc.split_pattern(array, pattern=separator, max_splits=limit - 1 if limit > 0 else -1)
+    return Answer(as_type(parts, data_type))
+
+
+def matches(pattern: str, array: pa.Array, rows: Mask | None) -> Answer:
+    """By a pattern of ``like_to_re2`` or ``re2_pattern``."""
+    return Answer(pc.match_substring_regex(only(array, rows), pattern=pattern))
+
+
+def regexp_extract(pattern: str, array: pa.Array, rows: Mask | None) -> Answer:
+    """By a pattern of ``re2_pattern``."""
+    wanted = only(array, rows)
+    found = pc.extract_regex(wanted, pattern=pattern)
+    return Answer(pc.if_else(found.is_valid(), found.field(GROUP), pc.if_else(wanted.is_valid(), "", None)))
+
+
+def regexp_instr(pattern: str, array: pa.Array, rows: Mask | None) -> Answer:
+    """Apply a pattern of ``re2_pattern``; see ``patterns.regexp_instr``."""
+    wanted = only(array, rows)
+    places = pc.fill_null(pc.find_substring_regex(wanted, pattern=pattern), -1).to_numpy(zero_copy_only=False)
+    data, offsets = bytes_of(wanted)
+    characters = np.zeros(len(data) + 1, np.int64)
+    np.cumsum((data & 0xC0) != 0x80, out=characters[1:])  # all but the bytes that continue a character
+    begins = offsets[:-1].astype(np.int64)
+    found = characters[begins + np.maximum(places, 0)] - characters[begins] + 1
+    return Answer(pc.if_else(wanted.is_valid(), pa.array(np.where(places < 0, 0, found), pa.int32()), None))
+
+
+def regexp_replace(pattern: str, replacement: str, array: pa.Array, rows: Mask | None) -> Answer:
+    """Apply a pattern of ``re2_pattern`` that never matches the empty text, with a replacement in RE2's notation."""
+    return Answer(pc.replace_substring_regex(only(array, rows), pattern=pattern, replacement=replacement))
+
+
+def regexp_split(pattern: str, limit: int, data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> Answer:
+    """Apply a pattern of ``re2_pattern`` that never matches the empty text and is not anchored at the start.
+
+    Arrow searches each match in the rest of the text, so an anchor would match again there.
+    """
+    parts = pc.split_pattern_regex(only(array, rows), pattern=pattern, max_splits=limit - 1 if limit > 0 else -1)
+    return Answer(as_type(parts, data_type))
+
+
+def hexadecimal(array: pa.Array, rows: Mask | None) -> Answer | None:
+    """Of texts and binaries."""
+    data, offsets = bytes_of(array)
+    if 2 * len(data) > MAX_BYTES:
+        return None
+    return Answer(texts_of(_HEX[data].reshape(-1), offsets.astype(np.int64) * 2, pa.string(), rows))
+
+
+def _has_room(array: pa.Array, times: int) -> bool:
+    """Whether so many times the bytes are still a column."""
+    data, _ = bytes_of(array)
+    return len(data) * times <= MAX_BYTES
+
+
+def _chosen(data: Vector, kept: Mask, offsets: Vector, data_type: pa.DataType, rows: Mask | None) -> pa.Array:
+    """The texts without the bytes that are not kept."""
+    before = np.zeros(len(data) + 1, np.int64)
+    np.cumsum(kept, out=before[1:])
+    return texts_of(data[kept], before[offsets], data_type, rows)

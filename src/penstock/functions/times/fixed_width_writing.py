@@ -1,0 +1,136 @@
+"""Dates and times written by patterns whose fields all have a fixed width, as ``2024-01-31 12:34:56``, all at once.
+
+Sure for the years 1 to 9999.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from penstock.functions.core.base import Mask
+from penstock.functions.core.fast_path import Answer
+from penstock.functions.core.vectors import Vector
+from penstock.functions.text.byte_texts import MAX_BYTES, Bytes, from_places
+from penstock.functions.times import calendar
+from penstock.functions.times.calendar import MICROS_PER_DAY, MICROS_PER_SECOND
+from penstock.functions.times.clock_fields import CLOCKS, HALVES, MONTHS, WEEKDAYS, ClockFields
+from penstock.functions.times.patterns import Field, Text, written_parts
+
+_ZERO = np.uint8(ord("0"))
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+"""Of the years that are written as four digits without a sign."""
+_ISO = "yyyy-MM-dd HH:mm:ss.SSSSSS"
+_FINEST = 6
+
+
+def _table(names: tuple[str, ...]) -> Bytes:
+    """The first three letters of each name, or both of two: a line per place."""
+    return np.array([list(name.encode()[:3]) for name in names], np.uint8).T
+
+
+_MONTHS, _WEEKDAYS, _HALVES = map(_table, (MONTHS, WEEKDAYS, HALVES))
+
+
+@lru_cache(maxsize=256)
+def _fixed_parts(pattern: str) -> tuple[Text | Field, ...] | None:
+    """The pattern's parts with their widths; None if one of them has none."""
+    parts = written_parts(pattern)
+    return parts if parts and all(isinstance(part, Text) or _has_width(part) for part in parts) else None
+
+
+def _has_width(field: Field) -> bool:
+    if field.letter == "y":
+        return field.count in (2, 4)
+    if field.letter in "ML":
+        return field.count in (2, 3)
+    return field.letter in "Sa" or (field.letter == "E" and field.count <= 3) or (
+        field.letter in CLOCKS and field.count == 2
+    )  # fmt: skip
+
+
+def write_by_pattern(pattern: str, local: Vector, rows: Mask | None) -> Answer | None:
+    """The texts of wall times in microseconds; None if the pattern has a field without a fixed width."""
+    parts = _fixed_parts(pattern)
+    if parts is None:
+        return None
+    clock, doubtful = _clock_fields(local // MICROS_PER_DAY, local % MICROS_PER_DAY)
+    return _texts(parts, clock, doubtful, rows)
+
+
+def write_dates(days: Vector, rows: Mask | None) -> Answer | None:
+    """As ``date_texts``."""
+    parts = _fixed_parts("yyyy-MM-dd")
+    assert parts is not None
+    clock, doubtful = _clock_fields(days.astype(np.int64), np.zeros(len(days), np.int64))
+    return _texts(parts, clock, doubtful, rows)
+
+
+def write_wall_times(local: Vector, rows: Mask | None) -> Answer | None:
+    """As ``wall_time_texts``: without the zeros at the end of a fraction."""
+    parts = _fixed_parts(_ISO)
+    assert parts is not None
+    time = local % MICROS_PER_DAY
+    clock, doubtful = _clock_fields(local // MICROS_PER_DAY, time)
+    fraction = time % MICROS_PER_SECOND
+    if not fraction.any():
+        return _texts(parts[:-2], clock, doubtful, rows)
+    kept = np.full(len(local), len(_ISO))
+    for digits in range(1, _FINEST + 1):
+        kept -= fraction % 10**digits == 0
+    kept -= fraction == 0  # nor the point
+    return _texts(parts, clock, doubtful, rows, kept)
+
+
+def _clock_fields(days: Vector, time: Vector) -> tuple[ClockFields, Mask]:
+    """The days, or others where they are doubtful."""
+    doubtful = (days < _FIRST_DAY) | (days > _LAST_DAY)
+    return ClockFields(np.where(doubtful, 0, days), time, np.zeros(1, np.int64)), doubtful
+
+
+def _texts(
+    parts: tuple[Text | Field, ...], clock: ClockFields, doubtful: Mask, rows: Mask | None, kept: Vector | None = None
+) -> Answer | None:
+    columns = [_column(part, clock) for part in parts]
+    width, count = sum(len(column) for column in columns), len(doubtful)
+    if width * count > MAX_BYTES:
+        return None
+    places = np.empty((width, count), np.uint8)
+    place = 0
+    for column in columns:
+        places[place : place + len(column)] = column
+        place += len(column)
+    return Answer(from_places(places, rows, kept), doubtful)
+
+
+def _column(part: Text | Field, clock: ClockFields) -> Bytes:
+    """The bytes of one part: a line per place, a column per row, or one for all of them."""
+    if isinstance(part, Text):
+        return np.frombuffer(part.text.encode(), np.uint8)[:, None]
+    if part.letter == "S":
+        shift = part.count - _FINEST
+        fraction = clock.time % MICROS_PER_SECOND
+        return _digits(fraction * 10**shift if shift > 0 else fraction // 10**-shift, part.count)
+    if part.letter == "a":
+        return _HALVES[:, clock.hour // 12]
+    if part.letter == "E":
+        return _WEEKDAYS[:, calendar.date_part("weekday", clock.days)]
+    if part.letter == "y":
+        return _digits(clock.year if part.count == 4 else clock.year % 100, part.count)
+    if part.letter in "ML":
+        return _digits(clock.month, 2) if part.count == 2 else _MONTHS[:, clock.month - 1]
+    return _digits(CLOCKS[part.letter](clock), 2)
+
+
+def _digits(values: Vector, count: int) -> Bytes:
+    """Decimal digits with leading zeros."""
+    out = np.empty((count, len(values)), np.uint8)
+    rest = values.astype(np.int32)  # nine digits at most
+    for place in range(count - 1, 0, -1):
+        higher = rest // 10
+        out[place] = rest - higher * 10
+        rest = higher
+    out[0] = rest
+    out += _ZERO
+    return out

@@ -1,0 +1,87 @@
+"""Day-time intervals: made of numbers, and their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.functions.core import failures
+from penstock.functions.core.base import Expression, Mask
+from penstock.functions.core.strict import Strict
+from penstock.functions.core.vectors import Vector, from_vector, select, to_vector
+from penstock.functions.numbers.arithmetic import add, multiply
+from penstock.functions.numbers.fixed_point import from_unscaled, to_unscaled
+
+_UNITS = (86_400_000_000, 3_600_000_000, 60_000_000)
+PARTS = {"days": (_UNITS[0], None), "hours": (_UNITS[1], 24), "minutes": (_UNITS[2], 60), "seconds": (1, 60_000_000)}
+"""A part's unit in microseconds, and how many there are in the next one."""
+
+
+def _exactly(wrapped: Mask, rows: Mask | None) -> None:
+    if select(rows, wrapped).any():
+        raise failures.interval_overflow()
+
+
+class MakeInterval(Strict):
+    """``make_dt_interval``: days, hours, minutes, and seconds with six places."""
+
+    def __init__(self, children: Sequence[Expression]) -> None:
+        super().__init__(children, pa.duration("us"))
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        total = to_unscaled(arrays[3])
+        with np.errstate(over="ignore"):
+            for array, unit in zip(arrays, _UNITS, strict=False):
+                count = to_vector(array).astype(np.int64)
+                span, wrapped = multiply(count, np.full_like(count, unit))
+                _exactly(wrapped, rows)
+                total, wrapped = add(total, span)
+                _exactly(wrapped, rows)
+        return from_vector(total, self.data_type, rows)
+
+
+class IntervalPart(Strict):
+    """``extract(day ...)`` and finer of an interval; all parts have its sign."""
+
+    def __init__(self, part: str, child: Expression, data_type: pa.DataType, nullable: bool) -> None:
+        super().__init__((child,), data_type, nullable)
+        self.part = part
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        unit, modulus = PARTS[self.part]
+        micros = to_vector(arrays[0])
+        whole: Vector = (micros - np.fmod(micros, unit)) // unit
+        part = whole if modulus is None else np.fmod(whole, modulus)
+        if pa.types.is_decimal(self.data_type):
+            return from_unscaled(part, self.data_type, rows)
+        return from_vector(part, self.data_type, rows)
+
+
+class MultiplyInterval(Strict):
+    """An interval times an integer."""
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        micros, factor = (to_vector(array).astype(np.int64) for array in arrays)
+        with np.errstate(over="ignore"):
+            product, wrapped = multiply(micros, factor)
+        _exactly(wrapped, rows)
+        return from_vector(product, self.data_type, rows)
+
+
+class DivideInterval(Strict):
+    """An interval by an integer, ties away from zero."""
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        micros, divisor = (to_vector(array).astype(np.int64) for array in arrays)
+        if select(rows, divisor == 0).any():
+            raise failures.interval_by_zero()
+        divisor = np.where(divisor == 0, 1, divisor)
+        _exactly((micros == np.iinfo(np.int64).min) & (divisor == -1), rows)
+        with np.errstate(over="ignore"):
+            floor, rest = np.divmod(micros, divisor)
+            # What is left of the divisor decides: more than half goes up, a half goes away from zero.
+            left = np.abs(divisor) - np.abs(rest)
+            up = (np.abs(rest) > left) | ((np.abs(rest) == left) & ((micros < 0) == (divisor < 0)))
+        return from_vector(floor + up, self.data_type, rows)

@@ -1,0 +1,66 @@
+"""From one zone's wall clock to another's: ``from_utc_timestamp``, ``to_utc_timestamp``, ``convert_timezone``."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.functions.core import failures
+from penstock.functions.core.base import Expression, Mask
+from penstock.functions.core.strict import Strict
+from penstock.functions.core.vectors import Vector, by_constant, from_vector, to_vector
+from penstock.functions.core.zones import Zone
+from penstock.functions.times.temporal import near
+
+
+def zone_named(name: str) -> Zone:
+    """Raises EvaluationError: there is no such zone."""
+    try:
+        return Zone(name)
+    except ValueError:
+        raise failures.unknown_zone(name) from None
+
+
+class ShiftNamedZone(Strict):
+    """Between an instant and the same digits in UTC as that zone's wall clock shows.
+
+    Args:
+        moment: the instant, evaluated before the zone's name.
+        to_utc: whether ``moment`` has the wall clock's digits.
+    """
+
+    def __init__(self, moment: Expression, zone: Expression, to_utc: bool) -> None:
+        super().__init__((moment, zone), moment.data_type)
+        self.to_utc = to_utc
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        micros = to_vector(arrays[0])
+
+        def shifted(name: object, here: Mask) -> pa.Array:
+            zone = zone_named(str(name))
+            shift = zone.to_instants if self.to_utc else zone.to_local
+            return from_vector(shift(near(zone, micros, here)), self.data_type, here)
+
+        return by_constant(arrays[1], rows, shifted, self.data_type)
+
+
+class ShiftClock(Strict):
+    """``convert_timezone``: what the clock in ``shown`` says when that in ``read`` says ``wall``."""
+
+    def __init__(self, read: Expression, shown: Expression, wall: Expression) -> None:
+        super().__init__((read, shown, wall), wall.data_type)
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        wall = to_vector(arrays[2])
+
+        def from_zone(read: object, here: Mask) -> pa.Array:
+            source = zone_named(str(read))
+            instants = source.to_instants(near(source, wall, here))
+            return by_constant(
+                arrays[1], here, lambda name, rows: self._shown(str(name), instants, rows), self.data_type
+            )
+
+        return by_constant(arrays[0], rows, from_zone, self.data_type)
+
+    def _shown(self, name: str, instants: Vector, rows: Mask) -> pa.Array:
+        zone = zone_named(name)
+        return from_vector(zone.to_local(near(zone, instants, rows)), self.data_type, rows)
