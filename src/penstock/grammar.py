@@ -18,7 +18,7 @@ _DIRECTORY = r"[^/\0=]{1,255}=[^/\0]{1,255}"
 """Directory of a partition, ``column=value``."""
 _SUFFIXES = r"(?:\.[a-z0-9_]{1,20}){1,4}"
 FINAL_NAME = rf"part-\d{{5,10}}-{_QUERY}-e\d{{10}}-c\d{{3,9}}{_SUFFIXES}"
-"""Name of a visible file of a file sink: see ``file_sink_plan.final_name``."""
+"""Name of a visible file of a file sink: see ``connectors.files.sink_plan.final_name``."""
 STAGED_NAME = r"g\d{1,16}-[0-9a-f]{1,64}-\d{1,10}-\d{1,10}\.[a-z]{1,20}"
 """Name of a staged file: Generation, token of the slot, subtask, count, format."""
 

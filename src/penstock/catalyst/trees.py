@@ -1,6 +1,6 @@
-"""Reading Catalyst trees over py4j: the few accessors that the frontend needs.
+"""Catalyst trees, read over py4j: the few accessors that the planner and ``functions/*/plan*.py`` need.
 
-Everything Java that the frontend touches is typed ``JavaTree``; nothing outside this package sees one.
+Everything Java that they touch is typed ``JavaTree``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JobGraph: what the frontend compiles to and every slot runs.
+"""JobGraph: what the planner compiles to and every slot runs.
 
 The graph is frozen and serialisable with cloudpickle (it travels inside Spark's own task closure; it is never read
 back from storage). Operator, source and sink *specs* are recipes; ``create`` makes the working object in its slot.

@@ -1,5 +1,5 @@
 """Expand: several output rows per input row, one per projection (a sliding ``window()`` is lowered to it, see
-``frontend.panes``)."""
+``planner.panes``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the frontend reads from the session, and the optimizer run as Penstock needs it."""
+"""What the planner reads from the session, and the optimizer run as Penstock needs it."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ do, without it what is still staged is moved. Files of unmarked epochs are left 
 files are never gone before it is marked.
 
 *Roll*: files of one directory that are old or large enough together are collected in a bundle and become visible as one
-file (``file_bundles``); one alone is renamed. Which files a roll holds is nowhere but in the bundle, into which each
+file (``bundles``); one alone is renamed. Which files a roll holds is nowhere but in the bundle, into which each
 can be moved only once: so no two rolls, of whatever drivers, share a row.
 
 A driver that starts takes up what it finds: bundles are brought to their end, kept files of marked epochs wait on, by

@@ -6,13 +6,13 @@ Below the output directory::
     part-00000-<query id>-e0000000007-m000.snappy.parquet   committed: small files of epoch 7, merged
     part-00000-<query id>-r<token>.snappy.parquet           committed: small files of several epochs, merged
     day=2020-01-01/part-...                                 the same with ``partitionBy("day")``
-and in the directory of ``private_home``::
+and in the directory of ``private_directory``::
 
     owner.json                                              the query that writes here
     fence/..., work/<token>/...                             the fence of this output: see ``fence``; in ``work``:
         staged/g3-<token>-00002-000005.parquet              not committed: Generation 3
-        kept/...                                            committed and kept back: ``file_rolls``
-        bundles/...                                         small files that are being merged: ``file_bundles``
+        kept/...                                            committed and kept back: ``rolls``
+        bundles/...                                         small files that are being merged: ``bundles``
     forks/<query id>/...                                    fence and work of a fork of that query that is allowed to
                                                             write here, too
 

@@ -2,7 +2,7 @@
 
 The final name says which epoch a file belongs to, so that a commit begun before a crash is finished by looking:
 whatever has its final name is done, whatever has not is renamed. Small files of an epoch and directory are merged
-first, see ``file_bundles``; with ``rollInterval`` those of many epochs are, see ``file_rolls``.
+first, see ``bundles``; with ``rollInterval`` those of many epochs are, see ``rolls``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class FileSinkCommitter(SinkCommitter):
         roll_interval_s: how long committed small files may be kept back; 0: not at all.
         target_bytes: how much is worth a file of its own.
         clock: the wall clock in seconds.
-        private: see ``file_sink_plan.private_directory``: another one than the owner's if it shares the directory.
+        private: see ``sink_plan.private_directory``: another one than the owner's if it shares the directory.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class FileSinkCommitter(SinkCommitter):
         return Fence(LocalFence(self._private), f"output directory {self._root}")
 
     def _live_in(self, home: str) -> None:
-        """Use this private directory from now on; see ``private_home``."""
+        """Use this private directory from now on; see ``private_directory``."""
         if home != self._home:
             self._home = home
             self._fence = self._new_fence()

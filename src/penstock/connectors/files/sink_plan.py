@@ -21,7 +21,7 @@ from penstock.model.commits import EpochCommit
 from penstock.model.manifest import Count
 
 PRIVATE_DIRECTORY = "_penstock"
-"""Messages have paths of staged files below this directory, as in earlier releases: see ``private_home``."""
+"""Messages have paths of staged files below this directory, as in earlier releases: see ``private_directory``."""
 SMALL_BYTES = 4 << 20
 """Staged files below this are merged with others of their epoch and directory ..."""
 MERGED_BYTES = 16 << 20
@@ -107,7 +107,7 @@ def is_kept_folder(name: str) -> bool:
 
 
 def is_mark(name: str) -> bool:
-    """Return True if it is a name of an epoch's mark, see ``file_rolls``."""
+    """Return True if it is a name of an epoch's mark, see ``rolls``."""
     return _MARK.fullmatch(name) is not None
 
 
@@ -158,7 +158,7 @@ def work_directory(private: str, fence: str, home: str = HOME) -> str:
     Args:
         private: see ``private_directory``.
         fence: the token of the driver that has the output; empty if the output has no fence.
-        home: see ``private_home.home_of``.
+        home: see ``private_directory.home_of``.
     """
     place = home + private.removeprefix(PRIVATE_DIRECTORY)
     return f"{place}/work/{fence}" if fence else place

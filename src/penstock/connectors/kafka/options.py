@@ -1,6 +1,6 @@
 """Options of the Kafka source, under Spark's names (its "Structured Streaming + Kafka Integration Guide", 4.x).
 
-What a client is configured with (``kafka.*``) is in ``kafka_client.py``; here is what is read, from where, how fast.
+What a client is configured with (``kafka.*``) is in ``client.py``; here is what is read, from where, how fast.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ visible, and their names say the epoch. Below the location::
 
     part-<query id>-<sink>-e0000000007-00000-<uuid>.snappy.parquet     committed: epoch 7 (in its partition's directory)
 
-and in the directory of ``private_home``::
+and in the directory of ``files.private_directory``::
 
     <query id>-<sink>/fence/..., work/<token>/...           the fence of this output: see ``fence``; in ``work``:
         committed.json                                      the last epoch that is wholly visible

@@ -1,6 +1,6 @@
 """The checkpoint coordinator: when a checkpoint is triggered, when it is complete, and what becomes visible then.
 
-One checkpoint's life is the table in ``checkpoint_life``. Several are in flight at once: periodic ones up to
+One checkpoint's life is the table in ``checkpoint_lifecycle``. Several are in flight at once: periodic ones up to
 ``max_concurrent``, requested ones in addition, ``MAX_IN_FLIGHT`` in all. Requested ones are triggered first. Nothing is
 triggered while a strictly aligned one is in flight. That one is cancelled after others have waited for an interval.
 They complete in any order. One that completes makes older periodic ones superfluous; a requested one that completes

@@ -21,7 +21,7 @@ So it asks anew, and only that counts. A source that is *drained* is frozen, and
 watermark is the largest there is. Whatever it would read after that would be late, so a restored one ends without
 another look.
 
-A reader without event time rises to the watermark of other readers in a round (``rounds``).
+A reader without event time rises to the watermark of other readers in a round (``event_time_rounds``).
 
 *Pausing*: while what is in flight is drained, readers read nothing and nothing is discovered. All else goes on: a split
 that was found is handed out, and a look that is under way is answered.

@@ -1,7 +1,7 @@
 """``Double.toString`` of many everyday doubles at once: ``java_digits`` step by step, on NumPy's longs.
 
 Everyday are zero and those from a 64th to ten million that Java, too, works out in longs without any of them running
-over; of all others the exact function has to be asked (``quick.settled``).
+over; of all others the exact function has to be asked (``core.fast_path.settled``).
 """
 
 from __future__ import annotations

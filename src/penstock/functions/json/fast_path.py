@@ -2,7 +2,7 @@
 
 msgspec takes nothing that is not JSON by the book and no value that is not of its field's type; what Jackson and Spark
 are lenient about, it refuses. Jackson is the stricter one about depth and long numbers alone, so documents that may go
-beyond these limits are left out here (``quick.settled`` then asks ``json_records`` or ``json_paths``).
+beyond these limits are left out here (``core.fast_path.settled`` then asks ``records`` or ``paths``).
 """
 
 from __future__ import annotations

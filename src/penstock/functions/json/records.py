@@ -1,4 +1,4 @@
-"""``from_json``: documents as records, one at a time where they are not ordinary (``json_values`` has the values)."""
+"""``from_json``: documents as records, one at a time where they are not ordinary (``values`` has the values)."""
 
 from __future__ import annotations
 

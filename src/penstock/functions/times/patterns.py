@@ -1,6 +1,6 @@
 """Java's patterns of dates and times (``DateTimeFormatter``), as far as Spark lets them through.
 
-A pattern is read into fields once. ``time_formatting`` writes them and ``time_parsing`` reads them.
+A pattern is read into fields once. ``formatting`` writes them and ``parsing`` reads them.
 """
 
 from __future__ import annotations

@@ -274,7 +274,7 @@ def _refuse_inside(read: SparkCheckpoint, store: Store) -> None:
 
 @contextmanager
 def _new_location(store: Store) -> Iterator[Founding]:
-    """A local folder gets its name at the end. Elsewhere it is made in place; see ``founding.py``."""
+    """A local folder gets its name at the end. Elsewhere it is made in place; see ``bootstrap.py``."""
     if isinstance(store, LocalStore):
         with new_directory(Path(store.root), "the location") as folder:
             yield Founding(LocalStore(folder))

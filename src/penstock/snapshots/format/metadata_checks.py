@@ -1,5 +1,5 @@
 """Whether what a snapshot's metadata says can be: it may be somebody else's work, and all that follows takes it for
-granted. The bounds of single numbers are those of ``model``, which decoding checks.
+granted. The bounds of single numbers are those of ``manifest``, which decoding checks.
 """
 
 from __future__ import annotations

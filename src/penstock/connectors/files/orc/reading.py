@@ -51,7 +51,7 @@ def _unreadable(path: str, kind: pa.DataType, inner: bool) -> Iterator[str]:
 class OrcFormat:
     """Reads the columns of ``schema`` by name; a missing column is null.
 
-    ``page_bytes``: limit of a block and of the footer after decompression; see ``orc_footers``.
+    ``page_bytes``: limit of a block and of the footer after decompression; see ``footers``.
     """
 
     schema: pa.Schema

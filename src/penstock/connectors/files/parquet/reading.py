@@ -66,7 +66,7 @@ class Conformity:
 class ParquetFormat:
     """Reads the columns of ``schema`` by name; a missing column is null. For the other arguments see ``Conformity``.
 
-    ``page_bytes``: limit of a decompressed page, and of a footer; see ``parquet_pages``.
+    ``page_bytes``: limit of a decompressed page, and of a footer; see ``pages``.
     """
 
     schema: pa.Schema
