@@ -35,8 +35,9 @@ from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.job import DriverCore
 from penstock.coordinator.metrics import Figures
 from penstock.model.elements import Alignment
-from penstock.model.splits import Split
-from penstock.network.messages import CheckpointAck, CheckpointComplete, SlotMetrics, ToDriver, TriggerCheckpoint
+from penstock.model.messages import AssignSplits, NotifyCheckpointComplete, TriggerCheckpoint
+from penstock.model.splits import Requested, Split
+from penstock.network.messages import CheckpointAck, SlotMetrics, ToDriver
 from penstock.snapshots.catalog import metadata_path
 from penstock.snapshots.format.plan import plan_of
 
@@ -113,7 +114,7 @@ class Driver:
         self._feed(ct.Tick())
         self._work()
         for index in range(self._parallelism):
-            self._feed(w.SplitRequested(self.core.generation, 0, sp.Requested(index, 0, None, 0)))
+            self._feed(w.SplitRequested(self.core.generation, 0, Requested(index, 0, None, 0)))
         self._work()
         assert len(self._splits) == self._parallelism, "every reader has a split"
 
@@ -166,13 +167,13 @@ class Driver:
 
     def _tell(self, output: w.Output) -> None:
         match output:
-            case ct.Trigger(checkpoint, alignment, remaining_ms, base):
+            case TriggerCheckpoint(checkpoint, alignment):
                 self._checkpoint = checkpoint
                 with self._part("figures"):
                     self.figures.triggered(checkpoint, alignment.value)
-                self._send(TriggerCheckpoint(checkpoint, alignment.value, remaining_ms, base))
-            case ct.NotifyComplete(checkpoint, committed):
-                self._send(CheckpointComplete(checkpoint, committed))
+                self._send(output)
+            case NotifyCheckpointComplete():
+                self._send(output)
             case w.SnapshotExists(metadata):
                 with self._part("figures"):
                     self.figures.complete(metadata)
@@ -181,10 +182,10 @@ class Driver:
                     self.figures.committed(epoch)
             case ct.Abort(_, reason):
                 self.refused = reason
-            case sp.Assign(_, index, splits):
+            case AssignSplits(_, index, splits):
                 self._splits[index] = splits
 
-    def _send(self, message: TriggerCheckpoint | CheckpointComplete) -> None:
+    def _send(self, message: TriggerCheckpoint | NotifyCheckpointComplete) -> None:
         """To every slot, which is encoded anew."""
         with self._part("messages"):
             for _ in range(self._parallelism):

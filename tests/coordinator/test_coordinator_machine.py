@@ -17,6 +17,7 @@ from penstock.coordinator.machines.checkpoint_lifecycle import Phase
 from penstock.coordinator.machines.checkpoints import ID_BLOCK, Coordinator
 from penstock.coordinator.machines.commits import CommitLedger, pending_commits
 from penstock.model.elements import Alignment
+from penstock.model.messages import NotifyCheckpointComplete, TriggerCheckpoint
 from penstock.snapshots.log.entries import LogView, MetadataRef, SnapshotRecord
 from penstock.snapshots.retention import expired
 
@@ -72,7 +73,7 @@ class CoordinatorWorld(RuleBasedStateMachine):
     def feed(self, event: ct.Event) -> None:
         for command in self.machine.handle(event, self.now):
             match command:
-                case ct.Trigger():
+                case TriggerCheckpoint():
                     self.check_trigger(command)
                     self.triggered.append(command.checkpoint)
                     self.acked[command.checkpoint] = set()
@@ -107,7 +108,7 @@ class CoordinatorWorld(RuleBasedStateMachine):
                     assert command.generation == self.generation
                     assert not self.failing, "said once"
                     self.failing = True
-                case ct.NotifyComplete():
+                case NotifyCheckpointComplete():
                     self.told = max(self.told, command.checkpoint)
                     assert command.checkpoint <= command.committed_epoch
                     for slot in self.staged:
@@ -117,7 +118,7 @@ class CoordinatorWorld(RuleBasedStateMachine):
                 case _:
                     pass
 
-    def check_trigger(self, trigger: ct.Trigger) -> None:
+    def check_trigger(self, trigger: TriggerCheckpoint) -> None:
         assert not self.triggered or trigger.checkpoint > self.triggered[-1], "ids rise"
         assert not self.failing, "the Generation is to end"
         assert not any(self.strict.values()), "nothing beside a strictly aligned one"

@@ -13,6 +13,7 @@ from penstock.coordinator.machines.checkpoints import ID_BLOCK, MAX_REQUESTS, Co
 from penstock.coordinator.machines.commits import CommitLedger, PendingCommit
 from penstock.coordinator.machines.restarts import RestartPolicy
 from penstock.errors import ProtocolViolation
+from penstock.model.messages import NotifyCheckpointComplete, TriggerCheckpoint
 
 TICK = ct.Tick()
 
@@ -21,7 +22,7 @@ def test_the_first_checkpoint_comes_one_interval_after_all_slots_run() -> None:
     machine = started(now_ms=500)
     assert machine.handle(TICK, 1499) == []
     assert machine.next_wake_ms() == 1500
-    assert machine.handle(TICK, 1500) == [ct.Trigger(1, UNALIGNED)]
+    assert machine.handle(TICK, 1500) == [TriggerCheckpoint(1, UNALIGNED)]
     assert machine.in_flight == (1,)
 
 
@@ -35,7 +36,7 @@ def test_a_checkpoint_is_written_when_the_last_slot_acknowledges_and_logged_when
     assert machine.handle(ct.MetadataWritten(1), 1003) == [ct.LogComplete(1, 0, 2 + ID_BLOCK)]
     assert machine.handle(ct.CompleteLogged(1, 2 + ID_BLOCK), 1004) == [
         ct.Completed(1),
-        ct.NotifyComplete(1, 1),
+        NotifyCheckpointComplete(1, 1),
         ct.Collect(pinned=(1,), in_flight=()),
     ]
     assert machine.newest_complete == 1
@@ -47,10 +48,10 @@ def test_nothing_is_committed_before_its_snapshot_is_logged_and_slots_hear_of_it
     machine.handle(TICK, 1000)
     commands = complete(machine, 1, 1001, {1: b"one"})
     assert ct.CommitEpoch(1, SINK, {0: b"one", 1: b"one"}) in commands
-    assert not any(isinstance(command, ct.NotifyComplete) for command in commands)
+    assert not any(isinstance(command, NotifyCheckpointComplete) for command in commands)
     assert machine.committed_epoch == 0
     assert machine.handle(ct.EpochCommitted(1, SINK), 1002) == [
-        ct.NotifyComplete(1, 1),
+        NotifyCheckpointComplete(1, 1),
         ct.Collect(pinned=(1,), in_flight=()),
     ]
 
@@ -61,14 +62,14 @@ def test_an_aborted_checkpoint_loses_nothing_its_epoch_is_committed_with_the_nex
     assert machine.handle(ct.Decline(1, 1, 0, "over budget"), 1001) == [
         ct.Abort(1, "slot 0 declined: over budget", tell_slots=True)
     ]
-    assert machine.handle(TICK, 2000) == [ct.Trigger(2, UNALIGNED)]
+    assert machine.handle(TICK, 2000) == [TriggerCheckpoint(2, UNALIGNED)]
     commands = complete(machine, 2, 2001, {1: b"one", 2: b"two"})
     assert ct.CommitEpoch(1, SINK, {0: b"one", 1: b"one"}) in commands
     assert not any(isinstance(c, ct.CommitEpoch) and c.epoch == 2 for c in commands), "epochs go alone"
     assert machine.handle(ct.EpochCommitted(1, SINK), 2002) == [
         ct.CommitEpoch(2, SINK, {0: b"two", 1: b"two"}, batch=1)
     ]
-    assert ct.NotifyComplete(2, 2) in machine.handle(ct.EpochCommitted(2, SINK), 2003)
+    assert NotifyCheckpointComplete(2, 2) in machine.handle(ct.EpochCommitted(2, SINK), 2003)
 
 
 def test_a_checkpoint_that_takes_too_long_is_aborted_and_the_slots_that_lack_are_named() -> None:
@@ -108,14 +109,14 @@ def test_a_slow_periodic_checkpoint_holds_back_the_next_and_the_pause_follows_it
     assert machine.handle(TICK, 2500) == []
     complete(machine, 1, 2600)
     assert machine.handle(TICK, 2999) == []
-    assert machine.handle(TICK, 3000) == [ct.Trigger(2, UNALIGNED, base=1)]
+    assert machine.handle(TICK, 3000) == [TriggerCheckpoint(2, UNALIGNED, base=1)]
 
 
 def test_a_user_snapshot_runs_beside_a_periodic_one_and_may_complete_after_it() -> None:
     machine = started()
     machine.handle(TICK, 1000)
-    assert machine.handle(ct.SnapshotRequested(7, UNALIGNED, "mine"), 1100) == [ct.Trigger(2, UNALIGNED)]
-    assert machine.handle(ct.SnapshotRequested(8, UNALIGNED), 1101) == [ct.Trigger(3, UNALIGNED)]
+    assert machine.handle(ct.SnapshotRequested(7, UNALIGNED, "mine"), 1100) == [TriggerCheckpoint(2, UNALIGNED)]
+    assert machine.handle(ct.SnapshotRequested(8, UNALIGNED), 1101) == [TriggerCheckpoint(3, UNALIGNED)]
     assert [machine.wish_of(checkpoint) for checkpoint in (1, 2, 4)] == [
         None, ct.SnapshotRequested(7, UNALIGNED, "mine"), None,
     ]  # fmt: skip
@@ -127,7 +128,7 @@ def test_a_user_snapshot_runs_beside_a_periodic_one_and_may_complete_after_it() 
 
 def test_nothing_is_triggered_while_an_aligned_checkpoint_is_in_flight() -> None:
     machine = started()
-    assert machine.handle(ct.SnapshotRequested(1, ALIGNED, timeout_ms=1500), 100) == [ct.Trigger(1, ALIGNED)]
+    assert machine.handle(ct.SnapshotRequested(1, ALIGNED, timeout_ms=1500), 100) == [TriggerCheckpoint(1, ALIGNED)]
     assert machine.handle(TICK, 1000) == []
     assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 1200) == []
     way_out = "A strictly aligned snapshot waits for all queued data; an unaligned one does not"
@@ -135,8 +136,8 @@ def test_nothing_is_triggered_while_an_aligned_checkpoint_is_in_flight() -> None
     assert machine.handle(TICK, 1600) == [
         ct.Abort(1, text, tell_slots=True, failed=False, missing=(0, 1)),
         ct.SnapshotFailed(1, 1, text, missing=(0, 1)),
-        ct.Trigger(2, UNALIGNED),
-        ct.Trigger(3, UNALIGNED),
+        TriggerCheckpoint(2, UNALIGNED),
+        TriggerCheckpoint(3, UNALIGNED),
     ]
 
 
@@ -153,21 +154,21 @@ def test_a_full_disk_fails_the_checkpoint_and_the_query_goes_on() -> None:
     assert machine.handle(ct.LogFailed(2, "No space left on device"), 2003) == [
         ct.Abort(2, "No space left on device", tell_slots=True)
     ]
-    assert machine.handle(TICK, 3000) == [ct.Trigger(3, UNALIGNED)]
+    assert machine.handle(TICK, 3000) == [TriggerCheckpoint(3, UNALIGNED)]
 
 
 def test_checkpoints_write_everything_until_a_new_base_is_complete_if_the_old_one_is_damaged() -> None:
     machine = started(max_concurrent=2)
     machine.handle(TICK, 1000)
-    assert ct.NotifyComplete(1, 1) in complete(machine, 1, 1001)
-    assert machine.handle(TICK, 2000) == [ct.Trigger(2, UNALIGNED, base=1)]
+    assert NotifyCheckpointComplete(1, 1) in complete(machine, 1, 1001)
+    assert machine.handle(TICK, 2000) == [TriggerCheckpoint(2, UNALIGNED, base=1)]
     acknowledge(machine, 2, 2001)
     reason = "a file that it refers to is damaged"
     assert machine.handle(ct.MetadataFailed(2, reason, damaged=True), 2002) == [ct.Abort(2, reason, tell_slots=True)]
-    assert machine.handle(TICK, 3000) == [ct.Trigger(3, UNALIGNED, base=0)]
-    assert machine.handle(TICK, 4000) == [ct.Trigger(4, UNALIGNED, base=0)]
+    assert machine.handle(TICK, 3000) == [TriggerCheckpoint(3, UNALIGNED, base=0)]
+    assert machine.handle(TICK, 4000) == [TriggerCheckpoint(4, UNALIGNED, base=0)]
     complete(machine, 3, 4001)
-    assert machine.handle(TICK, 5000) == [ct.Trigger(5, UNALIGNED, base=3)]
+    assert machine.handle(TICK, 5000) == [TriggerCheckpoint(5, UNALIGNED, base=3)]
 
 
 def test_triggering_pauses_while_too_many_epochs_await_their_commit() -> None:
@@ -180,9 +181,9 @@ def test_triggering_pauses_while_too_many_epochs_await_their_commit() -> None:
     assert machine.handle(TICK, 9000) == []
     assert machine.handle(ct.EpochCommitted(1, SINK), 9001) == [
         ct.CommitEpoch(2, SINK, {0: b"2", 1: b"2"}, batch=1),
-        ct.NotifyComplete(1, 1),
+        NotifyCheckpointComplete(1, 1),
         ct.Collect(pinned=(1, 2), in_flight=()),
-        ct.Trigger(3, UNALIGNED, base=1),
+        TriggerCheckpoint(3, UNALIGNED, base=1),
     ]
 
 
@@ -257,10 +258,10 @@ def test_the_end_of_a_generation_kills_what_is_not_being_logged() -> None:
         machine.handle(ct.GenerationOpened(2, 0, 3, 67), 1004)
     commands = machine.handle(ct.CompleteLogged(1, 70), 1005)
     assert ct.Completed(1) in commands
-    assert not any(isinstance(c, ct.NotifyComplete) for c in commands), "its slots are gone"
+    assert not any(isinstance(c, NotifyCheckpointComplete) for c in commands), "its slots are gone"
     assert machine.handle(ct.GenerationOpened(2, 1, 3, 67, 1), 1006) == []
     assert machine.handle(ct.AllRunning(2), 1007) == []
-    assert machine.handle(TICK, 2007) == [ct.Trigger(3, UNALIGNED, base=1)], "ids go on where they were"
+    assert machine.handle(TICK, 2007) == [TriggerCheckpoint(3, UNALIGNED, base=1)], "ids go on where they were"
 
 
 def restored(**changes: object) -> Coordinator:
@@ -275,7 +276,7 @@ def test_the_first_checkpoint_behind_a_restore_does_not_wait_for_the_interval() 
     machine = restored()
     assert machine.next_wake_ms() == 100 + ct.AFTER_RESTORE_MS
     assert machine.handle(TICK, 99 + ct.AFTER_RESTORE_MS) == []
-    assert machine.handle(TICK, 100 + ct.AFTER_RESTORE_MS) == [ct.Trigger(8, UNALIGNED, base=7)]
+    assert machine.handle(TICK, 100 + ct.AFTER_RESTORE_MS) == [TriggerCheckpoint(8, UNALIGNED, base=7)]
     complete(machine, 8, 700, generation=2)
     assert machine.next_wake_ms() == 1100 + ct.AFTER_RESTORE_MS, "from then on it does"
     assert restored(interval_ms=50).next_wake_ms() == 150, "nor any longer than the interval"
@@ -293,14 +294,14 @@ def test_recovery_commits_what_the_restored_snapshot_holds_before_anything_new()
     complete(machine, 70, 1001, {70: b"new"}, generation=3)
     assert machine.handle(ct.EpochCommitted(4, SINK), 1002) == [ct.CommitEpoch(5, SINK, {1: b"5"}, batch=3)]
     assert ct.CommitEpoch(70, SINK, {0: b"new", 1: b"new"}, batch=4) in machine.handle(ct.EpochCommitted(5, SINK), 1003)
-    assert ct.NotifyComplete(70, 70) in machine.handle(ct.EpochCommitted(70, SINK), 1004)
+    assert NotifyCheckpointComplete(70, 70) in machine.handle(ct.EpochCommitted(70, SINK), 1004)
 
 
 def test_ids_beyond_the_reserved_ones_are_reserved_first() -> None:
     machine = started()
     now = 1000.0
     for checkpoint in range(1, ID_BLOCK + 1):
-        assert machine.handle(TICK, now) == [ct.Trigger(checkpoint, UNALIGNED)]
+        assert machine.handle(TICK, now) == [TriggerCheckpoint(checkpoint, UNALIGNED)]
         machine.handle(ct.Decline(1, checkpoint, 0, "no"), now)
         machine.check_invariants()
         now += 1000
@@ -308,7 +309,7 @@ def test_ids_beyond_the_reserved_ones_are_reserved_first() -> None:
     assert machine.handle(TICK, now + 1) == [], "asked once"
     assert machine.handle(ct.ReserveFailed("disk full"), now + 2) == []
     assert machine.handle(TICK, now + 1002) == [ct.ReserveIds(1 + 2 * ID_BLOCK)]
-    assert machine.handle(ct.IdsReserved(1 + 2 * ID_BLOCK), now + 1003) == [ct.Trigger(ID_BLOCK + 1, UNALIGNED)]
+    assert machine.handle(ct.IdsReserved(1 + 2 * ID_BLOCK), now + 1003) == [TriggerCheckpoint(ID_BLOCK + 1, UNALIGNED)]
 
 
 def test_an_event_that_fits_no_command_is_refused_with_the_story_and_changes_nothing() -> None:
@@ -328,7 +329,7 @@ def test_an_event_that_fits_no_command_is_refused_with_the_story_and_changes_not
 def test_the_interval_can_be_changed_while_the_query_runs() -> None:
     machine = started(interval_ms=1_000_000)
     machine.handle(ct.PolicyChanged(policy(interval_ms=50, alignment=ALIGNED)), 10)
-    assert machine.handle(TICK, 60) == [ct.Trigger(1, ALIGNED)]
+    assert machine.handle(TICK, 60) == [TriggerCheckpoint(1, ALIGNED)]
 
 
 def test_requests_wait_over_a_restart_but_not_without_bound() -> None:
@@ -339,4 +340,6 @@ def test_requests_wait_over_a_restart_but_not_without_bound() -> None:
     (refused,) = machine.handle(ct.SnapshotRequested(99, UNALIGNED), 12)
     assert isinstance(refused, ct.SnapshotFailed)
     machine.handle(ct.GenerationOpened(2, 0, 1, 65), 13)
-    assert machine.handle(ct.AllRunning(2), 14) == [ct.Trigger(n, UNALIGNED) for n in range(1, ct.MAX_IN_FLIGHT + 1)]
+    assert machine.handle(ct.AllRunning(2), 14) == [
+        TriggerCheckpoint(n, UNALIGNED) for n in range(1, ct.MAX_IN_FLIGHT + 1)
+    ]

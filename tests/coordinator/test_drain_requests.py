@@ -8,19 +8,21 @@ from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.checkpoints import ID_BLOCK, MAX_CANCELLATIONS, Coordinator
 from penstock.coordinator.machines.splits import SplitAssigner
+from penstock.model.messages import PauseReaders, SourceIdle, TriggerCheckpoint
+from penstock.model.splits import Requested
 
 TICK = ct.Tick()
 DRAIN = ct.SnapshotRequested(7, ALIGNED, last=True, drain=True)
 
 
-def triggers(commands: list[ct.Command]) -> list[ct.Trigger]:
-    return [command for command in commands if isinstance(command, ct.Trigger)]
+def triggers(commands: list[ct.Command]) -> list[TriggerCheckpoint]:
+    return [command for command in commands if isinstance(command, TriggerCheckpoint)]
 
 
 def drained() -> Coordinator:
     machine = started()
     assert not machine.drains
-    assert machine.handle(DRAIN, 100) == [ct.Trigger(1, ALIGNED)]
+    assert machine.handle(DRAIN, 100) == [TriggerCheckpoint(1, ALIGNED)]
     assert machine.drains
     return machine
 
@@ -47,7 +49,7 @@ def test_it_is_triggered_again_in_the_next_generation() -> None:
     assert machine.drains
     assert machine.handle(ct.GenerationOpened(2, 0, 65, 65 + ID_BLOCK), 300) == []
     assert machine.drains
-    assert triggers(machine.handle(ct.AllRunning(2), 400)) == [ct.Trigger(65, ALIGNED)]
+    assert triggers(machine.handle(ct.AllRunning(2), 400)) == [TriggerCheckpoint(65, ALIGNED)]
 
 
 def test_sources_may_read_when_it_has_failed() -> None:
@@ -64,10 +66,10 @@ def test_sources_may_read_when_it_has_failed() -> None:
 
 def test_a_paused_source_is_not_looked_at() -> None:
     assigner = SplitAssigner("source", 3, 1, paused=True)
-    assert assigner.handle(sp.Requested(0, 0, None, 0), 0) == []
+    assert assigner.handle(Requested(0, 0, None, 0), 0) == []
     assert assigner.next_wake_ms() is None
-    assert assigner.handle(sp.Pause(False), 1) == [sp.PauseReaders(3, False), sp.Discover(3, None)]
-    assert assigner.handle(sp.Pause(True), 2) == [sp.PauseReaders(3, True)]
+    assert assigner.handle(sp.Pause(False), 1) == [PauseReaders(3, False), sp.Discover(3, None)]
+    assert assigner.handle(sp.Pause(True), 2) == [PauseReaders(3, True)]
     found = sp.Discovered([], 1)
-    assert assigner.handle(found, 3) == [sp.Dry(3, None)], "the look was under way"
+    assert assigner.handle(found, 3) == [SourceIdle(3, None)], "the look was under way"
     assert assigner.handle(sp.LookAround(), 10_000) == []

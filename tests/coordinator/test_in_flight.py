@@ -11,6 +11,7 @@ from penstock.coordinator.machines.checkpoint_lifecycle import Phase
 from penstock.coordinator.machines.checkpoints import Coordinator
 from penstock.errors import ProtocolViolation
 from penstock.model.elements import Alignment
+from penstock.model.messages import NotifyCheckpointComplete, TriggerCheckpoint
 
 TICK = ct.Tick()
 WAY_OUT = "A strictly aligned snapshot waits for all queued data; an unaligned one does not"
@@ -28,7 +29,7 @@ def ticking(machine: Coordinator, first_ms: int, last_ms: int, every_ms: int = 1
 
 def test_periodic_ones_overlap_up_to_their_bound() -> None:
     machine = started(max_concurrent=3, timeout_ms=60_000)
-    assert ticking(machine, 0, 9000) == [ct.Trigger(n, UNALIGNED) for n in (1, 2, 3)]
+    assert ticking(machine, 0, 9000) == [TriggerCheckpoint(n, UNALIGNED) for n in (1, 2, 3)]
     assert machine.next_wake_ms() == 61_000, "nothing to do but to wait for the first time-out"
     machine.handle(ct.Decline(1, 2, 0, "no"), 9001)
     assert machine.in_flight == (1, 3, 4)
@@ -36,10 +37,10 @@ def test_periodic_ones_overlap_up_to_their_bound() -> None:
 
 def test_with_a_pause_periodic_ones_do_not_overlap() -> None:
     machine = started(max_concurrent=3, min_pause_ms=500, timeout_ms=60_000)
-    assert ticking(machine, 0, 9000) == [ct.Trigger(1, UNALIGNED)]
+    assert ticking(machine, 0, 9000) == [TriggerCheckpoint(1, UNALIGNED)]
     complete(machine, 1, 9100)
     assert ticking(machine, 9200, 9599) == []
-    assert ticking(machine, 9600, 9600) == [ct.Trigger(2, UNALIGNED, base=1)]
+    assert ticking(machine, 9600, 9600) == [TriggerCheckpoint(2, UNALIGNED, base=1)]
 
 
 def test_requested_ones_come_on_top_and_first_but_no_more_than_the_bound_of_all() -> None:
@@ -60,24 +61,26 @@ def test_requested_ones_come_on_top_and_first_but_no_more_than_the_bound_of_all(
 
 def test_auto_ones_have_a_budget_and_overlap_with_everything() -> None:
     machine = started(alignment=AUTO, alignment_timeout_ms=150, max_concurrent=2, timeout_ms=60_000)
-    assert ticking(machine, 1000, 2000) == [ct.Trigger(1, ALIGNED, 150), ct.Trigger(2, ALIGNED, 150)]
-    assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 2001) == [ct.Trigger(3, UNALIGNED)]
-    assert machine.handle(ct.SnapshotRequested(2, AUTO), 2002) == [ct.Trigger(4, ALIGNED, 150)]
-    assert machine.handle(ct.SnapshotRequested(3, ALIGNED), 2003) == [ct.Trigger(5, ALIGNED)], "strictly, behind them"
+    assert ticking(machine, 1000, 2000) == [TriggerCheckpoint(1, ALIGNED, 150), TriggerCheckpoint(2, ALIGNED, 150)]
+    assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 2001) == [TriggerCheckpoint(3, UNALIGNED)]
+    assert machine.handle(ct.SnapshotRequested(2, AUTO), 2002) == [TriggerCheckpoint(4, ALIGNED, 150)]
+    assert machine.handle(ct.SnapshotRequested(3, ALIGNED), 2003) == [TriggerCheckpoint(5, ALIGNED)], (
+        "strictly, behind them"
+    )
     assert machine.handle(ct.SnapshotRequested(4, UNALIGNED), 2004) == []
     for checkpoint in (1, 2, 3, 4):
         machine.handle(ct.Decline(1, checkpoint, 0, "no"), 2005)
     assert ticking(machine, 2100, 2900) == [], "nothing beside a strictly aligned one"
     commands = complete(machine, 5, 3001)
-    assert [c for c in commands if isinstance(c, ct.Trigger)] == [
-        ct.Trigger(6, UNALIGNED, base=5),
-        ct.Trigger(7, ALIGNED, 150, base=5),
+    assert [c for c in commands if isinstance(c, TriggerCheckpoint)] == [
+        TriggerCheckpoint(6, UNALIGNED, base=5),
+        TriggerCheckpoint(7, ALIGNED, 150, base=5),
     ]
 
 
 def test_a_strictly_aligned_snapshot_gives_way_after_an_interval_and_is_tried_again_three_times() -> None:
     machine = started(alignment=AUTO, alignment_timeout_ms=150, timeout_ms=60_000, interval_ms=1000)
-    assert machine.handle(ct.SnapshotRequested(1, ALIGNED, label="x"), 500) == [ct.Trigger(1, ALIGNED)]
+    assert machine.handle(ct.SnapshotRequested(1, ALIGNED, label="x"), 500) == [TriggerCheckpoint(1, ALIGNED)]
     text = "not acknowledged by slots [0, 1]; others had waited for one checkpoint.interval"
     for number, now_ms in enumerate((2000, 4000, 6000)):
         strict, base = 2 * number + 1, 2 * number
@@ -85,15 +88,15 @@ def test_a_strictly_aligned_snapshot_gives_way_after_an_interval_and_is_tried_ag
         assert machine.handle(TICK, now_ms - 1) == []
         assert machine.handle(TICK, now_ms) == [
             ct.Abort(strict, text, tell_slots=True, failed=False, missing=(0, 1)),
-            ct.Trigger(strict + 1, ALIGNED, 150, base=base),
-            ct.Trigger(strict + 2, ALIGNED, base=base),
+            TriggerCheckpoint(strict + 1, ALIGNED, 150, base=base),
+            TriggerCheckpoint(strict + 2, ALIGNED, base=base),
         ]
         complete(machine, strict + 1, now_ms + 10)
     text = f"{text}, the last of 4 times. {WAY_OUT}"
     assert machine.handle(TICK, 8000) == [
         ct.Abort(7, text, tell_slots=True, failed=False, missing=(0, 1)),
         ct.SnapshotFailed(1, 7, text, missing=(0, 1)),
-        ct.Trigger(8, ALIGNED, 150, base=6),
+        TriggerCheckpoint(8, ALIGNED, 150, base=6),
     ]
 
 
@@ -103,7 +106,7 @@ def test_it_gives_way_to_a_snapshot_that_has_waited_for_an_interval() -> None:
     assert machine.next_wake_ms() == 5100, "strictly aligned periodic ones would wait as long"
     machine.handle(ct.SnapshotRequested(2, UNALIGNED), 700)
     assert machine.next_wake_ms() == 1700
-    assert [type(c) for c in machine.handle(TICK, 1700)] == [ct.Abort, ct.Trigger, ct.Trigger]
+    assert [type(c) for c in machine.handle(TICK, 1700)] == [ct.Abort, TriggerCheckpoint, TriggerCheckpoint]
     text = f"not acknowledged by slots [0, 1] within 5000 ms. {WAY_OUT}"
     assert ct.SnapshotFailed(1, 3, text, missing=(0, 1)) in machine.handle(TICK, 5100), (
         "its time-out counts from the request"
@@ -120,21 +123,21 @@ def test_the_driver_s_own_one_is_triggered_again_without_end() -> None:
 
 def test_strictly_aligned_periodic_ones_never_overlap() -> None:
     machine = started(alignment=ALIGNED, max_concurrent=8, timeout_ms=60_000)
-    assert ticking(machine, 0, 9000) == [ct.Trigger(1, ALIGNED)]
+    assert ticking(machine, 0, 9000) == [TriggerCheckpoint(1, ALIGNED)]
     assert machine.next_wake_ms() == 61_000
 
 
 def test_a_strictly_aligned_periodic_one_gives_way_to_a_snapshot_that_has_waited_for_an_interval() -> None:
     machine = started(alignment=ALIGNED, timeout_ms=60_000, interval_ms=1000)
-    assert ticking(machine, 1000, 1000) == [ct.Trigger(1, ALIGNED)]
+    assert ticking(machine, 1000, 1000) == [TriggerCheckpoint(1, ALIGNED)]
     assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 1500) == []
     assert machine.next_wake_ms() == 2500
     assert machine.handle(TICK, 2499) == []
     text = "not acknowledged by slots [0, 1]; others had waited for one checkpoint.interval"
     assert machine.handle(TICK, 2500) == [
         ct.Abort(1, text, tell_slots=True, failed=False, missing=(0, 1)),
-        ct.Trigger(2, UNALIGNED),
-        ct.Trigger(3, ALIGNED),
+        TriggerCheckpoint(2, UNALIGNED),
+        TriggerCheckpoint(3, ALIGNED),
     ]
     assert ct.SnapshotSucceeded(1, 2) in complete(machine, 2, 2600)
 
@@ -144,7 +147,7 @@ def test_a_strictly_aligned_periodic_one_gives_way_when_the_query_turns_to_unali
     ticking(machine, 1000, 1000)
     machine.handle(ct.PolicyChanged(policy(timeout_ms=60_000)), 1200)
     commands = ticking(machine, 1300, 3000)
-    assert [c for c in commands if isinstance(c, ct.Trigger)] == [ct.Trigger(2, UNALIGNED)]
+    assert [c for c in commands if isinstance(c, TriggerCheckpoint)] == [TriggerCheckpoint(2, UNALIGNED)]
 
 
 def test_a_strictly_aligned_snapshot_without_a_time_out_has_the_query_s() -> None:
@@ -165,7 +168,7 @@ def test_a_time_out_of_a_request_counts_while_it_waits() -> None:
     machine.handle(ct.SnapshotRequested(2, UNALIGNED), 1100)
     assert machine.next_wake_ms() == 1400
     assert machine.handle(TICK, 1400) == [ct.SnapshotFailed(1, 0, "not triggered within 300 ms")]
-    assert ct.Trigger(2, UNALIGNED, base=1) in complete(machine, 1, 1500)
+    assert TriggerCheckpoint(2, UNALIGNED, base=1) in complete(machine, 1, 1500)
 
 
 def test_one_that_completes_makes_older_periodic_ones_superfluous() -> None:
@@ -199,26 +202,26 @@ def test_what_is_being_logged_is_not_given_up_and_completes_late() -> None:
     commands = machine.handle(ct.CompleteLogged(1, 70), 2006)
     assert commands == [
         ct.Completed(1),
-        ct.NotifyComplete(1, 2),
+        NotifyCheckpointComplete(1, 2),
         ct.Collect(pinned=(2,), in_flight=()),
     ], "its epochs were committed already: nothing is committed twice, and the newest told stays"
     assert (machine.newest_complete, machine.committed_epoch) == (2, 2)
-    assert ct.Trigger(3, UNALIGNED, base=2) in machine.handle(TICK, 3000)
+    assert TriggerCheckpoint(3, UNALIGNED, base=2) in machine.handle(TICK, 3000)
 
 
 def test_the_base_is_the_newest_that_slots_were_told_of_and_stays_pinned() -> None:
     machine = started(max_concurrent=2, timeout_ms=60_000)
     machine.handle(TICK, 1000)
     complete(machine, 1, 1001, {1: b"1"})
-    assert machine.handle(TICK, 2000) == [ct.Trigger(2, UNALIGNED)], "1 is complete, but no slot was told"
+    assert machine.handle(TICK, 2000) == [TriggerCheckpoint(2, UNALIGNED)], "1 is complete, but no slot was told"
     assert machine.handle(ct.EpochCommitted(1, SINK), 2001) == [
-        ct.NotifyComplete(1, 1),
+        NotifyCheckpointComplete(1, 1),
         ct.Collect(pinned=(1, 2), in_flight=(2,)),
     ]
-    assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 2002) == [ct.Trigger(3, UNALIGNED, base=1)]
+    assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 2002) == [TriggerCheckpoint(3, UNALIGNED, base=1)]
     commands = complete(machine, 2, 2003)
     assert ct.Collect(pinned=(1, 2, 3), in_flight=(3,)) in commands, "3 refers to 1, the next one to 2"
-    assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 2004) == [ct.Trigger(4, UNALIGNED, base=2)]
+    assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 2004) == [TriggerCheckpoint(4, UNALIGNED, base=2)]
     machine.handle(ct.Decline(1, 3, 0, "no"), 2005)
     assert ct.Collect(pinned=(4,), in_flight=()) in complete(machine, 4, 2006)
 
@@ -230,8 +233,8 @@ def test_the_restored_snapshot_is_the_first_base_and_pinned_for_the_channels_tha
     machine.handle(ct.GenerationEnded(1, "lost"), 1002)
     machine.handle(ct.GenerationOpened(2, 1, 2, 66, 1), 1003)
     machine.handle(ct.AllRunning(2), 1004)
-    assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 1005) == [ct.Trigger(2, UNALIGNED, base=1)]
-    assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 1006) == [ct.Trigger(3, UNALIGNED, base=1)]
+    assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 1005) == [TriggerCheckpoint(2, UNALIGNED, base=1)]
+    assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 1006) == [TriggerCheckpoint(3, UNALIGNED, base=1)]
     commands = complete(machine, 3, 1007, generation=2)
     assert ct.Collect(pinned=(1, 2, 3), in_flight=(2,)) in commands
 
@@ -245,7 +248,7 @@ def failures(machine: Coordinator, number: int, now_ms: float) -> list[ct.Comman
     for _ in range(number):
         now_ms += 1000
         (trigger,) = machine.handle(TICK, now_ms)
-        assert isinstance(trigger, ct.Trigger)
+        assert isinstance(trigger, TriggerCheckpoint)
         commands += machine.handle(ct.Decline(1, trigger.checkpoint, 1, "disk full"), now_ms)
     return [command for command in commands if isinstance(command, ct.FailGeneration)]
 
@@ -268,7 +271,7 @@ def test_one_failure_too_many_in_a_row_fails_the_generation_once() -> None:
     assert machine.in_flight == ()
     machine.handle(ct.GenerationEnded(1, "checkpoints"), 9002)
     machine.handle(ct.GenerationOpened(2, 0, 4, 68), 9003)
-    assert machine.handle(ct.AllRunning(2), 9004) == [ct.Trigger(4, UNALIGNED)]
+    assert machine.handle(ct.AllRunning(2), 9004) == [TriggerCheckpoint(4, UNALIGNED)]
 
 
 def test_what_fails_the_store_fails_checkpoints() -> None:

@@ -13,7 +13,8 @@ from penstock.coordinator.machines.commits import CommitLedger
 from penstock.coordinator.machines.job import PLANNED_TICKET
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SourceManifest
-from penstock.model.splits import Split
+from penstock.model.messages import AssignSplits, TriggerCheckpoint
+from penstock.model.splits import Requested, Split
 
 TICK = ct.Tick()
 
@@ -35,10 +36,12 @@ def test_the_checkpoint_of_a_planned_batch_is_first_and_uses_its_id() -> None:
     assert machine.handle(TICK, 10_000) == [], "no periodic one"
     users = ct.SnapshotRequested(5, Alignment.UNALIGNED)
     assert machine.handle(users, 10_001) == [], "nor a user's"
-    assert machine.handle(COVERS, 10_002) == [ct.Trigger(9, Alignment.ALIGNED, base=1)]
+    assert machine.handle(COVERS, 10_002) == [TriggerCheckpoint(9, Alignment.ALIGNED, base=1)]
     commands = complete(machine, 9, 10_003, {9: b"planned"}, generation=2)
     assert ct.CommitEpoch(9, SINK, {0: b"planned", 1: b"planned"}, batch=7) in commands
-    assert [c.checkpoint for c in commands if isinstance(c, ct.Trigger)] == [10, 11], "the user's, and a periodic one"
+    assert [c.checkpoint for c in commands if isinstance(c, TriggerCheckpoint)] == [10, 11], (
+        "the user's, and a periodic one"
+    )
     commands = complete(machine, 10, 10_004, {10: b"next"}, generation=2)
     assert ct.CommitEpoch(10, SINK, {0: b"next", 1: b"next"}, batch=8) in machine.handle(
         ct.EpochCommitted(9, SINK), 10_005
@@ -63,7 +66,7 @@ def test_a_request_that_waited_when_its_generation_ended_is_not_made_in_the_next
     machine.handle(ct.GenerationEnded(2, "slot lost"), 2)
     machine.handle(replace(opened, generation=3), 3)
     assert machine.handle(ct.AllRunning(3), 4) == []
-    assert machine.handle(COVERS, 5) == [ct.Trigger(9, Alignment.ALIGNED, base=1)]
+    assert machine.handle(COVERS, 5) == [TriggerCheckpoint(9, Alignment.ALIGNED, base=1)]
 
 
 def test_there_is_no_discovery_before_the_release() -> None:
@@ -71,9 +74,9 @@ def test_there_is_no_discovery_before_the_release() -> None:
     manifest = SourceManifest("source", 0, {"read": 1}, [split])
     assigner = sp.SplitAssigner("source", 0, 1, manifest, held=True)
     assert assigner.handle(sp.ReadersRun(), 0) == []
-    assert assigner.handle(sp.Requested(0, 0, None, 0), 1) == [sp.Assign(0, 0, (split,))]
+    assert assigner.handle(Requested(0, 0, None, 0), 1) == [AssignSplits(0, 0, (split,))]
     assert not assigner.all_idle
-    assert assigner.handle(sp.Requested(0, 0, None, 1), 2) == []
+    assert assigner.handle(Requested(0, 0, None, 1), 2) == []
     assert assigner.all_idle
     assert assigner.next_wake_ms() is None
     assert assigner.handle(sp.LookAround(), 10_000) == []

@@ -7,17 +7,9 @@ from typing import Any
 import pytest
 
 from penstock.coordinator.machines.event_time_rounds import EventTimeRounds
-from penstock.coordinator.machines.splits import (
-    Command,
-    Discover,
-    Discovered,
-    Dry,
-    LookAround,
-    Progressed,
-    Rise,
-    SplitAssigner,
-)
+from penstock.coordinator.machines.splits import Command, Discover, Discovered, LookAround, Progressed, SplitAssigner
 from penstock.model.elements import END_OF_TIME_US
+from penstock.model.messages import AdvanceWatermark, SourceIdle
 from penstock.model.splits import Requested, Split
 
 ONE, OTHER = 0, 1
@@ -40,7 +32,7 @@ class Group:
             if isinstance(command, Discover):
                 self.looks[vertex] = True
                 self.rounds.look_begins(vertex)
-        return [command for command in commands if isinstance(command, Rise | Dry)]
+        return [command for command in commands if isinstance(command, AdvanceWatermark | SourceIdle)]
 
     def look_begins(self, vertex: int = ONE) -> list[Command]:
         self.now_ms += 1_000
@@ -82,14 +74,14 @@ def test_a_reader_without_event_time_may_rise_after_a_discovery() -> None:
     assert group.reports(0, None, times=3) == [], "the look that is out began before"
     assert group.look_ends() == []
     assert group.look_begins() == []
-    assert group.look_ends() == [Rise(ONE, 0, 100)]
+    assert group.look_ends() == [AdvanceWatermark(ONE, 0, 100)]
     group.look_begins()
     assert group.look_ends() == []
     assert group.reports(0, None, times=3) == [], "it was told"
     assert group.reports(1, 200) == group.reports(0, 100) == []
     assert group.reports(0, 100) == []
     group.look_begins()
-    assert group.look_ends() == [Rise(ONE, 0, 200)]
+    assert group.look_ends() == [AdvanceWatermark(ONE, 0, 200)]
 
 
 def test_a_moving_reader_needs_no_round() -> None:
@@ -102,7 +94,7 @@ def test_a_moving_reader_needs_no_round() -> None:
         assert group.look_ends() == []
     group.reports(0, 50)
     group.look_begins()
-    assert group.look_ends() == [Rise(ONE, 0, 1_000)], "it has stopped"
+    assert group.look_ends() == [AdvanceWatermark(ONE, 0, 1_000)], "it has stopped"
 
 
 def test_an_eager_group_raises_moving_readers_too() -> None:
@@ -111,7 +103,7 @@ def test_an_eager_group_raises_moving_readers_too() -> None:
     group.reports(1, 1_000)
     group.reports(0, 10)
     group.look_begins()
-    assert group.look_ends() == [Rise(ONE, 0, 1_000)]
+    assert group.look_ends() == [AdvanceWatermark(ONE, 0, 1_000)]
 
 
 def test_found_splits_are_assigned_before_readers_rise() -> None:
@@ -124,7 +116,7 @@ def test_found_splits_are_assigned_before_readers_rise() -> None:
     assert group.asks(1, 120) == [], "one of them is left"
     group.look_begins()
     assert group.look_ends("c") == [], "found later"
-    assert group.asks(1, 130) == [Rise(ONE, 0, 100)]
+    assert group.asks(1, 130) == [AdvanceWatermark(ONE, 0, 100)]
 
 
 def test_two_silent_readers_do_not_wait_for_each_other() -> None:
@@ -134,7 +126,7 @@ def test_two_silent_readers_do_not_wait_for_each_other() -> None:
     group.reports(0, None, times=2)
     group.reports(1, None, times=2)
     group.look_begins()
-    assert group.look_ends() == [Rise(ONE, 0, 100), Rise(ONE, 1, 100)]
+    assert group.look_ends() == [AdvanceWatermark(ONE, 0, 100), AdvanceWatermark(ONE, 1, 100)]
 
 
 def test_an_idle_reader_rises_to_the_level_of_busy_ones() -> None:
@@ -144,7 +136,7 @@ def test_an_idle_reader_rises_to_the_level_of_busy_ones() -> None:
     group.reports(0, 100)
     assert group.reports(1, None) == []
     group.look_begins()
-    assert group.look_ends() == [Rise(ONE, 1, 100)]
+    assert group.look_ends() == [AdvanceWatermark(ONE, 1, 100)]
 
 
 def test_an_idle_reader_is_still_without_a_second_report() -> None:
@@ -153,11 +145,11 @@ def test_an_idle_reader_is_still_without_a_second_report() -> None:
     group.reports(0, 100)
     assert group.asks(1, 10) == []
     group.look_begins()
-    assert group.look_ends() == [Rise(ONE, 1, 100)], "no report was needed"
+    assert group.look_ends() == [AdvanceWatermark(ONE, 1, 100)], "no report was needed"
     group.reports(0, 200)
     group.reports(1, 100)
     group.look_begins()
-    assert group.look_ends() == [Rise(ONE, 1, 200)], "it has reported this watermark once"
+    assert group.look_ends() == [AdvanceWatermark(ONE, 1, 200)], "it has reported this watermark once"
 
 
 def test_each_source_of_a_group_has_its_own_discovery() -> None:
@@ -169,8 +161,8 @@ def test_each_source_of_a_group_has_its_own_discovery() -> None:
     group.reports(0, 100, vertex=OTHER)
     group.reports(0, None, vertex=ONE)
     assert group.whole_look(OTHER) == [], "the other source's reader is at the level"
-    assert group.look_ends(vertex=ONE) == [Dry(ONE, None)], "that look began before"
-    assert group.whole_look(ONE) == [Rise(ONE, 0, 100)]
+    assert group.look_ends(vertex=ONE) == [SourceIdle(ONE, None)], "that look began before"
+    assert group.whole_look(ONE) == [AdvanceWatermark(ONE, 0, 100)]
     assert not group.rounds.settled
 
 
@@ -179,10 +171,12 @@ def test_a_group_is_settled_when_all_its_readers_are_at_the_level() -> None:
     group.asks(0, 50, vertex=ONE)
     group.asks(0, 80, vertex=OTHER)
     told = [command for vertex in (ONE, OTHER) for command in group.whole_look(vertex)]
-    assert told == [Dry(ONE, 50), Dry(OTHER, 80)]
+    assert told == [SourceIdle(ONE, 50), SourceIdle(OTHER, 80)]
     assert not group.rounds.settled
     group.reports(0, 50, vertex=ONE)
-    assert [command for vertex in (ONE, OTHER) for command in group.whole_look(vertex)] == [Rise(ONE, 0, 80)]
+    assert [command for vertex in (ONE, OTHER) for command in group.whole_look(vertex)] == [
+        AdvanceWatermark(ONE, 0, 80)
+    ]
     assert not group.rounds.settled
     group.asks(0, 80, vertex=ONE)
     group.whole_look(ONE)
@@ -200,7 +194,7 @@ def test_a_source_that_finds_nothing_more_comes_to_a_time_of_its_own(finished: b
     told = group.reports(0, 10, vertex=ONE, times=2)
     vertices = (OTHER,) if finished else (OTHER, ONE)
     told += [command for vertex in vertices for command in group.whole_look(vertex)]
-    assert told == ([] if finished else [Rise(ONE, 0, 100)])
+    assert told == ([] if finished else [AdvanceWatermark(ONE, 0, 100)])
     group.asks(0, 100, vertex=OTHER)
     assert group.rounds.settled == finished, "those of a source that ends are not waited for"
 
@@ -217,11 +211,11 @@ def test_a_source_that_finds_nothing_more_holds_no_round(when: str) -> None:
     group.reports(1, 10, vertex=OTHER, times=2)
     if when == "meanwhile":
         group.look_ends("a", vertex=ONE, finished=True)
-    assert group.whole_look(OTHER) == [Rise(OTHER, 1, 100)]
+    assert group.whole_look(OTHER) == [AdvanceWatermark(OTHER, 1, 100)]
     group.reports(1, 100, vertex=OTHER)
     group.reports(0, 200, vertex=OTHER)
     group.reports(1, 100, vertex=OTHER, times=2)
-    assert group.whole_look(OTHER) == [Rise(OTHER, 1, 200)]
+    assert group.whole_look(OTHER) == [AdvanceWatermark(OTHER, 1, 200)]
 
 
 def test_the_end_of_event_time_is_no_level() -> None:

@@ -11,13 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from penstock.coordinator.machines.splits import (
     EMPTY_LOOK_PAUSE_MS,
     PENDING_PER_READER,
-    Assign,
     Discover,
     Discovered,
-    Dry,
-    Ended,
     Freeze,
-    FreezeReaders,
     FreezeSource,
     LookAround,
     Progressed,
@@ -28,6 +24,7 @@ from penstock.coordinator.machines.splits import (
 from penstock.errors import ProtocolViolation
 from penstock.model.elements import END_OF_TIME_US
 from penstock.model.manifest import SourceManifest
+from penstock.model.messages import AssignSplits, FreezeReaders, NoMoreSplits, SourceIdle
 from penstock.model.splits import Requested, Split
 
 VERTEX = 0
@@ -46,8 +43,8 @@ def test_splits_go_out_in_discovery_order_one_per_request() -> None:
     assert machine.handle(LookAround(), 0) == [Discover(VERTEX, None)]
     assert machine.handle(Requested(1, 0, None), 1) == []
     found = [split(1), split(2), split(3)]
-    assert machine.handle(Discovered(found, {"seen": 3}), 2) == [Assign(VERTEX, 1, (split(1),))]
-    assert machine.handle(Requested(0, 0, None), 3) == [Assign(VERTEX, 0, (split(2),))]
+    assert machine.handle(Discovered(found, {"seen": 3}), 2) == [AssignSplits(VERTEX, 1, (split(1),))]
+    assert machine.handle(Requested(0, 0, None), 3) == [AssignSplits(VERTEX, 0, (split(2),))]
     assert machine.capture().manifest == SourceManifest("source-1", VERTEX, {"seen": 3}, [split(3)])
 
 
@@ -57,7 +54,7 @@ def test_the_reader_with_the_least_to_read_comes_first() -> None:
     machine.handle(Requested(0, 2, None), 1)
     machine.handle(Requested(1, 1, None), 1)
     commands = machine.handle(Discovered([split(1)], 1), 2)
-    assert commands == [Assign(VERTEX, 1, (split(1),))]
+    assert commands == [AssignSplits(VERTEX, 1, (split(1),))]
 
 
 def test_a_split_with_a_home_goes_there_alone_and_keeps_no_other_back() -> None:
@@ -65,12 +62,12 @@ def test_a_split_with_a_home_goes_there_alone_and_keeps_no_other_back() -> None:
     machine.handle(LookAround(), 0)
     machine.handle(Requested(0, 0, None), 1)
     found = [Split(f"s{n}", {"n": n}, home=home) for n, home in ((1, 1), (2, 0), (3, 3), (4, 4))]
-    assert machine.handle(Discovered(found, 1), 2) == [Assign(VERTEX, 0, (found[1],))]
+    assert machine.handle(Discovered(found, 1), 2) == [AssignSplits(VERTEX, 0, (found[1],))]
     machine.check_invariants()
-    assert machine.handle(Requested(1, 0, None), 3) == [Assign(VERTEX, 1, (found[0],))]
-    assert machine.handle(Requested(1, 1, None), 4) == [Assign(VERTEX, 1, (found[2],))]
+    assert machine.handle(Requested(1, 0, None), 3) == [AssignSplits(VERTEX, 1, (found[0],))]
+    assert machine.handle(Requested(1, 1, None), 4) == [AssignSplits(VERTEX, 1, (found[2],))]
     assert machine.handle(Requested(1, 2, None), 5) == [], "the last one is not for this reader"
-    assert machine.handle(Requested(0, 1, None), 6) == [Assign(VERTEX, 0, (found[3],))]
+    assert machine.handle(Requested(0, 1, None), 6) == [AssignSplits(VERTEX, 0, (found[3],))]
     machine.check_invariants()
 
 
@@ -82,27 +79,27 @@ def test_dry_needs_a_look_that_started_after_all_were_idle_and_is_said_once() ->
     assert machine.handle(Discovered([], None), 2) == [], "that look had started before"
     later = 2 + EMPTY_LOOK_PAUSE_MS
     assert machine.handle(LookAround(), later) == [Discover(VERTEX, None)]
-    assert machine.handle(Discovered([], None), later) == [Dry(VERTEX, 900)]
+    assert machine.handle(Discovered([], None), later) == [SourceIdle(VERTEX, 900)]
     assert machine.dry
     now, said = float(later), 0
     for _ in range(50):  # an idle source sends nothing, however often it is looked at
         now += EMPTY_LOOK_PAUSE_MS
         assert machine.handle(LookAround(), now) == [Discover(VERTEX, None)]
-        said += sum(isinstance(c, Dry) for c in machine.handle(Discovered([], None), now))
+        said += sum(isinstance(c, SourceIdle) for c in machine.handle(Discovered([], None), now))
     assert said == 0
 
 
 def test_a_new_split_makes_dry_possible_again() -> None:
     machine = assigner(1)
     machine.handle(Requested(0, 0, None), 0)
-    assert machine.handle(Discovered([], 0), 1) == [Dry(VERTEX, None)]
+    assert machine.handle(Discovered([], 0), 1) == [SourceIdle(VERTEX, None)]
     machine.handle(LookAround(), 200)
-    assert machine.handle(Discovered([split(1)], 1), 201) == [Assign(VERTEX, 0, (split(1),))]
+    assert machine.handle(Discovered([split(1)], 1), 201) == [AssignSplits(VERTEX, 0, (split(1),))]
     assert not machine.dry
     machine.handle(LookAround(), 400)
     assert machine.handle(Discovered([], 1), 401) == [], "the reader is busy"
     machine.handle(Requested(0, 0, 77), 600)
-    assert machine.handle(Discovered([], 1), 601) == [Dry(VERTEX, 77)]
+    assert machine.handle(Discovered([], 1), 601) == [SourceIdle(VERTEX, 77)]
 
 
 def test_a_request_that_crossed_an_assignment_is_no_sign_of_idleness() -> None:
@@ -115,7 +112,7 @@ def test_a_request_that_crossed_an_assignment_is_no_sign_of_idleness() -> None:
     assert machine.handle(Discovered([], 1), 301) == []
     machine.handle(Requested(0, 0, 9, received=1), 302)
     machine.handle(LookAround(), 600)
-    assert machine.handle(Discovered([], 1), 601) == [Dry(VERTEX, 9)]
+    assert machine.handle(Discovered([], 1), 601) == [SourceIdle(VERTEX, 9)]
 
 
 def test_no_more_looks_while_enough_is_pending() -> None:
@@ -125,7 +122,7 @@ def test_no_more_looks_while_enough_is_pending() -> None:
     assert machine.next_wake_ms() is None
     assert machine.handle(LookAround(), 1_000_000) == []
     commands = machine.handle(Requested(0, 0, None), 1_000_001)
-    assert commands == [Assign(VERTEX, 0, (split(0),)), Discover(VERTEX, 1)]
+    assert commands == [AssignSplits(VERTEX, 0, (split(0),)), Discover(VERTEX, 1)]
 
 
 def test_without_looking_ahead_a_look_waits_for_a_reader_that_asks() -> None:
@@ -133,10 +130,10 @@ def test_without_looking_ahead_a_look_waits_for_a_reader_that_asks() -> None:
     assert machine.handle(LookAround(), 0) == []
     assert machine.next_wake_ms() is None
     assert machine.handle(Requested(0, 0, None), 1) == [Discover(VERTEX, None)]
-    assert machine.handle(Discovered([split(1), split(2)], 2), 2) == [Assign(VERTEX, 0, (split(1),))]
+    assert machine.handle(Discovered([split(1), split(2)], 2), 2) == [AssignSplits(VERTEX, 0, (split(1),))]
     assert machine.next_wake_ms() is None, "one is pending, and nobody waits"
     assert machine.handle(LookAround(), 1_000) == []
-    assert machine.handle(Requested(1, 0, None), 1_001) == [Assign(VERTEX, 1, (split(2),))]
+    assert machine.handle(Requested(1, 0, None), 1_001) == [AssignSplits(VERTEX, 1, (split(2),))]
     assert machine.handle(Requested(0, 0, None), 1_002) == [Discover(VERTEX, 2)]
 
 
@@ -147,8 +144,11 @@ def test_a_frozen_source_is_looked_at_whoever_is_busy() -> None:
 
 def test_a_restored_assigner_goes_on_where_the_captured_one_was() -> None:
     machine = assigner(2, SourceManifest("source-1", VERTEX, {"seen": 9}, [split(8), split(9)]))
-    assert machine.handle(Requested(1, 0, None), 0) == [Assign(VERTEX, 1, (split(8),)), Discover(VERTEX, {"seen": 9})]
-    assert machine.handle(Requested(0, 0, None), 1) == [Assign(VERTEX, 0, (split(9),))]
+    assert machine.handle(Requested(1, 0, None), 0) == [
+        AssignSplits(VERTEX, 1, (split(8),)),
+        Discover(VERTEX, {"seen": 9}),
+    ]
+    assert machine.handle(Requested(0, 0, None), 1) == [AssignSplits(VERTEX, 0, (split(9),))]
 
 
 def test_negative_watermarks_are_watermarks() -> None:
@@ -157,7 +157,7 @@ def test_negative_watermarks_are_watermarks() -> None:
     machine.handle(Requested(1, 0, -5), 0)
     machine.handle(Discovered([], None), 1)
     machine.handle(LookAround(), 300)
-    assert machine.handle(Discovered([], None), 301) == [Dry(VERTEX, 0)]
+    assert machine.handle(Discovered([], None), 301) == [SourceIdle(VERTEX, 0)]
 
 
 def test_a_source_hears_only_of_what_was_read_to_the_end() -> None:
@@ -239,14 +239,14 @@ class SplitWorld(RuleBasedStateMachine):
                 case FreezeReaders():
                     for link in self.links:
                         link.append(command)
-                case Assign():
+                case AssignSplits():
                     self.links[command.index].extend(command.splits)
-                case Dry():
+                case SourceIdle():
                     assert not any(self.readers)
                     assert not any(link for link in self.links), "nothing is on its way"
                     assert sorted(self.read) == sorted({f"s{n}" for n in range(self.machine._state or 0)})
                     assert self.drain or command.watermark_us != END_OF_TIME_US
-                case Ended():
+                case NoMoreSplits():
                     assert not self.ended, "said once"
                     there = self.outside if self.frozen_at is None else self.frozen_at
                     assert self.machine.capture().manifest.drained == self.drain

@@ -14,17 +14,10 @@ from penstock.model.elements import Alignment, Barrier, Captured, Element, EndOf
 from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.model.job_graph import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
 from penstock.model.manifest import InflightEntry
+from penstock.model.messages import AssignSplits, TriggerCheckpoint
 from penstock.model.splits import Requested, Split
 from penstock.operators.base import Operator, OperatorState
-from penstock.worker.host import (
-    Arrived,
-    Granted,
-    InboxEvent,
-    SplitsAssigned,
-    SubtaskCapture,
-    SubtaskRestore,
-    Triggered,
-)
+from penstock.worker.host import Arrived, Granted, InboxEvent, SubtaskCapture, SubtaskRestore, Triggered
 from penstock.worker.subtask import Subtask
 
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64())])
@@ -239,10 +232,10 @@ class HandDriven:
     def trigger(self, checkpoint: CheckpointId, alignment: Alignment, remaining_ms: int | None = None) -> None:
         for vertex in self.graph.vertices:
             if vertex.source is not None:
-                self.tell(Triggered(checkpoint, alignment, remaining_ms=remaining_ms), vertex.id)
+                self.tell(Triggered(TriggerCheckpoint(checkpoint, alignment, remaining_ms)), vertex.id)
 
     def assign(self, index: int, first: int, end: int) -> None:
-        self.at(0, index).inbox.append(SplitsAssigned([Split(f"s{first}", {"first": first, "end": end})]))
+        self.at(0, index).inbox.append(AssignSplits(0, index, (Split(f"s{first}", {"first": first, "end": end}),)))
 
     def step(self, vertex: int, index: int | None = None) -> bool:
         """One step of one subtask, or of all of a vertex; whether any worked."""

@@ -13,8 +13,9 @@ from penstock.model.elements import Alignment, Barrier, EndOfPartition, Side
 from penstock.model.ids import SubtaskId
 from penstock.model.job_graph import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
 from penstock.model.manifest import InflightEntry, SectionRef
+from penstock.model.messages import AdvanceWatermark, NoMoreSplits
 from penstock.operators.base import Operator, OperatorState
-from penstock.worker.host import RecoveredLoaded, SourceEnded, SubtaskCapture, SubtaskRestore, WatermarkMayRise
+from penstock.worker.host import RecoveredLoaded, SubtaskCapture, SubtaskRestore
 
 ALIGNED, UNALIGNED = Alignment.ALIGNED, Alignment.UNALIGNED
 
@@ -27,7 +28,7 @@ def all_captured(job: HandDriven, checkpoint: int) -> list[SubtaskCapture]:
 def end_sources(job: HandDriven) -> None:
     for vertex in job.graph.vertices:
         if vertex.source is not None:
-            job.tell(SourceEnded(), vertex.id)
+            job.tell(NoMoreSplits(vertex.id), vertex.id)
 
 
 # -- the budget -------------------------------------------------------------------------------------------------------
@@ -98,7 +99,7 @@ def test_inputs_end_stage_by_stage_and_checkpoints_pass_the_parked_subtasks() ->
         job.run()
         assert len(all_captured(job, checkpoint)) == 6
         assert rows_in(all_captured(job, checkpoint)) == []
-    job.tell(WatermarkMayRise(77), 0)
+    job.tell(AdvanceWatermark(0, 0, 77), 0)
     job.run()
     assert not any(link for link in job.links.values()), "nothing follows an end but barriers"
 
@@ -198,14 +199,14 @@ def test_when_all_inputs_ended_the_largest_watermark_counts_and_none_falls_after
     job.step(0)
     job.assign(0, 0, 11)
     job.assign(1, 50, 101)
-    job.at(0, 0).inbox.append(SourceEnded())
+    job.at(0, 0).inbox.append(NoMoreSplits(0))
     job.run()
     assert [v for v in job.operator(1, 0).seen if v < 0][-1] == -100, "the first has ended: the second alone counts"  # type: ignore[attr-defined]
     job.trigger(1, UNALIGNED)
     job.run()
     capture = job.captures[1, SubtaskId(1, 0)]
     assert min(capture.channel_watermarks.values()) == 100
-    job.at(0, 1).inbox.append(SourceEnded())
+    job.at(0, 1).inbox.append(NoMoreSplits(0))
     job.run()
     assert job.at(1, 0).finished
     assert job.at(2, 0).gate.watermark_us == 100

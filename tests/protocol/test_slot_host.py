@@ -10,7 +10,7 @@ from hand_driven import graph_of
 
 from penstock.model.elements import Alignment, Barrier
 from penstock.model.ids import ChannelId, SubtaskId
-from penstock.network.messages import CheckpointAbort, TriggerCheckpoint
+from penstock.model.messages import AbortCheckpoint, TriggerCheckpoint
 from penstock.worker.host import InboxEvent
 from penstock.worker.inbox import Inbox
 from penstock.worker.slot_host import SlotHost
@@ -26,7 +26,7 @@ def host() -> SlotHost:
 
 
 def trigger(checkpoint: int, alignment: Alignment, remaining_ms: int | None = None) -> TriggerCheckpoint:
-    return TriggerCheckpoint(checkpoint, alignment.value, remaining_ms)
+    return TriggerCheckpoint(checkpoint, alignment, remaining_ms)
 
 
 def test_a_trigger_says_when_barriers_overtake() -> None:
@@ -46,5 +46,5 @@ def test_a_barrier_that_overtook_says_it_too_and_a_dead_checkpoint_nothing() -> 
     assert slot.underway.due_s(0, 0.0) > time.monotonic()
     slot.send(ChannelId(0, 0, 0), Barrier(1, Alignment.UNALIGNED))
     assert slot.underway.due_s(0, 0.0) <= time.monotonic()
-    slot.from_driver(CheckpointAbort(1))
+    slot.from_driver(AbortCheckpoint(1))
     assert slot.underway.due_s(0, 0.0) == math.inf

@@ -13,18 +13,16 @@ from penstock.errors import FunctionError, ProtocolViolation
 from penstock.model.elements import Alignment, Barrier, Buffer
 from penstock.model.ids import SubtaskId
 from penstock.model.manifest import InflightEntry, SectionRef
+from penstock.model.messages import (
+    AbortCheckpoint,
+    AdvanceWatermark,
+    AssignSplits,
+    NotifyCheckpointComplete,
+    TriggerCheckpoint,
+)
 from penstock.operators.base import Operator, OperatorState
 from penstock.worker.activity import LONG_S, Abandoned
-from penstock.worker.host import (
-    Aborted,
-    Completed,
-    RecoveredLoaded,
-    SplitsAssigned,
-    SubtaskCapture,
-    SubtaskRestore,
-    Triggered,
-    WatermarkMayRise,
-)
+from penstock.worker.host import RecoveredLoaded, SubtaskCapture, SubtaskRestore, Triggered
 from penstock.worker.slicing import FIRST_ROWS, TARGET_MS
 
 ROWS = 2_000
@@ -73,7 +71,7 @@ def test_an_idle_source_asks_for_one_split_and_again_only_when_it_is_read() -> N
     job.run()
     assert job.requests[2:] == [(SubtaskId(0, 0), 0, None)]
     with pytest.raises(ProtocolViolation):
-        job.at(1, 0).inbox.append(SplitsAssigned([])) or job.step(1, 0)
+        job.at(1, 0).inbox.append(AssignSplits(1, 0, ())) or job.step(1, 0)
 
 
 def test_an_unaligned_checkpoint_completes_although_the_last_stage_never_runs_input() -> None:
@@ -128,12 +126,12 @@ def test_an_aligned_checkpoint_waits_for_the_rows_before_it_and_captures_none() 
 def test_a_capture_tells_what_was_processed_between_its_barriers() -> None:
     job = HandDriven(graph_of())
     job.read_everything(ROWS)
-    job.at(0, 0).inbox.append(Triggered(1, Alignment.ALIGNED))
+    job.at(0, 0).inbox.append(Triggered(TriggerCheckpoint(1, Alignment.ALIGNED)))
     job.step(0, 0)
     job.deliver(0)
     job.step(1)
     job.step(0, 1)  # rows from the other source, and only then its barrier
-    job.at(0, 1).inbox.append(Triggered(1, Alignment.ALIGNED))
+    job.at(0, 1).inbox.append(Triggered(TriggerCheckpoint(1, Alignment.ALIGNED)))
     between = [e for c, link in job.links.items() if c.producer == 1 for e in link if isinstance(e, Buffer)]
     assert between
     job.run()
@@ -166,11 +164,11 @@ def test_messages_of_an_aborted_epoch_are_reported_again_until_they_are_committe
     job.trigger(1, Alignment.ALIGNED)
     job.run()
     for vertex in range(3):
-        job.tell(Aborted(1), vertex)
+        job.tell(AbortCheckpoint(1), vertex)
     job.trigger(2, Alignment.ALIGNED)
     job.run()
     assert {e for i in range(2) for e in job.captures[2, SubtaskId(2, i)].pending_messages} == {1}
-    job.tell(Completed(2, 2), 2)
+    job.tell(NotifyCheckpointComplete(2, 2), 2)
     job.trigger(3, Alignment.ALIGNED)
     job.run()
     assert all(not job.captures[3, SubtaskId(2, i)].pending_messages for i in range(2))
@@ -185,7 +183,7 @@ def test_an_aborted_checkpoint_leaves_no_barrier_no_blocked_channel_and_no_state
     job.deliver(0)
     job.step(1)
     for vertex in range(3):
-        job.tell(Aborted(1), vertex)
+        job.tell(AbortCheckpoint(1), vertex)
     job.run()
     assert not [n for n, _ in job.captures if n == 1 and _.vertex > 0]
     assert all(not s._checkpoints.active and not s._epoch_ends for s in job.subtasks.values())
@@ -204,7 +202,7 @@ def test_state_that_was_taken_for_an_aborted_checkpoint_is_handed_over_to_be_rel
     assert taken, "one barrier has come, the other has not"
     assert job.dropped_ == []
     for vertex in range(3):
-        job.tell(Aborted(1), vertex)
+        job.tell(AbortCheckpoint(1), vertex)
     job.run()
     assert all(any(state is dropped for dropped in job.dropped_) for state in taken)
     assert len({id(state) for state in job.dropped_}) == len(job.dropped_), "each once"
@@ -342,7 +340,7 @@ def test_the_watermark_is_the_minimum_over_channels_until_all_sources_run_dry() 
     job.run()
     assert job.operator(1, 0).watermark == 30  # type: ignore[attr-defined]
     assert job.requests[-2:] == [(SubtaskId(0, 0), 0, 30), (SubtaskId(0, 1), 0, 100)]
-    job.tell(WatermarkMayRise(100), 0)
+    job.tell(AdvanceWatermark(0, 0, 100), 0)
     job.run()
     assert [job.operator(1, i).watermark for i in range(2)] == [100, 100]  # type: ignore[attr-defined]
     assert sorted(job.operator(1, 0).fired) == list(range(0, 100, 10))  # type: ignore[attr-defined]
@@ -373,7 +371,7 @@ def test_what_a_lagging_function_kept_and_its_watermark_go_before_an_aligned_bar
     job.assign(0, 0, 31)
     job.assign(1, 90, 101)
     job.run()
-    job.tell(WatermarkMayRise(100), 0)
+    job.tell(AdvanceWatermark(0, 0, 100), 0)
     job.run()
     assert [job.operator(1, i).watermark for i in range(2)] == [None, None]  # type: ignore[attr-defined]
     job.trigger(1, Alignment.ALIGNED)
@@ -545,8 +543,8 @@ def test_event_time_rises_past_what_a_reader_holds_unread() -> None:
     job.assign(1, 90, 101)
     job.run()
     job.assign(0, 0, 31)
-    job.tell(WatermarkMayRise(100), 0)
-    job.tell(WatermarkMayRise(200), 0)
+    job.tell(AdvanceWatermark(0, 0, 100), 0)
+    job.tell(AdvanceWatermark(0, 0, 200), 0)
     job.tick_s = 0.03
     job.step(0)
     assert [job.at(0, i)._feed.rises for i in range(2)] == [True, False]  # type: ignore[union-attr]

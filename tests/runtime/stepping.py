@@ -18,19 +18,10 @@ from penstock.model.elements import END_OF_TIME_US, Alignment, Captured, Element
 from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import InflightEntry
+from penstock.model.messages import AssignSplits, NoMoreSplits, SourceIdle, TriggerCheckpoint
 from penstock.model.splits import Requested
 from penstock.operators.base import OperatorState
-from penstock.worker.host import (
-    Arrived,
-    Granted,
-    InboxEvent,
-    SourceEnded,
-    SplitsAssigned,
-    SubtaskCapture,
-    SubtaskRestore,
-    Triggered,
-    WatermarkMayRise,
-)
+from penstock.worker.host import Arrived, Granted, InboxEvent, SubtaskCapture, SubtaskRestore, Triggered
 from penstock.worker.subtask import Subtask
 
 WITHIN_S = 120.0
@@ -135,12 +126,12 @@ class Stepping:
             source = self.graph.vertex(vertex).source
             assert source is not None
             splits = list(source.source.discover(None, 1).splits)
-            self._mail.append((subtask, SplitsAssigned(splits)))
+            self._mail.append((subtask, AssignSplits(vertex, 0, tuple(splits))))
         elif not request.holding and vertex not in self._read:
             self._read.add(vertex)
             if self.close_event_time:
-                self._mail.append((subtask, WatermarkMayRise(END_OF_TIME_US)))
-            self._mail.append((subtask, SourceEnded()))
+                self._mail.append((subtask, SourceIdle(vertex, END_OF_TIME_US)))
+            self._mail.append((subtask, NoMoreSplits(vertex)))
 
     # -- driving --------------------------------------------------------------------------------------------------
 
@@ -160,7 +151,9 @@ class Stepping:
                 triggered += 1
                 for vertex in self.graph.vertices:
                     if vertex.source is not None:
-                        self._mail.append((SubtaskId(vertex.id, 0), Triggered(triggered, Alignment.UNALIGNED)))
+                        self._mail.append(
+                            (SubtaskId(vertex.id, 0), Triggered(TriggerCheckpoint(triggered, Alignment.UNALIGNED)))
+                        )
 
     def _turns(self) -> Iterator[int]:
         turn = 0

@@ -15,7 +15,7 @@ from running import Running, finish, run
 from tiny import CountSpec, Numbers, graph_with_slow_middle, tiny_graph
 
 from penstock.coordinator import scaling
-from penstock.coordinator.service import _Call
+from penstock.coordinator.service_events import Call
 from penstock.coordinator.view import CheckpointState, ExecutionState, ExecutionView
 from penstock.errors import ConfigError, QueryFailed, ResourceError
 from penstock.model.elements import Alignment
@@ -77,7 +77,7 @@ def test_who_looks_sees_what_a_rescale_a_snapshot_and_a_stop_are_at(
             1,
             ExecutionState.RUNNING,
         )
-        service._queue.put(_Call(lambda: take(asked[0])))
+        service._queue.put(Call(lambda: take(asked[0])))
         query.until(lambda v: v.state is ExecutionState.STARTING, what="the next Generation")
         assert (query.view.parallelism, query.execution.wanted().leaving) == (2, False)
         rescaled.result(30)

@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from penstock.coordinator import commands as w
-from penstock.coordinator.machines.splits import Assign, Progressed, Rise, SplitAssigner
+from penstock.coordinator.machines.splits import Progressed, SplitAssigner
+from penstock.model.messages import AdvanceWatermark, AssignSplits
 from penstock.model.splits import Discovery, Split
 from penstock.testing.driver import SimulatedDriver
 from penstock.testing.event_time_watch import PATIENCE, EventTimeWatch
@@ -86,7 +87,7 @@ def test_a_reader_whose_thread_works_on_rows_is_waited_for() -> None:
 
 def test_a_reader_that_may_rise_and_has_read_what_was_there_has_risen() -> None:
     watch, _ = watched(busy_until_ms=0.0)
-    watch.commanded(Rise(0, 1, 245_000))
+    watch.commanded(AdvanceWatermark(0, 1, 245_000))
     watch.reported(0, Progressed(1, 122_000))  # it has heard so: what is there now is noted
     with pytest.raises(SimulationFailure, match=r"v0\[1\] may rise to 245000 and stays at None"):
         watch.reported(0, Progressed(1, 122_000))
@@ -117,9 +118,9 @@ def test_a_reader_that_may_rise_gets_no_split_that_was_there_before(found_by: st
     watch.fed(w.ReaderProgressed(1, 0, Progressed(0, 300_000)))
     look("first")
     look("second")
-    watch.commanded(Rise(0, 1, 300_000))
+    watch.commanded(AdvanceWatermark(0, 1, 300_000))
     if passes:
-        watch.commanded(Assign(0, 1, (Split(found_by, {}),)))
+        watch.commanded(AssignSplits(0, 1, (Split(found_by, {}),)))
         return
     with pytest.raises(SimulationFailure, match=f"may rise to 300000, and gets {found_by}, which was there before"):
-        watch.commanded(Assign(0, 1, (Split(found_by, {}),)))
+        watch.commanded(AssignSplits(0, 1, (Split(found_by, {}),)))

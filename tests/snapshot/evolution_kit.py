@@ -21,6 +21,7 @@ from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.model.job_graph import JobGraph
 from penstock.model.key_groups import owner
 from penstock.model.manifest import SnapshotMetadata, StateEntry
+from penstock.model.messages import TriggerCheckpoint
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.stateful.declaration import RowForm
 from penstock.operators.stateful.spec import TransformWithStateSpec
@@ -202,7 +203,7 @@ class Run:
 
     def snapshot(self) -> SnapshotMetadata:
         checkpoint = self.driver.trigger()
-        trigger = next(o for o in reversed(self.driver.others) if isinstance(o, ct.Trigger))
+        trigger = next(o for o in reversed(self.driver.others) if isinstance(o, TriggerCheckpoint))
         for index, slot in enumerate(self.slots):
             slot.begin(checkpoint, trigger.base)
             slot.write(capture(0, index, checkpoint))

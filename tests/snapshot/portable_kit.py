@@ -17,6 +17,7 @@ from penstock.model.elements import Alignment, Captured, Side
 from penstock.model.ids import ChannelId
 from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import SnapshotMetadata
+from penstock.model.messages import TriggerCheckpoint
 from penstock.model.plain import Plain
 from penstock.model.splits import Discovery, Split
 from penstock.operators.base import OperatorState
@@ -89,7 +90,7 @@ class Scene:
         player, before = self.player, len(self.player.others)
         player.now += 1000
         player.feed(ct.SnapshotRequested(number, Alignment.UNALIGNED, label) if label else ct.Tick())
-        trigger = next(o for o in player.others[before:] if isinstance(o, ct.Trigger))
+        trigger = next(o for o in player.others[before:] if isinstance(o, TriggerCheckpoint))
         for slot, writer in enumerate(self.slots):
             # Which splits a reader has is of no importance here; that they come back is.
             splits = [Split("kept", {"path": KEPT}, {"row": 3}), Split("here", {"n": 9}, home=slot)]

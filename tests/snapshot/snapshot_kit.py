@@ -18,6 +18,7 @@ from penstock.model.elements import Alignment, Buffer, Captured, Side
 from penstock.model.ids import BufferId, ChannelId, SubtaskId
 from penstock.model.job_graph import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
 from penstock.model.manifest import CaptureMetrics, InflightEntry, SlotManifest, SubtaskManifest
+from penstock.model.messages import NotifyCheckpointComplete, TriggerCheckpoint
 from penstock.model.plain import Plain
 from penstock.model.splits import Discovery, Split
 from penstock.operators.base import Operator, OperatorState
@@ -239,7 +240,7 @@ class Driver:
                 self.works.append(output)
             else:
                 self.others.append(output)
-                if isinstance(output, ct.NotifyComplete):
+                if isinstance(output, NotifyCheckpointComplete):
                     for pending in self.messages.values():
                         for epoch in [e for e in pending if e <= output.committed_epoch]:
                             del pending[epoch]
@@ -276,7 +277,7 @@ class Driver:
         self.now += 1000
         before = len(self.others)
         self.feed(ct.Tick())
-        return next(o.checkpoint for o in self.others[before:] if isinstance(o, ct.Trigger))
+        return next(o.checkpoint for o in self.others[before:] if isinstance(o, TriggerCheckpoint))
 
     def acknowledge(self, checkpoint: int, **changes: object) -> None:
         generation = self.core.generation

@@ -11,6 +11,7 @@ from penstock.errors import CorruptSnapshot, LocationError
 from penstock.model.elements import Alignment, Side
 from penstock.model.ids import ChannelId
 from penstock.model.manifest import SlotManifest, SnapshotMetadata
+from penstock.model.messages import TriggerCheckpoint
 from penstock.operators.base import OperatorState
 from penstock.snapshots.catalog import Catalog, metadata_path, plan_restore
 from penstock.snapshots.format.sections import state_path
@@ -214,7 +215,7 @@ def test_a_driver_keeps_what_it_should_and_removes_the_rest() -> None:
     assert isinstance(player.store, MemoryStore)
     player.start()
     player.feed(ct.SnapshotRequested(1, Alignment.UNALIGNED, "mine"))
-    requested = next(o.checkpoint for o in player.others if isinstance(o, ct.Trigger))
+    requested = next(o.checkpoint for o in player.others if isinstance(o, TriggerCheckpoint))
     player.acknowledge(requested)
     player.work()
     aborted = player.trigger()

@@ -8,13 +8,13 @@ from snapshot_kit import Driver, NoSource, Target, driver
 
 from penstock.coordinator import commands as w
 from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.endings import FINAL_RETRY_MS
 from penstock.model.elements import Alignment
 from penstock.model.ids import SubtaskId
 from penstock.model.manifest import InflightEntry, SectionRef
+from penstock.model.messages import NoMoreSplits, PauseReaders, TriggerCheckpoint
 from penstock.model.plain import Plain
-from penstock.model.splits import Discovery
+from penstock.model.splits import Discovery, Requested
 from penstock.snapshots.store.store import MemoryStore
 
 
@@ -32,7 +32,7 @@ def read_everything(player: Driver) -> None:
         player.now += 200
         player.feed(ct.Tick())
         player.work()
-        player.feed(w.SplitRequested(player.core.generation, 0, sp.Requested(0, 0, None)))
+        player.feed(w.SplitRequested(player.core.generation, 0, Requested(0, 0, None)))
 
 
 def finish(player: Driver) -> None:
@@ -49,13 +49,13 @@ def test_the_query_ends_when_the_final_checkpoint_is_committed() -> None:
     player = driver(target=target, source=Bounded(2))
     player.start()
     read_everything(player)
-    assert all_of(player, sp.Ended) == [sp.Ended(0)]
+    assert all_of(player, NoMoreSplits) == [NoMoreSplits(0)]
     assert player.core.finished_sources == (0,)
     assert player.core.dry
-    before = len(all_of(player, ct.Trigger))
+    before = len(all_of(player, TriggerCheckpoint))
     finish(player)
-    (final,) = all_of(player, ct.Trigger)[before:]
-    assert isinstance(final, ct.Trigger)
+    (final,) = all_of(player, TriggerCheckpoint)[before:]
+    assert isinstance(final, TriggerCheckpoint)
     assert final.alignment is Alignment.UNALIGNED
     player.acknowledge(final.checkpoint)
     while not any(isinstance(work, w.Commit) for work in player.works):
@@ -76,19 +76,19 @@ def test_a_final_checkpoint_that_is_declined_is_taken_again() -> None:
     player.checkpoint()
     player.feed(ct.PolicyChanged(ct.Policy(3_600_000, 60_000, Alignment.UNALIGNED)))
     player.checkpoint()  # the next periodic one is an hour away
-    player.feed(w.SplitRequested(1, 0, sp.Requested(0, 0, None)))
+    player.feed(w.SplitRequested(1, 0, Requested(0, 0, None)))
     player.work()
     finish(player)
-    first = all_of(player, ct.Trigger)[-1]
-    assert isinstance(first, ct.Trigger)
+    first = all_of(player, TriggerCheckpoint)[-1]
+    assert isinstance(first, TriggerCheckpoint)
     player.feed(ct.Decline(1, first.checkpoint, 0, "disk full"))
     assert all_of(player, ct.SnapshotFailed) == []
     assert player.core.finished_sources == (0,)
     assert player.core.next_wake_ms() == player.now + FINAL_RETRY_MS
     player.now += FINAL_RETRY_MS
     player.feed(ct.Tick())
-    second = all_of(player, ct.Trigger)[-1]
-    assert isinstance(second, ct.Trigger)
+    second = all_of(player, TriggerCheckpoint)[-1]
+    assert isinstance(second, TriggerCheckpoint)
     assert second.checkpoint > first.checkpoint
     player.acknowledge(second.checkpoint)
     player.work()
@@ -100,7 +100,7 @@ def test_the_end_waits_for_a_snapshot_that_a_user_still_awaits() -> None:
     player.start()
     player.feed(ct.SnapshotRequested(7, Alignment.UNALIGNED))
     finish(player)
-    mine, final = (o.checkpoint for o in all_of(player, ct.Trigger) if isinstance(o, ct.Trigger))
+    mine, final = (o.checkpoint for o in all_of(player, TriggerCheckpoint) if isinstance(o, TriggerCheckpoint))
     player.acknowledge(final)
     player.work()
     assert all_of(player, w.QueryEnded) == []
@@ -114,9 +114,9 @@ def test_the_end_does_not_wait_for_a_final_checkpoint_when_a_newer_one_is_commit
     player = driver(source=Bounded(0))
     player.start()
     finish(player)
-    lost = all_of(player, ct.Trigger)[-1]
+    lost = all_of(player, TriggerCheckpoint)[-1]
     newer = player.trigger()
-    assert isinstance(lost, ct.Trigger)
+    assert isinstance(lost, TriggerCheckpoint)
     assert lost.checkpoint < newer
     player.acknowledge(newer)
     player.work()
@@ -138,11 +138,11 @@ def test_a_generation_lost_before_the_end_is_restored_and_ends_again() -> None:
     assert ready.restored.checkpoint == final
     player.feed(w.SubtaskFinished(1, SubtaskId(1, 0)))  # said by a slot of the lost Generation
     assert player.core.finished_subtasks == 0
-    player.feed(w.SplitRequested(2, 0, sp.Requested(0, 0, None)))
-    assert all_of(player, sp.Ended) == [sp.Ended(0), sp.Ended(0)]
+    player.feed(w.SplitRequested(2, 0, Requested(0, 0, None)))
+    assert all_of(player, NoMoreSplits) == [NoMoreSplits(0), NoMoreSplits(0)]
     finish(player)
-    last = all_of(player, ct.Trigger)[-1]
-    assert isinstance(last, ct.Trigger)
+    last = all_of(player, TriggerCheckpoint)[-1]
+    assert isinstance(last, TriggerCheckpoint)
     player.acknowledge(last.checkpoint)
     player.work()
     assert player.others[-1] == w.QueryEnded(last.checkpoint)
@@ -244,16 +244,16 @@ def test_sources_are_paused_before_the_trigger_of_a_drained_snapshot_and_read_on
     player.start()
     player.others.clear()
     player.feed(ct.SnapshotRequested(7, Alignment.ALIGNED, last=True, drain=True))
-    told = [o for o in player.others if isinstance(o, sp.PauseReaders | ct.Trigger)]
-    assert [type(one) for one in told] == [sp.PauseReaders, ct.Trigger]
-    assert told[0] == sp.PauseReaders(0, True)
+    told = [o for o in player.others if isinstance(o, PauseReaders | TriggerCheckpoint)]
+    assert [type(one) for one in told] == [PauseReaders, TriggerCheckpoint]
+    assert told[0] == PauseReaders(0, True)
     player.feed(ct.GenerationEnded(player.core.generation, "a slot was lost"))
     player.start()
     assert [o.paused for o in player.others if isinstance(o, w.Deploy)] == [True]
-    *_, again = all_of(player, ct.Trigger)
-    assert isinstance(again, ct.Trigger)
+    *_, again = all_of(player, TriggerCheckpoint)
+    assert isinstance(again, TriggerCheckpoint)
     player.feed(ct.Decline(player.core.generation, again.checkpoint, 0, "its disk is full"))
-    assert all_of(player, sp.PauseReaders)[-1] == sp.PauseReaders(0, False)
+    assert all_of(player, PauseReaders)[-1] == PauseReaders(0, False)
     player.feed(ct.GenerationEnded(player.core.generation, "a slot was lost"))
     player.start()
     assert [o.paused for o in player.others if isinstance(o, w.Deploy)] == [True, False]

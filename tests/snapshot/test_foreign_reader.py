@@ -14,6 +14,7 @@ from snapshot_kit import COUNT, SINK, STATE, Driver, NoSource, Target, capture, 
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.model.elements import Alignment, Side
 from penstock.model.ids import ChannelId
+from penstock.model.messages import TriggerCheckpoint
 from penstock.operators.base import OperatorState
 from penstock.snapshots.commands.copying import copy_snapshots
 from penstock.snapshots.commands.moving import move_query
@@ -231,7 +232,7 @@ def test_a_stranger_can_read_a_table_that_is_a_chain(tmp_path: Path) -> None:
         table.pop((round_,), None)
         before = len(player.others)
         checkpoint = player.trigger()
-        trigger = next(o for o in player.others[before:] if isinstance(o, ct.Trigger))
+        trigger = next(o for o in player.others[before:] if isinstance(o, TriggerCheckpoint))
         slot.write(capture(0, 0, checkpoint))
         slot.begin(checkpoint, trigger.base)
         slot.write(capture(1, 0, checkpoint, operators={COUNT: OperatorState({"counts": table.capture()})}))

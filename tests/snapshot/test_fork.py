@@ -15,12 +15,12 @@ from snapshot_kit import Driver, NoSource, Target, graph
 
 from penstock.coordinator import commands as w
 from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines import splits as sp
 from penstock.errors import CorruptSnapshot, Fenced, LocationError
 from penstock.model.elements import Alignment
 from penstock.model.manifest import QueryIdentity
+from penstock.model.messages import TriggerCheckpoint
 from penstock.model.plain import Plain
-from penstock.model.splits import Discovery
+from penstock.model.splits import Discovery, Requested
 from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.fork import Origin, forked
 from penstock.snapshots.location import claim_identity, identity_of, open_location, release_identity
@@ -221,7 +221,7 @@ def test_a_snapshot_amid_a_drain_cannot_be_forked(tmp_path: Path) -> None:
         scene.owner.now += 150
         scene.owner.feed(ct.Tick())
         scene.owner.work()
-        scene.owner.feed(w.SplitRequested(1, 0, sp.Requested(0, 0, None, frozen=True)))
+        scene.owner.feed(w.SplitRequested(1, 0, Requested(0, 0, None, frozen=True)))
     newest = scene.owner.checkpoint()
     metadata = Catalog(scene.owner.store).read(scene.owner.effects.view.snapshots[-1])
     assert (metadata.checkpoint, metadata.drained, metadata.sources[0].drained) == (newest, False, True)
@@ -395,10 +395,12 @@ def test_a_planned_batch_is_an_epoch_of_its_own_or_begins_again(scene: Scene) ->
         assert fork.start().planned == 40
         fork.now += 60_000
         fork.feed(ct.Tick())
-        assert not [o for o in fork.others if isinstance(o, ct.Trigger) and o.checkpoint > 42], "it is not read yet"
+        assert not [o for o in fork.others if isinstance(o, TriggerCheckpoint) and o.checkpoint > 42], (
+            "it is not read yet"
+        )
         for index in range(fork.graph.parallelism):
-            fork.feed(w.SplitRequested(attempt, 0, sp.Requested(index, 0, None)))
-        trigger = next(o for o in reversed(fork.others) if isinstance(o, ct.Trigger))
+            fork.feed(w.SplitRequested(attempt, 0, Requested(index, 0, None)))
+        trigger = next(o for o in reversed(fork.others) if isinstance(o, TriggerCheckpoint))
         assert (trigger.alignment, source.looks) == (Alignment.ALIGNED, 0)
         if attempt == 2:
             fork.feed(ct.Decline(2, trigger.checkpoint, 0, "no room"))

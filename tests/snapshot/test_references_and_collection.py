@@ -14,6 +14,7 @@ from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.model.elements import Captured, Side
 from penstock.model.ids import ChannelId
 from penstock.model.manifest import SnapshotMetadata, SubtaskManifest
+from penstock.model.messages import TriggerCheckpoint
 from penstock.operators.base import OperatorState
 from penstock.snapshots.catalog import Catalog, metadata_path, sections_of
 from penstock.snapshots.format.sections import check_reference, data_path, state_path
@@ -41,14 +42,14 @@ class Bench:
         self.waiting.append(captured(CHANNEL, Side.CONSUMER, self._seq, rows(*keys)))
         self._seq += 1
 
-    def trigger(self) -> ct.Trigger:
+    def trigger(self) -> TriggerCheckpoint:
         before = len(self.driver.others)
         checkpoint = self.driver.trigger()
-        trigger = next(o for o in self.driver.others[before:] if isinstance(o, ct.Trigger))
+        trigger = next(o for o in self.driver.others[before:] if isinstance(o, TriggerCheckpoint))
         assert trigger.checkpoint == checkpoint
         return trigger
 
-    def acknowledge(self, trigger: ct.Trigger) -> None:
+    def acknowledge(self, trigger: TriggerCheckpoint) -> None:
         checkpoint = trigger.checkpoint
         self.slot.begin(checkpoint, trigger.base)
         self.slot.write(capture(0, 0, checkpoint))
@@ -180,10 +181,10 @@ class StateBench:
             self.driver.end_generation()
         self.start()
 
-    def checkpoint(self, declined: bool = False) -> ct.Trigger:
+    def checkpoint(self, declined: bool = False) -> TriggerCheckpoint:
         before = len(self.driver.others)
         checkpoint = self.driver.trigger()
-        trigger = next(o for o in self.driver.others[before:] if isinstance(o, ct.Trigger))
+        trigger = next(o for o in self.driver.others[before:] if isinstance(o, TriggerCheckpoint))
         operators = {COUNT: OperatorState({"counts": self.table.capture()})}
         self.slot.begin(checkpoint, trigger.base)
         self.slot.write(capture(0, 0, checkpoint))

@@ -7,6 +7,7 @@ from snapshot_kit import Driver, Target
 from penstock.coordinator import commands as w
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.model.elements import Alignment
+from penstock.model.messages import TriggerCheckpoint
 from penstock.snapshots.store.store import MemoryStore
 
 LAST = ct.SnapshotRequested(7, Alignment.UNALIGNED, last=True)
@@ -24,7 +25,7 @@ def pass_time(driver: Driver) -> list[object]:
     for _ in range(3):
         driver.now += 1000
         driver.feed(ct.Tick())
-    return [output for output in driver.others[before:] if isinstance(output, ct.Trigger)]
+    return [output for output in driver.others[before:] if isinstance(output, TriggerCheckpoint)]
 
 
 def step(driver: Driver, until: type) -> None:

@@ -11,6 +11,7 @@ from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.model.elements import Alignment, Side
 from penstock.model.ids import ChannelId
 from penstock.model.key_groups import owned_range
+from penstock.model.messages import TriggerCheckpoint
 from penstock.model.splits import Split
 from penstock.operators.base import OperatorState
 from penstock.snapshots.location import claim_identity, identity_of, open_location
@@ -65,7 +66,7 @@ class Kept:
             checkpoint = self.player.core.coordinator.in_flight[-1]
         else:
             checkpoint = self.player.trigger()
-        trigger = next(o for o in self.player.others[before:] if isinstance(o, ct.Trigger))
+        trigger = next(o for o in self.player.others[before:] if isinstance(o, TriggerCheckpoint))
         for index, slot in enumerate(self.slots):
             channels = [ChannelId(0, producer, index) for producer in range(len(self.slots))]
             waiting = [

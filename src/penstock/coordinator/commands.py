@@ -10,6 +10,11 @@ from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.commits import PendingCommit
 from penstock.model.ids import CheckpointId, GenerationId, SubtaskId
 from penstock.model.manifest import SnapshotMetadata, SubtaskManifest
+from penstock.model.messages import (
+    NotifyCheckpointComplete,
+    ToReader,
+    TriggerCheckpoint,
+)
 from penstock.model.plain import Plain
 from penstock.model.splits import Discovery, Requested
 from penstock.snapshots.commands.requests import Take
@@ -318,24 +323,18 @@ Output = (
     | EpochsCommitted
     | QueryEnded
     | LastCommitted
-    | ct.Trigger
-    | ct.NotifyComplete
+    | TriggerCheckpoint
+    | NotifyCheckpointComplete
     | ct.Abort
     | ct.SnapshotSucceeded
     | ct.SnapshotFailed
     | ct.FailQuery
     | ct.FailGeneration
     | ct.Ignored
-    | sp.Assign
-    | sp.Dry
-    | sp.Ended
-    | sp.Rise
-    | sp.FreezeReaders
-    | sp.PauseReaders
+    | ToReader
 )
-"""For every slot: Trigger, NotifyComplete, Abort (if ``tell_slots``), FreezeReaders, PauseReaders, Dry, Ended; for one:
-Assign, Rise.
-The rest is the owner's. FailGeneration is answered with ``GenerationEnded``, as a lost slot is."""
+"""Messages of ``model.messages`` are for slots, and so is Abort (if ``tell_slots``), as AbortCheckpoint. The rest is
+the owner's. FailGeneration is answered with ``GenerationEnded``, as a lost slot is."""
 
 WORKS = (
     OpenGeneration,

@@ -12,25 +12,22 @@ from penstock.connectors.base import Committing
 from penstock.coordinator import commands as w
 from penstock.coordinator.launching import SlotJob, SlotLauncher
 from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.rendezvous import ControlServer, SlotLost, SlotSaid, peers_of
 from penstock.logs import now_about
 from penstock.model.job_graph import JobGraph
-from penstock.network.messages import (
+from penstock.model.messages import (
+    AbortCheckpoint,
+    AdvanceWatermark,
     AssignSplits,
-    CheckpointAbort,
-    CheckpointComplete,
-    Deploy,
+    FreezeReaders,
     LookAgain,
-    RaiseWatermark,
-    Register,
-    SourceEnds,
-    SourceFreezes,
-    SourcePauses,
-    Stop,
-    ToSlot,
+    NoMoreSplits,
+    NotifyCheckpointComplete,
+    PauseReaders,
+    SourceIdle,
     TriggerCheckpoint,
 )
+from penstock.network.messages import Deploy, Register, Stop, ToSlot
 from penstock.network.secret import Secret
 from penstock.network.tls import Credentials
 from penstock.network.transport import IoLoop
@@ -225,24 +222,19 @@ class Attempt:
     def tell(self, output: w.Output) -> None:
         """What the brain has for slots, as messages; anything else is for nobody here."""
         match output:
-            case ct.Trigger(checkpoint, alignment, remaining_ms, base):
-                self.broadcast(TriggerCheckpoint(checkpoint, alignment.value, remaining_ms, base))
-            case ct.NotifyComplete(checkpoint, committed_epoch):
-                self.broadcast(CheckpointComplete(checkpoint, committed_epoch))
+            case AssignSplits(index=index) | AdvanceWatermark(index=index):
+                self.send(index, output)
+            case (
+                TriggerCheckpoint()
+                | NotifyCheckpointComplete()
+                | SourceIdle()
+                | FreezeReaders()
+                | PauseReaders()
+                | NoMoreSplits()
+            ):
+                self.broadcast(output)
             case ct.Abort(checkpoint, _, tell_slots=True):
-                self.broadcast(CheckpointAbort(checkpoint))
-            case sp.Assign(vertex, index, splits):
-                self.send(index, AssignSplits(vertex, index, list(splits)))
-            case sp.Rise(vertex, index, watermark_us):
-                self.send(index, RaiseWatermark(vertex, watermark_us))
-            case sp.Dry(vertex, watermark_us):
-                self.broadcast(RaiseWatermark(vertex, watermark_us))
-            case sp.FreezeReaders(vertex):
-                self.broadcast(SourceFreezes(vertex))
-            case sp.PauseReaders(vertex, paused):
-                self.broadcast(SourcePauses(vertex, paused))
-            case sp.Ended(vertex):
-                self.broadcast(SourceEnds(vertex))
+                self.broadcast(AbortCheckpoint(checkpoint))
 
     def look_again(self, vertices: Sequence[int], number: int) -> None:
         """Every reader of these vertices answers with the number once it is idle after another look."""

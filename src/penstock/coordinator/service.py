@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from penstock.connectors.base import SinkCommitter
 from penstock.coordinator import commands as w
@@ -35,6 +35,7 @@ from penstock.coordinator.rendezvous import SlotLost, SlotSaid
 from penstock.coordinator.request_files import RequestFiles, written_beside
 from penstock.coordinator.scaling import Scaling
 from penstock.coordinator.serial_executors import Lanes
+from penstock.coordinator.service_events import Call, EndQuery, QueueEvent, WorkDone, WorkRaised
 from penstock.coordinator.shutdown import await_goodbyes, close_connectors, log_the_end
 from penstock.coordinator.snapshot_tickets import SnapshotTickets, SnapshotWish
 from penstock.coordinator.view import EpochProgress
@@ -43,6 +44,7 @@ from penstock.logs import daemon_thread, get_logger
 from penstock.model.elements import Alignment
 from penstock.model.ids import SubtaskId
 from penstock.model.manifest import SnapshotMetadata
+from penstock.model.messages import TriggerCheckpoint
 from penstock.network import messages as ms
 from penstock.network.transport import IoLoop
 from penstock.snapshots.format.plan import plan_of
@@ -57,40 +59,6 @@ MIN_TICK_MS = 5.0
 LANE_TIMEOUT_S = 30.0
 """A commit that runs is waited for: its outcome matters more than a quick end."""
 NEWS_LANE = "news"
-
-
-@dataclass(frozen=True)
-class _Done:
-    """A work was executed."""
-
-    work: w.Work
-    event: w.DriverEvent | None
-
-
-@dataclass(frozen=True)
-class _Raised:
-    """A work raised beyond its contract."""
-
-    work: w.Work
-    error: Exception
-
-
-@dataclass(frozen=True)
-class _Call:
-    """Something a user wants done on the coordinator thread."""
-
-    function: Callable[[], None]
-
-
-_Event = _Done | _Raised | _Call | SlotSaid | SlotLost
-
-
-class _End(Exception):
-    """Leave the loop; ``error`` is None for an orderly stop."""
-
-    def __init__(self, error: PenstockError | None) -> None:
-        super().__init__(error)
-        self.error = error
 
 
 def now_ms() -> float:
@@ -143,7 +111,7 @@ class CoordinatorService:
         )
         self._restarts = Restarts(restart_policy_of(options))
         self._causes: dict[Failure, PenstockError] = {}
-        self._queue: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[QueueEvent] = queue.SimpleQueue()
         self._loop = IoLoop("penstock-driver-io", self._io_crashed)
         self._lanes = Lanes("penstock-driver")
         self._generations = Generations(launcher, self._loop, self._queue.put)
@@ -154,13 +122,13 @@ class CoordinatorService:
             patience_ms=options.restart_scale_down_after_ms,
             launcher=launcher,
             snapshot=lambda future: self._snapshot(future, SnapshotWish(Alignment.UNALIGNED, kept=False)),
-            begin_again=lambda why: self._queue.put(_Call(lambda: self._begin_again(why))),
+            begin_again=lambda why: self._queue.put(Call(lambda: self._begin_again(why))),
         )
         self._outages = Outages(figures, Retries(restart_policy_of(options), options.sink_retry_timeout_ms))
         self._ticked_ms = 0.0
         self._verify = True
         self._tickets = SnapshotTickets()
-        portable = written_beside(store, lambda call: self._queue.put(_Call(call)))
+        portable = written_beside(store, lambda call: self._queue.put(Call(call)))
         self._request_files = RequestFiles(options, self._snapshot, self._answer, portable)
         self._lanes_work = True
         self._source_vertices = [v.id for v in graph.vertices if v.source is not None]
@@ -186,7 +154,7 @@ class CoordinatorService:
 
     def stop(self, error: PenstockError | None = None) -> None:
         """Ask for an orderly end, or for one with an error; ``ended`` is set when it has come."""
-        self._queue.put(_Call(lambda: self._raise_end(error)))
+        self._queue.put(Call(lambda: self._raise_end(error)))
 
     def owns_current_thread(self) -> bool:
         """Whether the caller is a callback: it must not wait for the end of this service."""
@@ -197,29 +165,29 @@ class CoordinatorService:
     def request_snapshot(self, wish: SnapshotWish) -> Future[SnapshotMetadata]:
         """The future is answered in any case; its callbacks are called on the coordinator thread."""
         future = self._tickets.promise()
-        self._queue.put(_Call(lambda: self._snapshot(future, wish)))
+        self._queue.put(Call(lambda: self._snapshot(future, wish)))
         return future
 
     def drain(self) -> Future[None]:
         """Ask to read what is there and end; the future tells whether that is begun (``NotSupported``,
         ``QueryFailed``: it is not, and the query goes on). ``ended`` follows."""
         future: Future[None] = Future()
-        self._queue.put(_Call(lambda: self._drain(future)))
+        self._queue.put(Call(lambda: self._drain(future)))
         return future
 
     def rescale(self, parallelism: int) -> Future[None]:
         """See ``QueryExecution.rescale``."""
         future: Future[None] = Future()
-        self._queue.put(_Call(lambda: self.scaling.rescale(parallelism, future, self._attempt)))
+        self._queue.put(Call(lambda: self.scaling.rescale(parallelism, future, self._attempt)))
         return future
 
     def change_policy(self, policy: ct.Policy) -> None:
         """From now on, soon, checkpoints are taken so."""
-        self._queue.put(_Call(lambda: self._feed(ct.PolicyChanged(policy))))
+        self._queue.put(Call(lambda: self._feed(ct.PolicyChanged(policy))))
 
     def process_all_available(self) -> Future[None]:
         future: Future[None] = Future()
-        self._queue.put(_Call(lambda: self._demands.add(future)))
+        self._queue.put(Call(lambda: self._demands.add(future)))
         return future
 
     @property
@@ -235,7 +203,7 @@ class CoordinatorService:
             self._carry_out(self._core.open())
             while True:
                 self._turn()
-        except _End as end:
+        except EndQuery as end:
             error = end.error
         except PenstockError as problem:
             error = problem
@@ -274,7 +242,7 @@ class CoordinatorService:
             self._carry_out(self._core.open(checksums=self._verify, parallelism=self.scaling.parallelism))
         self.scaling.look(self._attempt, now_ms())
 
-    def _handle(self, event: _Event) -> None:
+    def _handle(self, event: QueueEvent) -> None:
         match event:
             case SlotSaid() if self._attempt is not None and event.generation == self._attempt.generation:
                 self._slot_said(self._attempt, event)
@@ -284,7 +252,7 @@ class CoordinatorService:
                 self._generation_failed(Failure("lost", "", text), None)
             case SlotSaid() | SlotLost():
                 log.debug("%s is of a Generation that is over", event)
-            case _Done(work, answer):
+            case WorkDone(work, answer):
                 self._demands.executed(work)
                 self._outages.executed(work, answer, now_ms())
                 if isinstance(work, w.Look):
@@ -293,9 +261,9 @@ class CoordinatorService:
                     self._request_files.looked(answer)
                 if answer is not None:
                     self._feed(answer)
-            case _Raised(work, error):
+            case WorkRaised(work, error):
                 self._work_raised(work, error)
-            case _Call(function):
+            case Call(function):
                 function()
 
     def _feed(self, event: w.DriverEvent) -> None:
@@ -372,13 +340,13 @@ class CoordinatorService:
                     self._generation_failed(Failure("checkpoints", "", reason), CheckpointFailed(reason))
             case w.QueryEnded():
                 self.all_committed, self.drained = True, self._core.drains
-                raise _End(None)
+                raise EndQuery(None)
             case w.LastCommitted():
-                raise _End(None)
+                raise EndQuery(None)
             case ct.FailQuery(reason):
                 error = QueryFailed(f"the sink cannot be committed: {reason}")
                 error.__cause__ = SinkError(reason)
-                raise _End(error)
+                raise EndQuery(error)
             case ct.Ignored():
                 log.debug("ignored: %s", output)
             case _:
@@ -391,9 +359,10 @@ class CoordinatorService:
                 self._figures.aborted(output.checkpoint, output.reason, output.failed)
             return
         match output:
-            case ct.Trigger(checkpoint, alignment, remaining_ms, _):
-                asked_for = alignment if remaining_ms is None else Alignment.AUTO
-                self._figures.triggered(checkpoint, asked_for.value, self._core.coordinator.wish_of(checkpoint))
+            case TriggerCheckpoint(number):
+                self._figures.triggered(
+                    number, output.requested_alignment.value, self._core.coordinator.wish_of(number)
+                )
             case ct.Abort(checkpoint, reason, _, failed, missing):
                 reason = self._figures.aborted(checkpoint, reason, failed, missing)
                 if failed:
@@ -403,9 +372,9 @@ class CoordinatorService:
     def _execute(self, work: w.Work) -> None:
         """On the lane's thread."""
         try:
-            self._queue.put(_Done(work, self._effects.execute(work)))
+            self._queue.put(WorkDone(work, self._effects.execute(work)))
         except Exception as problem:  # noqa: BLE001 - handed to the coordinator thread
-            self._queue.put(_Raised(work, problem))
+            self._queue.put(WorkRaised(work, problem))
 
     def _committed(self, epoch: int) -> None:
         progress = self._figures.committed(epoch)
@@ -445,7 +414,7 @@ class CoordinatorService:
     def _generation_failed(self, failure: Failure, error: PenstockError | None) -> None:
         """``error``: what the user sees if this was the first cause; None to make it of the failure."""
         if isinstance(error, failures.NEVER_RETRIED):
-            raise _End(error)
+            raise EndQuery(error)
         generation = self._core.generation
         log.warning("the Generation failed: %s", failure.message)
         self._outages.generation_failed(failure.message)
@@ -459,7 +428,7 @@ class CoordinatorService:
             self._causes[failure] = error
         decision = self._restarts.failed(failure, now_ms(), random.random())
         if isinstance(decision, GiveUp):
-            raise _End(failures.gave_up(decision, self._causes.get(decision.first)))
+            raise EndQuery(failures.gave_up(decision, self._causes.get(decision.first)))
         self._figures.failed(generation, failure.message)
         self._verify = failure.kind not in ("lost", "link")  # else slots check what they read
         self._generations.reopen_at_ms = decision.at_ms
@@ -477,7 +446,9 @@ class CoordinatorService:
                 self._core.opening_failed()
                 self._generation_failed(*failures.recovery_failure(error))
             case _ if isinstance(error, Fenced) or isinstance(work, w.OpenGeneration):
-                raise _End(error if isinstance(error, PenstockError) else failures.wrapped("recovery failed", error))
+                raise EndQuery(
+                    error if isinstance(error, PenstockError) else failures.wrapped("recovery failed", error)
+                )
             case w.Look(generation=generation, vertex=vertex) | w.FreezeSource(generation=generation, vertex=vertex):
                 if generation == self._core.generation and self._attempt is not None:
                     name = self._plan.graph.vertex(vertex).name
@@ -494,13 +465,13 @@ class CoordinatorService:
                 log.warning("%s failed: %s; nothing is lost but space", type(work).__name__, error)
                 self._demands.executed(work)
             case _:
-                raise _End(failures.wrapped(f"{type(work).__name__} failed", error))
+                raise EndQuery(failures.wrapped(f"{type(work).__name__} failed", error))
 
     def _io_crashed(self, problem: BaseException) -> None:
-        self._queue.put(_Call(lambda: self._raise_end(failures.wrapped("the driver's I/O thread failed", problem))))
+        self._queue.put(Call(lambda: self._raise_end(failures.wrapped("the driver's I/O thread failed", problem))))
 
     def _raise_end(self, error: PenstockError | None) -> None:
-        raise _End(error)
+        raise EndQuery(error)
 
     # -- wishes ---------------------------------------------------------------------------------------------------
 
@@ -588,7 +559,7 @@ class CoordinatorService:
         if generation is not None:
             self._core.handle(ct.GenerationEnded(generation, "the query ends"), now_ms())
 
-    def _next_event(self, timeout_s: float) -> _Event | None:
+    def _next_event(self, timeout_s: float) -> QueueEvent | None:
         try:
             return self._queue.get(timeout=timeout_s) if timeout_s > 0 else self._queue.get_nowait()
         except queue.Empty:
@@ -596,5 +567,5 @@ class CoordinatorService:
 
     def _take_late(self, event: object) -> None:
         """The answers of works still count; nothing is begun for them."""
-        if isinstance(event, _Done) and event.event is not None:
+        if isinstance(event, WorkDone) and event.event is not None:
             self._core.handle(event.event, now_ms())

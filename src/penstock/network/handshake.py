@@ -58,7 +58,7 @@ _encode = msgspec.msgpack.encode
 
 @dataclass(frozen=True)
 class Identity:
-    """What a client says it is: its role (``control_link`` or ``data``), Generation and slot (a seat on a control link)."""
+    """What a client says it is: its role (``control`` or ``data``), Generation and slot (a seat on a control link)."""
 
     role: str
     generation: int

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from penstock.model.manifest import SlotManifest, SubtaskManifest
-from penstock.model.splits import Requested, Split
+from penstock.model.messages import ToSubtask
+from penstock.model.splits import Requested
 from penstock.snapshots.store.store_access import StoreAccess
 
 
@@ -138,7 +139,7 @@ class Stopped(msgspec.Struct, frozen=True, tag=True):
 class Deploy(msgspec.Struct, frozen=True, tag=True):
     """Driver -> slot once all registered: which slot it is, its peers (host, port) by slot, and what to restore (empty:
     first start), of which snapshot (0). ``access``: to the location, if that is on an object store. ``paused``: sources
-    read nothing before ``SourcePauses``."""
+    read nothing before ``PauseReaders``."""
 
     slot: int
     peers: list[tuple[str, int]]
@@ -146,63 +147,6 @@ class Deploy(msgspec.Struct, frozen=True, tag=True):
     restored: int = 0
     access: StoreAccess | None = None
     paused: bool = False
-
-
-class TriggerCheckpoint(msgspec.Struct, frozen=True, tag=True):
-    """``base``: a complete checkpoint whose sections may be referred to instead of written again (0: none)."""
-
-    checkpoint: int
-    alignment: str
-    remaining_ms: int | None = None
-    base: int = 0
-
-
-class CheckpointComplete(msgspec.Struct, frozen=True, tag=True):
-    checkpoint: int
-    committed_epoch: int
-
-
-class CheckpointAbort(msgspec.Struct, frozen=True, tag=True):
-    checkpoint: int
-
-
-class AssignSplits(msgspec.Struct, frozen=True, tag=True):
-    vertex: int
-    index: int
-    splits: list[Split]
-
-
-class RaiseWatermark(msgspec.Struct, frozen=True, tag=True):
-    """Driver -> slot: readers of this vertex may rise to this watermark, each after its own frontier."""
-
-    vertex: int
-    watermark_us: int | None
-
-
-class SourceFreezes(msgspec.Struct, frozen=True, tag=True):
-    """Driver -> slot: endless splits of this vertex end with what is there now; ask anew."""
-
-    vertex: int
-
-
-class SourcePauses(msgspec.Struct, frozen=True, tag=True):
-    """Driver -> slot: the reader of this vertex is to read nothing, or (``paused`` is False) to go on."""
-
-    vertex: int
-    paused: bool
-
-
-class LookAgain(msgspec.Struct, frozen=True, tag=True):
-    """Driver -> slot: readers of this vertex are to look at the outside once more; ``Looked`` follows. Numbers rise."""
-
-    vertex: int
-    number: int
-
-
-class SourceEnds(msgspec.Struct, frozen=True, tag=True):
-    """Driver -> slot: the source of this vertex hands out no more splits."""
-
-    vertex: int
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
@@ -222,16 +166,4 @@ ToDriver = (
     | SlotLogged
     | Stopped
 )
-ToSlot = (
-    Deploy
-    | TriggerCheckpoint
-    | CheckpointComplete
-    | CheckpointAbort
-    | AssignSplits
-    | SourceFreezes
-    | SourcePauses
-    | RaiseWatermark
-    | LookAgain
-    | SourceEnds
-    | Stop
-)
+ToSlot = Deploy | ToSubtask | Stop

@@ -11,7 +11,6 @@ from penstock.config import Options
 from penstock.coordinator import commands as w
 from penstock.coordinator.command_executor import DriverEffects
 from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.job import DriverCore, rows_read
 from penstock.coordinator.machines.restarts import Failure, GiveUp, RestartPolicy, Restarts
 from penstock.coordinator.request_files import LOOK_EVERY_MS, RequestFiles
@@ -20,6 +19,18 @@ from penstock.errors import CorruptSnapshot, Fenced, LocationError, PlanChanged,
 from penstock.model.elements import Alignment
 from penstock.model.ids import CheckpointId
 from penstock.model.manifest import SnapshotMetadata
+from penstock.model.messages import (
+    AbortCheckpoint,
+    AdvanceWatermark,
+    AssignSplits,
+    FreezeReaders,
+    NoMoreSplits,
+    NotifyCheckpointComplete,
+    PauseReaders,
+    SourceIdle,
+    ToSubtask,
+    TriggerCheckpoint,
+)
 from penstock.snapshots.format.plan import plan_of
 from penstock.snapshots.writing.state_index import DELTA
 from penstock.testing.drain_watch import DrainWatch
@@ -29,7 +40,7 @@ from penstock.testing.generation import SimulatedGeneration
 from penstock.testing.request_watch import RequestWatch
 from penstock.testing.routine import Routine, call_of
 from penstock.testing.scheduler import Actor
-from penstock.testing.slot import FromDriver, SimulatedSlot, SlotFailed, ToDriver
+from penstock.testing.slot import SimulatedSlot, SlotFailed, ToDriver
 from penstock.testing.sources import source_of
 from penstock.testing.split_watch import SplitWatch
 from penstock.testing.store import Crash
@@ -340,11 +351,11 @@ class SimulatedDriver:
                 if self.current is not None and self.current.generation == generation:
                     figures.count("failed by its checkpoints")
                     self._generation_failed(Failure("checkpoints", "", reason))
-            case ct.Trigger(checkpoint, alignment, remaining_ms):
+            case TriggerCheckpoint(checkpoint):
                 log.triggered(self.core.generation, checkpoint)
                 self._watched_requests.triggered(checkpoint)
                 self._watched_drains.triggered(checkpoint, self.core.coordinator.wish_of(checkpoint))
-                figures.count(f"triggered {_kind(alignment, remaining_ms)}")
+                figures.count(f"triggered {output.requested_alignment.value}")
                 figures.count(f"in flight at a trigger: {len(self.core.coordinator.in_flight)}")
                 self._broadcast(output)
                 if self._declines and checkpoint in self._watched_drains.checkpoints:
@@ -355,21 +366,21 @@ class SimulatedDriver:
                 figures.count("aborted")
                 figures.count(f"aborted: {_why(reason)}")
                 if tell_slots:
-                    self._broadcast(output)
+                    self._broadcast(AbortCheckpoint(checkpoint))
                 if self.current is not None:
                     self.current.ledger.forget(checkpoint)
-            case sp.FreezeReaders():
+            case FreezeReaders():
                 self.frozen_ms = self.world.chance.now_ms if self.frozen_ms is None else self.frozen_ms
                 self._broadcast(output)
-            case sp.PauseReaders(_, paused):
+            case PauseReaders(_, paused):
                 figures.count("sources paused" if paused else "sources read on")
                 self._watched_drains.told(paused)
                 self._broadcast(output)
-            case ct.NotifyComplete() | sp.Dry() | sp.Ended():
-                if isinstance(output, sp.Dry):
+            case NotifyCheckpointComplete() | SourceIdle() | NoMoreSplits():
+                if isinstance(output, SourceIdle):
                     self._event_time.dry(output.vertex)
                 self._broadcast(output)
-            case sp.Assign() | sp.Rise():
+            case AssignSplits() | AdvanceWatermark():
                 if self.current is not None:
                     self.splits.commanded(output)
                     self._event_time.commanded(output)
@@ -381,7 +392,7 @@ class SimulatedDriver:
             self.world.figures.count("in-flight drains declined")
             self.current.slots[0].uploads.declined(checkpoint, "a simulated refusal")
 
-    def _broadcast(self, message: FromDriver) -> None:
+    def _broadcast(self, message: ToSubtask) -> None:
         if self.current is not None:
             for slot in self.current.slots:
                 slot.command(message)
@@ -477,10 +488,6 @@ class SimulatedDriver:
         if isinstance(decision, GiveUp):
             raise SimulationFailure(f"the query gives up: {decision.reason}", "progress")
         self.world.scheduler.wake(self._actor_reopen, decision.at_ms)
-
-
-def _kind(alignment: Alignment, remaining_ms: int | None) -> str:
-    return "auto" if remaining_ms is not None else alignment.value
 
 
 def _why(reason: str) -> str:

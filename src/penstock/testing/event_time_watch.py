@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.coordinator import commands as w
 from penstock.coordinator.machines import splits as sp
+from penstock.model.messages import AdvanceWatermark, AssignSplits
 from penstock.model.splits import Split
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.sources import number_of, position
@@ -101,14 +102,14 @@ class EventTimeWatch:
         """Note that a discovery begins."""
         self._looks_of(vertex).began.append(self._events)
 
-    def commanded(self, command: sp.Assign | sp.Rise) -> None:
+    def commanded(self, command: AssignSplits | AdvanceWatermark) -> None:
         """Check a command to a reader.
 
         Raises:
             SimulationFailure: a reader that may have risen to a level gets a split that was there before.
         """
         key = command.vertex, command.index
-        if isinstance(command, sp.Rise):
+        if isinstance(command, AdvanceWatermark):
             self._may_rise[key] = command.watermark_us
             told = self._told.get(key)
             if told is None:

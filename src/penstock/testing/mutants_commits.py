@@ -13,8 +13,9 @@ from penstock.coordinator.machines.commits import CommitLedger, PendingCommit
 from penstock.coordinator.machines.endings import Ending
 from penstock.coordinator.machines.job import DriverCore
 from penstock.model.ids import CheckpointId, SubtaskId
+from penstock.model.messages import AbortCheckpoint, NotifyCheckpointComplete
 from penstock.testing.mutation import mutant
-from penstock.worker.host import Aborted, InboxEvent
+from penstock.worker.host import InboxEvent
 from penstock.worker.subtask import Subtask
 
 
@@ -64,7 +65,7 @@ def _only_own_message(original: Any) -> Any:
 
 def _discard_on_abort(original: Any) -> Any:
     def handle(self: Subtask, event: InboxEvent) -> None:
-        if isinstance(event, Aborted):
+        if isinstance(event, AbortCheckpoint):
             self._pending_messages.pop(event.checkpoint, None)
         original(self, event)
 
@@ -118,7 +119,7 @@ def _told_before_the_commit(original: Any) -> Any:
         if not ready:
             return []
         self._newest_told = max(self._newest_told, *ready)
-        notices = [ct.NotifyComplete(checkpoint, checkpoint) for checkpoint in ready]
+        notices = [NotifyCheckpointComplete(checkpoint, checkpoint) for checkpoint in ready]
         return [*notices, ct.Collect(pinned=self._pinned(), in_flight=self.in_flight)]
 
     return notify

@@ -12,6 +12,7 @@ from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.job import DriverCore
 from penstock.coordinator.machines.splits import SplitAssigner
+from penstock.model.messages import AssignSplits
 from penstock.model.splits import Requested, Split
 from penstock.protocol.alignment import CaptureReady
 from penstock.testing.mutation import mutant
@@ -48,9 +49,9 @@ def _remember_handed_out(original: Any) -> Any:
     def handle(self: SplitAssigner, event: sp.Event, now_ms: float) -> list[sp.Command]:
         commands: list[sp.Command] = original(self, event, now_ms)
         for command in commands:
-            if isinstance(command, sp.Assign):
+            if isinstance(command, AssignSplits):
                 self.mutant_handed_out = command.splits  # type: ignore[attr-defined]
-        if isinstance(event, Requested) and not any(isinstance(c, sp.Assign) for c in commands):
+        if isinstance(event, Requested) and not any(isinstance(c, AssignSplits) for c in commands):
             self.mutant_handed_out = ()  # type: ignore[attr-defined]
         return commands
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from penstock.config import TriggerOn
 from penstock.model.elements import Alignment, Barrier
 from penstock.model.ids import ChannelId, CheckpointId
+from penstock.model.messages import TriggerCheckpoint
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.scheduler import NEVER
-from penstock.worker.host import Triggered
 from penstock.worker.subtask import Subtask
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Promptness:
         self._newest_sent: dict[ChannelId, CheckpointId] = {}
         self._ended: dict[CheckpointId, None] = {}
 
-    def triggered(self, trigger: Triggered, now_ms: float) -> None:
+    def triggered(self, trigger: TriggerCheckpoint, now_ms: float) -> None:
         barrier = Barrier(trigger.checkpoint, trigger.alignment, trigger.remaining_ms)
         self._due(barrier, now_ms)
 

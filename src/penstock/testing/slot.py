@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING
 
 from penstock.connectors.base import SinkContext
 from penstock.coordinator import commands as w
-from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines import splits as sp
 from penstock.errors import CorruptSnapshot, FunctionError
 from penstock.model.elements import Barrier, Buffer, Captured, Element
 from penstock.model.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.model.job_graph import Vertex
 from penstock.model.manifest import InflightEntry, SubtaskManifest
+from penstock.model.messages import (
+    AbortCheckpoint,
+    NotifyCheckpointComplete,
+    PauseReaders,
+    ToSubtask,
+    TriggerCheckpoint,
+)
 from penstock.model.splits import Requested
 from penstock.operators.base import OperatorState
 from penstock.snapshots.restoring.local_state import KeptTables, LocalTables
@@ -28,21 +34,7 @@ from penstock.testing.routine import Routine, call_of
 from penstock.testing.scheduler import Actor
 from penstock.testing.store import Crash
 from penstock.testing.uploads import SimulatedUploads
-from penstock.worker.host import (
-    Aborted,
-    Arrived,
-    Completed,
-    Granted,
-    InboxEvent,
-    RecoveredLoaded,
-    SourceEnded,
-    SourceFrozen,
-    SourcePaused,
-    SplitsAssigned,
-    SubtaskCapture,
-    Triggered,
-    WatermarkMayRise,
-)
+from penstock.worker.host import Arrived, Granted, InboxEvent, RecoveredLoaded, SubtaskCapture, Triggered
 from penstock.worker.inbox import Inbox
 from penstock.worker.subtask import Subtask
 from penstock.worker.wiring import window_into
@@ -64,17 +56,6 @@ class SlotFailed:
     reason: str
 
 
-FromDriver = (
-    ct.Trigger
-    | ct.NotifyComplete
-    | ct.Abort
-    | sp.Assign
-    | sp.FreezeReaders
-    | sp.PauseReaders
-    | sp.Dry
-    | sp.Ended
-    | sp.Rise
-)
 ToDriver = w.DriverEvent | SlotFailed
 
 
@@ -98,7 +79,7 @@ class _Runner:
 
     def pause(self, paused: bool) -> None:
         """The source is told to read nothing, or to go on. A step handles that before it reads."""
-        self.subtask.inbox.append(SourcePaused(paused))
+        self.subtask.inbox.append(PauseReaders(self.subtask.subtask.vertex, paused))
         self._rows_at_pause = self.subtask._rows_in if paused else None
 
     def _step(self) -> bool:
@@ -174,7 +155,7 @@ class SimulatedSlot:
         self._home = home
         self._manifests = {m.vertex: m for m in manifests}
         self._hear = hear
-        self._from_driver: deque[FromDriver] = deque()
+        self._from_driver: deque[ToSubtask] = deque()
         self._to_driver: deque[ToDriver] = deque()
         self._loads: deque[tuple[SubtaskId, InflightEntry]] = deque()
         self._starting: Routine | None = call_of(self._start)
@@ -329,7 +310,7 @@ class SimulatedSlot:
     def granted(self, event: Granted) -> None:
         self._inboxes[self._producers[event.channel.edge]].append(event)
 
-    def command(self, message: FromDriver) -> None:
+    def command(self, message: ToSubtask) -> None:
         """The driver sends it on the control link."""
         if self.alive:
             self._from_driver.append(message)
@@ -352,32 +333,26 @@ class SimulatedSlot:
             self._carry_out(self._from_driver.popleft())
         return bool(self._from_driver)
 
-    def _carry_out(self, message: FromDriver) -> None:
+    def _carry_out(self, message: ToSubtask) -> None:
         match message:
-            case ct.Trigger(checkpoint, alignment, remaining_ms, base):
+            case TriggerCheckpoint(checkpoint, base=base):
                 self.uploads.triggered(checkpoint, base)
-                trigger = Triggered(checkpoint, alignment, remaining_ms=remaining_ms, received_s=self._clock_s())
+                trigger = Triggered(message, self._clock_s())
                 for vertex in self._sources:
-                    self.runners[vertex].promptness.triggered(trigger, self._clock_s() * 1000)
+                    self.runners[vertex].promptness.triggered(message, self._clock_s() * 1000)
                     self._inboxes[vertex].append(trigger)
-            case ct.NotifyComplete(checkpoint, committed_epoch):
+            case NotifyCheckpointComplete(checkpoint):
                 self.kept.completed(checkpoint)
-                self._to_all(Completed(checkpoint, committed_epoch))
-            case ct.Abort(checkpoint):
+                self._to_all(message)
+            case AbortCheckpoint(checkpoint):
                 self.uploads.aborted(checkpoint)
                 for runner in self.runners.values():
                     runner.promptness.over(checkpoint)
-                self._to_all(Aborted(checkpoint))
-            case sp.Assign(vertex, _, splits):
-                self._inboxes[vertex].append(SplitsAssigned(splits))
-            case sp.Dry(vertex, watermark_us) | sp.Rise(vertex, _, watermark_us):
-                self._inboxes[vertex].append(WatermarkMayRise(watermark_us))
-            case sp.PauseReaders(vertex, paused):
+                self._to_all(message)
+            case PauseReaders(vertex, paused):
                 self.runners[vertex].pause(paused)
-            case sp.FreezeReaders(vertex):
-                self._inboxes[vertex].append(SourceFrozen())
-            case sp.Ended(vertex):
-                self._inboxes[vertex].append(SourceEnded())
+            case _:
+                self._inboxes[message.vertex].append(message)
 
     def _to_all(self, event: InboxEvent) -> None:
         for inbox in self._inboxes.values():

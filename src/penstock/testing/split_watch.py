@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.coordinator import commands as w
-from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.job import unread_splits
 from penstock.model.manifest import SnapshotMetadata
+from penstock.model.messages import AdvanceWatermark, AssignSplits
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.rescaled_books import Past
 from penstock.testing.sources import position
@@ -32,8 +32,8 @@ class SplitWatch:
             for split in subtask.splits
         }
 
-    def commanded(self, command: sp.Assign | sp.Rise) -> None:
-        if isinstance(command, sp.Rise):
+    def commanded(self, command: AssignSplits | AdvanceWatermark) -> None:
+        if isinstance(command, AdvanceWatermark):
             self._world.figures.count("readers told to rise")
             return
         for split in command.splits:

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.model.elements import Alignment, Captured, Element
+from penstock.model.elements import Captured, Element
 from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.model.manifest import InflightEntry
+from penstock.model.messages import AbortCheckpoint, NotifyCheckpointComplete, ToReader, TriggerCheckpoint
 from penstock.model.splits import Requested, Split
 from penstock.operators.base import OperatorState
 from penstock.snapshots.writing.handover import SubtaskCapture as SubtaskCapture
@@ -41,73 +42,10 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Triggered:
-    """To source vertices only: begin checkpoint now.
+    """A trigger reached a source subtask. ``received_s``: as in ``Arrived``."""
 
-    ``alignment`` is ALIGNED or UNALIGNED; ``remaining_ms``: how long it may stay aligned (None: for ever).
-    ``elapsed_ms``: spent since the trigger, where known. ``received_s``: as in ``Arrived``.
-    """
-
-    checkpoint: CheckpointId
-    alignment: Alignment
-    elapsed_ms: float = 0.0
-    remaining_ms: int | None = None
+    message: TriggerCheckpoint
     received_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """The checkpoint is complete and logged: its epoch, and all older, need not be reported any more once committed."""
-
-    checkpoint: CheckpointId
-    committed_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Aborted:
-    """The checkpoint is dead: drop its barriers, unblock its channels, forget its captures."""
-
-    checkpoint: CheckpointId
-
-
-@dataclass(frozen=True, slots=True)
-class SplitsAssigned:
-    """To a source subtask, in answer to its split request."""
-
-    splits: Sequence[Split]
-
-
-@dataclass(frozen=True, slots=True)
-class WatermarkMayRise:
-    """To a source subtask: event time may rise to this watermark after its frontier, which is the input that is there
-    now. Either every reader of its source is idle and it is the largest watermark, or other readers have reached it.
-    ``END_OF_TIME_US``: everything is read, so event time ends at once, also in operators that generate watermarks."""
-
-    watermark_us: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFrozen:
-    """To a source subtask: what is there now is all that endless splits give in this run; whatever it asked for is void
-    and has to be asked anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourcePaused:
-    """To a source subtask: read nothing, or (``paused`` is False) go on."""
-
-    paused: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LookedFor:
-    """To a source subtask: say ``SubtaskHost.looked`` once the reader is idle and has looked at the outside anew."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class SourceEnded:
-    """To a source subtask: it has been given its last split. It ends when it has read what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +57,7 @@ class RecoveredLoaded:
     reached: Sequence[Sequence[int]] = ()
 
 
-InboxEvent = (
-    Arrived
-    | Granted
-    | Triggered
-    | Completed
-    | Aborted
-    | SplitsAssigned
-    | SourceFrozen
-    | SourcePaused
-    | WatermarkMayRise
-    | LookedFor
-    | SourceEnded
-    | RecoveredLoaded
-)
+InboxEvent = Arrived | Granted | Triggered | NotifyCheckpointComplete | AbortCheckpoint | ToReader | RecoveredLoaded
 
 
 @dataclass(frozen=True)
@@ -178,7 +103,7 @@ class SubtaskHost(Protocol):
         """Ask for one more split of the source of this vertex."""
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
-        """In answer to ``LookedFor``: idle after a look that began behind it."""
+        """In answer to ``LookAgain``: idle after a look that began behind it."""
 
     def finished(self, subtask: SubtaskId) -> None:
         """All input of this subtask has ended and its own end has gone out; it goes on passing barriers. Said once."""

@@ -35,6 +35,7 @@ from penstock.logs import SparingLog, about, get_logger, log_to_stderr, now_abou
 from penstock.model.ids import SubtaskId
 from penstock.model.job_graph import Vertex
 from penstock.model.manifest import SubtaskManifest
+from penstock.model.messages import PauseReaders
 from penstock.network.control_link import read_from_driver, send
 from penstock.network.frames import PROTOCOL_VERSION, Message
 from penstock.network.handshake import ClientHandshake, Identity, ServerHandshake
@@ -61,7 +62,6 @@ from penstock.snapshots.writing.state_index import TableId
 from penstock.state.table import RestorePoint
 from penstock.worker import worker_memory
 from penstock.worker.checkpoint_uploader import Uploader
-from penstock.worker.host import SourcePaused
 from penstock.worker.inflight_loader import Loader
 from penstock.worker.log_relay import LogRelay
 from penstock.worker.slot_host import SlotHost
@@ -317,8 +317,9 @@ class Slot:
             built = self._await(_Built, deadline, "its subtasks")
             self._subtasks.append(built.subtask)
             self._host.add(built.subtask.subtask, built.subtask.inbox)
-            if deploy.paused and self._task.graph.vertex(built.subtask.subtask.vertex).source is not None:
-                built.subtask.inbox.append(SourcePaused(True))
+            source = built.subtask.subtask.vertex
+            if deploy.paused and self._task.graph.vertex(source).source is not None:
+                built.subtask.inbox.append(PauseReaders(source, True))
         return sum(entry.rows for m in deploy.subtasks for entry in m.inflight)
 
     def _subtask_thread(self, vertex: Vertex, manifest: SubtaskManifest | None) -> SubtaskThread:

@@ -10,44 +10,21 @@ from penstock.model.elements import Alignment, Barrier, Captured, Element
 from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import InflightEntry
+from penstock.model.messages import (
+    AbortCheckpoint,
+    NotifyCheckpointComplete,
+    ToSubtask,
+    TriggerCheckpoint,
+)
 from penstock.model.splits import Requested
 from penstock.network.control_link import send
 from penstock.network.element_codec import DataDecoder, DataEncoder, ReceivedElement, ReceivedGrant
 from penstock.network.frames import Message
-from penstock.network.messages import (
-    AssignSplits,
-    CheckpointAbort,
-    CheckpointComplete,
-    LookAgain,
-    Looked,
-    RaiseWatermark,
-    SourceEnds,
-    SourceFreezes,
-    SourcePauses,
-    SplitRequest,
-    SubtaskFinished,
-    ToSlot,
-    TriggerCheckpoint,
-)
+from penstock.network.messages import Looked, SplitRequest, SubtaskFinished
 from penstock.network.transport import Link
 from penstock.operators.base import OperatorState
 from penstock.worker.checkpoint_uploader import Uploader
-from penstock.worker.host import (
-    Aborted,
-    Arrived,
-    Completed,
-    Granted,
-    InboxEvent,
-    LookedFor,
-    RecoveredLoaded,
-    SourceEnded,
-    SourceFrozen,
-    SourcePaused,
-    SplitsAssigned,
-    SubtaskCapture,
-    Triggered,
-    WatermarkMayRise,
-)
+from penstock.worker.host import Arrived, Granted, InboxEvent, RecoveredLoaded, SubtaskCapture, Triggered
 from penstock.worker.inbox import Inbox
 from penstock.worker.inflight_loader import Loader
 from penstock.worker.pending_checkpoints import Underway
@@ -156,43 +133,30 @@ class SlotHost:
         elif isinstance(received, ReceivedGrant):
             self._inboxes[self._producers[received.channel.edge]].append(Granted(received.channel, received.credit))
 
-    def from_driver(self, message: ToSlot) -> None:
-        """Hand a message to the subtasks concerned; ``Deploy`` and ``Stop`` are not for them."""
+    def from_driver(self, message: ToSubtask) -> None:
+        """Hand a message to the subtasks that it is for."""
         match message:
             case TriggerCheckpoint(checkpoint, alignment, remaining_ms, base):
                 if self.uploader is not None:
                     self.uploader.triggered(checkpoint, base)
                 now_s = time.monotonic()
-                if alignment == Alignment.UNALIGNED.value:
+                if alignment is Alignment.UNALIGNED:
                     self.underway.began(checkpoint, now_s)
                 elif remaining_ms is not None:
                     self.underway.began(checkpoint, now_s + remaining_ms / 1000)
-                trigger = Triggered(checkpoint, Alignment(alignment), remaining_ms=remaining_ms, received_s=now_s)
                 for source in self._sources:
-                    self._inboxes[source].append(trigger)
-            case CheckpointComplete(checkpoint, committed_epoch):
+                    self._inboxes[source].append(Triggered(message, now_s))
+            case NotifyCheckpointComplete(checkpoint):
                 if self.uploader is not None:
                     self.uploader.completed(checkpoint)
-                self._to_all(Completed(checkpoint, committed_epoch))
-            case CheckpointAbort(checkpoint):
+                self._to_all(message)
+            case AbortCheckpoint(checkpoint):
                 self.underway.ended(checkpoint)
-                self._to_all(Aborted(checkpoint))
+                self._to_all(message)
                 if self.uploader is not None:
                     self.uploader.aborted(checkpoint)
-            case AssignSplits(vertex, index, splits):
-                self._inboxes[SubtaskId(vertex, index)].append(SplitsAssigned(splits))
-            case SourceFreezes(vertex):
-                self._inboxes[SubtaskId(vertex, self._slot)].append(SourceFrozen())
-            case SourcePauses(vertex, paused):
-                self._inboxes[SubtaskId(vertex, self._slot)].append(SourcePaused(paused))
-            case LookAgain(vertex, number):
-                self._inboxes[SubtaskId(vertex, self._slot)].append(LookedFor(number))
-            case SourceEnds(vertex):
-                self._inboxes[SubtaskId(vertex, self._slot)].append(SourceEnded())
-            case RaiseWatermark(vertex, watermark_us):
-                self._inboxes[SubtaskId(vertex, self._slot)].append(WatermarkMayRise(watermark_us))
             case _:
-                raise AssertionError(f"{message} is not for subtasks")
+                self._inboxes[SubtaskId(message.vertex, self._slot)].append(message)
 
     def _to_all(self, event: InboxEvent) -> None:
         for inbox in self._inboxes.values():

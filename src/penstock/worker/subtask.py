@@ -23,6 +23,17 @@ from penstock.model.elements import END_OF_TIME_US, Alignment, Barrier
 from penstock.model.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.model.job_graph import JobGraph, Vertex
 from penstock.model.manifest import CaptureMetrics
+from penstock.model.messages import (
+    AbortCheckpoint,
+    AdvanceWatermark,
+    AssignSplits,
+    FreezeReaders,
+    LookAgain,
+    NoMoreSplits,
+    NotifyCheckpointComplete,
+    PauseReaders,
+    SourceIdle,
+)
 from penstock.operators.base import OperatorContext
 from penstock.operators.python.isolation.operator import isolated
 from penstock.protocol.alignment import CaptureReady, Command, Declined, EndEpoch, Record
@@ -34,25 +45,17 @@ from penstock.worker.activity import Activity
 from penstock.worker.chain import Chain, open_stages
 from penstock.worker.gathering import gather
 from penstock.worker.host import (
-    Aborted,
     Arrived,
-    Completed,
     EpochEnd,
     Granted,
     InboxEvent,
-    LookedFor,
     RecoveredLoaded,
-    SourceEnded,
-    SourceFrozen,
-    SourcePaused,
-    SplitsAssigned,
     StepResult,
     SubtaskCapture,
     SubtaskHost,
     SubtaskRestore,
     SubtaskStatus,
     Triggered,
-    WatermarkMayRise,
 )
 from penstock.worker.inbox import Inbox
 from penstock.worker.partitioner import Partitioner, partitioner
@@ -232,31 +235,31 @@ class Subtask:
                 self._run(self._checkpoints.arrived(channel, element, self._since_ms(received_s)))
             case Granted(channel, credit):
                 self.outputs.grant(channel, credit)
-            case Triggered(checkpoint, alignment, elapsed_ms, remaining_ms, received_s):
-                if alignment is Alignment.ALIGNED:
+            case Triggered(message, received_s):
+                if message.alignment is Alignment.ALIGNED:
                     self._finish_advancing()
-                barrier = Barrier(checkpoint, alignment, remaining_ms, round(elapsed_ms))
+                barrier = Barrier(message.checkpoint, message.alignment, message.remaining_ms)
                 self._run(self._checkpoints.triggered(barrier, self._since_ms(received_s)))
-            case Completed(checkpoint, committed_epoch):
+            case NotifyCheckpointComplete(checkpoint, committed_epoch):
                 self._committed(committed_epoch)
                 if self._feed is not None:
                     self._feed.completed(checkpoint)
-            case Aborted(checkpoint):
+            case AbortCheckpoint(checkpoint):
                 self._checkpoints.abort(checkpoint)
                 self._drop(checkpoint)
                 if self._feed is not None:
                     self._feed.aborted(checkpoint)
-            case SplitsAssigned(splits):
+            case AssignSplits(splits=splits):
                 self._source().assigned(splits)
-            case LookedFor(number):
+            case LookAgain(_, number):
                 self._source().look(number)
-            case SourceFrozen():
+            case FreezeReaders():
                 self._source().freeze()
-            case SourcePaused(paused):
+            case PauseReaders(_, paused):
                 self._source().pause(paused)
-            case WatermarkMayRise(watermark_us):
+            case SourceIdle(watermark_us=watermark_us) | AdvanceWatermark(watermark_us=watermark_us):
                 self._may_rise(watermark_us)
-            case SourceEnded():
+            case NoMoreSplits():
                 self._source_ended = True
             case RecoveredLoaded(entry, batches, reached):
                 self.gate.loaded(entry, batches, reached)  # type: ignore[arg-type]
@@ -302,7 +305,7 @@ class Subtask:
 
     def _finish_advancing(self) -> None:
         """Send a watermark to which this source rose before an aligned barrier, like a watermark that arrived: a
-        checkpoint after ``WatermarkMayRise`` must hold every window that it closes."""
+        checkpoint after ``AdvanceWatermark`` must hold every window that it closes."""
         while self._chain.advancing:
             self._chain.advance()
 

@@ -10,6 +10,7 @@ from penstock.coordinator.machines.restarts import RestartPolicy
 from penstock.model.elements import Alignment
 from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.manifest import SlotManifest
+from penstock.model.messages import NotifyCheckpointComplete, TriggerCheckpoint
 
 MAX_AWAITING_COMMIT = 8
 """Epochs that may await their commit; beyond, triggering pauses, so that a dead sink does not pile up snapshots."""
@@ -224,22 +225,6 @@ def line_of(event: Event) -> str:
 
 
 @dataclass(frozen=True)
-class Trigger:
-    """Capture the sources' driver side and send the trigger to every slot, as one event on each link.
-
-    ``alignment`` is ALIGNED or UNALIGNED; ``remaining_ms``: how long it may stay aligned (None: for ever). ``base``:
-    the newest complete checkpoint of this Generation that every slot was told of with NotifyComplete, on the same link
-    before this, or else the one that was restored; it stays pinned until this one ends. 0: none, so each slot writes
-    everything. That is also so after a checkpoint found files of its base damaged.
-    """
-
-    checkpoint: CheckpointId
-    alignment: Alignment
-    remaining_ms: int | None = None
-    base: CheckpointId = 0
-
-
-@dataclass(frozen=True)
 class WriteMetadata:
     """All slots acknowledged. ``slots`` by index; ``batches``, ``next_batch``: as in ``SnapshotMetadata``."""
 
@@ -276,14 +261,6 @@ class CommitEpoch:
     operator_id: str
     messages: Mapping[int, bytes]
     batch: int = 0
-
-
-@dataclass(frozen=True)
-class NotifyComplete:
-    """Tell every slot: the checkpoint is complete and epochs up to ``committed_epoch`` are committed."""
-
-    checkpoint: CheckpointId
-    committed_epoch: int
 
 
 @dataclass(frozen=True)
@@ -355,12 +332,12 @@ class Ignored:
 
 
 Command = (
-    Trigger
+    TriggerCheckpoint
     | WriteMetadata
     | LogComplete
     | ReserveIds
     | CommitEpoch
-    | NotifyComplete
+    | NotifyCheckpointComplete
     | Abort
     | Completed
     | Collect

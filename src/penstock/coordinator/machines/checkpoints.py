@@ -42,7 +42,6 @@ from penstock.coordinator.machines.checkpoint_events import (
     LogFailed,
     MetadataFailed,
     MetadataWritten,
-    NotifyComplete,
     Policy,
     PolicyChanged,
     ReserveFailed,
@@ -51,7 +50,6 @@ from penstock.coordinator.machines.checkpoint_events import (
     SnapshotRequested,
     SnapshotSucceeded,
     Tick,
-    Trigger,
     WriteMetadata,
     line_of,
 )
@@ -61,6 +59,7 @@ from penstock.coordinator.machines.restarts import Retries
 from penstock.errors import ProtocolViolation
 from penstock.model.elements import Alignment
 from penstock.model.ids import CheckpointId, GenerationId
+from penstock.model.messages import NotifyCheckpointComplete, TriggerCheckpoint
 
 ID_BLOCK = 64
 """Ids reserved ahead in the log: a driver that dies leaves a gap of at most this many, and no id is used twice."""
@@ -383,7 +382,7 @@ class Coordinator:
         if not ready:
             return []
         self._newest_told = max(self._newest_told, *ready)
-        notices = [NotifyComplete(checkpoint, committed) for checkpoint in ready]
+        notices = [NotifyCheckpointComplete(checkpoint, committed) for checkpoint in ready]
         return [*notices, self.collection()]
 
     def _fail_generation(self) -> list[Command]:
@@ -468,7 +467,7 @@ class Coordinator:
         self._reserving = True
         return [ReserveIds(self._next_checkpoint + ID_BLOCK)]
 
-    def _start(self, waiting: Waiting | None, now_ms: float) -> Trigger:
+    def _start(self, waiting: Waiting | None, now_ms: float) -> TriggerCheckpoint:
         checkpoint = self._next_checkpoint
         self._next_checkpoint += 1
         deadline_ms = None if waiting is None else waiting.deadline_ms
@@ -488,12 +487,12 @@ class Coordinator:
         self._pending[checkpoint] = pending
         return self._trigger_of(pending)
 
-    def _trigger_of(self, pending: Pending) -> Trigger:
+    def _trigger_of(self, pending: Pending) -> TriggerCheckpoint:
         if pending.alignment is Alignment.AUTO:
-            return Trigger(
+            return TriggerCheckpoint(
                 pending.checkpoint, Alignment.ALIGNED, int(self._policy.alignment_timeout_ms), base=pending.base
             )
-        return Trigger(pending.checkpoint, pending.alignment, base=pending.base)
+        return TriggerCheckpoint(pending.checkpoint, pending.alignment, base=pending.base)
 
     def _abort(
         self, pending: Pending, cause: str, reason: str, now_ms: float, *, answered: bool = True

@@ -11,17 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.coordinator.machines.splits import (
-    Assign,
-    Command,
-    Discovered,
-    Event,
-    Progressed,
-    Reader,
-    Rise,
-    SplitAssigner,
-)
+from penstock.coordinator.machines.splits import Command, Discovered, Event, Progressed, Reader, SplitAssigner
 from penstock.model.elements import END_OF_TIME_US
+from penstock.model.messages import AdvanceWatermark, AssignSplits
 from penstock.model.splits import Requested
 
 
@@ -74,11 +66,11 @@ class EventTimeRounds:
         if self._round is not None and vertex in self._round.untold:
             self._round.begun.add(vertex)
 
-    def handled(self, vertex: int, event: Event, commands: Sequence[Command] = ()) -> list[Rise]:
+    def handled(self, vertex: int, event: Event, commands: Sequence[Command] = ()) -> list[AdvanceWatermark]:
         """Handle an event after a source's assigner did. The returned commands follow those of the assigner."""
         if self._round is not None and vertex in self._round.unassigned:
             for command in commands:
-                if isinstance(command, Assign):
+                if isinstance(command, AssignSplits):
                     self._round.unassigned[vertex].difference_update(split.split_id for split in command.splits)
         match event:
             case Progressed() | Requested():
@@ -106,8 +98,8 @@ class EventTimeRounds:
         assert self._level_us is not None
         self._round = _Round(self._level_us, set(self._assigners))
 
-    def _tell(self) -> list[Rise]:
-        commands: list[Rise] = []
+    def _tell(self) -> list[AdvanceWatermark]:
+        commands: list[AdvanceWatermark] = []
         current = self._round
         if current is None:
             return commands
@@ -119,7 +111,7 @@ class EventTimeRounds:
                 for index, reader in enumerate(assigner.readers):
                     if self._waits(reader):
                         reader.told_us = current.level_us
-                        commands.append(Rise(vertex, index, current.level_us))
+                        commands.append(AdvanceWatermark(vertex, index, current.level_us))
             current.untold.discard(vertex)
         if not current.untold:
             self._round = None

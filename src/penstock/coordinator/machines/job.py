@@ -32,6 +32,7 @@ from penstock.model.elements import Alignment
 from penstock.model.ids import CheckpointId, GenerationId, snapshot_id
 from penstock.model.job_graph import ONE_CLOCK, JobGraph
 from penstock.model.manifest import FORMAT_VERSION, PlanManifest, SnapshotMetadata
+from penstock.model.messages import TriggerCheckpoint
 from penstock.model.splits import Split
 
 PLANNED_TICKET = 0
@@ -323,7 +324,7 @@ class DriverCore:
     def _carry_out(self, command: ct.Command, now_ms: float) -> list[w.Output]:
         """A command of the coordinator as outputs."""
         match command:
-            case ct.Trigger():
+            case TriggerCheckpoint():
                 self._captures[command.checkpoint] = [a.capture() for a in self.assigners]
                 return [command]
             case ct.WriteMetadata():

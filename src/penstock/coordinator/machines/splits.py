@@ -39,6 +39,14 @@ from dataclasses import dataclass, field
 from penstock.errors import ProtocolViolation
 from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.model.manifest import SourceManifest
+from penstock.model.messages import (
+    AssignSplits,
+    FreezeReaders,
+    NoMoreSplits,
+    PauseReaders,
+    SourceIdle,
+    ToReader,
+)
 from penstock.model.plain import Plain
 from penstock.model.splits import Requested, Split
 
@@ -119,54 +127,7 @@ class FreezeSource:
     vertex: int
 
 
-@dataclass(frozen=True)
-class FreezeReaders:
-    """To every reader: endless splits end with what is there now. Ask anew."""
-
-    vertex: int
-
-
-@dataclass(frozen=True)
-class PauseReaders:
-    """To every reader: read nothing, or (``paused`` is False) go on."""
-
-    vertex: int
-    paused: bool
-
-
-@dataclass(frozen=True)
-class Assign:
-    vertex: int
-    index: int
-    splits: tuple[Split, ...]
-
-
-@dataclass(frozen=True)
-class Dry:
-    """To every reader: nothing is left; event time may rise to ``watermark_us`` (None: no row was ever seen;
-    ``END_OF_TIME_US``: it ends)."""
-
-    vertex: int
-    watermark_us: int | None
-
-
-@dataclass(frozen=True)
-class Rise:
-    """To reader ``index``: event time may rise to ``watermark_us``, which others have reached, after its frontier."""
-
-    vertex: int
-    index: int
-    watermark_us: int
-
-
-@dataclass(frozen=True)
-class Ended:
-    """To every reader, once per Generation: no split will be handed out any more. It follows ``Dry``."""
-
-    vertex: int
-
-
-Command = Discover | FreezeSource | FreezeReaders | PauseReaders | Assign | Dry | Rise | Ended
+Command = Discover | FreezeSource | ToReader
 
 
 @dataclass
@@ -286,7 +247,7 @@ class SplitAssigner:
 
     @property
     def dry(self) -> bool:
-        """Dry was said and nothing was found since."""
+        """SourceIdle was said and nothing was found since."""
         return self._dry
 
     @property
@@ -420,7 +381,7 @@ class SplitAssigner:
         if self._dry and self._dry_at_us == watermark_us:
             return []
         self._dry, self._dry_at_us = True, watermark_us
-        return [Dry(self.vertex, watermark_us)]
+        return [SourceIdle(self.vertex, watermark_us)]
 
     def _assign(self) -> list[Command]:
         """Hand pending splits to waiting readers: to their homes, else to who has the least to read, then by index."""
@@ -440,7 +401,7 @@ class SplitAssigner:
             self._readers[index].assigned += 1
             self._readers[index].request = None
             self._dry = False
-            commands.append(Assign(self.vertex, index, (split,)))
+            commands.append(AssignSplits(self.vertex, index, (split,)))
         self._pending.extendleft(reversed(kept))
         return commands
 
@@ -455,7 +416,7 @@ class SplitAssigner:
         commands = self._say_dry(END_OF_TIME_US if self._drain else reached_us)
         if not self._ended:
             self._ended = True
-            commands.append(Ended(self.vertex))
+            commands.append(NoMoreSplits(self.vertex))
         return commands
 
     def _look(self, now_ms: float) -> list[Command]:

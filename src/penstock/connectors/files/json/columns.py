@@ -1,4 +1,4 @@
-"""Columns of a block of ordinary JSON lines, equal to those that ``functions.json.bytes`` and ``functions.json.values`` give per line.
+"""Columns of a block of ordinary JSON lines, equal to those of ``functions.json.bytes`` and ``.values`` line by line.
 
 msgspec decodes a line in C and takes nothing that is not JSON by the book, and no value that is not of its column's
 type; what Spark is lenient about, it refuses. Then the block is read line by line.

@@ -1,4 +1,4 @@
-"""Whole columns of texts as values, where that is sure to equal ``functions.records.fields.text_converter`` on every one of them.
+"""Whole columns of texts as values, where that is sure to equal ``records.fields.text_converter`` on each of them.
 
 A column goes through only if all its texts have a plain shape, checked by pattern, for which Arrow's parser and the
 converter agree; else it is None and whoever asks converts text by text. Tests compare both on any text.

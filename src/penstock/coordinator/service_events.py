@@ -1,0 +1,44 @@
+"""Events in the queue of the coordinator thread, and how its loop ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.coordinator import commands as w
+from penstock.coordinator.rendezvous import SlotLost, SlotSaid
+from penstock.errors import PenstockError
+
+
+@dataclass(frozen=True)
+class WorkDone:
+    """A work was executed."""
+
+    work: w.Work
+    event: w.DriverEvent | None
+
+
+@dataclass(frozen=True)
+class WorkRaised:
+    """A work raised beyond its contract."""
+
+    work: w.Work
+    error: Exception
+
+
+@dataclass(frozen=True)
+class Call:
+    """Something a user wants done on the coordinator thread."""
+
+    function: Callable[[], None]
+
+
+QueueEvent = WorkDone | WorkRaised | Call | SlotSaid | SlotLost
+
+
+class EndQuery(Exception):
+    """Leave the loop; ``error`` is None for an orderly stop."""
+
+    def __init__(self, error: PenstockError | None) -> None:
+        super().__init__(error)
+        self.error = error
