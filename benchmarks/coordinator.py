@@ -31,13 +31,21 @@ from benchmarks.metered_store import MeteredStore
 from penstock.coordinator import commands as w
 from penstock.coordinator.command_executor import DriverEffects
 from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.job import DriverCore
 from penstock.coordinator.metrics import Figures
 from penstock.model.elements import Alignment
-from penstock.model.messages import AssignSplits, NotifyCheckpointComplete, TriggerCheckpoint
-from penstock.model.splits import Requested, Split
-from penstock.network.messages import CheckpointAck, SlotMetrics, ToDriver
+from penstock.model.messages import (
+    AcknowledgeCheckpoint,
+    AssignSplits,
+    FromSlot,
+    NotifyCheckpointComplete,
+    ReaderProgressed,
+    SlotRunning,
+    SplitRequest,
+    TriggerCheckpoint,
+)
+from penstock.model.splits import Split
+from penstock.network.messages import SlotMetrics, ToDriver
 from penstock.snapshots.catalog import metadata_path
 from penstock.snapshots.format.plan import plan_of
 
@@ -110,11 +118,11 @@ class Driver:
         self._take(outputs)
         self._work()
         for slot in range(self._parallelism):
-            self._feed(w.SlotRunning(self.core.generation, slot))
+            self._feed(FromSlot(self.core.generation, SlotRunning(slot)))
         self._feed(ct.Tick())
         self._work()
         for index in range(self._parallelism):
-            self._feed(w.SplitRequested(self.core.generation, 0, Requested(index, 0, None, 0)))
+            self._feed(FromSlot(self.core.generation, SplitRequest(0, index, 0, None, 0)))
         self._work()
         assert len(self._splits) == self._parallelism, "every reader has a split"
 
@@ -144,12 +152,12 @@ class Driver:
                 with self._part("figures"):
                     self.figures.metrics(message)
                 source = message.subtasks[0]
-                progress = sp.Progressed(source.index, source.watermark_us)
-                self._feed(w.ReaderProgressed(generation, source.vertex, progress), "figures")
-            case CheckpointAck(checkpoint, manifest):
+                progress = ReaderProgressed(0, source.index, source.watermark_us)
+                self._feed(FromSlot(generation, progress), "figures")
+            case AcknowledgeCheckpoint(checkpoint, manifest):
                 with self._part("figures"):
                     self.figures.acknowledged(checkpoint)
-                self._feed(ct.Ack(generation, checkpoint, manifest))
+                self._feed(FromSlot(generation, AcknowledgeCheckpoint(checkpoint, manifest)))
 
     def _feed(self, event: w.DriverEvent, part: str = "machine") -> None:
         with self._part(part):

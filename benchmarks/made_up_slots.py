@@ -19,8 +19,9 @@ from penstock.model.ids import SubtaskId
 from penstock.model.job_graph import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
 from penstock.model.key_groups import owned_range
 from penstock.model.manifest import CaptureMetrics, InflightEntry, SectionRef, SlotManifest, StateEntry, SubtaskManifest
+from penstock.model.messages import AcknowledgeCheckpoint
 from penstock.model.splits import Split
-from penstock.network.messages import CheckpointAck, SlotMetrics, SubtaskMetrics
+from penstock.network.messages import SlotMetrics, SubtaskMetrics
 from penstock.snapshots.format.sections import data_path, state_path
 from penstock.snapshots.writing.state_index import BASE, DELTA, MAX_CHAIN
 
@@ -100,7 +101,7 @@ class Slots:
         """Of each slot its figures and its acknowledgement, as they are sent: the one before the other."""
         for slot in range(self.parallelism):
             figures = SlotMetrics(slot, [_figures(vertex, slot, checkpoint) for vertex in range(VERTICES)])
-            answer = CheckpointAck(checkpoint, self.manifest(checkpoint, slot))
+            answer = AcknowledgeCheckpoint(checkpoint, self.manifest(checkpoint, slot))
             yield msgspec.msgpack.encode(figures), msgspec.msgpack.encode(answer)
 
     def manifest(self, checkpoint: int, slot: int) -> SlotManifest:

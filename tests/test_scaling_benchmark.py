@@ -42,7 +42,7 @@ def test_every_shape_is_a_snapshot_that_the_catalog_takes_and_retention_collects
 def test_what_slots_say_is_what_the_drivers_decoder_reads(tmp_path: Path) -> None:
     slots = Slots(tmp_path, SHAPES["in flight"], 3, {})
     said = [msgspec.msgpack.decode(data, type=ToDriver) for both in slots.say(7) for data in both]
-    assert [type(message).__name__ for message in said] == ["SlotMetrics", "CheckpointAck"] * 3
+    assert [type(message).__name__ for message in said] == ["SlotMetrics", "AcknowledgeCheckpoint"] * 3
     assert [message.manifest.slot for message in said[1::2]] == [0, 1, 2]
 
 

@@ -9,6 +9,7 @@ from penstock.coordinator.machines.checkpoints import ID_BLOCK, Coordinator
 from penstock.coordinator.machines.commits import CommitLedger
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SlotManifest, SubtaskManifest
+from penstock.model.messages import AcknowledgeCheckpoint, FromSlot
 
 SINK = "sink-1"
 SINK_VERTEX = 2
@@ -45,7 +46,9 @@ def acknowledge(
     """All slots acknowledge; every one of them reports the same messages."""
     commands: list[ct.Command] = []
     for slot in range(parallelism):
-        commands += machine.handle(ct.Ack(generation, checkpoint, manifest(slot, messages)), now_ms)
+        commands += machine.handle(
+            FromSlot(generation, AcknowledgeCheckpoint(checkpoint, manifest(slot, messages))), now_ms
+        )
         machine.check_invariants()
     return commands
 

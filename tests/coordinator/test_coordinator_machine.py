@@ -17,7 +17,13 @@ from penstock.coordinator.machines.checkpoint_lifecycle import Phase
 from penstock.coordinator.machines.checkpoints import ID_BLOCK, Coordinator
 from penstock.coordinator.machines.commits import CommitLedger, pending_commits
 from penstock.model.elements import Alignment
-from penstock.model.messages import NotifyCheckpointComplete, TriggerCheckpoint
+from penstock.model.messages import (
+    AcknowledgeCheckpoint,
+    DeclineCheckpoint,
+    FromSlot,
+    NotifyCheckpointComplete,
+    TriggerCheckpoint,
+)
 from penstock.snapshots.log.entries import LogView, MetadataRef, SnapshotRecord
 from penstock.snapshots.retention import expired
 
@@ -177,7 +183,9 @@ class CoordinatorWorld(RuleBasedStateMachine):
     def slot_acknowledges(self, pick: int, slot: int, stale: bool) -> None:
         checkpoint = self.one_of(self.triggered[-6:], pick)
         if stale:
-            self.feed(ct.Ack(self.generation - 1, checkpoint, manifest(slot, {checkpoint: b"stale"})))
+            self.feed(
+                FromSlot(self.generation - 1, AcknowledgeCheckpoint(checkpoint, manifest(slot, {checkpoint: b"stale"})))
+            )
         else:
             self.acknowledge(checkpoint, slot)
 
@@ -197,13 +205,13 @@ class CoordinatorWorld(RuleBasedStateMachine):
                     self.staged[slot][epoch] = b"%d/%d" % (self.generation, epoch)
             self.acked[checkpoint].add(slot)
         reported = {epoch: m for epoch, m in self.staged[slot].items() if epoch <= checkpoint}
-        self.feed(ct.Ack(self.generation, checkpoint, manifest(slot, reported)))
+        self.feed(FromSlot(self.generation, AcknowledgeCheckpoint(checkpoint, manifest(slot, reported))))
 
     @precondition(lambda self: self.alive() and self.triggered)
     @rule(pick=PICKS, indeed=st.sampled_from([False, False, True]))
     def slot_declines(self, pick: int, indeed: bool) -> None:
         if indeed:
-            self.feed(ct.Decline(self.generation, self.one_of(self.triggered[-3:], pick), 0, "no"))
+            self.feed(FromSlot(self.generation, DeclineCheckpoint(0, self.one_of(self.triggered[-3:], pick), "no")))
 
     @precondition(lambda self: self.works)
     @rule(fails=st.lists(st.sampled_from([False] * 7 + [True]), min_size=1, max_size=4))

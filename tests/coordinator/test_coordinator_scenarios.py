@@ -13,7 +13,13 @@ from penstock.coordinator.machines.checkpoints import ID_BLOCK, MAX_REQUESTS, Co
 from penstock.coordinator.machines.commits import CommitLedger, PendingCommit
 from penstock.coordinator.machines.restarts import RestartPolicy
 from penstock.errors import ProtocolViolation
-from penstock.model.messages import NotifyCheckpointComplete, TriggerCheckpoint
+from penstock.model.messages import (
+    AcknowledgeCheckpoint,
+    DeclineCheckpoint,
+    FromSlot,
+    NotifyCheckpointComplete,
+    TriggerCheckpoint,
+)
 
 TICK = ct.Tick()
 
@@ -29,8 +35,8 @@ def test_the_first_checkpoint_comes_one_interval_after_all_slots_run() -> None:
 def test_a_checkpoint_is_written_when_the_last_slot_acknowledges_and_logged_when_it_is_written() -> None:
     machine = started()
     machine.handle(TICK, 1000)
-    assert machine.handle(ct.Ack(1, 1, manifest(1)), 1001) == []
-    assert machine.handle(ct.Ack(1, 1, manifest(0)), 1002) == [
+    assert machine.handle(FromSlot(1, AcknowledgeCheckpoint(1, manifest(1))), 1001) == []
+    assert machine.handle(FromSlot(1, AcknowledgeCheckpoint(1, manifest(0))), 1002) == [
         ct.WriteMetadata(1, 1, UNALIGNED, requested=False, label="", slots=(manifest(0), manifest(1)))
     ]
     assert machine.handle(ct.MetadataWritten(1), 1003) == [ct.LogComplete(1, 0, 2 + ID_BLOCK)]
@@ -59,7 +65,7 @@ def test_nothing_is_committed_before_its_snapshot_is_logged_and_slots_hear_of_it
 def test_an_aborted_checkpoint_loses_nothing_its_epoch_is_committed_with_the_next() -> None:
     machine = started()
     machine.handle(TICK, 1000)
-    assert machine.handle(ct.Decline(1, 1, 0, "over budget"), 1001) == [
+    assert machine.handle(FromSlot(1, DeclineCheckpoint(0, 1, "over budget")), 1001) == [
         ct.Abort(1, "slot 0 declined: over budget", tell_slots=True)
     ]
     assert machine.handle(TICK, 2000) == [TriggerCheckpoint(2, UNALIGNED)]
@@ -75,12 +81,12 @@ def test_an_aborted_checkpoint_loses_nothing_its_epoch_is_committed_with_the_nex
 def test_a_checkpoint_that_takes_too_long_is_aborted_and_the_slots_that_lack_are_named() -> None:
     machine = started(timeout_ms=300)
     machine.handle(TICK, 1000)
-    machine.handle(ct.Ack(1, 1, manifest(0)), 1100)
+    machine.handle(FromSlot(1, AcknowledgeCheckpoint(1, manifest(0))), 1100)
     assert machine.handle(TICK, 1299) == []
     assert machine.handle(TICK, 1300) == [
         ct.Abort(1, "not acknowledged by slots [1] within 300 ms", tell_slots=True, missing=(1,))
     ]
-    late = ct.Ack(1, 1, manifest(1))
+    late = FromSlot(1, AcknowledgeCheckpoint(1, manifest(1)))
     assert machine.handle(late, 1301) == [
         ct.Ignored(late, "the checkpoint is complete, aborted or was never triggered")
     ]
@@ -89,17 +95,17 @@ def test_a_checkpoint_that_takes_too_long_is_aborted_and_the_slots_that_lack_are
 def test_late_duplicate_and_foreign_acknowledgements_change_nothing() -> None:
     machine = started()
     machine.handle(TICK, 1000)
-    machine.handle(ct.Ack(1, 1, manifest(0)), 1001)
+    machine.handle(FromSlot(1, AcknowledgeCheckpoint(1, manifest(0))), 1001)
     for ack in (
-        ct.Ack(1, 1, manifest(0)),
-        ct.Ack(1, 1, manifest(7)),
-        ct.Ack(0, 1, manifest(1)),
-        ct.Ack(1, 9, manifest(1)),
+        FromSlot(1, AcknowledgeCheckpoint(1, manifest(0))),
+        FromSlot(1, AcknowledgeCheckpoint(1, manifest(7))),
+        FromSlot(0, AcknowledgeCheckpoint(1, manifest(1))),
+        FromSlot(1, AcknowledgeCheckpoint(9, manifest(1))),
     ):
         (ignored,) = machine.handle(ack, 1002)
         assert isinstance(ignored, ct.Ignored)
         assert ignored.reason
-    (write,) = machine.handle(ct.Ack(1, 1, manifest(1)), 1003)
+    (write,) = machine.handle(FromSlot(1, AcknowledgeCheckpoint(1, manifest(1))), 1003)
     assert isinstance(write, ct.WriteMetadata)
 
 
@@ -302,7 +308,7 @@ def test_ids_beyond_the_reserved_ones_are_reserved_first() -> None:
     now = 1000.0
     for checkpoint in range(1, ID_BLOCK + 1):
         assert machine.handle(TICK, now) == [TriggerCheckpoint(checkpoint, UNALIGNED)]
-        machine.handle(ct.Decline(1, checkpoint, 0, "no"), now)
+        machine.handle(FromSlot(1, DeclineCheckpoint(0, checkpoint, "no")), now)
         machine.check_invariants()
         now += 1000
     assert machine.handle(TICK, now) == [ct.ReserveIds(1 + 2 * ID_BLOCK)]

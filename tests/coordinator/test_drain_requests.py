@@ -8,8 +8,14 @@ from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.checkpoints import ID_BLOCK, MAX_CANCELLATIONS, Coordinator
 from penstock.coordinator.machines.splits import SplitAssigner
-from penstock.model.messages import PauseReaders, SourceIdle, TriggerCheckpoint
-from penstock.model.splits import Requested
+from penstock.model.messages import (
+    DeclineCheckpoint,
+    FromSlot,
+    PauseReaders,
+    SourceIdle,
+    SplitRequest,
+    TriggerCheckpoint,
+)
 
 TICK = ct.Tick()
 DRAIN = ct.SnapshotRequested(7, ALIGNED, last=True, drain=True)
@@ -54,7 +60,7 @@ def test_it_is_triggered_again_in_the_next_generation() -> None:
 
 def test_sources_may_read_when_it_has_failed() -> None:
     machine = drained()
-    commands = machine.handle(ct.Decline(1, 1, 0, "its disk is full"), 200)
+    commands = machine.handle(FromSlot(1, DeclineCheckpoint(0, 1, "its disk is full")), 200)
     assert ct.SnapshotFailed(7, 1, "slot 0 declined: its disk is full") in commands
     assert not machine.drains
     machine = started(alignment=ALIGNED)
@@ -66,7 +72,7 @@ def test_sources_may_read_when_it_has_failed() -> None:
 
 def test_a_paused_source_is_not_looked_at() -> None:
     assigner = SplitAssigner("source", 3, 1, paused=True)
-    assert assigner.handle(Requested(0, 0, None, 0), 0) == []
+    assert assigner.handle(SplitRequest(0, 0, 0, None, 0), 0) == []
     assert assigner.next_wake_ms() is None
     assert assigner.handle(sp.Pause(False), 1) == [PauseReaders(3, False), sp.Discover(3, None)]
     assert assigner.handle(sp.Pause(True), 2) == [PauseReaders(3, True)]

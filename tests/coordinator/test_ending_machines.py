@@ -11,14 +11,20 @@ from penstock.coordinator.machines.splits import (
     Freeze,
     FreezeSource,
     LookAround,
-    Progressed,
     ReadersRun,
     SplitAssigner,
 )
 from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.model.ids import SubtaskId
-from penstock.model.messages import AssignSplits, FreezeReaders, NoMoreSplits, SourceIdle
-from penstock.model.splits import Requested, Split
+from penstock.model.messages import (
+    AssignSplits,
+    FreezeReaders,
+    NoMoreSplits,
+    ReaderProgressed,
+    SourceIdle,
+    SplitRequest,
+)
+from penstock.model.splits import Split
 
 VERTEX = 0
 
@@ -37,11 +43,11 @@ def after_a_last_look(parallelism: int, *splits: Split) -> SplitAssigner:
 
 def test_a_finished_source_ends_when_everything_was_handed_out_and_read() -> None:
     machine = after_a_last_look(2, split(1), split(2), split(3))
-    assert machine.handle(Requested(0, 0, None), 2) == [AssignSplits(VERTEX, 0, (split(1),))]
-    assert machine.handle(Requested(1, 0, None), 3) == [AssignSplits(VERTEX, 1, (split(2),))]
-    assert machine.handle(Requested(0, 0, 700), 4) == [AssignSplits(VERTEX, 0, (split(3),))]
-    assert machine.handle(Requested(1, 0, 900), 5) == [], "reader 0 still reads"
-    assert machine.handle(Requested(0, 0, 800), 6) == [SourceIdle(VERTEX, 900), NoMoreSplits(VERTEX)], (
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 2) == [AssignSplits(VERTEX, 0, (split(1),))]
+    assert machine.handle(SplitRequest(VERTEX, 1, 0, None), 3) == [AssignSplits(VERTEX, 1, (split(2),))]
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, 700), 4) == [AssignSplits(VERTEX, 0, (split(3),))]
+    assert machine.handle(SplitRequest(VERTEX, 1, 0, 900), 5) == [], "reader 0 still reads"
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, 800), 6) == [SourceIdle(VERTEX, 900), NoMoreSplits(VERTEX)], (
         "event time rises first"
     )
     assert machine.dry
@@ -51,24 +57,24 @@ def test_a_finished_source_ends_when_everything_was_handed_out_and_read() -> Non
 def test_nobody_looks_for_more_and_the_end_is_said_once() -> None:
     machine = after_a_last_look(1, split(1))
     assert machine.next_wake_ms() is None
-    machine.handle(Requested(0, 0, None), 2)
+    machine.handle(SplitRequest(VERTEX, 0, 0, None), 2)
     assert machine.handle(LookAround(), 100_000) == []
-    assert machine.handle(Requested(0, 0, 5), 100_001) == [SourceIdle(VERTEX, 5), NoMoreSplits(VERTEX)]
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, 5), 100_001) == [SourceIdle(VERTEX, 5), NoMoreSplits(VERTEX)]
     assert machine.handle(LookAround(), 200_000) == []
-    assert machine.handle(Progressed(0, 5), 200_001) == []
+    assert machine.handle(ReaderProgressed(VERTEX, 0, 5), 200_001) == []
     assert machine.next_wake_ms() is None
 
 
 def test_a_source_without_anything_ends_when_its_readers_ask() -> None:
     machine = after_a_last_look(2)
-    assert machine.handle(Requested(0, 0, None), 2) == []
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 2) == []
     nothing: list[Command] = [SourceIdle(VERTEX, START_OF_TIME_US), NoMoreSplits(VERTEX)]
-    assert machine.handle(Requested(1, 0, None), 3) == nothing, "no other source may go ahead of it"
+    assert machine.handle(SplitRequest(VERTEX, 1, 0, None), 3) == nothing, "no other source may go ahead of it"
 
 
 def test_a_source_that_was_dry_before_its_last_look_only_ends() -> None:
     machine = SplitAssigner("source-1", VERTEX, 1)
-    machine.handle(Requested(0, 0, 5), 0)
+    machine.handle(SplitRequest(VERTEX, 0, 0, 5), 0)
     assert machine.handle(Discovered((), 1), 1) == [SourceIdle(VERTEX, 5)]
     assert machine.handle(LookAround(), 500) == [Discover(VERTEX, 1)]
     assert machine.handle(Discovered((), 1, finished=True), 501) == [NoMoreSplits(VERTEX)]
@@ -76,24 +82,24 @@ def test_a_source_that_was_dry_before_its_last_look_only_ends() -> None:
 
 def test_a_reader_of_an_endless_split_that_reads_on_makes_dry_possible_again() -> None:
     machine = after_a_last_look(1, split(1))
-    machine.handle(Requested(0, 0, None), 2)
-    assert machine.handle(Requested(0, 0, 5), 3) == [SourceIdle(VERTEX, 5), NoMoreSplits(VERTEX)], (
+    machine.handle(SplitRequest(VERTEX, 0, 0, None), 2)
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, 5), 3) == [SourceIdle(VERTEX, 5), NoMoreSplits(VERTEX)], (
         "idle, though its split never ends"
     )
-    assert machine.handle(Requested(0, 1, 5), 4) == []
+    assert machine.handle(SplitRequest(VERTEX, 0, 1, 5), 4) == []
     assert not machine.dry
-    assert machine.handle(Requested(0, 0, 9), 5) == [SourceIdle(VERTEX, 9)]
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, 9), 5) == [SourceIdle(VERTEX, 9)]
 
 
 def test_a_restored_assigner_looks_again_although_its_discovery_was_finished() -> None:
     machine = after_a_last_look(2, split(1), split(2))
-    machine.handle(Requested(0, 0, None), 2)
+    machine.handle(SplitRequest(VERTEX, 0, 0, None), 2)
     restored = SplitAssigner("source-1", VERTEX, 2, machine.capture().manifest, ["s1"])
     assert not restored.finished
     assert restored.handle(LookAround(), 10_000) == [Discover(VERTEX, "all")]
-    assert restored.handle(Requested(1, 0, None), 10_001) == [AssignSplits(VERTEX, 1, (split(2),))]
-    assert restored.handle(Requested(0, 0, 3), 10_002) == []
-    assert restored.handle(Requested(1, 0, 4), 10_003) == []
+    assert restored.handle(SplitRequest(VERTEX, 1, 0, None), 10_001) == [AssignSplits(VERTEX, 1, (split(2),))]
+    assert restored.handle(SplitRequest(VERTEX, 0, 0, 3), 10_002) == []
+    assert restored.handle(SplitRequest(VERTEX, 1, 0, 4), 10_003) == []
     ended: list[Command] = [SourceIdle(VERTEX, 4), NoMoreSplits(VERTEX)]
     assert restored.handle(Discovered((), "all", finished=True), 10_004) == ended
 
@@ -111,9 +117,12 @@ def frozen(parallelism: int, *, drain: bool = False) -> SplitAssigner:
 
 def test_a_source_is_frozen_before_the_look_that_follows_and_its_readers_when_they_run() -> None:
     machine = frozen(1)
-    assert machine.handle(Requested(0, 0, None, frozen=True), 2) == []
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, None, frozen=True), 2) == []
     assert machine.handle(Discovered([split(1)], 1, finished=True), 3) == [AssignSplits(VERTEX, 0, (split(1),))]
-    assert machine.handle(Requested(0, 0, 5, frozen=True), 4) == [SourceIdle(VERTEX, 5), NoMoreSplits(VERTEX)]
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, 5, frozen=True), 4) == [
+        SourceIdle(VERTEX, 5),
+        NoMoreSplits(VERTEX),
+    ]
     assert not machine.capture().manifest.drained
 
 
@@ -122,7 +131,7 @@ def test_a_look_that_was_out_when_the_source_was_frozen_is_not_the_last() -> Non
     machine.handle(LookAround(), 0)
     machine.handle(ReadersRun(), 1)
     assert machine.handle(Freeze(), 2) == [FreezeSource(VERTEX), FreezeReaders(VERTEX)]
-    machine.handle(Requested(0, 0, None, frozen=True), 3)
+    machine.handle(SplitRequest(VERTEX, 0, 0, None, frozen=True), 3)
     assert machine.handle(Discovered((), 0), 4) == [], "it began before"
     assert machine.handle(LookAround(), 4 + EMPTY_LOOK_PAUSE_MS) == [Discover(VERTEX, 0)]
     assert machine.handle(Discovered((), 0, finished=True), 200) == [
@@ -134,16 +143,16 @@ def test_a_look_that_was_out_when_the_source_was_frozen_is_not_the_last() -> Non
 def test_what_a_reader_asked_before_it_was_frozen_is_void() -> None:
     """It called itself idle in front of an endless split, or on its way to one; there may be rows now."""
     machine = SplitAssigner("source-1", VERTEX, 1)
-    machine.handle(Requested(0, 0, 5), 0)
+    machine.handle(SplitRequest(VERTEX, 0, 0, 5), 0)
     machine.handle(ReadersRun(), 0)
     machine.handle(Discovered((), 1), 1)
     assert machine.dry
     machine.handle(Freeze(drain=True), 2)
     assert not machine.dry
     assert machine.handle(Discovered((), 1, finished=True), 3) == [], "the reader has not answered"
-    assert machine.handle(Requested(0, 0, 5), 4) == [], "said before it heard of the freeze"
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, 5), 4) == [], "said before it heard of the freeze"
     machine.check_invariants()
-    assert machine.handle(Requested(0, 0, 9, frozen=True), 5) == [
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, 9, frozen=True), 5) == [
         SourceIdle(VERTEX, END_OF_TIME_US),
         NoMoreSplits(VERTEX),
     ]
@@ -151,17 +160,17 @@ def test_what_a_reader_asked_before_it_was_frozen_is_void() -> None:
 
 def test_no_split_is_given_for_a_void_request() -> None:
     machine = frozen(1)
-    machine.handle(Requested(0, 0, None), 2)
+    machine.handle(SplitRequest(VERTEX, 0, 0, None), 2)
     assert machine.handle(Discovered([split(1)], 1), 3) == []
-    assert machine.handle(Requested(0, 0, None, frozen=True), 4) == [AssignSplits(VERTEX, 0, (split(1),))]
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, None, frozen=True), 4) == [AssignSplits(VERTEX, 0, (split(1),))]
 
 
 def test_a_drained_source_ends_event_time_and_its_captures_say_so_from_then_on() -> None:
     machine = frozen(1, drain=True)
     machine.handle(Discovered([split(1)], 1, finished=True), 2)
-    machine.handle(Requested(0, 0, None, frozen=True), 3)
+    machine.handle(SplitRequest(VERTEX, 0, 0, None, frozen=True), 3)
     assert not machine.capture().manifest.drained
-    assert machine.handle(Requested(0, 0, 7, frozen=True), 4) == [
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, 7, frozen=True), 4) == [
         SourceIdle(VERTEX, END_OF_TIME_US),
         NoMoreSplits(VERTEX),
     ]
@@ -172,13 +181,13 @@ def test_a_drained_source_ends_event_time_and_its_captures_say_so_from_then_on()
     assert restored.handle(ReadersRun(), 1) == [FreezeReaders(VERTEX)]
     assert restored.handle(LookAround(), 10_000) == []
     ended: list[Command] = [SourceIdle(VERTEX, END_OF_TIME_US), NoMoreSplits(VERTEX)]
-    assert restored.handle(Requested(0, 0, None, frozen=True), 10_001) == ended
+    assert restored.handle(SplitRequest(VERTEX, 0, 0, None, frozen=True), 10_001) == ended
 
 
 def test_a_frozen_source_that_stood_dry_still_ends_event_time_when_it_is_drained() -> None:
     machine = frozen(1)
     assert machine.handle(Freeze(drain=True), 2) == [], "frozen once"
-    machine.handle(Requested(0, 0, 5, frozen=True), 3)
+    machine.handle(SplitRequest(VERTEX, 0, 0, 5, frozen=True), 3)
     machine.handle(Discovered((), 0), 4)
     machine.handle(LookAround(), 500)
     assert machine.handle(Discovered((), 0), 501) == [SourceIdle(VERTEX, 5)], "there may be more to be found"
@@ -191,7 +200,7 @@ def test_a_frozen_source_that_stood_dry_still_ends_event_time_when_it_is_drained
 def test_a_source_that_has_ended_cannot_be_drained() -> None:
     machine = after_a_last_look(1)
     assert machine.may_drain
-    machine.handle(Requested(0, 0, None), 2)
+    machine.handle(SplitRequest(VERTEX, 0, 0, None), 2)
     assert not machine.may_drain
 
 

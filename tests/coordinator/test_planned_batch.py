@@ -13,8 +13,8 @@ from penstock.coordinator.machines.commits import CommitLedger
 from penstock.coordinator.machines.job import PLANNED_TICKET
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SourceManifest
-from penstock.model.messages import AssignSplits, TriggerCheckpoint
-from penstock.model.splits import Requested, Split
+from penstock.model.messages import AssignSplits, SplitRequest, TriggerCheckpoint
+from penstock.model.splits import Split
 
 TICK = ct.Tick()
 
@@ -74,9 +74,9 @@ def test_there_is_no_discovery_before_the_release() -> None:
     manifest = SourceManifest("source", 0, {"read": 1}, [split])
     assigner = sp.SplitAssigner("source", 0, 1, manifest, held=True)
     assert assigner.handle(sp.ReadersRun(), 0) == []
-    assert assigner.handle(Requested(0, 0, None, 0), 1) == [AssignSplits(0, 0, (split,))]
+    assert assigner.handle(SplitRequest(0, 0, 0, None, 0), 1) == [AssignSplits(0, 0, (split,))]
     assert not assigner.all_idle
-    assert assigner.handle(Requested(0, 0, None, 1), 2) == []
+    assert assigner.handle(SplitRequest(0, 0, 0, None, 1), 2) == []
     assert assigner.all_idle
     assert assigner.next_wake_ms() is None
     assert assigner.handle(sp.LookAround(), 10_000) == []

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from penstock.coordinator.machines.event_time_rounds import EventTimeRounds
-from penstock.coordinator.machines.splits import Command, Discover, Discovered, LookAround, Progressed, SplitAssigner
+from penstock.coordinator.machines.splits import Command, Discover, Discovered, LookAround, SplitAssigner
 from penstock.model.elements import END_OF_TIME_US
-from penstock.model.messages import AdvanceWatermark, SourceIdle
-from penstock.model.splits import Requested, Split
+from penstock.model.messages import AdvanceWatermark, ReaderProgressed, SourceIdle, SplitRequest
+from penstock.model.splits import Split
 
 ONE, OTHER = 0, 1
 
@@ -52,11 +52,11 @@ class Group:
         return told + self.handle(vertex, LookAround()) + self.look_ends(vertex=vertex)
 
     def reports(self, index: int, us: int | None, vertex: int = ONE, times: int = 1) -> list[Command]:
-        return [c for _ in range(times) for c in self.handle(vertex, Progressed(index, us))]
+        return [c for _ in range(times) for c in self.handle(vertex, ReaderProgressed(0, index, us))]
 
     def asks(self, index: int, us: int | None = None, holding: int = 0, vertex: int = ONE) -> list[Command]:
         received = self.assigners[vertex].readers[index].assigned
-        return self.handle(vertex, Requested(index, holding, us, received, announced_us=us))
+        return self.handle(vertex, SplitRequest(0, index, holding, us, received, announced_us=us))
 
     def busy(self, readers: int, vertex: int = ONE) -> None:
         """Give each reader a split."""

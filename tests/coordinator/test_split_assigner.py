@@ -16,7 +16,6 @@ from penstock.coordinator.machines.splits import (
     Freeze,
     FreezeSource,
     LookAround,
-    Progressed,
     ReadersRun,
     SplitAssigner,
     last_settled,
@@ -24,8 +23,15 @@ from penstock.coordinator.machines.splits import (
 from penstock.errors import ProtocolViolation
 from penstock.model.elements import END_OF_TIME_US
 from penstock.model.manifest import SourceManifest
-from penstock.model.messages import AssignSplits, FreezeReaders, NoMoreSplits, SourceIdle
-from penstock.model.splits import Requested, Split
+from penstock.model.messages import (
+    AssignSplits,
+    FreezeReaders,
+    NoMoreSplits,
+    ReaderProgressed,
+    SourceIdle,
+    SplitRequest,
+)
+from penstock.model.splits import Split
 
 VERTEX = 0
 
@@ -41,18 +47,18 @@ def assigner(parallelism: int = 2, restored: SourceManifest | None = None) -> Sp
 def test_splits_go_out_in_discovery_order_one_per_request() -> None:
     machine = assigner()
     assert machine.handle(LookAround(), 0) == [Discover(VERTEX, None)]
-    assert machine.handle(Requested(1, 0, None), 1) == []
+    assert machine.handle(SplitRequest(VERTEX, 1, 0, None), 1) == []
     found = [split(1), split(2), split(3)]
     assert machine.handle(Discovered(found, {"seen": 3}), 2) == [AssignSplits(VERTEX, 1, (split(1),))]
-    assert machine.handle(Requested(0, 0, None), 3) == [AssignSplits(VERTEX, 0, (split(2),))]
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 3) == [AssignSplits(VERTEX, 0, (split(2),))]
     assert machine.capture().manifest == SourceManifest("source-1", VERTEX, {"seen": 3}, [split(3)])
 
 
 def test_the_reader_with_the_least_to_read_comes_first() -> None:
     machine = assigner()
     machine.handle(LookAround(), 0)
-    machine.handle(Requested(0, 2, None), 1)
-    machine.handle(Requested(1, 1, None), 1)
+    machine.handle(SplitRequest(VERTEX, 0, 2, None), 1)
+    machine.handle(SplitRequest(VERTEX, 1, 1, None), 1)
     commands = machine.handle(Discovered([split(1)], 1), 2)
     assert commands == [AssignSplits(VERTEX, 1, (split(1),))]
 
@@ -60,22 +66,22 @@ def test_the_reader_with_the_least_to_read_comes_first() -> None:
 def test_a_split_with_a_home_goes_there_alone_and_keeps_no_other_back() -> None:
     machine = assigner()
     machine.handle(LookAround(), 0)
-    machine.handle(Requested(0, 0, None), 1)
+    machine.handle(SplitRequest(VERTEX, 0, 0, None), 1)
     found = [Split(f"s{n}", {"n": n}, home=home) for n, home in ((1, 1), (2, 0), (3, 3), (4, 4))]
     assert machine.handle(Discovered(found, 1), 2) == [AssignSplits(VERTEX, 0, (found[1],))]
     machine.check_invariants()
-    assert machine.handle(Requested(1, 0, None), 3) == [AssignSplits(VERTEX, 1, (found[0],))]
-    assert machine.handle(Requested(1, 1, None), 4) == [AssignSplits(VERTEX, 1, (found[2],))]
-    assert machine.handle(Requested(1, 2, None), 5) == [], "the last one is not for this reader"
-    assert machine.handle(Requested(0, 1, None), 6) == [AssignSplits(VERTEX, 0, (found[3],))]
+    assert machine.handle(SplitRequest(VERTEX, 1, 0, None), 3) == [AssignSplits(VERTEX, 1, (found[0],))]
+    assert machine.handle(SplitRequest(VERTEX, 1, 1, None), 4) == [AssignSplits(VERTEX, 1, (found[2],))]
+    assert machine.handle(SplitRequest(VERTEX, 1, 2, None), 5) == [], "the last one is not for this reader"
+    assert machine.handle(SplitRequest(VERTEX, 0, 1, None), 6) == [AssignSplits(VERTEX, 0, (found[3],))]
     machine.check_invariants()
 
 
 def test_dry_needs_a_look_that_started_after_all_were_idle_and_is_said_once() -> None:
     machine = assigner()
     machine.handle(LookAround(), 0)
-    machine.handle(Requested(0, 0, 500), 1)
-    machine.handle(Requested(1, 0, 900), 1)
+    machine.handle(SplitRequest(VERTEX, 0, 0, 500), 1)
+    machine.handle(SplitRequest(VERTEX, 1, 0, 900), 1)
     assert machine.handle(Discovered([], None), 2) == [], "that look had started before"
     later = 2 + EMPTY_LOOK_PAUSE_MS
     assert machine.handle(LookAround(), later) == [Discover(VERTEX, None)]
@@ -91,26 +97,26 @@ def test_dry_needs_a_look_that_started_after_all_were_idle_and_is_said_once() ->
 
 def test_a_new_split_makes_dry_possible_again() -> None:
     machine = assigner(1)
-    machine.handle(Requested(0, 0, None), 0)
+    machine.handle(SplitRequest(VERTEX, 0, 0, None), 0)
     assert machine.handle(Discovered([], 0), 1) == [SourceIdle(VERTEX, None)]
     machine.handle(LookAround(), 200)
     assert machine.handle(Discovered([split(1)], 1), 201) == [AssignSplits(VERTEX, 0, (split(1),))]
     assert not machine.dry
     machine.handle(LookAround(), 400)
     assert machine.handle(Discovered([], 1), 401) == [], "the reader is busy"
-    machine.handle(Requested(0, 0, 77), 600)
+    machine.handle(SplitRequest(VERTEX, 0, 0, 77), 600)
     assert machine.handle(Discovered([], 1), 601) == [SourceIdle(VERTEX, 77)]
 
 
 def test_a_request_that_crossed_an_assignment_is_no_sign_of_idleness() -> None:
     machine = assigner(1)
-    machine.handle(Requested(0, 1, None, received=0), 0)
+    machine.handle(SplitRequest(VERTEX, 0, 1, None, received=0), 0)
     machine.handle(Discovered([split(1)], 1), 1)
-    machine.handle(Requested(0, 0, 5, received=0), 2)
+    machine.handle(SplitRequest(VERTEX, 0, 0, 5, received=0), 2)
     assert not machine.all_idle
     machine.handle(LookAround(), 300)
     assert machine.handle(Discovered([], 1), 301) == []
-    machine.handle(Requested(0, 0, 9, received=1), 302)
+    machine.handle(SplitRequest(VERTEX, 0, 0, 9, received=1), 302)
     machine.handle(LookAround(), 600)
     assert machine.handle(Discovered([], 1), 601) == [SourceIdle(VERTEX, 9)]
 
@@ -121,7 +127,7 @@ def test_no_more_looks_while_enough_is_pending() -> None:
     machine.handle(Discovered([split(n) for n in range(PENDING_PER_READER)], 1), 1)
     assert machine.next_wake_ms() is None
     assert machine.handle(LookAround(), 1_000_000) == []
-    commands = machine.handle(Requested(0, 0, None), 1_000_001)
+    commands = machine.handle(SplitRequest(VERTEX, 0, 0, None), 1_000_001)
     assert commands == [AssignSplits(VERTEX, 0, (split(0),)), Discover(VERTEX, 1)]
 
 
@@ -129,12 +135,12 @@ def test_without_looking_ahead_a_look_waits_for_a_reader_that_asks() -> None:
     machine = SplitAssigner("source-1", VERTEX, 2, looks_ahead=False)
     assert machine.handle(LookAround(), 0) == []
     assert machine.next_wake_ms() is None
-    assert machine.handle(Requested(0, 0, None), 1) == [Discover(VERTEX, None)]
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 1) == [Discover(VERTEX, None)]
     assert machine.handle(Discovered([split(1), split(2)], 2), 2) == [AssignSplits(VERTEX, 0, (split(1),))]
     assert machine.next_wake_ms() is None, "one is pending, and nobody waits"
     assert machine.handle(LookAround(), 1_000) == []
-    assert machine.handle(Requested(1, 0, None), 1_001) == [AssignSplits(VERTEX, 1, (split(2),))]
-    assert machine.handle(Requested(0, 0, None), 1_002) == [Discover(VERTEX, 2)]
+    assert machine.handle(SplitRequest(VERTEX, 1, 0, None), 1_001) == [AssignSplits(VERTEX, 1, (split(2),))]
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 1_002) == [Discover(VERTEX, 2)]
 
 
 def test_a_frozen_source_is_looked_at_whoever_is_busy() -> None:
@@ -144,17 +150,17 @@ def test_a_frozen_source_is_looked_at_whoever_is_busy() -> None:
 
 def test_a_restored_assigner_goes_on_where_the_captured_one_was() -> None:
     machine = assigner(2, SourceManifest("source-1", VERTEX, {"seen": 9}, [split(8), split(9)]))
-    assert machine.handle(Requested(1, 0, None), 0) == [
+    assert machine.handle(SplitRequest(VERTEX, 1, 0, None), 0) == [
         AssignSplits(VERTEX, 1, (split(8),)),
         Discover(VERTEX, {"seen": 9}),
     ]
-    assert machine.handle(Requested(0, 0, None), 1) == [AssignSplits(VERTEX, 0, (split(9),))]
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 1) == [AssignSplits(VERTEX, 0, (split(9),))]
 
 
 def test_negative_watermarks_are_watermarks() -> None:
     machine = assigner(2)
-    machine.handle(Requested(0, 0, 0), 0)
-    machine.handle(Requested(1, 0, -5), 0)
+    machine.handle(SplitRequest(VERTEX, 0, 0, 0), 0)
+    machine.handle(SplitRequest(VERTEX, 1, 0, -5), 0)
     machine.handle(Discovered([], None), 1)
     machine.handle(LookAround(), 300)
     assert machine.handle(Discovered([], None), 301) == [SourceIdle(VERTEX, 0)]
@@ -166,15 +172,15 @@ def test_a_source_hears_only_of_what_was_read_to_the_end() -> None:
     machine.handle(Discovered([split(1)], "after-1"), 1)
     machine.handle(LookAround(), 100)
     machine.handle(Discovered([split(2), split(3)], "after-3"), 101)
-    machine.handle(Requested(0, 0, None), 102)
+    machine.handle(SplitRequest(VERTEX, 0, 0, None), 102)
     capture = machine.capture()
     assert last_settled(capture, ["s1"]) is None
     settled = last_settled(capture, [])
     assert settled is not None
     assert settled.state == "after-1", "2 and 3 are pending"
     machine.settled(settled)
-    machine.handle(Requested(0, 0, None), 103)
-    machine.handle(Requested(0, 0, None), 104)
+    machine.handle(SplitRequest(VERTEX, 0, 0, None), 103)
+    machine.handle(SplitRequest(VERTEX, 0, 0, None), 104)
     later = machine.capture()
     assert last_settled(later, ["s2", "s3"]) is None
     assert last_settled(later, ["s3"]) is None
@@ -188,7 +194,7 @@ def test_illegal_events_are_refused() -> None:
     with pytest.raises(ProtocolViolation):
         machine.handle(Discovered([], None), 0)
     with pytest.raises(ProtocolViolation):
-        machine.handle(Requested(2, 0, None), 0)
+        machine.handle(SplitRequest(VERTEX, 2, 0, None), 0)
     machine.check_invariants()
 
 
@@ -288,7 +294,7 @@ class SplitWorld(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, PARALLELISM - 1))
     def reader_asks(self, index: int) -> None:
-        request = Requested(index, len(self.readers[index]), None, self.received[index], self.frozen[index])
+        request = SplitRequest(VERTEX, index, len(self.readers[index]), None, self.received[index], self.frozen[index])
         self.carry_out(self.machine.handle(request, self.now))
 
     @rule(index=st.integers(0, PARALLELISM - 1))
@@ -308,7 +314,7 @@ class SplitWorld(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, PARALLELISM - 1), watermark_us=st.none() | st.integers(0, 5))
     def reader_progresses(self, index: int, watermark_us: int | None) -> None:
-        self.carry_out(self.machine.handle(Progressed(index, watermark_us), self.now))
+        self.carry_out(self.machine.handle(ReaderProgressed(VERTEX, index, watermark_us), self.now))
         known_us = [us for us in (self.machine.readers[index].watermark_us, watermark_us) if us is not None]
         assert self.machine.readers[index].watermark_us == max(known_us, default=None)
 

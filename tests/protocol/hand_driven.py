@@ -14,8 +14,8 @@ from penstock.model.elements import Alignment, Barrier, Captured, Element, EndOf
 from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.model.job_graph import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
 from penstock.model.manifest import InflightEntry
-from penstock.model.messages import AssignSplits, TriggerCheckpoint
-from penstock.model.splits import Requested, Split
+from penstock.model.messages import AssignSplits, SplitRequest, TriggerCheckpoint
+from penstock.model.splits import Split
 from penstock.operators.base import Operator, OperatorState
 from penstock.worker.host import Arrived, Granted, InboxEvent, SubtaskCapture, SubtaskRestore, Triggered
 from penstock.worker.subtask import Subtask
@@ -205,8 +205,8 @@ class HandDriven:
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         self.declined_.append((subtask, checkpoint))
 
-    def request_split(self, vertex: int, request: Requested) -> None:
-        self.requests.append((SubtaskId(vertex, request.index), request.holding, request.watermark_us))
+    def request_split(self, request: SplitRequest) -> None:
+        self.requests.append((SubtaskId(request.vertex, request.index), request.holding, request.watermark_us))
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
         self.looks.append((subtask, number))

@@ -18,8 +18,7 @@ from penstock.model.elements import END_OF_TIME_US, Alignment, Captured, Element
 from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import InflightEntry
-from penstock.model.messages import AssignSplits, NoMoreSplits, SourceIdle, TriggerCheckpoint
-from penstock.model.splits import Requested
+from penstock.model.messages import AssignSplits, NoMoreSplits, SourceIdle, SplitRequest, TriggerCheckpoint
 from penstock.operators.base import OperatorState
 from penstock.worker.host import Arrived, Granted, InboxEvent, SubtaskCapture, SubtaskRestore, Triggered
 from penstock.worker.subtask import Subtask
@@ -118,8 +117,9 @@ class Stepping:
     def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
         raise AssertionError("nothing is recovered")
 
-    def request_split(self, vertex: int, request: Requested) -> None:
+    def request_split(self, request: SplitRequest) -> None:
         """All splits at once; when they are read, event time and the source end."""
+        vertex = request.vertex
         subtask = SubtaskId(vertex, 0)
         if vertex not in self._asked:
             self._asked.add(vertex)

@@ -14,7 +14,8 @@ from penstock.connectors.python.reader import PythonSourceReader
 from penstock.connectors.rate import RateReader
 from penstock.errors import ProtocolViolation
 from penstock.model.ids import SubtaskId
-from penstock.model.splits import Requested, Split
+from penstock.model.messages import SplitRequest
+from penstock.model.splits import Split
 from penstock.worker.source_task import BEHIND, SourceFeed
 
 Request = tuple[int, int]
@@ -56,7 +57,7 @@ class Requests:
         self.made: list[Request] = []
         self.looks: list[int] = []
 
-    def request_split(self, vertex: int, request: Requested) -> None:
+    def request_split(self, request: SplitRequest) -> None:
         self.made.append((request.holding, request.received))
 
     def looked(self, subtask: SubtaskId, number: int) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from penstock.connectors.base import SourceReader
 from penstock.model.ids import SubtaskId
-from penstock.model.splits import Requested, Split
+from penstock.model.messages import SplitRequest
+from penstock.model.splits import Split
 from penstock.operators.python.map_function import MapInArrowSpec
 from penstock.operators.watermark import WatermarkSpec
 from penstock.testing.holding import ahead, first_last, swapped
@@ -111,7 +112,7 @@ class Requests:
         self.made: list[tuple[int, int | None]] = []
         self.looks: list[int] = []
 
-    def request_split(self, vertex: int, request: Requested) -> None:
+    def request_split(self, request: SplitRequest) -> None:
         self.made.append((request.holding, request.watermark_us))
 
     def looked(self, subtask: SubtaskId, number: int) -> None:

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from penstock.coordinator import commands as w
-from penstock.coordinator.machines.splits import Progressed, SplitAssigner
-from penstock.model.messages import AdvanceWatermark, AssignSplits
+from penstock.coordinator.machines.splits import SplitAssigner
+from penstock.model.messages import AdvanceWatermark, AssignSplits, FromSlot, ReaderProgressed
 from penstock.model.splits import Discovery, Split
 from penstock.testing.driver import SimulatedDriver
 from penstock.testing.event_time_watch import PATIENCE, EventTimeWatch
@@ -47,13 +47,13 @@ def watched(busy_until_ms: float) -> tuple[EventTimeWatch, Any]:
         world=SimpleNamespace(chance=clock, settings=SimpleNamespace(clock="")),
     )
     watch = EventTimeWatch(cast("SimulatedDriver", driver))
-    watch.reported(0, Progressed(0, 245_000))
+    watch.reported(ReaderProgressed(0, 0, 245_000))
     return watch, clock
 
 
 def report(watch: EventTimeWatch, watermark_us: int = 122_000) -> None:
     for _ in range(REPORTS):
-        watch.reported(0, Progressed(1, watermark_us))
+        watch.reported(ReaderProgressed(0, 1, watermark_us))
 
 
 def test_a_reader_that_stays_below_the_level_fails() -> None:
@@ -88,9 +88,9 @@ def test_a_reader_whose_thread_works_on_rows_is_waited_for() -> None:
 def test_a_reader_that_may_rise_and_has_read_what_was_there_has_risen() -> None:
     watch, _ = watched(busy_until_ms=0.0)
     watch.commanded(AdvanceWatermark(0, 1, 245_000))
-    watch.reported(0, Progressed(1, 122_000))  # it has heard so: what is there now is noted
+    watch.reported(ReaderProgressed(0, 1, 122_000))  # it has heard so: what is there now is noted
     with pytest.raises(SimulationFailure, match=r"v0\[1\] may rise to 245000 and stays at None"):
-        watch.reported(0, Progressed(1, 122_000))
+        watch.reported(ReaderProgressed(0, 1, 122_000))
 
 
 @pytest.mark.parametrize("holds", ["rows", "split", ""])
@@ -115,7 +115,7 @@ def test_a_reader_that_may_rise_gets_no_split_that_was_there_before(found_by: st
         watch.fed(w.SplitsFound(1, 0, Discovery([Split(split, {})], None)))
 
     look("before")
-    watch.fed(w.ReaderProgressed(1, 0, Progressed(0, 300_000)))
+    watch.fed(FromSlot(1, ReaderProgressed(0, 0, 300_000)))
     look("first")
     look("second")
     watch.commanded(AdvanceWatermark(0, 1, 300_000))

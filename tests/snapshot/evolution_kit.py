@@ -17,11 +17,10 @@ from pyspark.sql.streaming.stateful_processor_util import TransformWithStateInPa
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 from snapshot_kit import ROWS, Driver, Target, capture, graph
 
-from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.model.job_graph import JobGraph
 from penstock.model.key_groups import owner
 from penstock.model.manifest import SnapshotMetadata, StateEntry
-from penstock.model.messages import TriggerCheckpoint
+from penstock.model.messages import AcknowledgeCheckpoint, FromSlot, TriggerCheckpoint
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.stateful.declaration import RowForm
 from penstock.operators.stateful.spec import TransformWithStateSpec
@@ -210,7 +209,7 @@ class Run:
             slot.write(capture(1, index, checkpoint, operators={STATEFUL: self.operators[index].snapshot()}))
             manifest = slot.finish(checkpoint)
             slot.confirm(checkpoint)
-            self.driver.feed(ct.Ack(self.driver.core.generation, checkpoint, manifest))
+            self.driver.feed(FromSlot(self.driver.core.generation, AcknowledgeCheckpoint(checkpoint, manifest)))
         self.driver.work()
         return self.driver.effects._catalog.read(self.driver.effects.view.lineage[-1])
 

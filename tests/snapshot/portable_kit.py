@@ -17,7 +17,7 @@ from penstock.model.elements import Alignment, Captured, Side
 from penstock.model.ids import ChannelId
 from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import SnapshotMetadata
-from penstock.model.messages import TriggerCheckpoint
+from penstock.model.messages import AcknowledgeCheckpoint, FromSlot, TriggerCheckpoint
 from penstock.model.plain import Plain
 from penstock.model.splits import Discovery, Split
 from penstock.operators.base import OperatorState
@@ -114,7 +114,7 @@ class Scene:
             )
             manifest = writer.finish(trigger.checkpoint)
             writer.confirm(trigger.checkpoint)
-            player.feed(ct.Ack(1, trigger.checkpoint, manifest))
+            player.feed(FromSlot(1, AcknowledgeCheckpoint(trigger.checkpoint, manifest)))
         player.work()
         return trigger.checkpoint
 

@@ -18,7 +18,13 @@ from penstock.model.elements import Alignment, Buffer, Captured, Side
 from penstock.model.ids import BufferId, ChannelId, SubtaskId
 from penstock.model.job_graph import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
 from penstock.model.manifest import CaptureMetrics, InflightEntry, SlotManifest, SubtaskManifest
-from penstock.model.messages import NotifyCheckpointComplete, TriggerCheckpoint
+from penstock.model.messages import (
+    AcknowledgeCheckpoint,
+    FromSlot,
+    NotifyCheckpointComplete,
+    SlotRunning,
+    TriggerCheckpoint,
+)
 from penstock.model.plain import Plain
 from penstock.model.splits import Discovery, Split
 from penstock.operators.base import Operator, OperatorState
@@ -268,7 +274,7 @@ class Driver:
             if subtask.vertex == 1
         }
         for slot in range(self.graph.parallelism):
-            self.feed(w.SlotRunning(ready.generation, slot))
+            self.feed(FromSlot(ready.generation, SlotRunning(slot)))
         self.work()
         return ready
 
@@ -293,7 +299,7 @@ class Driver:
             }
             captures = [capture(0, slot, checkpoint), capture(1, slot, checkpoint, **values)]  # type: ignore[arg-type]
             manifest = write_captures(self.store, self.graph, generation, slot, captures)
-            self.feed(ct.Ack(generation, checkpoint, manifest))
+            self.feed(FromSlot(generation, AcknowledgeCheckpoint(checkpoint, manifest)))
 
     def checkpoint(self) -> int:
         """One whole checkpoint, committed and collected."""

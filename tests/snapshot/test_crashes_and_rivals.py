@@ -13,6 +13,7 @@ from snapshot_kit import Driver, Target, TargetCommitter
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.errors import CheckpointFailed, Fenced
 from penstock.model.commits import EpochCommit
+from penstock.model.messages import DeclineCheckpoint, FromSlot
 from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.log.entries import GenerationOpened, LogView, SnapshotComplete, fold
 from penstock.snapshots.log.snapshot_log import SnapshotLog, entry_path
@@ -119,7 +120,7 @@ def test_a_store_that_fails_once_at_any_effect_fails_a_checkpoint_and_not_the_qu
         try:
             player.acknowledge(checkpoint)
         except CheckpointFailed as error:
-            player.feed(ct.Decline(1, checkpoint, 0, str(error)))
+            player.feed(FromSlot(1, DeclineCheckpoint(0, checkpoint, str(error))))
         player.work()
     view = check_location(store, target)
     assert [record.checkpoint for record in view.snapshots] == [5] or len(view.snapshots) <= 2

@@ -10,8 +10,8 @@ from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.errors import CommitFailed, CommitUnknown, CorruptSnapshot, ProtocolViolation
 from penstock.model.commits import EpochCommit
 from penstock.model.elements import Alignment
-from penstock.model.messages import AssignSplits, SourceIdle, TriggerCheckpoint
-from penstock.model.splits import Requested, Split
+from penstock.model.messages import AssignSplits, FromSlot, SlotRunning, SourceIdle, SplitRequest, TriggerCheckpoint
+from penstock.model.splits import Split
 from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.store.store import MemoryStore
@@ -32,11 +32,11 @@ def test_no_checkpoint_before_every_slot_runs() -> None:
     player = driver(parallelism=2)
     player.take(player.core.open())
     player.work()
-    player.feed(w.SlotRunning(1, 0))
+    player.feed(FromSlot(1, SlotRunning(0)))
     player.now = 10_000
     player.feed(ct.Tick())
     assert not any(isinstance(o, TriggerCheckpoint) for o in player.others)
-    player.feed(w.SlotRunning(1, 1))
+    player.feed(FromSlot(1, SlotRunning(1)))
     player.trigger()
 
 
@@ -104,7 +104,7 @@ def test_splits_are_captured_with_the_trigger_and_go_on_after_a_restore() -> Non
         player.now = now
         player.feed(ct.Tick())
         player.work()
-    player.feed(w.SplitRequested(1, 0, Requested(0, 0, None)))
+    player.feed(FromSlot(1, SplitRequest(0, 0, 0, None)))
     assert AssignSplits(0, 0, (Split("s0", {"n": 0}),)) in player.others
     player.now = 600
     player.feed(ct.Tick())
@@ -112,15 +112,15 @@ def test_splits_are_captured_with_the_trigger_and_go_on_after_a_restore() -> Non
     checkpoint = player.trigger()
     captured = player.core.assigners[0].capture().manifest
     assert [split.split_id for split in captured.pending] == ["s1", "s2"]
-    player.feed(w.SplitRequested(1, 0, Requested(0, 0, None)))  # after the trigger: not in that snapshot
+    player.feed(FromSlot(1, SplitRequest(0, 0, 0, None)))  # after the trigger: not in that snapshot
     player.acknowledge(checkpoint)
     player.work()
     player.end_generation()
     ready = player.start()
     assert ready.restored is not None
     assert [split.split_id for split in ready.restored.sources[0].pending] == ["s1", "s2"]
-    player.feed(w.SplitRequested(2, 0, Requested(0, 0, None)))
-    player.feed(w.SplitRequested(1, 0, Requested(0, 0, None)))  # of a dead Generation
+    player.feed(FromSlot(2, SplitRequest(0, 0, 0, None)))
+    player.feed(FromSlot(1, SplitRequest(0, 0, 0, None)))  # of a dead Generation
     assigned = [o.splits[0].split_id for o in player.others if isinstance(o, AssignSplits)]
     assert assigned == ["s0", "s1", "s1"]
 
@@ -136,7 +136,7 @@ def test_a_source_is_told_only_of_what_a_complete_snapshot_has_behind_it() -> No
     player.checkpoint()
     assert source.told == [], "both splits are pending"
     for _ in range(3):
-        player.feed(w.SplitRequested(1, 0, Requested(0, 0, None)))
+        player.feed(FromSlot(1, SplitRequest(0, 0, 0, None)))
     player.checkpoint()
     assert source.told == [2]
     player.checkpoint()
@@ -146,14 +146,14 @@ def test_a_source_is_told_only_of_what_a_complete_snapshot_has_behind_it() -> No
 def test_dry_is_said_over_the_driver() -> None:
     player = driver()
     player.start()
-    player.feed(w.SplitRequested(1, 0, Requested(0, 0, 5)))
+    player.feed(FromSlot(1, SplitRequest(0, 0, 0, 5)))
     player.work()
     player.now = 500
     player.feed(ct.Tick())
     player.work()
     assert SourceIdle(0, 5) in player.others
     assert not player.core.dry, "the reader has not sent the watermark that it may rise to"
-    player.feed(w.SplitRequested(1, 0, Requested(0, 0, 5, announced_us=5)))
+    player.feed(FromSlot(1, SplitRequest(0, 0, 0, 5, announced_us=5)))
     assert player.core.dry
 
 

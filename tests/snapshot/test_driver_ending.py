@@ -10,11 +10,18 @@ from penstock.coordinator import commands as w
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines.endings import FINAL_RETRY_MS
 from penstock.model.elements import Alignment
-from penstock.model.ids import SubtaskId
 from penstock.model.manifest import InflightEntry, SectionRef
-from penstock.model.messages import NoMoreSplits, PauseReaders, TriggerCheckpoint
+from penstock.model.messages import (
+    DeclineCheckpoint,
+    FromSlot,
+    NoMoreSplits,
+    PauseReaders,
+    SplitRequest,
+    SubtaskFinished,
+    TriggerCheckpoint,
+)
 from penstock.model.plain import Plain
-from penstock.model.splits import Discovery, Requested
+from penstock.model.splits import Discovery
 from penstock.snapshots.store.store import MemoryStore
 
 
@@ -32,12 +39,12 @@ def read_everything(player: Driver) -> None:
         player.now += 200
         player.feed(ct.Tick())
         player.work()
-        player.feed(w.SplitRequested(player.core.generation, 0, Requested(0, 0, None)))
+        player.feed(FromSlot(player.core.generation, SplitRequest(0, 0, 0, None)))
 
 
 def finish(player: Driver) -> None:
     for vertex in (0, 1):
-        player.feed(w.SubtaskFinished(player.core.generation, SubtaskId(vertex, 0)))
+        player.feed(FromSlot(player.core.generation, SubtaskFinished(vertex, 0)))
 
 
 def all_of(player: Driver, kind: type) -> list[object]:
@@ -76,12 +83,12 @@ def test_a_final_checkpoint_that_is_declined_is_taken_again() -> None:
     player.checkpoint()
     player.feed(ct.PolicyChanged(ct.Policy(3_600_000, 60_000, Alignment.UNALIGNED)))
     player.checkpoint()  # the next periodic one is an hour away
-    player.feed(w.SplitRequested(1, 0, Requested(0, 0, None)))
+    player.feed(FromSlot(1, SplitRequest(0, 0, 0, None)))
     player.work()
     finish(player)
     first = all_of(player, TriggerCheckpoint)[-1]
     assert isinstance(first, TriggerCheckpoint)
-    player.feed(ct.Decline(1, first.checkpoint, 0, "disk full"))
+    player.feed(FromSlot(1, DeclineCheckpoint(0, first.checkpoint, "disk full")))
     assert all_of(player, ct.SnapshotFailed) == []
     assert player.core.finished_sources == (0,)
     assert player.core.next_wake_ms() == player.now + FINAL_RETRY_MS
@@ -131,14 +138,14 @@ def test_a_generation_lost_before_the_end_is_restored_and_ends_again() -> None:
     (final,) = player.core.coordinator.in_flight
     player.acknowledge(final)
     player.work()
-    player.feed(w.SubtaskFinished(1, SubtaskId(0, 0)))
+    player.feed(FromSlot(1, SubtaskFinished(0, 0)))
     player.end_generation()
     ready = player.start()
     assert ready.restored is not None
     assert ready.restored.checkpoint == final
-    player.feed(w.SubtaskFinished(1, SubtaskId(1, 0)))  # said by a slot of the lost Generation
+    player.feed(FromSlot(1, SubtaskFinished(1, 0)))  # said by a slot of the lost Generation
     assert player.core.finished_subtasks == 0
-    player.feed(w.SplitRequested(2, 0, Requested(0, 0, None)))
+    player.feed(FromSlot(2, SplitRequest(0, 0, 0, None)))
     assert all_of(player, NoMoreSplits) == [NoMoreSplits(0), NoMoreSplits(0)]
     finish(player)
     last = all_of(player, TriggerCheckpoint)[-1]
@@ -252,7 +259,7 @@ def test_sources_are_paused_before_the_trigger_of_a_drained_snapshot_and_read_on
     assert [o.paused for o in player.others if isinstance(o, w.Deploy)] == [True]
     *_, again = all_of(player, TriggerCheckpoint)
     assert isinstance(again, TriggerCheckpoint)
-    player.feed(ct.Decline(player.core.generation, again.checkpoint, 0, "its disk is full"))
+    player.feed(FromSlot(player.core.generation, DeclineCheckpoint(0, again.checkpoint, "its disk is full")))
     assert all_of(player, PauseReaders)[-1] == PauseReaders(0, False)
     player.feed(ct.GenerationEnded(player.core.generation, "a slot was lost"))
     player.start()

@@ -14,7 +14,7 @@ from snapshot_kit import COUNT, SINK, STATE, Driver, NoSource, Target, capture, 
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.model.elements import Alignment, Side
 from penstock.model.ids import ChannelId
-from penstock.model.messages import TriggerCheckpoint
+from penstock.model.messages import AcknowledgeCheckpoint, FromSlot, TriggerCheckpoint
 from penstock.operators.base import OperatorState
 from penstock.snapshots.commands.copying import copy_snapshots
 from penstock.snapshots.commands.moving import move_query
@@ -238,7 +238,7 @@ def test_a_stranger_can_read_a_table_that_is_a_chain(tmp_path: Path) -> None:
         slot.write(capture(1, 0, checkpoint, operators={COUNT: OperatorState({"counts": table.capture()})}))
         manifest = slot.finish(checkpoint)
         slot.confirm(checkpoint)
-        player.feed(ct.Ack(1, checkpoint, manifest))
+        player.feed(FromSlot(1, AcknowledgeCheckpoint(checkpoint, manifest)))
         player.work()
         reader = ForeignReader(tmp_path)
         newest = reader.newest()

@@ -18,9 +18,9 @@ from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.errors import CorruptSnapshot, Fenced, LocationError
 from penstock.model.elements import Alignment
 from penstock.model.manifest import QueryIdentity
-from penstock.model.messages import TriggerCheckpoint
+from penstock.model.messages import DeclineCheckpoint, FromSlot, SplitRequest, TriggerCheckpoint
 from penstock.model.plain import Plain
-from penstock.model.splits import Discovery, Requested
+from penstock.model.splits import Discovery
 from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.fork import Origin, forked
 from penstock.snapshots.location import claim_identity, identity_of, open_location, release_identity
@@ -221,7 +221,7 @@ def test_a_snapshot_amid_a_drain_cannot_be_forked(tmp_path: Path) -> None:
         scene.owner.now += 150
         scene.owner.feed(ct.Tick())
         scene.owner.work()
-        scene.owner.feed(w.SplitRequested(1, 0, Requested(0, 0, None, frozen=True)))
+        scene.owner.feed(FromSlot(1, SplitRequest(0, 0, 0, None, frozen=True)))
     newest = scene.owner.checkpoint()
     metadata = Catalog(scene.owner.store).read(scene.owner.effects.view.snapshots[-1])
     assert (metadata.checkpoint, metadata.drained, metadata.sources[0].drained) == (newest, False, True)
@@ -399,11 +399,11 @@ def test_a_planned_batch_is_an_epoch_of_its_own_or_begins_again(scene: Scene) ->
             "it is not read yet"
         )
         for index in range(fork.graph.parallelism):
-            fork.feed(w.SplitRequested(attempt, 0, Requested(index, 0, None)))
+            fork.feed(FromSlot(attempt, SplitRequest(0, index, 0, None)))
         trigger = next(o for o in reversed(fork.others) if isinstance(o, TriggerCheckpoint))
         assert (trigger.alignment, source.looks) == (Alignment.ALIGNED, 0)
         if attempt == 2:
-            fork.feed(ct.Decline(2, trigger.checkpoint, 0, "no room"))
+            fork.feed(FromSlot(2, DeclineCheckpoint(0, trigger.checkpoint, "no room")))
             failed = fork.others[-1]
             assert isinstance(failed, ct.FailGeneration)
             assert "batch 40, which Spark had planned, failed: slot 0 declined: no room" in failed.reason

@@ -14,7 +14,7 @@ from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.model.elements import Captured, Side
 from penstock.model.ids import ChannelId
 from penstock.model.manifest import SnapshotMetadata, SubtaskManifest
-from penstock.model.messages import TriggerCheckpoint
+from penstock.model.messages import AcknowledgeCheckpoint, DeclineCheckpoint, FromSlot, TriggerCheckpoint
 from penstock.operators.base import OperatorState
 from penstock.snapshots.catalog import Catalog, metadata_path, sections_of
 from penstock.snapshots.format.sections import check_reference, data_path, state_path
@@ -56,7 +56,7 @@ class Bench:
         assert self.slot.write(capture(1, 0, checkpoint, inflight=self.waiting, messages={checkpoint: b"m"}))
         manifest = self.slot.finish(checkpoint)
         self.slot.confirm(checkpoint)
-        self.driver.feed(ct.Ack(self.driver.core.generation, checkpoint, manifest))
+        self.driver.feed(FromSlot(self.driver.core.generation, AcknowledgeCheckpoint(checkpoint, manifest)))
 
     def checkpoint(self) -> int:
         trigger = self.trigger()
@@ -117,7 +117,7 @@ def test_the_base_stays_while_a_checkpoint_is_in_flight(fate: str) -> None:
     bench.driver.work()
     assert data_path(1, base, 0) in bench.data()
     if fate == "declined":
-        bench.driver.feed(ct.Decline(1, trigger.checkpoint, 0, "no"))
+        bench.driver.feed(FromSlot(1, DeclineCheckpoint(0, trigger.checkpoint, "no")))
         bench.slot.abandon(trigger.checkpoint)
     else:
         bench.acknowledge(trigger)
@@ -138,7 +138,7 @@ def test_no_collection_takes_what_a_snapshot_refers_to(steps: list[tuple[int, in
             key += 1
         trigger = bench.trigger()
         if declined:
-            bench.driver.feed(ct.Decline(1, trigger.checkpoint, 0, "no"))
+            bench.driver.feed(FromSlot(1, DeclineCheckpoint(0, trigger.checkpoint, "no")))
             bench.slot.abandon(trigger.checkpoint)
         else:
             bench.acknowledge(trigger)
@@ -192,10 +192,10 @@ class StateBench:
         manifest = self.slot.finish(checkpoint)
         self.slot.confirm(checkpoint)
         if declined:
-            self.driver.feed(ct.Decline(self.driver.core.generation, checkpoint, 0, "no"))
+            self.driver.feed(FromSlot(self.driver.core.generation, DeclineCheckpoint(0, checkpoint, "no")))
             self.slot.abandon(checkpoint)
         else:
-            self.driver.feed(ct.Ack(self.driver.core.generation, checkpoint, manifest))
+            self.driver.feed(FromSlot(self.driver.core.generation, AcknowledgeCheckpoint(checkpoint, manifest)))
         self.driver.work()
         return trigger
 

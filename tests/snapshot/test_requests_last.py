@@ -7,7 +7,7 @@ from snapshot_kit import Driver, Target
 from penstock.coordinator import commands as w
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.model.elements import Alignment
-from penstock.model.messages import TriggerCheckpoint
+from penstock.model.messages import DeclineCheckpoint, FromSlot, TriggerCheckpoint
 from penstock.snapshots.store.store import MemoryStore
 
 LAST = ct.SnapshotRequested(7, Alignment.UNALIGNED, last=True)
@@ -60,7 +60,7 @@ def test_a_last_one_that_fails_is_not_the_last() -> None:
     driver = a_driver()
     driver.feed(LAST)
     (last,) = driver.core.coordinator.in_flight
-    driver.feed(ct.Decline(1, last, 0, "no"))
+    driver.feed(FromSlot(1, DeclineCheckpoint(0, last, "no")))
     assert ct.SnapshotFailed(7, last, "slot 0 declined: no") in driver.others
     assert driver.checkpoint() == last + 1
     assert not [output for output in driver.others if isinstance(output, w.LastCommitted)]

@@ -19,7 +19,7 @@ from snapshot_kit import COUNT, capture, captured, graph, rows
 from penstock.model.elements import Captured, Side
 from penstock.model.ids import ChannelId, SubtaskId
 from penstock.model.manifest import SlotManifest
-from penstock.network.messages import CheckpointAck, CheckpointDecline
+from penstock.model.messages import AcknowledgeCheckpoint, DeclineCheckpoint
 from penstock.operators.base import OperatorState
 from penstock.snapshots.format.sections import data_path, state_path
 from penstock.snapshots.restoring.restore import load_inflight, load_restore
@@ -69,7 +69,7 @@ class Storm:
         self.store = MemoryStore()
         self.store.hook = self._fail_at_times
         self.crashes: list[BaseException] = []
-        self.answers: queue.SimpleQueue[CheckpointAck | CheckpointDecline] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[AcknowledgeCheckpoint | DeclineCheckpoint] = queue.SimpleQueue()
         limits = CaptureLimits(None, 1 << 30)
         self.uploader = Uploader(self.store, graph(), 1, 0, limits, self.answers.put, self.crashes.append)
         self.uploader._writer = SlotWriter(self.store, graph(), 1, 0, whole_bytes=0)
@@ -145,7 +145,7 @@ class Storm:
             self.late.add(checkpoint)
             return
         pending.remove(checkpoint)  # KeyError: answered twice
-        if isinstance(answer, CheckpointAck):
+        if isinstance(answer, AcknowledgeCheckpoint):
             self.complete[checkpoint] = answer.manifest
         else:
             self.declined.append(checkpoint)

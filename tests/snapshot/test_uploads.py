@@ -15,7 +15,7 @@ from snapshot_kit import COUNT, capture, captured, graph, rows, state
 
 from penstock.model.elements import Captured, Side
 from penstock.model.ids import ChannelId, SubtaskId
-from penstock.network.messages import CheckpointAck, CheckpointDecline
+from penstock.model.messages import AcknowledgeCheckpoint, DeclineCheckpoint
 from penstock.operators.base import OperatorState
 from penstock.snapshots.format.sections import data_path, state_path
 from penstock.snapshots.restoring.restore import load_inflight, load_restore
@@ -66,7 +66,7 @@ class Bench:
     """An uploader whose answers are kept."""
 
     def __init__(self, store: Store, limits: CaptureLimits) -> None:
-        self.answers: list[CheckpointAck | CheckpointDecline] = []
+        self.answers: list[AcknowledgeCheckpoint | DeclineCheckpoint] = []
         self.crashes: list[BaseException] = []
         self.uploader = Uploader(store, graph(), 1, 0, limits, self.answers.append, self.crashes.append)
 
@@ -78,7 +78,7 @@ class Bench:
         self.uploader.captured(capture(0, 0, checkpoint))
         self.uploader.captured(capture(1, 0, checkpoint))
 
-    def answer(self, number: int = 0) -> CheckpointAck | CheckpointDecline:
+    def answer(self, number: int = 0) -> AcknowledgeCheckpoint | DeclineCheckpoint:
         until(lambda: len(self.answers) > number)
         return self.answers[number]
 
@@ -109,7 +109,7 @@ def test_parts_are_written_while_the_checkpoint_is_recorded(tmp_path: Path) -> N
         assert made.answers == []
         made.uploader.captured(capture(1, 0, 1, inflight=part(2)))
         answer = made.answer()
-    assert isinstance(answer, CheckpointAck)
+    assert isinstance(answer, AcknowledgeCheckpoint)
     entries = answer.manifest.subtasks[1].inflight
     found = [key for e in entries for batch in load_inflight(store, e) for key in batch.column(0).to_pylist()]
     assert found == list(range(10, 40))
@@ -127,9 +127,9 @@ def test_the_second_checkpoint_of_a_stuck_queue_writes_no_in_flight_rows() -> No
         second = made.answer(1)
         made.whole(3, 0, 1, 2)
         third = made.answer(2)
-    assert isinstance(first, CheckpointAck)
-    assert isinstance(second, CheckpointAck)
-    assert isinstance(third, CheckpointAck)
+    assert isinstance(first, AcknowledgeCheckpoint)
+    assert isinstance(second, AcknowledgeCheckpoint)
+    assert isinstance(third, AcknowledgeCheckpoint)
     assert written == {path: data for path, data in store.files.items() if path != file_of(3)}
     assert second.manifest.subtasks == first.manifest.subtasks
     assert second.manifest.metrics[1].inflight_persisted_bytes == 0 < second.manifest.metrics[1].inflight_bytes
@@ -148,7 +148,7 @@ def test_the_decline_for_memory_comes_at_once_and_not_behind_a_stuck_store() -> 
         assert made.answers == []
         made.uploader.recorded(SOURCE, 2, part(3))
         (decline,) = made.answers
-        assert isinstance(decline, CheckpointDecline)
+        assert isinstance(decline, DeclineCheckpoint)
         assert (decline.slot, decline.checkpoint) == (0, 2)
         assert f"spark.penstock.checkpoint.captureMemory={3 * PART}" in decline.reason
         made.uploader.aborted(1)
@@ -156,7 +156,7 @@ def test_the_decline_for_memory_comes_at_once_and_not_behind_a_stuck_store() -> 
         made.whole(3, 5)
         gate.opened.set()
         answer = made.answer(1)
-        assert isinstance(answer, CheckpointAck)
+        assert isinstance(answer, AcknowledgeCheckpoint)
         assert answer.checkpoint == 3
         until(lambda: list(store.files) == [file_of(3)])
         assert made.uploader.held_bytes == 0
@@ -172,9 +172,9 @@ def test_an_acknowledgement_says_how_long_its_subtasks_waited_for_the_limit() ->
         assert made.uploader.allow(2, 2 * PART)
         made.whole(2, 0, 1)
         at_once, waited = made.answer(0), made.answer(1)
-        assert isinstance(at_once, CheckpointAck)
+        assert isinstance(at_once, AcknowledgeCheckpoint)
         assert at_once.limit_wait_ms == 0.0
-        assert isinstance(waited, CheckpointAck)
+        assert isinstance(waited, AcknowledgeCheckpoint)
         assert waited.checkpoint == 2
         assert 50 <= waited.limit_wait_ms < 5_000
 
@@ -196,10 +196,10 @@ def test_a_checkpoint_given_up_half_way_leaves_nothing(how: str) -> None:
         made.uploader.recorded(SOURCE, 1, part(1))
         made.uploader.captured(capture(0, 0, 1))
         made.whole(2, 7)
-        expected = [] if how == "aborted" else [CheckpointDecline(0, 1, "no")]
+        expected = [] if how == "aborted" else [DeclineCheckpoint(0, 1, "no")]
         last = made.answer(len(expected))
         assert made.answers == [*expected, last]
-        assert isinstance(last, CheckpointAck)
+        assert isinstance(last, AcknowledgeCheckpoint)
         assert list(store.files) == [file_of(2)]
 
 
@@ -214,7 +214,7 @@ def test_a_checkpoint_aborted_while_it_is_made_durable_is_not_acknowledged_and_r
         until(lambda: store.files == {})
         made.whole(2, 0, base=1)
         answer = made.answer()
-    assert isinstance(answer, CheckpointAck)
+    assert isinstance(answer, AcknowledgeCheckpoint)
     assert answer.checkpoint == 2
     assert [entry.section.path for entry in answer.manifest.subtasks[1].inflight] == [file_of(2)]
 
@@ -229,18 +229,18 @@ def test_a_full_store_declines_the_checkpoint_and_the_next_one_completes() -> No
     store.hook = hook
     with bench(store) as made:
         made.whole(1, 0)
-        assert isinstance(made.answer(), CheckpointAck)
+        assert isinstance(made.answer(), AcknowledgeCheckpoint)
         full.set()
         made.whole(2, 0, 1, base=1)
         decline = made.answer(1)
-        assert isinstance(decline, CheckpointDecline)
+        assert isinstance(decline, DeclineCheckpoint)
         assert "No space left" in decline.reason
         assert file_of(2) in decline.reason
         until(lambda: list(store.files) == [file_of(1)])
         full.clear()
         made.whole(3, 0, 1, base=1)
         answer = made.answer(2)
-    assert isinstance(answer, CheckpointAck)
+    assert isinstance(answer, AcknowledgeCheckpoint)
     assert [e.section.path for e in answer.manifest.subtasks[1].inflight] == [file_of(1), file_of(3)]
 
 
@@ -277,7 +277,7 @@ def test_every_capture_is_released_once_by_the_thread_that_reads_it_or_when_it_i
         assert not any(table.released for table in tables.values()), "the thread is busy"
         gate.opened.set()
         uploader.captured(capture(0, 0, 1))
-        assert isinstance(made.answer(), CheckpointAck)
+        assert isinstance(made.answer(), AcknowledgeCheckpoint)
 
         def full(effect: Effect) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -285,7 +285,7 @@ def test_every_capture_is_released_once_by_the_thread_that_reads_it_or_when_it_i
         store.hook = full
         uploader.triggered(3, 0)
         uploader.captured(capture(1, 0, 3, operators=states("full")))
-        assert isinstance(made.answer(1), CheckpointDecline)
+        assert isinstance(made.answer(1), DeclineCheckpoint)
         uploader.captured(capture(1, 0, 4, operators=states("early")))
     uploader.captured(capture(1, 0, 4, operators=states("after")))
     uploader.dropped(list(states("unasked").values()))
@@ -303,7 +303,7 @@ def test_the_first_checkpoint_of_a_restored_slot_refers_to_what_it_was_restored_
         made.uploader.captured(capture(1, 0, 1, operators={COUNT: OperatorState({"counts": table.capture()})}))
         made.uploader.captured(capture(0, 0, 1))
         first = made.answer()
-    assert isinstance(first, CheckpointAck)
+    assert isinstance(first, AcknowledgeCheckpoint)
     restored = CountTable(state_schema("key", "count"), 128)
     restored.load(load_restore(first.manifest.subtasks[1], store).operators[COUNT].tables["counts"])
     again = Bench(store, NO_LIMITS)
@@ -316,7 +316,7 @@ def test_the_first_checkpoint_of_a_restored_slot_refers_to_what_it_was_restored_
     second = again.answer()
     again.uploader.stop()
     again.uploader.thread.join(PATIENCE_S)
-    assert isinstance(second, CheckpointAck)
+    assert isinstance(second, AcknowledgeCheckpoint)
     assert second.manifest.metrics[1].state_bytes < first.manifest.metrics[1].state_bytes / 20
     entries = second.manifest.subtasks[1].states
     assert [(e.kind, e.rows) for e in entries if e.section.path == state_path(1, 2, 0)] == [("delta", 1)]
@@ -367,7 +367,7 @@ def test_many_threads_hand_over_at_once() -> None:
         until(lambda: len(made.answers) == 4)
         assert made.uploader.held_bytes == 0
     for answer in made.answers:
-        assert isinstance(answer, CheckpointAck)
+        assert isinstance(answer, AcknowledgeCheckpoint)
         for subtask in answer.manifest.subtasks:
             batches = [batch for entry in subtask.inflight for batch in load_inflight(store, entry)]
             assert [key for batch in batches for key in batch.column(0).to_pylist()] == list(range(20))

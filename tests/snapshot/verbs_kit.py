@@ -11,7 +11,7 @@ from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.model.elements import Alignment, Side
 from penstock.model.ids import ChannelId
 from penstock.model.key_groups import owned_range
-from penstock.model.messages import TriggerCheckpoint
+from penstock.model.messages import AcknowledgeCheckpoint, FromSlot, TriggerCheckpoint
 from penstock.model.splits import Split
 from penstock.operators.base import OperatorState
 from penstock.snapshots.location import claim_identity, identity_of, open_location
@@ -86,7 +86,7 @@ class Kept:
             )
             manifest = slot.finish(checkpoint)
             slot.confirm(checkpoint)
-            self.player.feed(ct.Ack(self.player.core.generation, checkpoint, manifest))
+            self.player.feed(FromSlot(self.player.core.generation, AcknowledgeCheckpoint(checkpoint, manifest)))
         self.player.work()
         return checkpoint
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.commits import PendingCommit
-from penstock.model.ids import CheckpointId, GenerationId, SubtaskId
+from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.manifest import SnapshotMetadata, SubtaskManifest
 from penstock.model.messages import (
     NotifyCheckpointComplete,
@@ -16,7 +15,7 @@ from penstock.model.messages import (
     TriggerCheckpoint,
 )
 from penstock.model.plain import Plain
-from penstock.model.splits import Discovery, Requested
+from penstock.model.splits import Discovery
 from penstock.snapshots.commands.requests import Take
 
 # -- works: executed off the owner's thread, one at a time and in order per lane --------------------
@@ -195,38 +194,6 @@ class GenerationReady:
 
 
 @dataclass(frozen=True)
-class SlotRunning:
-    generation: GenerationId
-    slot: int
-
-
-@dataclass(frozen=True)
-class SplitRequested:
-    """From a reader; see ``model.splits.Requested``."""
-
-    generation: GenerationId
-    vertex: int
-    request: Requested
-
-
-@dataclass(frozen=True)
-class ReaderProgressed:
-    """From a reader's slot, now and then; see ``splits.Progressed``."""
-
-    generation: GenerationId
-    vertex: int
-    progress: sp.Progressed
-
-
-@dataclass(frozen=True)
-class SubtaskFinished:
-    """From a slot: all input of this subtask has ended, and its own end has gone out."""
-
-    generation: GenerationId
-    subtask: SubtaskId
-
-
-@dataclass(frozen=True)
 class SplitsFound:
     generation: GenerationId
     vertex: int
@@ -262,19 +229,7 @@ class LocationChecked:
     gone: str
 
 
-DriverEvent = (
-    ct.Event
-    | GenerationReady
-    | SlotRunning
-    | SplitRequested
-    | ReaderProgressed
-    | SubtaskFinished
-    | SplitsFound
-    | Drain
-    | CollectionFailed
-    | TakesRequested
-    | LocationChecked
-)
+DriverEvent = ct.Event | GenerationReady | SplitsFound | Drain | CollectionFailed | TakesRequested | LocationChecked
 
 # -- outputs that are not works --------------------
 

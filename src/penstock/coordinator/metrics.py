@@ -257,7 +257,7 @@ class Figures:
                     known.pop(old, None)
 
     def acknowledged(self, checkpoint: int, limit_wait_ms: float = 0.0, recovered_rows_read: int = 0) -> None:
-        """Count one slot's ``CheckpointAck``. The longest wait for the limit becomes the checkpoint's reason.
+        """Count one slot's ``AcknowledgeCheckpoint``. The longest wait for the limit becomes the checkpoint's reason.
 
         An acknowledgement after the checkpoint's end is ignored: the history already has the ended checkpoint.
         """

@@ -24,7 +24,6 @@ from penstock.coordinator.generation_slots import Attempt, AttemptPlan
 from penstock.coordinator.generations import Generations
 from penstock.coordinator.launching import SlotLauncher
 from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.job import DriverCore, rows_read
 from penstock.coordinator.machines.restarts import Failure, GiveUp, Restarts, Retries
 from penstock.coordinator.metrics import Figures
@@ -42,9 +41,18 @@ from penstock.coordinator.view import EpochProgress
 from penstock.errors import CheckpointFailed, Fenced, PenstockError, QueryFailed, ResourceError, SinkError, SinkFenced
 from penstock.logs import daemon_thread, get_logger
 from penstock.model.elements import Alignment
-from penstock.model.ids import SubtaskId
 from penstock.model.manifest import SnapshotMetadata
-from penstock.model.messages import TriggerCheckpoint
+from penstock.model.messages import (
+    AcknowledgeCheckpoint,
+    DeclineCheckpoint,
+    FromSlot,
+    Looked,
+    ReaderProgressed,
+    SlotRunning,
+    SplitRequest,
+    SubtaskFinished,
+    TriggerCheckpoint,
+)
 from penstock.network import messages as ms
 from penstock.network.transport import IoLoop
 from penstock.snapshots.format.plan import plan_of
@@ -278,29 +286,24 @@ class CoordinatorService:
             case ms.Register():
                 if attempt.register(slot, message):
                     self._figures.registered(attempt.registered)
-            case ms.Running(kept_tables=kept):
+            case SlotRunning(kept_tables=kept):
                 self._figures.slot_runs(slot, kept)
                 if attempt.run(slot):
                     self._figures.all_run()
                     self.scaling.runs(attempt)
-                self._feed(w.SlotRunning(generation, slot))
-            case ms.CheckpointAck(checkpoint, manifest, limit_wait_ms, recovered_rows_read):
-                self._figures.acknowledged(checkpoint, limit_wait_ms, recovered_rows_read)
-                self._feed(ct.Ack(generation, checkpoint, manifest))
-            case ms.CheckpointDecline(_, checkpoint, reason):
-                self._feed(ct.Decline(generation, checkpoint, slot, reason))
-            case ms.SplitRequest(vertex, request):
-                self._feed(w.SplitRequested(generation, vertex, request))
-            case ms.Looked(vertex, index, number):
+                self._feed(FromSlot(generation, message))
+            case AcknowledgeCheckpoint():
+                self._figures.acknowledged(message.checkpoint, message.limit_wait_ms, message.recovered_rows_read)
+                self._feed(FromSlot(generation, message))
+            case DeclineCheckpoint() | SplitRequest() | SubtaskFinished():
+                self._feed(FromSlot(generation, message))
+            case Looked(vertex, index, number):
                 self._demands.looked(vertex, index, number)
-            case ms.SubtaskFinished(vertex, index):
-                self._feed(w.SubtaskFinished(generation, SubtaskId(vertex, index)))
             case ms.SlotMetrics():
                 self._figures.metrics(message)
-                for subtask in message.subtasks:
-                    if subtask.vertex in self._source_vertices:
-                        progress = sp.Progressed(subtask.index, subtask.watermark_us)
-                        self._feed(w.ReaderProgressed(generation, subtask.vertex, progress))
+                for one in message.subtasks:
+                    if one.vertex in self._source_vertices:
+                        self._feed(FromSlot(generation, ReaderProgressed(one.vertex, one.index, one.watermark_us)))
             case ms.SlotLogged():
                 relayed(message)
             case ms.SlotFailed(kind="link"):

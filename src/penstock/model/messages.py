@@ -1,15 +1,20 @@
-"""Messages from the job coordinator to subtasks. Each is declared once: a machine returns it, the control link carries
-it, and a subtask finds it in its inbox.
+"""Messages between the job coordinator and subtasks. Each is declared once.
 
-They are encoded as MessagePack (``network.control_link``), FIFO per slot.
+To subtasks: a machine of the coordinator returns it, the control link carries it, a subtask finds it in its inbox.
+From slots: a subtask or its slot says it, the control link carries it, a machine takes it with its Generation
+(``FromSlot``).
+They are encoded as MessagePack (``network.control_link``), FIFO per slot and direction.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
 from penstock.model.elements import Alignment
-from penstock.model.ids import CheckpointId
+from penstock.model.ids import CheckpointId, GenerationId
+from penstock.model.manifest import SlotManifest
 from penstock.model.splits import Split
 
 
@@ -109,3 +114,96 @@ class NoMoreSplits(msgspec.Struct, frozen=True, tag=True):
 ToReader = AssignSplits | SourceIdle | AdvanceWatermark | FreezeReaders | PauseReaders | LookAgain | NoMoreSplits
 """To the source subtasks of a vertex."""
 ToSubtask = TriggerCheckpoint | NotifyCheckpointComplete | AbortCheckpoint | ToReader
+
+
+class SlotRunning(msgspec.Struct, frozen=True, tag=True):
+    """All subtasks of a slot run: state is restored.
+
+    Attributes:
+        inflight_rows: rows of in-flight data that are left to be replayed.
+        kept_tables: state tables that were taken from memory instead of storage.
+    """
+
+    slot: int
+    inflight_rows: int = 0
+    kept_tables: int = 0
+
+
+class AcknowledgeCheckpoint(msgspec.Struct, frozen=True, tag=True):
+    """Everything that a slot captured for a checkpoint is durable.
+
+    Attributes:
+        limit_wait_ms: from the first capture that ``checkpoint.maxInflightBytes`` did not allow to the last one.
+        recovered_rows_read: number of its subtasks' own recovered rows that were read before their captures.
+    """
+
+    checkpoint: CheckpointId
+    manifest: SlotManifest
+    limit_wait_ms: float = 0.0
+    recovered_rows_read: int = 0
+
+
+class DeclineCheckpoint(msgspec.Struct, frozen=True, tag=True):
+    """A slot cannot take part in a checkpoint."""
+
+    slot: int
+    checkpoint: CheckpointId
+    reason: str
+
+
+class SplitRequest(msgspec.Struct, frozen=True, tag=True):
+    """Reader ``index`` asks for a split; a repeated request replaces the older one.
+
+    Attributes:
+        holding: number of splits that are unread or whose rows are still held by functions; 0: the reader is idle.
+        watermark_us: the largest watermark that the reader has seen.
+        received: number of splits that the reader has received in this Generation; None if the link does not report it.
+            It distinguishes a request from before an assignment from one made after it.
+        frozen: the request was made after ``FreezeReaders``.
+        announced_us: the watermark that the reader has sent.
+    """
+
+    vertex: int
+    index: int
+    holding: int
+    watermark_us: int | None
+    received: int | None = None
+    frozen: bool = False
+    announced_us: int | None = None
+
+
+class ReaderProgressed(msgspec.Struct, frozen=True, tag=True):
+    """Reader ``index`` has sent this watermark (None: none yet). May be stale, never ahead.
+
+    It is part of the metrics that a slot reports periodically.
+    """
+
+    vertex: int
+    index: int
+    watermark_us: int | None
+
+
+class Looked(msgspec.Struct, frozen=True, tag=True):
+    """A reader is idle after a look at the outside that began after ``LookAgain``."""
+
+    vertex: int
+    index: int
+    number: int
+
+
+class SubtaskFinished(msgspec.Struct, frozen=True, tag=True):
+    """All input of a subtask has ended, and its own end has gone out. It keeps forwarding barriers."""
+
+    vertex: int
+    index: int
+
+
+FromReader = SplitRequest | ReaderProgressed
+
+
+@dataclass(frozen=True)
+class FromSlot:
+    """A message as the coordinator takes it, with the Generation whose link it came by."""
+
+    generation: GenerationId
+    message: SlotRunning | AcknowledgeCheckpoint | DeclineCheckpoint | FromReader | SubtaskFinished

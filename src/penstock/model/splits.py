@@ -1,4 +1,4 @@
-"""Splits of sources, what finds them, and what a reader says when it asks for one."""
+"""Splits of sources, and what one discovery finds."""
 
 from __future__ import annotations
 
@@ -41,24 +41,3 @@ class Discovery:
     splits: Sequence[Split]
     state: Plain
     finished: bool = False
-
-
-@dataclass(frozen=True)
-class Requested:
-    """Reader ``index`` asks for a split; a repeated request replaces the older one.
-
-    Attributes:
-        holding: number of splits that are unread or whose rows are still held by functions; 0: the reader is idle.
-        watermark_us: the largest watermark that the reader has seen.
-        received: number of splits that the reader has received in this Generation; None if the link does not report it.
-            It distinguishes a request from before an assignment from one made after it.
-        frozen: the request was made after ``FreezeReaders``.
-        announced_us: the watermark that the reader has sent.
-    """
-
-    index: int
-    holding: int
-    watermark_us: int | None
-    received: int | None = None
-    frozen: bool = False
-    announced_us: int | None = None

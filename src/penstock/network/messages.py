@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.model.manifest import SlotManifest, SubtaskManifest
-from penstock.model.messages import ToSubtask
-from penstock.model.splits import Requested
+from penstock.model.manifest import SubtaskManifest
+from penstock.model.messages import (
+    AcknowledgeCheckpoint,
+    DeclineCheckpoint,
+    Looked,
+    SlotRunning,
+    SplitRequest,
+    SubtaskFinished,
+    ToSubtask,
+)
 from penstock.snapshots.store.store_access import StoreAccess
 
 
@@ -21,51 +28,6 @@ class Register(msgspec.Struct, frozen=True, tag=True):
     data_host: str
     data_port: int
     remembers: list[int] = []
-
-
-class Running(msgspec.Struct, frozen=True, tag=True):
-    """All subtasks run: state is restored, ``kept_tables`` of it from memory; ``inflight_rows`` rows of in-flight data
-    are left to be replayed."""
-
-    slot: int
-    inflight_rows: int = 0
-    kept_tables: int = 0
-
-
-class CheckpointAck(msgspec.Struct, frozen=True, tag=True):
-    """``limit_wait_ms``: from the first capture that ``checkpoint.maxInflightBytes`` did not allow to the last one.
-    ``recovered_rows_read``: number of its subtasks' own recovered rows that were read before their captures."""
-
-    checkpoint: int
-    manifest: SlotManifest
-    limit_wait_ms: float = 0.0
-    recovered_rows_read: int = 0
-
-
-class CheckpointDecline(msgspec.Struct, frozen=True, tag=True):
-    slot: int
-    checkpoint: int
-    reason: str
-
-
-class SplitRequest(msgspec.Struct, frozen=True, tag=True):
-    vertex: int
-    request: Requested
-
-
-class Looked(msgspec.Struct, frozen=True, tag=True):
-    """A reader is idle after a look at the outside that began behind ``LookAgain``."""
-
-    vertex: int
-    index: int
-    number: int
-
-
-class SubtaskFinished(msgspec.Struct, frozen=True, tag=True):
-    """All input of a subtask has ended; it stays for barriers."""
-
-    vertex: int
-    index: int
 
 
 class SlotFailed(msgspec.Struct, frozen=True, tag=True):
@@ -155,9 +117,9 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 
 ToDriver = (
     Register
-    | Running
-    | CheckpointAck
-    | CheckpointDecline
+    | SlotRunning
+    | AcknowledgeCheckpoint
+    | DeclineCheckpoint
     | SplitRequest
     | Looked
     | SubtaskFinished

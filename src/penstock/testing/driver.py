@@ -24,9 +24,11 @@ from penstock.model.messages import (
     AdvanceWatermark,
     AssignSplits,
     FreezeReaders,
+    FromSlot,
     NoMoreSplits,
     NotifyCheckpointComplete,
     PauseReaders,
+    ReaderProgressed,
     SourceIdle,
     ToSubtask,
     TriggerCheckpoint,
@@ -238,8 +240,8 @@ class SimulatedDriver:
             self._generation_failed(Failure(message.kind, "", message.reason))
         else:
             self.feed(message)
-            if isinstance(message, w.ReaderProgressed):
-                self._event_time.reported(message.vertex, message.progress)
+            if isinstance(message, FromSlot) and isinstance(message.message, ReaderProgressed):
+                self._event_time.reported(message.message)
 
     def feed(self, event: w.DriverEvent) -> None:
         if self.alive:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.coordinator import commands as w
-from penstock.coordinator.machines import splits as sp
-from penstock.model.messages import AdvanceWatermark, AssignSplits
+from penstock.model.messages import AdvanceWatermark, AssignSplits, FromSlot, ReaderProgressed, SplitRequest
 from penstock.model.splits import Split
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.sources import number_of, position
@@ -88,10 +87,8 @@ class EventTimeWatch:
         """Note an event before the driver handles it: a level is reached, or a discovery ends."""
         self._events += 1
         match event:
-            case w.ReaderProgressed(_, vertex, progress):
-                self._reached(vertex, progress.watermark_us)
-            case w.SplitRequested(_, vertex, request):
-                self._reached(vertex, request.watermark_us)
+            case FromSlot(_, ReaderProgressed() | SplitRequest() as message):
+                self._reached(message.vertex, message.watermark_us)
             case w.SplitsFound(generation, vertex, discovery) if generation == self.driver.core.generation:
                 looks = self._looks_of(vertex)
                 looks.found_by |= {split.split_id: len(looks.began) - 1 for split in discovery.splits}
@@ -161,14 +158,15 @@ class EventTimeWatch:
 
     # -- reports of readers -------------------------------------------------------------------------------------------
 
-    def reported(self, vertex: int, progress: sp.Progressed) -> None:
+    def reported(self, progress: ReaderProgressed) -> None:
         """Check a reader's report of its event time.
 
         Raises:
             SimulationFailure: the reader has read the input that was there when another reader reached a higher level,
                 but does not reach it; or it has passed its frontier, but does not rise.
         """
-        us, group = progress.watermark_us, self._group(vertex)
+        vertex, us = progress.vertex, progress.watermark_us
+        group = self._group(vertex)
         if us is not None:
             self._levels[group] = max(us, self._levels.get(group, us))
         generation, level_us = self.driver.current, self._levels.get(group)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.errors import CommitFailed, CommitUnknown
 from penstock.model.ids import SubtaskId
 from penstock.model.manifest import SnapshotMetadata
+from penstock.model.messages import AcknowledgeCheckpoint, DeclineCheckpoint, FromSlot
 from penstock.testing.driver import SimulatedDriver
 from penstock.testing.generation import SimulatedGeneration
 from penstock.testing.settings import ROLLBACK
@@ -17,7 +17,7 @@ from penstock.testing.store import Crash
 from penstock.testing.topology import leaves
 from penstock.testing.world import Process, World
 
-ANSWERS = (ct.Ack, ct.Decline)
+ANSWERS = (AcknowledgeCheckpoint, DeclineCheckpoint)
 EFFECTS_AHEAD = 12
 """A fault in an effect comes at one of the next so many that fit."""
 
@@ -108,10 +108,11 @@ class Faults:
 
     def answer(self, driver: SimulatedDriver, slot: SimulatedSlot, message: ToDriver) -> None:
         """A slot's message reaches its driver, or does not, or twice."""
-        kind = self._answers.pop(0) if self._answers and isinstance(message, ANSWERS) else ""
+        said = message.message if isinstance(message, FromSlot) else None
+        kind = self._answers.pop(0) if self._answers and isinstance(said, ANSWERS) else ""
         if kind:
             self._seen(kind)
-            self._world.chance.note(f"{kind}: {type(message).__name__} of {slot.name}")
+            self._world.chance.note(f"{kind}: {type(said).__name__} of {slot.name}")
         if kind == "answer late":
             self._world.later(self._random.random() * 500, lambda: driver.hear(slot, message))
         if kind == "answer twice":  # mostly soon, while the checkpoint still waits for others

@@ -11,7 +11,7 @@ from penstock.coordinator import commands as w
 from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.job import DriverCore
 from penstock.coordinator.machines.splits import SplitAssigner
-from penstock.model.splits import Requested
+from penstock.model.messages import SplitRequest
 from penstock.testing.mutation import mutant
 
 
@@ -28,7 +28,7 @@ def _recovered_unfrozen(original: Any) -> Any:
 
 
 def _any_request_counts(original: Any) -> Any:
-    def on_requested(self: SplitAssigner, event: Requested) -> list[sp.Command]:
+    def on_requested(self: SplitAssigner, event: SplitRequest) -> list[sp.Command]:
         return original(self, dataclasses.replace(event, frozen=True))  # type: ignore[no-any-return]
 
     return on_requested

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from penstock.connectors.base import SinkContext
 from penstock.coordinator import commands as w
-from penstock.coordinator.machines import splits as sp
 from penstock.errors import CorruptSnapshot, FunctionError
 from penstock.model.elements import Barrier, Buffer, Captured, Element
 from penstock.model.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
@@ -17,12 +16,16 @@ from penstock.model.job_graph import Vertex
 from penstock.model.manifest import InflightEntry, SubtaskManifest
 from penstock.model.messages import (
     AbortCheckpoint,
+    FromSlot,
     NotifyCheckpointComplete,
     PauseReaders,
+    ReaderProgressed,
+    SlotRunning,
+    SplitRequest,
+    SubtaskFinished,
     ToSubtask,
     TriggerCheckpoint,
 )
-from penstock.model.splits import Requested
 from penstock.operators.base import OperatorState
 from penstock.snapshots.restoring.local_state import KeptTables, LocalTables
 from penstock.snapshots.restoring.narrowing import load_own
@@ -281,15 +284,15 @@ class SimulatedSlot:
         self.runners[subtask.vertex].promptness.over(checkpoint)
         self.uploads.declined(checkpoint, reason)
 
-    def request_split(self, vertex: int, request: Requested) -> None:
-        self.tell(w.SplitRequested(self.generation, vertex, request))
+    def request_split(self, request: SplitRequest) -> None:
+        self.tell(FromSlot(self.generation, request))
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
         raise AssertionError("nobody asks for looks here")
 
     def finished(self, subtask: SubtaskId) -> None:
         self.world.figures.count("subtasks finished")
-        self.tell(w.SubtaskFinished(self.generation, subtask))
+        self.tell(FromSlot(self.generation, SubtaskFinished(subtask.vertex, subtask.index)))
 
     def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
         self._loads.append((subtask, entry))
@@ -363,8 +366,8 @@ class SimulatedSlot:
         if self.world.quiet:
             return False
         for vertex in self._sources:
-            progress = sp.Progressed(self.index, self.runners[vertex].subtask.status.watermark_us)
-            self.tell(w.ReaderProgressed(self.generation, vertex, progress))
+            progress = ReaderProgressed(vertex, self.index, self.runners[vertex].subtask.status.watermark_us)
+            self.tell(FromSlot(self.generation, progress))
         self.world.scheduler.wake(self._actor_report, self.world.chance.now_ms + REPORT_EVERY_MS)
         return False
 
@@ -398,7 +401,7 @@ class SimulatedSlot:
             for link in self._home.links_to(self.index):
                 scheduler.ready(link.actor)
             scheduler.wake(self._actor_report, self.world.chance.now_ms + REPORT_EVERY_MS)
-            self.tell(w.SlotRunning(self.generation, self.index))
+            self.tell(FromSlot(self.generation, SlotRunning(self.index)))
         return done is False
 
     def _start(self) -> None:

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.errors import CheckpointFailed
 from penstock.model.elements import Captured
 from penstock.model.ids import CheckpointId, SubtaskId
 from penstock.model.manifest import SlotManifest, SubtaskManifest
+from penstock.model.messages import AcknowledgeCheckpoint, DeclineCheckpoint, FromSlot
 from penstock.operators.base import OperatorState
 from penstock.snapshots.writing.capture_queue import Begun, CaptureLimits, CaptureQueue, Dropped, Ended, Recorded, Work
 from penstock.snapshots.writing.slot_writer import SlotWriter
@@ -99,7 +99,7 @@ class SimulatedUploads:
         self._queue.check_invariants()
         self._slot.world.scheduler.ready(self.actor)
         if is_news and reason is not None:
-            self._slot.tell(ct.Decline(self._slot.generation, checkpoint, self._slot.index, reason))
+            self._slot.tell(FromSlot(self._slot.generation, DeclineCheckpoint(self._slot.index, checkpoint, reason)))
 
     def _act(self) -> bool:
         if self._writing is None:
@@ -143,4 +143,4 @@ class SimulatedUploads:
         elif self._queue.finish(checkpoint):
             self._writer.confirm(checkpoint)
             self._slot.world.log.acknowledged(self._slot.generation, checkpoint, result)
-            self._slot.tell(ct.Ack(self._slot.generation, checkpoint, result))
+            self._slot.tell(FromSlot(self._slot.generation, AcknowledgeCheckpoint(checkpoint, result)))

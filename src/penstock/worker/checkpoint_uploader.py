@@ -15,7 +15,7 @@ from penstock.model.elements import Captured
 from penstock.model.ids import CheckpointId, GenerationId, SubtaskId
 from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import SubtaskManifest
-from penstock.network.messages import CheckpointAck, CheckpointDecline
+from penstock.model.messages import AcknowledgeCheckpoint, DeclineCheckpoint
 from penstock.operators.base import OperatorState
 from penstock.snapshots.restoring.local_state import KeptTables
 from penstock.snapshots.store.store import Store
@@ -42,7 +42,7 @@ class Uploader:
         generation: GenerationId,
         slot: int,
         limits: CaptureLimits,
-        answer: Callable[[CheckpointAck | CheckpointDecline], None],
+        answer: Callable[[AcknowledgeCheckpoint | DeclineCheckpoint], None],
         on_crash: Callable[[BaseException], None],
         kept: KeptTables | None = None,
     ) -> None:
@@ -141,7 +141,7 @@ class Uploader:
             self._forget(checkpoint)
             self._changed.notify()
         if is_news and reason is not None:
-            self._answer(CheckpointDecline(self._slot, checkpoint, reason))
+            self._answer(DeclineCheckpoint(self._slot, checkpoint, reason))
 
     # -- on the upload thread ---------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class Uploader:
             self._writer.confirm(checkpoint)
             metrics = [msgspec.structs.replace(m, async_ms=written_ms) for m in manifest.metrics]
             manifest = msgspec.structs.replace(manifest, metrics=metrics)
-            self._answer(CheckpointAck(checkpoint, manifest, limit_wait_ms, read))
+            self._answer(AcknowledgeCheckpoint(checkpoint, manifest, limit_wait_ms, read))
 
     def _forget(self, checkpoint: CheckpointId) -> tuple[float, int]:
         """Return ``limit_wait_ms`` and ``recovered_rows_read`` of its acknowledgement."""

@@ -13,8 +13,8 @@ from typing import Protocol
 from penstock.model.elements import Captured, Element
 from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.model.manifest import InflightEntry
-from penstock.model.messages import AbortCheckpoint, NotifyCheckpointComplete, ToReader, TriggerCheckpoint
-from penstock.model.splits import Requested, Split
+from penstock.model.messages import AbortCheckpoint, NotifyCheckpointComplete, SplitRequest, ToReader, TriggerCheckpoint
+from penstock.model.splits import Split
 from penstock.operators.base import OperatorState
 from penstock.snapshots.writing.handover import SubtaskCapture as SubtaskCapture
 from penstock.snapshots.writing.handover import SubtaskRestore as SubtaskRestore
@@ -99,8 +99,8 @@ class SubtaskHost(Protocol):
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         """This subtask cannot take the checkpoint."""
 
-    def request_split(self, vertex: int, request: Requested) -> None:
-        """Ask for one more split of the source of this vertex."""
+    def request_split(self, request: SplitRequest) -> None:
+        """Ask for one more split."""
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
         """In answer to ``LookAgain``: idle after a look that began behind it."""

@@ -35,22 +35,11 @@ from penstock.logs import SparingLog, about, get_logger, log_to_stderr, now_abou
 from penstock.model.ids import SubtaskId
 from penstock.model.job_graph import Vertex
 from penstock.model.manifest import SubtaskManifest
-from penstock.model.messages import PauseReaders
+from penstock.model.messages import AcknowledgeCheckpoint, DeclineCheckpoint, PauseReaders, SlotRunning
 from penstock.network.control_link import read_from_driver, send
 from penstock.network.frames import PROTOCOL_VERSION, Message
 from penstock.network.handshake import ClientHandshake, Identity, ServerHandshake
-from penstock.network.messages import (
-    CheckpointAck,
-    CheckpointDecline,
-    Deploy,
-    Register,
-    Running,
-    SlotFailed,
-    SlotMetrics,
-    Stop,
-    Stopped,
-    SubtaskMetrics,
-)
+from penstock.network.messages import Deploy, Register, SlotFailed, SlotMetrics, Stop, Stopped, SubtaskMetrics
 from penstock.network.secret import nonce
 from penstock.network.transport import IoLoop, Link, Listener, connect
 from penstock.snapshots.restoring.local_state import KeptTables, LocalTables
@@ -233,7 +222,7 @@ class Slot:
             self._await(_Opened, deadline, "its peers")
         for thread in self._subtask_threads:
             thread.go()
-        send(self._control, Running(self._index, inflight_rows, self._local.kept))
+        send(self._control, SlotRunning(self._index, inflight_rows, self._local.kept))
         del self._local
         while True:
             self._next_event(time.monotonic() + METRICS_EVERY_S)
@@ -413,7 +402,7 @@ class Slot:
         else:
             self._host.from_driver(decoded)
 
-    def _answer(self, answer: CheckpointAck | CheckpointDecline) -> None:
+    def _answer(self, answer: AcknowledgeCheckpoint | DeclineCheckpoint) -> None:
         """On any thread. The figures go first, so that an epoch's progress is told with its own."""
         self._send_metrics()
         send(self._control, answer)

@@ -12,15 +12,16 @@ from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import InflightEntry
 from penstock.model.messages import (
     AbortCheckpoint,
+    Looked,
     NotifyCheckpointComplete,
+    SplitRequest,
+    SubtaskFinished,
     ToSubtask,
     TriggerCheckpoint,
 )
-from penstock.model.splits import Requested
 from penstock.network.control_link import send
 from penstock.network.element_codec import DataDecoder, DataEncoder, ReceivedElement, ReceivedGrant
 from penstock.network.frames import Message
-from penstock.network.messages import Looked, SplitRequest, SubtaskFinished
 from penstock.network.transport import Link
 from penstock.operators.base import OperatorState
 from penstock.worker.checkpoint_uploader import Uploader
@@ -104,8 +105,8 @@ class SlotHost:
         assert self.uploader is not None
         self.uploader.declined(checkpoint, f"{subtask}: {reason}")
 
-    def request_split(self, vertex: int, request: Requested) -> None:
-        send(self._control, SplitRequest(vertex, request))
+    def request_split(self, request: SplitRequest) -> None:
+        send(self._control, request)
 
     def looked(self, subtask: SubtaskId, number: int) -> None:
         send(self._control, Looked(subtask.vertex, subtask.index, number))

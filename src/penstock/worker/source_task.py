@@ -17,7 +17,8 @@ import pyarrow as pa
 from penstock.connectors.base import BATCH_BYTES, SourceReader
 from penstock.errors import ProtocolViolation
 from penstock.model.ids import CheckpointId, SubtaskId
-from penstock.model.splits import Requested, Split
+from penstock.model.messages import SplitRequest
+from penstock.model.splits import Split
 from penstock.worker.host import SubtaskHost
 
 HELD_MS = 1_000.0
@@ -222,8 +223,10 @@ class SourceFeed:
             self._asked = True
             self._requests += 1
             holding = 0 if idle else max(1, len(self._unfinished))
-            request = Requested(self._subtask.index, holding, reached_us, self._received, self._frozen, announced_us)
-            self._host.request_split(self._subtask.vertex, request)
+            vertex, index = self._subtask.vertex, self._subtask.index
+            self._host.request_split(
+                SplitRequest(vertex, index, holding, reached_us, self._received, self._frozen, announced_us)
+            )
         if self._look is not None and self._look_passed and not holds_rows:
             self._host.looked(self._subtask, self._look)
             self._look = None

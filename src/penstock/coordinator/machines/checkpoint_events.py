@@ -10,7 +10,7 @@ from penstock.coordinator.machines.restarts import RestartPolicy
 from penstock.model.elements import Alignment
 from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.manifest import SlotManifest
-from penstock.model.messages import NotifyCheckpointComplete, TriggerCheckpoint
+from penstock.model.messages import AcknowledgeCheckpoint, FromSlot, NotifyCheckpointComplete, TriggerCheckpoint
 
 MAX_AWAITING_COMMIT = 8
 """Epochs that may await their commit; beyond, triggering pauses, so that a dead sink does not pile up snapshots."""
@@ -121,21 +121,6 @@ class SnapshotRequested:
 
 
 @dataclass(frozen=True)
-class Ack:
-    generation: GenerationId
-    checkpoint: CheckpointId
-    manifest: SlotManifest
-
-
-@dataclass(frozen=True)
-class Decline:
-    generation: GenerationId
-    checkpoint: CheckpointId
-    slot: int
-    reason: str
-
-
-@dataclass(frozen=True)
 class MetadataWritten:
     """``created_ms``: the wall-clock time that was written."""
 
@@ -201,8 +186,7 @@ Event = (
     | AllRunning
     | GenerationEnded
     | SnapshotRequested
-    | Ack
-    | Decline
+    | FromSlot
     | MetadataWritten
     | MetadataFailed
     | CompleteLogged
@@ -216,8 +200,9 @@ Event = (
 
 def line_of(event: Event) -> str:
     """Return the event in a few words: a manifest has thousands of them."""
-    if isinstance(event, Ack):
-        return f"Ack(generation={event.generation}, checkpoint={event.checkpoint}, slot={event.manifest.slot})"
+    if isinstance(event, FromSlot) and isinstance(event.message, AcknowledgeCheckpoint):
+        ack = event.message
+        return f"Ack(generation={event.generation}, checkpoint={ack.checkpoint}, slot={ack.manifest.slot})"
     return repr(event)[:200]
 
 

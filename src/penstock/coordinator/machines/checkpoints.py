@@ -21,7 +21,6 @@ from penstock.coordinator.machines import checkpoint_lifecycle as life
 from penstock.coordinator.machines.checkpoint_events import (
     MAX_IN_FLIGHT,
     Abort,
-    Ack,
     AllRunning,
     Collect,
     Command,
@@ -29,7 +28,6 @@ from penstock.coordinator.machines.checkpoint_events import (
     CommitFailed,
     Completed,
     CompleteLogged,
-    Decline,
     EpochCommitted,
     Event,
     FailGeneration,
@@ -59,7 +57,13 @@ from penstock.coordinator.machines.restarts import Retries
 from penstock.errors import ProtocolViolation
 from penstock.model.elements import Alignment
 from penstock.model.ids import CheckpointId, GenerationId
-from penstock.model.messages import NotifyCheckpointComplete, TriggerCheckpoint
+from penstock.model.messages import (
+    AcknowledgeCheckpoint,
+    DeclineCheckpoint,
+    FromSlot,
+    NotifyCheckpointComplete,
+    TriggerCheckpoint,
+)
 
 ID_BLOCK = 64
 """Ids reserved ahead in the log: a driver that dies leaves a gap of at most this many, and no id is used twice."""
@@ -259,15 +263,24 @@ class Coordinator:
         put(Waiting(event, now_ms, deadline_ms))
         return []
 
-    def _on_ack(self, event: Ack, now_ms: float) -> list[Command]:
-        pending = self._pending.get(event.checkpoint)
+    def _on_slot(self, event: FromSlot, now_ms: float) -> list[Command]:
+        match event.message:
+            case AcknowledgeCheckpoint():
+                return self._on_ack(event, event.message)
+            case DeclineCheckpoint():
+                return self._on_decline(event, event.message, now_ms)
+            case _:
+                raise self._violation(event)
+
+    def _on_ack(self, event: FromSlot, ack: AcknowledgeCheckpoint) -> list[Command]:
+        pending = self._pending.get(ack.checkpoint)
         if event.generation != self._generation:
             return [Ignored(event, f"Generation {self._generation} is the current one")]
         if pending is None:
             return [Ignored(event, "the checkpoint is complete, aborted or was never triggered")]
-        if event.manifest.slot in pending.acks or not 0 <= event.manifest.slot < self._parallelism:
+        if ack.manifest.slot in pending.acks or not 0 <= ack.manifest.slot < self._parallelism:
             return [Ignored(event, "the slot has acknowledged already or does not exist")]
-        pending.acks[event.manifest.slot] = event.manifest
+        pending.acks[ack.manifest.slot] = ack.manifest
         if len(pending.acks) < self._parallelism:
             return []
         pending.step("all slots acknowledged")
@@ -288,11 +301,11 @@ class Coordinator:
             )
         ]
 
-    def _on_decline(self, event: Decline, now_ms: float) -> list[Command]:
-        pending = self._pending.get(event.checkpoint)
+    def _on_decline(self, event: FromSlot, decline: DeclineCheckpoint, now_ms: float) -> list[Command]:
+        pending = self._pending.get(decline.checkpoint)
         if event.generation != self._generation or pending is None or pending.phase is not Phase.RUNNING:
             return [Ignored(event, "the checkpoint is not in flight in this Generation")]
-        return self._abort(pending, life.DECLINED, f"slot {event.slot} declined: {event.reason}", now_ms)
+        return self._abort(pending, life.DECLINED, f"slot {decline.slot} declined: {decline.reason}", now_ms)
 
     def _on_metadata_written(self, event: MetadataWritten, now_ms: float) -> list[Command]:
         pending = self._pending.get(event.checkpoint)
@@ -585,8 +598,7 @@ _HANDLERS: dict[type, str] = {
     AllRunning: "_on_running",
     GenerationEnded: "_on_ended",
     SnapshotRequested: "_on_requested",
-    Ack: "_on_ack",
-    Decline: "_on_decline",
+    FromSlot: "_on_slot",
     MetadataWritten: "_on_metadata_written",
     MetadataFailed: "_on_metadata_failed",
     CompleteLogged: "_on_complete_logged",

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.coordinator.machines.splits import Command, Discovered, Event, Progressed, Reader, SplitAssigner
+from penstock.coordinator.machines.splits import Command, Discovered, Event, Reader, SplitAssigner
 from penstock.model.elements import END_OF_TIME_US
-from penstock.model.messages import AdvanceWatermark, AssignSplits
-from penstock.model.splits import Requested
+from penstock.model.messages import AdvanceWatermark, AssignSplits, ReaderProgressed, SplitRequest
 
 
 @dataclass
@@ -73,7 +72,7 @@ class EventTimeRounds:
                 if isinstance(command, AssignSplits):
                     self._round.unassigned[vertex].difference_update(split.split_id for split in command.splits)
         match event:
-            case Progressed() | Requested():
+            case ReaderProgressed() | SplitRequest():
                 self._raise_level(event)
                 if self._round is None and self._waits(self._assigners[vertex].readers[event.index]):
                     self._begin()
@@ -81,7 +80,7 @@ class EventTimeRounds:
                 self._round.unassigned.setdefault(vertex, self._assigners[vertex].pending_ids)
         return self._tell()
 
-    def _raise_level(self, event: Progressed | Requested) -> None:
+    def _raise_level(self, event: ReaderProgressed | SplitRequest) -> None:
         reached_us = event.watermark_us
         if reached_us is not None and reached_us != END_OF_TIME_US:
             self._level_us = reached_us if self._level_us is None else max(self._level_us, reached_us)

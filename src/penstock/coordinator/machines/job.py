@@ -29,10 +29,19 @@ from penstock.coordinator.machines.endings import Ending
 from penstock.coordinator.machines.event_time_rounds import EventTimeRounds
 from penstock.errors import ProtocolViolation, QueryFailed
 from penstock.model.elements import Alignment
-from penstock.model.ids import CheckpointId, GenerationId, snapshot_id
+from penstock.model.ids import CheckpointId, GenerationId, SubtaskId, snapshot_id
 from penstock.model.job_graph import ONE_CLOCK, JobGraph
 from penstock.model.manifest import FORMAT_VERSION, PlanManifest, SnapshotMetadata
-from penstock.model.messages import TriggerCheckpoint
+from penstock.model.messages import (
+    AcknowledgeCheckpoint,
+    DeclineCheckpoint,
+    FromSlot,
+    ReaderProgressed,
+    SlotRunning,
+    SplitRequest,
+    SubtaskFinished,
+    TriggerCheckpoint,
+)
 from penstock.model.splits import Split
 
 PLANNED_TICKET = 0
@@ -183,19 +192,24 @@ class DriverCore:
         match event:
             case w.GenerationReady():
                 outputs += self._on_ready(event, now_ms)
-            case w.SlotRunning():
-                outputs += self._on_running(event, now_ms)
-            case w.SplitRequested() if event.generation == self.generation and event.vertex in self._assigners:
-                outputs += self._assign(event.vertex, event.request, now_ms)
+            case FromSlot(_, AcknowledgeCheckpoint() | DeclineCheckpoint()):
+                outputs += self._coordinate(event, now_ms)
+            case FromSlot(generation) if generation != self.generation or not self._assigners:
+                return []  # of a Generation that has ended
+            case FromSlot(_, SlotRunning(slot)):
+                outputs += self._on_running(slot, now_ms)
+            case FromSlot(_, SubtaskFinished(vertex, index)):
+                finished = SubtaskId(vertex, index)
+                self._ending.subtask_finished(finished, self._coordinator.next_checkpoint, now_ms)
+            case FromSlot(_, SplitRequest() | ReaderProgressed() as message):
+                if message.vertex not in self._assigners:
+                    return []
+                outputs += self._assign(message.vertex, message, now_ms)
             case w.SplitsFound() if event.generation == self.generation and event.vertex in self._assigners:
                 discovery = event.discovery
                 found = sp.Discovered(discovery.splits, discovery.state, discovery.finished)
                 outputs += self._assign(event.vertex, found, now_ms)
-            case w.ReaderProgressed() if event.generation == self.generation and event.vertex in self._assigners:
-                outputs += self._assign(event.vertex, event.progress, now_ms)
-            case w.SubtaskFinished() if event.generation == self.generation and self._assigners:
-                self._ending.subtask_finished(event.subtask, self._coordinator.next_checkpoint, now_ms)
-            case w.SplitRequested() | w.ReaderProgressed() | w.SplitsFound() | w.SubtaskFinished():
+            case w.SplitsFound():
                 return []  # of a Generation that has ended
             case w.Drain():
                 outputs += self._drain(now_ms)
@@ -274,13 +288,13 @@ class DriverCore:
             return []
         return self._assign_all(self._freeze, now_ms)
 
-    def _on_running(self, event: w.SlotRunning, now_ms: float) -> list[w.Output]:
-        if event.generation != self.generation or not 0 <= event.slot < self._graph.parallelism:
+    def _on_running(self, slot: int, now_ms: float) -> list[w.Output]:
+        if not 0 <= slot < self._graph.parallelism:
             return []
-        self._running.add(event.slot)
+        self._running.add(slot)
         if len(self._running) < self._graph.parallelism:
             return []
-        return [*self._coordinate(ct.AllRunning(event.generation), now_ms), *self._assign_all(sp.ReadersRun(), now_ms)]
+        return [*self._coordinate(ct.AllRunning(self.generation), now_ms), *self._assign_all(sp.ReadersRun(), now_ms)]
 
     @property
     def _drains_inflight(self) -> bool:

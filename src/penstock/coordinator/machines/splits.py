@@ -42,13 +42,16 @@ from penstock.model.manifest import SourceManifest
 from penstock.model.messages import (
     AssignSplits,
     FreezeReaders,
+    FromReader,
     NoMoreSplits,
     PauseReaders,
+    ReaderProgressed,
     SourceIdle,
+    SplitRequest,
     ToReader,
 )
 from penstock.model.plain import Plain
-from penstock.model.splits import Requested, Split
+from penstock.model.splits import Split
 
 PENDING_PER_READER = 2
 """Look for more splits only while fewer are pending: what is found early is stored in every snapshot."""
@@ -76,14 +79,6 @@ class Discovered:
 
 
 @dataclass(frozen=True)
-class Progressed:
-    """Periodic report: reader ``index`` has sent this watermark (None: none yet). May be stale, never ahead."""
-
-    index: int
-    watermark_us: int | None
-
-
-@dataclass(frozen=True)
 class ReadersRun:
     """All readers of this Generation are there to be spoken to."""
 
@@ -107,7 +102,7 @@ class Pause:
     paused: bool
 
 
-Event = LookAround | Discovered | Requested | Progressed | ReadersRun | Release | Freeze | Pause
+Event = LookAround | Discovered | FromReader | ReadersRun | Release | Freeze | Pause
 
 # -- commands ---------------------------------------------------------------------------------------------------------
 
@@ -143,7 +138,7 @@ class Reader:
     """
 
     assigned: int = 0
-    request: Requested | None = None
+    request: SplitRequest | None = None
     watermark_us: int | None = None
     still: bool = False
     told_us: int | None = None
@@ -290,11 +285,11 @@ class SplitAssigner:
     def handle(self, event: Event, now_ms: float) -> list[Command]:
         """Take one event; the commands are to be executed in order."""
         commands: list[Command] = []
-        if isinstance(event, Requested):
+        if isinstance(event, SplitRequest):
             commands = self._on_requested(event)
         elif isinstance(event, Discovered):
             commands = self._on_discovered(event, now_ms)
-        elif isinstance(event, Progressed):
+        elif isinstance(event, ReaderProgressed):
             self._on_progressed(event)
         elif isinstance(event, ReadersRun):
             self._running = True
@@ -321,7 +316,7 @@ class SplitAssigner:
         self._looks = [known for known in self._looks if known.serial > self._settled]
         return news
 
-    def _on_requested(self, event: Requested) -> list[Command]:
+    def _on_requested(self, event: SplitRequest) -> list[Command]:
         if not 0 <= event.index < self.parallelism:
             raise ProtocolViolation(f"splits(vertex={self.vertex})", f"{self.parallelism} readers", repr(event))
         if self._frozen and not event.frozen:
@@ -337,7 +332,7 @@ class SplitAssigner:
             self._dry = False
         return self._assign()
 
-    def _on_progressed(self, event: Progressed) -> None:
+    def _on_progressed(self, event: ReaderProgressed) -> None:
         reader = self._readers[event.index]
         reader.still = reader.idle or event.watermark_us == reader.watermark_us
         self._announced(reader, event.watermark_us)
