@@ -29,7 +29,7 @@ def _recovered_unfrozen(original: Any) -> Any:
 
 def _any_request_counts(original: Any) -> Any:
     def on_requested(self: SplitAssigner, event: SplitRequest) -> list[sp.Command]:
-        return original(self, dataclasses.replace(event, frozen=True))  # type: ignore[no-any-return]
+        return original(self, msgspec.structs.replace(event, frozen=True))  # type: ignore[no-any-return]
 
     return on_requested
 

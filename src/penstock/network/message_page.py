@@ -1,0 +1,88 @@
+"""``python -m penstock.network.message_page FILE``: put the table of all control messages into a page, in place.
+
+A page marks its place with ``<!-- messages -->`` ... ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from penstock.model import messages as m
+from penstock.network import messages as ms
+
+_PLACE = re.compile(r"<!-- messages -->\n.*?<!-- end -->", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class _Route:
+    """``end``: who gets it, or who says it. ``answers``: messages that it is answered by."""
+
+    end: str
+    when: str
+    answers: tuple[type, ...] = ()
+
+
+_EVERY_READER = "every reader of a source"
+_TO_SLOT = {
+    ms.Deploy: _Route("each slot", "all slots have registered", (m.SlotRunning, ms.SlotFailed)),
+    m.TriggerCheckpoint: _Route(
+        "every slot, for its sources",
+        "an interval is over, or a snapshot is requested",
+        (m.AcknowledgeCheckpoint, m.DeclineCheckpoint),
+    ),
+    m.NotifyCheckpointComplete: _Route("every subtask", "the snapshot is in the log"),
+    m.AbortCheckpoint: _Route("every subtask", "the checkpoint was given up"),
+    m.AssignSplits: _Route("one reader", "it has asked, and there is a split for it"),
+    m.SourceIdle: _Route(_EVERY_READER, "all readers are idle and a discovery found nothing"),
+    m.AdvanceWatermark: _Route("one reader", "other readers have reached a higher watermark"),
+    m.FreezeReaders: _Route(_EVERY_READER, 'a drain or an "available now" run begins', (m.SplitRequest,)),
+    m.PauseReaders: _Route(_EVERY_READER, "a drain of in-flight data begins, ends or fails"),
+    m.LookAgain: _Route(_EVERY_READER, "`processAllAvailable` waits", (m.Looked,)),
+    m.NoMoreSplits: _Route(_EVERY_READER, "the source has finished and is idle", (m.SubtaskFinished,)),
+    ms.Stop: _Route("every slot", "the query ends orderly", (ms.Stopped,)),
+}
+_TO_DRIVER = {
+    ms.Register: _Route("a slot", "its task has started", (ms.Deploy,)),
+    m.SlotRunning: _Route("a slot", "its state is restored"),
+    m.AcknowledgeCheckpoint: _Route("a slot", "all that it captured is durable", (m.NotifyCheckpointComplete,)),
+    m.DeclineCheckpoint: _Route("a slot", "it cannot take part in a checkpoint", (m.AbortCheckpoint,)),
+    m.SplitRequest: _Route("a reader", "it wants a split, or has become idle", (m.AssignSplits, m.SourceIdle)),
+    m.Looked: _Route("a reader", "it is idle after a look that was asked for"),
+    m.SubtaskFinished: _Route("a subtask", "all of its input has ended"),
+    ms.SlotMetrics: _Route("a slot", "twice a second; it is the heartbeat, too"),
+    ms.SlotLogged: _Route("a slot", "lines were logged"),
+    ms.SlotFailed: _Route("a slot", "user code, data or the slot itself failed; it ends"),
+    ms.Stopped: _Route("a slot", "all of its threads have ended"),
+}
+
+
+def with_messages(page: str) -> str:
+    """Return the page with the table as the code has it now."""
+    assert set(_TO_SLOT) == set(get_args(ms.ToSlot)), "a message to slots lacks its line, or has one too many"
+    assert set(_TO_DRIVER) == set(get_args(ms.ToDriver)), "a message to the driver lacks its line, or has one too many"
+    rows = [_row(kind, "driver", route.end, route) for kind, route in _TO_SLOT.items()]
+    rows += [_row(kind, route.end, "driver", route) for kind, route in _TO_DRIVER.items()]
+    table = "\n".join(["| message | from | to | when | answered by |", "|---|---|---|---|---|", *rows])
+    return _PLACE.sub(lambda _: f"<!-- messages -->\n{table}\n<!-- end -->", page)
+
+
+def _row(kind: type, sender: str, receiver: str, route: _Route) -> str:
+    answers = ", ".join(f"`{answer.__name__}`" for answer in route.answers)
+    return f"| `{kind.__name__}` | {sender} | {receiver} | {route.when} | {answers} |"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Rewrite the named files."""
+    for name in arguments:
+        path = Path(name)
+        path.write_text(with_messages(path.read_text()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
