@@ -9,7 +9,7 @@ from penstock.coordinator.machines.checkpoints import ID_BLOCK, Coordinator
 from penstock.coordinator.machines.commits import CommitLedger
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SlotManifest, SubtaskManifest
-from penstock.model.messages import AcknowledgeCheckpoint, FromSlot
+from penstock.model.messages import AcknowledgeCheckpoint
 
 SINK = "sink-1"
 SINK_VERTEX = 2
@@ -40,15 +40,12 @@ def acknowledge(
     checkpoint: int,
     now_ms: float,
     messages: Mapping[int, bytes] | None = None,
-    generation: int = 1,
     parallelism: int = 2,
 ) -> list[ct.Command]:
     """All slots acknowledge; every one of them reports the same messages."""
     commands: list[ct.Command] = []
     for slot in range(parallelism):
-        commands += machine.handle(
-            FromSlot(generation, AcknowledgeCheckpoint(checkpoint, manifest(slot, messages))), now_ms
-        )
+        commands += machine.handle(AcknowledgeCheckpoint(checkpoint, manifest(slot, messages)), now_ms)
         machine.check_invariants()
     return commands
 
@@ -58,10 +55,9 @@ def complete(
     checkpoint: int,
     now_ms: float,
     messages: Mapping[int, bytes] | None = None,
-    generation: int = 1,
 ) -> list[ct.Command]:
     """Acknowledge, write and log a triggered checkpoint; the commands of the last step."""
-    (write,) = acknowledge(machine, checkpoint, now_ms, messages, generation)
+    (write,) = acknowledge(machine, checkpoint, now_ms, messages)
     assert isinstance(write, ct.WriteMetadata)
     (log,) = machine.handle(ct.MetadataWritten(checkpoint), now_ms)
     assert isinstance(log, ct.LogComplete)

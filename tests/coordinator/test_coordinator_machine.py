@@ -20,7 +20,6 @@ from penstock.model.elements import Alignment
 from penstock.model.messages import (
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
-    FromSlot,
     NotifyCheckpointComplete,
     TriggerCheckpoint,
 )
@@ -179,15 +178,9 @@ class CoordinatorWorld(RuleBasedStateMachine):
         self.feed(ct.SnapshotRequested(self.tickets, alignment, timeout_ms=timeout_ms))
 
     @precondition(lambda self: self.alive() and self.triggered)
-    @rule(pick=PICKS, slot=st.integers(0, PARALLELISM - 1), stale=st.booleans())
-    def slot_acknowledges(self, pick: int, slot: int, stale: bool) -> None:
-        checkpoint = self.one_of(self.triggered[-6:], pick)
-        if stale:
-            self.feed(
-                FromSlot(self.generation - 1, AcknowledgeCheckpoint(checkpoint, manifest(slot, {checkpoint: b"stale"})))
-            )
-        else:
-            self.acknowledge(checkpoint, slot)
+    @rule(pick=PICKS, slot=st.integers(0, PARALLELISM - 1))
+    def slot_acknowledges(self, pick: int, slot: int) -> None:
+        self.acknowledge(self.one_of(self.triggered[-6:], pick), slot)
 
     @precondition(lambda self: self.alive() and self.strict)
     @rule(pick=PICKS)
@@ -205,13 +198,13 @@ class CoordinatorWorld(RuleBasedStateMachine):
                     self.staged[slot][epoch] = b"%d/%d" % (self.generation, epoch)
             self.acked[checkpoint].add(slot)
         reported = {epoch: m for epoch, m in self.staged[slot].items() if epoch <= checkpoint}
-        self.feed(FromSlot(self.generation, AcknowledgeCheckpoint(checkpoint, manifest(slot, reported))))
+        self.feed(AcknowledgeCheckpoint(checkpoint, manifest(slot, reported)))
 
     @precondition(lambda self: self.alive() and self.triggered)
     @rule(pick=PICKS, indeed=st.sampled_from([False, False, True]))
     def slot_declines(self, pick: int, indeed: bool) -> None:
         if indeed:
-            self.feed(FromSlot(self.generation, DeclineCheckpoint(0, self.one_of(self.triggered[-3:], pick), "no")))
+            self.feed(DeclineCheckpoint(0, self.one_of(self.triggered[-3:], pick), "no"))
 
     @precondition(lambda self: self.works)
     @rule(fails=st.lists(st.sampled_from([False] * 7 + [True]), min_size=1, max_size=4))

@@ -16,7 +16,6 @@ from penstock.errors import ProtocolViolation
 from penstock.model.messages import (
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
-    FromSlot,
     NotifyCheckpointComplete,
     TriggerCheckpoint,
 )
@@ -35,8 +34,8 @@ def test_the_first_checkpoint_comes_one_interval_after_all_slots_run() -> None:
 def test_a_checkpoint_is_written_when_the_last_slot_acknowledges_and_logged_when_it_is_written() -> None:
     machine = started()
     machine.handle(TICK, 1000)
-    assert machine.handle(FromSlot(1, AcknowledgeCheckpoint(1, manifest(1))), 1001) == []
-    assert machine.handle(FromSlot(1, AcknowledgeCheckpoint(1, manifest(0))), 1002) == [
+    assert machine.handle(AcknowledgeCheckpoint(1, manifest(1)), 1001) == []
+    assert machine.handle(AcknowledgeCheckpoint(1, manifest(0)), 1002) == [
         ct.WriteMetadata(1, 1, UNALIGNED, requested=False, label="", slots=(manifest(0), manifest(1)))
     ]
     assert machine.handle(ct.MetadataWritten(1), 1003) == [ct.LogComplete(1, 0, 2 + ID_BLOCK)]
@@ -65,7 +64,7 @@ def test_nothing_is_committed_before_its_snapshot_is_logged_and_slots_hear_of_it
 def test_an_aborted_checkpoint_loses_nothing_its_epoch_is_committed_with_the_next() -> None:
     machine = started()
     machine.handle(TICK, 1000)
-    assert machine.handle(FromSlot(1, DeclineCheckpoint(0, 1, "over budget")), 1001) == [
+    assert machine.handle(DeclineCheckpoint(0, 1, "over budget"), 1001) == [
         ct.Abort(1, "slot 0 declined: over budget", tell_slots=True)
     ]
     assert machine.handle(TICK, 2000) == [TriggerCheckpoint(2, UNALIGNED)]
@@ -81,12 +80,12 @@ def test_an_aborted_checkpoint_loses_nothing_its_epoch_is_committed_with_the_nex
 def test_a_checkpoint_that_takes_too_long_is_aborted_and_the_slots_that_lack_are_named() -> None:
     machine = started(timeout_ms=300)
     machine.handle(TICK, 1000)
-    machine.handle(FromSlot(1, AcknowledgeCheckpoint(1, manifest(0))), 1100)
+    machine.handle(AcknowledgeCheckpoint(1, manifest(0)), 1100)
     assert machine.handle(TICK, 1299) == []
     assert machine.handle(TICK, 1300) == [
         ct.Abort(1, "not acknowledged by slots [1] within 300 ms", tell_slots=True, missing=(1,))
     ]
-    late = FromSlot(1, AcknowledgeCheckpoint(1, manifest(1)))
+    late = AcknowledgeCheckpoint(1, manifest(1))
     assert machine.handle(late, 1301) == [
         ct.Ignored(late, "the checkpoint is complete, aborted or was never triggered")
     ]
@@ -95,17 +94,16 @@ def test_a_checkpoint_that_takes_too_long_is_aborted_and_the_slots_that_lack_are
 def test_late_duplicate_and_foreign_acknowledgements_change_nothing() -> None:
     machine = started()
     machine.handle(TICK, 1000)
-    machine.handle(FromSlot(1, AcknowledgeCheckpoint(1, manifest(0))), 1001)
+    machine.handle(AcknowledgeCheckpoint(1, manifest(0)), 1001)
     for ack in (
-        FromSlot(1, AcknowledgeCheckpoint(1, manifest(0))),
-        FromSlot(1, AcknowledgeCheckpoint(1, manifest(7))),
-        FromSlot(0, AcknowledgeCheckpoint(1, manifest(1))),
-        FromSlot(1, AcknowledgeCheckpoint(9, manifest(1))),
+        AcknowledgeCheckpoint(1, manifest(0)),
+        AcknowledgeCheckpoint(1, manifest(7)),
+        AcknowledgeCheckpoint(9, manifest(1)),
     ):
         (ignored,) = machine.handle(ack, 1002)
         assert isinstance(ignored, ct.Ignored)
         assert ignored.reason
-    (write,) = machine.handle(FromSlot(1, AcknowledgeCheckpoint(1, manifest(1))), 1003)
+    (write,) = machine.handle(AcknowledgeCheckpoint(1, manifest(1)), 1003)
     assert isinstance(write, ct.WriteMetadata)
 
 
@@ -283,7 +281,7 @@ def test_the_first_checkpoint_behind_a_restore_does_not_wait_for_the_interval() 
     assert machine.next_wake_ms() == 100 + ct.AFTER_RESTORE_MS
     assert machine.handle(TICK, 99 + ct.AFTER_RESTORE_MS) == []
     assert machine.handle(TICK, 100 + ct.AFTER_RESTORE_MS) == [TriggerCheckpoint(8, UNALIGNED, base=7)]
-    complete(machine, 8, 700, generation=2)
+    complete(machine, 8, 700)
     assert machine.next_wake_ms() == 1100 + ct.AFTER_RESTORE_MS, "from then on it does"
     assert restored(interval_ms=50).next_wake_ms() == 150, "nor any longer than the interval"
     assert started(now_ms=100).next_wake_ms() == 1100, "without a snapshot there is nothing to go on from"
@@ -297,7 +295,7 @@ def test_recovery_commits_what_the_restored_snapshot_holds_before_anything_new()
     assert machine.committed_epoch == 3
     machine.handle(ct.AllRunning(3), 0)
     machine.handle(TICK, 1000)
-    complete(machine, 70, 1001, {70: b"new"}, generation=3)
+    complete(machine, 70, 1001, {70: b"new"})
     assert machine.handle(ct.EpochCommitted(4, SINK), 1002) == [ct.CommitEpoch(5, SINK, {1: b"5"}, batch=3)]
     assert ct.CommitEpoch(70, SINK, {0: b"new", 1: b"new"}, batch=4) in machine.handle(ct.EpochCommitted(5, SINK), 1003)
     assert NotifyCheckpointComplete(70, 70) in machine.handle(ct.EpochCommitted(70, SINK), 1004)
@@ -308,7 +306,7 @@ def test_ids_beyond_the_reserved_ones_are_reserved_first() -> None:
     now = 1000.0
     for checkpoint in range(1, ID_BLOCK + 1):
         assert machine.handle(TICK, now) == [TriggerCheckpoint(checkpoint, UNALIGNED)]
-        machine.handle(FromSlot(1, DeclineCheckpoint(0, checkpoint, "no")), now)
+        machine.handle(DeclineCheckpoint(0, checkpoint, "no"), now)
         machine.check_invariants()
         now += 1000
     assert machine.handle(TICK, now) == [ct.ReserveIds(1 + 2 * ID_BLOCK)]

@@ -10,7 +10,6 @@ from penstock.coordinator.machines.checkpoints import ID_BLOCK, MAX_CANCELLATION
 from penstock.coordinator.machines.splits import SplitAssigner
 from penstock.model.messages import (
     DeclineCheckpoint,
-    FromSlot,
     PauseReaders,
     SourceIdle,
     SplitRequest,
@@ -60,7 +59,7 @@ def test_it_is_triggered_again_in_the_next_generation() -> None:
 
 def test_sources_may_read_when_it_has_failed() -> None:
     machine = drained()
-    commands = machine.handle(FromSlot(1, DeclineCheckpoint(0, 1, "its disk is full")), 200)
+    commands = machine.handle(DeclineCheckpoint(0, 1, "its disk is full"), 200)
     assert ct.SnapshotFailed(7, 1, "slot 0 declined: its disk is full") in commands
     assert not machine.drains
     machine = started(alignment=ALIGNED)

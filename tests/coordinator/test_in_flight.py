@@ -14,7 +14,6 @@ from penstock.model.elements import Alignment
 from penstock.model.messages import (
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
-    FromSlot,
     NotifyCheckpointComplete,
     TriggerCheckpoint,
 )
@@ -37,7 +36,7 @@ def test_periodic_ones_overlap_up_to_their_bound() -> None:
     machine = started(max_concurrent=3, timeout_ms=60_000)
     assert ticking(machine, 0, 9000) == [TriggerCheckpoint(n, UNALIGNED) for n in (1, 2, 3)]
     assert machine.next_wake_ms() == 61_000, "nothing to do but to wait for the first time-out"
-    machine.handle(FromSlot(1, DeclineCheckpoint(0, 2, "no")), 9001)
+    machine.handle(DeclineCheckpoint(0, 2, "no"), 9001)
     assert machine.in_flight == (1, 3, 4)
 
 
@@ -58,8 +57,8 @@ def test_requested_ones_come_on_top_and_first_but_no_more_than_the_bound_of_all(
     assert machine.in_flight == (1, 2, 3, 4, 5, 6, 7, 8)
     assert machine.serves_requests
     assert ticking(machine, 600, 900) == [], "full"
-    machine.handle(FromSlot(1, DeclineCheckpoint(0, 1, "no")), 901)
-    machine.handle(FromSlot(1, DeclineCheckpoint(0, 2, "no")), 902)
+    machine.handle(DeclineCheckpoint(0, 1, "no"), 901)
+    machine.handle(DeclineCheckpoint(0, 2, "no"), 902)
     assert machine.in_flight == (3, 4, 5, 6, 7, 8, 9, 10), "both are requested ones: those go first"
     assert ct.SnapshotSucceeded(4, 9) in complete(machine, 9, 903)
     assert ct.SnapshotSucceeded(5, 10) in complete(machine, 10, 904)
@@ -75,7 +74,7 @@ def test_auto_ones_have_a_budget_and_overlap_with_everything() -> None:
     )
     assert machine.handle(ct.SnapshotRequested(4, UNALIGNED), 2004) == []
     for checkpoint in (1, 2, 3, 4):
-        machine.handle(FromSlot(1, DeclineCheckpoint(0, checkpoint, "no")), 2005)
+        machine.handle(DeclineCheckpoint(0, checkpoint, "no"), 2005)
     assert ticking(machine, 2100, 2900) == [], "nothing beside a strictly aligned one"
     commands = complete(machine, 5, 3001)
     assert [c for c in commands if isinstance(c, TriggerCheckpoint)] == [
@@ -228,7 +227,7 @@ def test_the_base_is_the_newest_that_slots_were_told_of_and_stays_pinned() -> No
     commands = complete(machine, 2, 2003)
     assert ct.Collect(pinned=(1, 2, 3), in_flight=(3,)) in commands, "3 refers to 1, the next one to 2"
     assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 2004) == [TriggerCheckpoint(4, UNALIGNED, base=2)]
-    machine.handle(FromSlot(1, DeclineCheckpoint(0, 3, "no")), 2005)
+    machine.handle(DeclineCheckpoint(0, 3, "no"), 2005)
     assert ct.Collect(pinned=(4,), in_flight=()) in complete(machine, 4, 2006)
 
 
@@ -241,7 +240,7 @@ def test_the_restored_snapshot_is_the_first_base_and_pinned_for_the_channels_tha
     machine.handle(ct.AllRunning(2), 1004)
     assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 1005) == [TriggerCheckpoint(2, UNALIGNED, base=1)]
     assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 1006) == [TriggerCheckpoint(3, UNALIGNED, base=1)]
-    commands = complete(machine, 3, 1007, generation=2)
+    commands = complete(machine, 3, 1007)
     assert ct.Collect(pinned=(1, 2, 3), in_flight=(2,)) in commands
 
 
@@ -255,7 +254,7 @@ def failures(machine: Coordinator, number: int, now_ms: float) -> list[ct.Comman
         now_ms += 1000
         (trigger,) = machine.handle(TICK, now_ms)
         assert isinstance(trigger, TriggerCheckpoint)
-        commands += machine.handle(FromSlot(1, DeclineCheckpoint(1, trigger.checkpoint, "disk full")), now_ms)
+        commands += machine.handle(DeclineCheckpoint(1, trigger.checkpoint, "disk full"), now_ms)
     return [command for command in commands if isinstance(command, ct.FailGeneration)]
 
 
@@ -298,9 +297,7 @@ def test_a_complete_one_begins_the_count_anew_and_others_ends_do_not_count() -> 
     machine = started(tolerable_failures=1, max_concurrent=3)
     assert failures(machine, 1, 0) == []
     machine.handle(ct.SnapshotRequested(1, UNALIGNED), 1001)
-    assert machine.handle(FromSlot(1, DeclineCheckpoint(0, 2, "no")), 1002)[-1] == ct.SnapshotFailed(
-        1, 2, "slot 0 declined: no"
-    )
+    assert machine.handle(DeclineCheckpoint(0, 2, "no"), 1002)[-1] == ct.SnapshotFailed(1, 2, "slot 0 declined: no")
     ticking(machine, 2000, 4000, 1000)
     assert machine.in_flight == (3, 4, 5)
     commands = complete(machine, 5, 4001)
@@ -348,8 +345,8 @@ def test_a_decline_after_all_have_acknowledged_changes_nothing() -> None:
     machine = started()
     machine.handle(TICK, 1000)
     acknowledge(machine, 1, 1001)
-    (ignored,) = machine.handle(FromSlot(1, DeclineCheckpoint(0, 1, "late")), 1002)
+    (ignored,) = machine.handle(DeclineCheckpoint(0, 1, "late"), 1002)
     assert isinstance(ignored, ct.Ignored)
-    (ignored,) = machine.handle(FromSlot(1, AcknowledgeCheckpoint(1, manifest(0))), 1003)
+    (ignored,) = machine.handle(AcknowledgeCheckpoint(1, manifest(0)), 1003)
     assert isinstance(ignored, ct.Ignored)
     assert machine.in_flight == (1,)

@@ -37,12 +37,12 @@ def test_the_checkpoint_of_a_planned_batch_is_first_and_uses_its_id() -> None:
     users = ct.SnapshotRequested(5, Alignment.UNALIGNED)
     assert machine.handle(users, 10_001) == [], "nor a user's"
     assert machine.handle(COVERS, 10_002) == [TriggerCheckpoint(9, Alignment.ALIGNED, base=1)]
-    commands = complete(machine, 9, 10_003, {9: b"planned"}, generation=2)
+    commands = complete(machine, 9, 10_003, {9: b"planned"})
     assert ct.CommitEpoch(9, SINK, {0: b"planned", 1: b"planned"}, batch=7) in commands
     assert [c.checkpoint for c in commands if isinstance(c, TriggerCheckpoint)] == [10, 11], (
         "the user's, and a periodic one"
     )
-    commands = complete(machine, 10, 10_004, {10: b"next"}, generation=2)
+    commands = complete(machine, 10, 10_004, {10: b"next"})
     assert ct.CommitEpoch(10, SINK, {0: b"next", 1: b"next"}, batch=8) in machine.handle(
         ct.EpochCommitted(9, SINK), 10_005
     )
@@ -52,9 +52,9 @@ def test_the_checkpoint_of_a_planned_batch_is_first_and_uses_its_id() -> None:
 def test_the_id_of_a_planned_batch_without_output_is_used() -> None:
     machine = begun()
     machine.handle(COVERS, 1)
-    complete(machine, 9, 2, generation=2)
+    complete(machine, 9, 2)
     machine.handle(TICK, 5_000)
-    commands = complete(machine, 10, 5_001, {10: b"next"}, generation=2)
+    commands = complete(machine, 10, 5_001, {10: b"next"})
     assert ct.CommitEpoch(10, SINK, {0: b"next", 1: b"next"}, batch=8) in commands
 
 

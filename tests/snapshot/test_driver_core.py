@@ -10,7 +10,17 @@ from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.errors import CommitFailed, CommitUnknown, CorruptSnapshot, ProtocolViolation
 from penstock.model.commits import EpochCommit
 from penstock.model.elements import Alignment
-from penstock.model.messages import AssignSplits, FromSlot, SlotRunning, SourceIdle, SplitRequest, TriggerCheckpoint
+from penstock.model.manifest import SlotManifest
+from penstock.model.messages import (
+    AcknowledgeCheckpoint,
+    AssignSplits,
+    DeclineCheckpoint,
+    FromSlot,
+    SlotRunning,
+    SourceIdle,
+    SplitRequest,
+    TriggerCheckpoint,
+)
 from penstock.model.splits import Split
 from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.restoring.restore import load_restore
@@ -123,6 +133,19 @@ def test_splits_are_captured_with_the_trigger_and_go_on_after_a_restore() -> Non
     player.feed(FromSlot(1, SplitRequest(0, 0, 0, None)))  # of a dead Generation
     assigned = [o.splits[0].split_id for o in player.others if isinstance(o, AssignSplits)]
     assert assigned == ["s0", "s1", "s1"]
+
+
+def test_an_acknowledgement_of_a_dead_generation_is_ignored() -> None:
+    player = driver()
+    player.start()
+    player.trigger()
+    player.end_generation()
+    player.start()
+    checkpoint = player.trigger()
+    for slot in (0, 1):
+        ack = AcknowledgeCheckpoint(checkpoint, SlotManifest(slot, []))
+        assert player.core.handle(FromSlot(1, ack), player.now) == []
+    assert player.core.handle(FromSlot(2, DeclineCheckpoint(0, checkpoint, "no")), player.now) != []
 
 
 def test_a_source_is_told_only_of_what_a_complete_snapshot_has_behind_it() -> None:

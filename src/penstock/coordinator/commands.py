@@ -10,6 +10,7 @@ from penstock.coordinator.machines.commits import PendingCommit
 from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.manifest import SnapshotMetadata, SubtaskManifest
 from penstock.model.messages import (
+    FromSlot,
     NotifyCheckpointComplete,
     ToReader,
     TriggerCheckpoint,
@@ -229,7 +230,9 @@ class LocationChecked:
     gone: str
 
 
-DriverEvent = ct.Event | GenerationReady | SplitsFound | Drain | CollectionFailed | TakesRequested | LocationChecked
+DriverEvent = (
+    ct.Event | FromSlot | GenerationReady | SplitsFound | Drain | CollectionFailed | TakesRequested | LocationChecked
+)
 
 # -- outputs that are not works --------------------
 

@@ -199,6 +199,7 @@ class SubtaskFinished(msgspec.Struct, frozen=True, tag=True):
 
 
 FromReader = SplitRequest | ReaderProgressed
+MessageOfSlot = SlotRunning | AcknowledgeCheckpoint | DeclineCheckpoint | FromReader | SubtaskFinished
 
 
 @dataclass(frozen=True)
@@ -206,4 +207,4 @@ class FromSlot:
     """A message as the coordinator takes it, with the Generation whose link it came by."""
 
     generation: GenerationId
-    message: SlotRunning | AcknowledgeCheckpoint | DeclineCheckpoint | FromReader | SubtaskFinished
+    message: MessageOfSlot

@@ -13,15 +13,15 @@ from penstock.coordinator.machines.commits import CommitLedger, PendingCommit
 from penstock.coordinator.machines.endings import Ending
 from penstock.coordinator.machines.job import DriverCore
 from penstock.model.ids import CheckpointId, SubtaskId
-from penstock.model.messages import AbortCheckpoint, AcknowledgeCheckpoint, FromSlot, NotifyCheckpointComplete
+from penstock.model.messages import AbortCheckpoint, AcknowledgeCheckpoint, NotifyCheckpointComplete
 from penstock.testing.mutation import mutant
 from penstock.worker.host import InboxEvent
 from penstock.worker.subtask import Subtask
 
 
 def _commit_on_last_ack(original: Any) -> Any:
-    def on_ack(self: Coordinator, event: FromSlot, ack: AcknowledgeCheckpoint) -> list[ct.Command]:
-        commands: list[ct.Command] = original(self, event, ack)
+    def on_ack(self: Coordinator, event: AcknowledgeCheckpoint, now_ms: float) -> list[ct.Command]:
+        commands: list[ct.Command] = original(self, event, now_ms)
         for command in commands:
             if isinstance(command, ct.WriteMetadata) and len(self._pending) > 2:
                 self._ledger.completed(command.checkpoint, command.slots)

@@ -14,7 +14,7 @@ from penstock.coordinator.machines.checkpoints import Coordinator
 from penstock.errors import CheckpointFailed, Fenced
 from penstock.model.ids import CheckpointId
 from penstock.model.manifest import SnapshotMetadata, StateEntry
-from penstock.model.messages import AcknowledgeCheckpoint, FromSlot
+from penstock.model.messages import AcknowledgeCheckpoint
 from penstock.snapshots import catalog as catalog_module
 from penstock.snapshots import retention as collect_module
 from penstock.snapshots.format.sections import SectionWriter
@@ -63,13 +63,13 @@ def _damage_ignored(original: Any) -> Any:
 def _count_acknowledgements(original: Any) -> Any:
     """A repeated acknowledgement is taken for that of a slot that has not acknowledged."""
 
-    def on_ack(self: Coordinator, event: FromSlot, ack: AcknowledgeCheckpoint) -> Any:
-        pending = self._pending.get(ack.checkpoint)
-        if pending is not None and ack.manifest.slot in pending.acks and len(pending.acks) < self._parallelism:
+    def on_ack(self: Coordinator, event: AcknowledgeCheckpoint, now_ms: float) -> Any:
+        pending = self._pending.get(event.checkpoint)
+        if pending is not None and event.manifest.slot in pending.acks and len(pending.acks) < self._parallelism:
             missing = next(slot for slot in range(self._parallelism) if slot not in pending.acks)
-            manifest = msgspec.structs.replace(ack.manifest, slot=missing)
-            ack = msgspec.structs.replace(ack, manifest=manifest)
-        return original(self, event, ack)
+            manifest = msgspec.structs.replace(event.manifest, slot=missing)
+            event = msgspec.structs.replace(event, manifest=manifest)
+        return original(self, event, now_ms)
 
     return on_ack
 

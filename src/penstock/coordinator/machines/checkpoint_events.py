@@ -10,7 +10,12 @@ from penstock.coordinator.machines.restarts import RestartPolicy
 from penstock.model.elements import Alignment
 from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.manifest import SlotManifest
-from penstock.model.messages import AcknowledgeCheckpoint, FromSlot, NotifyCheckpointComplete, TriggerCheckpoint
+from penstock.model.messages import (
+    AcknowledgeCheckpoint,
+    DeclineCheckpoint,
+    NotifyCheckpointComplete,
+    TriggerCheckpoint,
+)
 
 MAX_AWAITING_COMMIT = 8
 """Epochs that may await their commit; beyond, triggering pauses, so that a dead sink does not pile up snapshots."""
@@ -186,7 +191,8 @@ Event = (
     | AllRunning
     | GenerationEnded
     | SnapshotRequested
-    | FromSlot
+    | AcknowledgeCheckpoint
+    | DeclineCheckpoint
     | MetadataWritten
     | MetadataFailed
     | CompleteLogged
@@ -200,9 +206,8 @@ Event = (
 
 def line_of(event: Event) -> str:
     """Return the event in a few words: a manifest has thousands of them."""
-    if isinstance(event, FromSlot) and isinstance(event.message, AcknowledgeCheckpoint):
-        ack = event.message
-        return f"Ack(generation={event.generation}, checkpoint={ack.checkpoint}, slot={ack.manifest.slot})"
+    if isinstance(event, AcknowledgeCheckpoint):
+        return f"AcknowledgeCheckpoint(checkpoint={event.checkpoint}, slot={event.manifest.slot})"
     return repr(event)[:200]
 
 

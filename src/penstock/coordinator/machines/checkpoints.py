@@ -7,9 +7,8 @@ They complete in any order. One that completes makes older periodic ones superfl
 late only exists. After a ``last`` one nothing is triggered, unless it fails.
 
 An aborted checkpoint loses nothing: subtasks repeat the messages of its epoch in the next. The machine lives as long
-as its driver, over many Generations; each event of a slot carries the Generation it comes from, and what comes from
-another one is ignored with a reason. Events of the driver's own executor (``MetadataWritten``, ...) must match what
-was commanded: anything else is a bug and raises.
+as its driver, over many Generations; it must be given messages of slots of the current one only. Events of the driver's
+own executor (``MetadataWritten``, ...) must match what was commanded: anything else is a bug and raises.
 """
 
 from __future__ import annotations
@@ -60,7 +59,6 @@ from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.messages import (
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
-    FromSlot,
     NotifyCheckpointComplete,
     TriggerCheckpoint,
 )
@@ -263,24 +261,13 @@ class Coordinator:
         put(Waiting(event, now_ms, deadline_ms))
         return []
 
-    def _on_slot(self, event: FromSlot, now_ms: float) -> list[Command]:
-        match event.message:
-            case AcknowledgeCheckpoint():
-                return self._on_ack(event, event.message)
-            case DeclineCheckpoint():
-                return self._on_decline(event, event.message, now_ms)
-            case _:
-                raise self._violation(event)
-
-    def _on_ack(self, event: FromSlot, ack: AcknowledgeCheckpoint) -> list[Command]:
-        pending = self._pending.get(ack.checkpoint)
-        if event.generation != self._generation:
-            return [Ignored(event, f"Generation {self._generation} is the current one")]
+    def _on_ack(self, event: AcknowledgeCheckpoint, now_ms: float) -> list[Command]:
+        pending = self._pending.get(event.checkpoint)
         if pending is None:
             return [Ignored(event, "the checkpoint is complete, aborted or was never triggered")]
-        if ack.manifest.slot in pending.acks or not 0 <= ack.manifest.slot < self._parallelism:
+        if event.manifest.slot in pending.acks or not 0 <= event.manifest.slot < self._parallelism:
             return [Ignored(event, "the slot has acknowledged already or does not exist")]
-        pending.acks[ack.manifest.slot] = ack.manifest
+        pending.acks[event.manifest.slot] = event.manifest
         if len(pending.acks) < self._parallelism:
             return []
         pending.step("all slots acknowledged")
@@ -301,11 +288,11 @@ class Coordinator:
             )
         ]
 
-    def _on_decline(self, event: FromSlot, decline: DeclineCheckpoint, now_ms: float) -> list[Command]:
-        pending = self._pending.get(decline.checkpoint)
-        if event.generation != self._generation or pending is None or pending.phase is not Phase.RUNNING:
-            return [Ignored(event, "the checkpoint is not in flight in this Generation")]
-        return self._abort(pending, life.DECLINED, f"slot {decline.slot} declined: {decline.reason}", now_ms)
+    def _on_decline(self, event: DeclineCheckpoint, now_ms: float) -> list[Command]:
+        pending = self._pending.get(event.checkpoint)
+        if pending is None or pending.phase is not Phase.RUNNING:
+            return [Ignored(event, "the checkpoint is not in flight")]
+        return self._abort(pending, life.DECLINED, f"slot {event.slot} declined: {event.reason}", now_ms)
 
     def _on_metadata_written(self, event: MetadataWritten, now_ms: float) -> list[Command]:
         pending = self._pending.get(event.checkpoint)
@@ -598,7 +585,8 @@ _HANDLERS: dict[type, str] = {
     AllRunning: "_on_running",
     GenerationEnded: "_on_ended",
     SnapshotRequested: "_on_requested",
-    FromSlot: "_on_slot",
+    AcknowledgeCheckpoint: "_on_ack",
+    DeclineCheckpoint: "_on_decline",
     MetadataWritten: "_on_metadata_written",
     MetadataFailed: "_on_metadata_failed",
     CompleteLogged: "_on_complete_logged",

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import assert_never
 
 import msgspec
 
@@ -36,6 +37,7 @@ from penstock.model.messages import (
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
     FromSlot,
+    MessageOfSlot,
     ReaderProgressed,
     SlotRunning,
     SplitRequest,
@@ -192,19 +194,10 @@ class DriverCore:
         match event:
             case w.GenerationReady():
                 outputs += self._on_ready(event, now_ms)
-            case FromSlot(_, AcknowledgeCheckpoint() | DeclineCheckpoint()):
-                outputs += self._coordinate(event, now_ms)
-            case FromSlot(generation) if generation != self.generation or not self._assigners:
-                return []  # of a Generation that has ended
-            case FromSlot(_, SlotRunning(slot)):
-                outputs += self._on_running(slot, now_ms)
-            case FromSlot(_, SubtaskFinished(vertex, index)):
-                finished = SubtaskId(vertex, index)
-                self._ending.subtask_finished(finished, self._coordinator.next_checkpoint, now_ms)
-            case FromSlot(_, SplitRequest() | ReaderProgressed() as message):
-                if message.vertex not in self._assigners:
-                    return []
-                outputs += self._assign(message.vertex, message, now_ms)
+            case FromSlot(generation, message):
+                if generation != self.generation or not self._assigners:
+                    return []  # of a Generation that has ended
+                outputs += self._on_message(message, now_ms)
             case w.SplitsFound() if event.generation == self.generation and event.vertex in self._assigners:
                 discovery = event.discovery
                 found = sp.Discovered(discovery.splits, discovery.state, discovery.finished)
@@ -237,6 +230,20 @@ class DriverCore:
         pause = self._pause(now_ms)
         outputs = pause + outputs if self._paused else outputs + pause  # before a trigger, and after what has failed
         return outputs + self._after()
+
+    def _on_message(self, message: MessageOfSlot, now_ms: float) -> list[w.Output]:
+        match message:
+            case AcknowledgeCheckpoint() | DeclineCheckpoint():
+                return self._coordinate(message, now_ms)
+            case SlotRunning(slot):
+                return self._on_running(slot, now_ms)
+            case SplitRequest() | ReaderProgressed():
+                return self._assign(message.vertex, message, now_ms) if message.vertex in self._assigners else []
+            case SubtaskFinished(vertex, index):
+                self._ending.subtask_finished(SubtaskId(vertex, index), self._coordinator.next_checkpoint, now_ms)
+                return []
+            case _:
+                assert_never(message)
 
     def _on_ready(self, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
         self._opening = False
