@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from penstock.worker.barrier_yield import Breather
+from penstock.worker.barrier_yield import BarrierYield
 
 _blocked = threading.local()
 """``flag``: the file that blocks this thread; set with its first batch."""
@@ -23,13 +23,13 @@ _blocked = threading.local()
 @functools.cache
 def _watch_flags() -> None:
     """Once per worker process: a breather also rests while its thread's file exists."""
-    as_it_was = Breather.resting
+    as_it_was = BarrierYield.resting
 
-    def resting(breather: Breather) -> bool:
+    def resting(breather: BarrierYield) -> bool:
         flag = getattr(_blocked, "flag", None)
         return (flag is not None and os.path.exists(flag)) or as_it_was(breather)
 
-    Breather.resting = resting  # type: ignore[method-assign]
+    BarrierYield.resting = resting  # type: ignore[method-assign]
 
 
 def _block_this_thread(flag: str) -> None:

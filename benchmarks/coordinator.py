@@ -1,8 +1,8 @@
-"""What a checkpoint costs the driver of a large job: its real brain, hands and figures, and made-up slots.
+"""What a checkpoint costs the driver of a large job: its real coordinator, executor and metrics, and made-up slots.
 
-``DriverCore`` (the coordinator in it), ``DriverEffects`` over a ``LocalStore`` and ``Figures`` are driven by hand, on
-one thread: the trigger, from each slot its figures and its acknowledgement as the bytes that come over its link, the
-metadata, the entry in the log, the commit, the collection. There are no sockets, no slots, and no threads that wait for
+``JobCoordinator``, ``CommandExecutor`` over a ``LocalStore`` and ``QueryMetrics`` are driven by hand, on one thread:
+the trigger, from each slot its figures and its acknowledgement as the bytes that come over its link, the metadata, the
+entry in the log, the commit, the collection. There are no sockets, no slots, and no threads that wait for
 each other. Each case has a process of its own::
 
     python -m benchmarks.coordinator "event time" 100 20
@@ -29,10 +29,10 @@ import msgspec
 from benchmarks.made_up_slots import SHAPES, VERTICES, Shape, Slots, channels, job
 from benchmarks.metered_store import MeteredStore
 from penstock.coordinator import commands as w
-from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines.job import DriverCore
-from penstock.coordinator.metrics import Figures
+from penstock.coordinator.machines.job import JobCoordinator
+from penstock.coordinator.metrics import QueryMetrics
 from penstock.model.elements import Alignment
 from penstock.model.messages import (
     AcknowledgeCheckpoint,
@@ -88,9 +88,9 @@ class Driver:
         graph = job(parallelism)
         policy = ct.Policy(INTERVAL_MS, timeout_ms=3_600_000, alignment=Alignment.AUTO)
         self.store = MeteredStore(folder)
-        self.core = DriverCore(graph, plan_of(graph), "query", policy)
-        self.figures = Figures(graph, "query", "run", None)
-        self.effects = DriverEffects(
+        self.core = JobCoordinator(graph, plan_of(graph), "query", policy)
+        self.figures = QueryMetrics(graph, "query", "run", None)
+        self.effects = CommandExecutor(
             graph,
             "query",
             self.store,

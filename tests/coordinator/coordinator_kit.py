@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines.checkpoints import ID_BLOCK, Coordinator
+from penstock.coordinator.machines.checkpoints import ID_BLOCK, CheckpointCoordinator
 from penstock.coordinator.machines.commits import CommitLedger
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SlotManifest, SubtaskManifest
@@ -27,16 +27,16 @@ def policy(**changes: object) -> ct.Policy:
     return ct.Policy(**values)  # type: ignore[arg-type]
 
 
-def started(parallelism: int = 2, now_ms: float = 0.0, **changes: object) -> Coordinator:
+def started(parallelism: int = 2, now_ms: float = 0.0, **changes: object) -> CheckpointCoordinator:
     """A coordinator whose Generation 1 runs since ``now_ms``."""
-    machine = Coordinator(policy(**changes), parallelism, CommitLedger({SINK_VERTEX: SINK}))
+    machine = CheckpointCoordinator(policy(**changes), parallelism, CommitLedger({SINK_VERTEX: SINK}))
     assert machine.handle(ct.GenerationOpened(1, 0, 1, 1 + ID_BLOCK), now_ms) == []
     assert machine.handle(ct.AllRunning(1), now_ms) == []
     return machine
 
 
 def acknowledge(
-    machine: Coordinator,
+    machine: CheckpointCoordinator,
     checkpoint: int,
     now_ms: float,
     messages: Mapping[int, bytes] | None = None,
@@ -51,7 +51,7 @@ def acknowledge(
 
 
 def complete(
-    machine: Coordinator,
+    machine: CheckpointCoordinator,
     checkpoint: int,
     now_ms: float,
     messages: Mapping[int, bytes] | None = None,

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines.checkpoint_lifecycle import Phase
-from penstock.coordinator.machines.checkpoints import ID_BLOCK, Coordinator
+from penstock.coordinator.machines.checkpoints import ID_BLOCK, CheckpointCoordinator
 from penstock.coordinator.machines.commits import CommitLedger, pending_commits
 from penstock.model.elements import Alignment
 from penstock.model.messages import (
@@ -51,7 +51,7 @@ class CoordinatorWorld(RuleBasedStateMachine):
             max_concurrent=concurrent,
             tolerable_failures=tolerable,
         )
-        self.machine = Coordinator(self.policy, PARALLELISM, CommitLedger({2: SINK}))
+        self.machine = CheckpointCoordinator(self.policy, PARALLELISM, CommitLedger({2: SINK}))
         self.now = 0.0
         self.generation = 0
         self.tickets = 0

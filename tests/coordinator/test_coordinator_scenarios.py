@@ -9,7 +9,7 @@ from coordinator_kit import ALIGNED, SINK, SINK_VERTEX, UNALIGNED, acknowledge, 
 
 from penstock.config import RestartStrategy
 from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines.checkpoints import ID_BLOCK, MAX_REQUESTS, Coordinator
+from penstock.coordinator.machines.checkpoints import ID_BLOCK, MAX_REQUESTS, CheckpointCoordinator
 from penstock.coordinator.machines.commits import CommitLedger, PendingCommit
 from penstock.coordinator.machines.restarts import RestartPolicy
 from penstock.errors import ProtocolViolation
@@ -268,9 +268,9 @@ def test_the_end_of_a_generation_kills_what_is_not_being_logged() -> None:
     assert machine.handle(TICK, 2007) == [TriggerCheckpoint(3, UNALIGNED, base=1)], "ids go on where they were"
 
 
-def restored(**changes: object) -> Coordinator:
+def restored(**changes: object) -> CheckpointCoordinator:
     """A coordinator whose Generation 2 restored checkpoint 7, and runs since 100 ms."""
-    machine = Coordinator(policy(**changes), 2, CommitLedger({SINK_VERTEX: SINK}))
+    machine = CheckpointCoordinator(policy(**changes), 2, CommitLedger({SINK_VERTEX: SINK}))
     machine.handle(ct.GenerationOpened(2, 7, 8, 8 + ID_BLOCK, 7), 0)
     machine.handle(ct.AllRunning(2), 100)
     return machine
@@ -288,7 +288,7 @@ def test_the_first_checkpoint_behind_a_restore_does_not_wait_for_the_interval() 
 
 
 def test_recovery_commits_what_the_restored_snapshot_holds_before_anything_new() -> None:
-    machine = Coordinator(policy(), 2, CommitLedger({2: SINK}))
+    machine = CheckpointCoordinator(policy(), 2, CommitLedger({2: SINK}))
     pending = (PendingCommit(4, SINK, {0: b"4"}, 2), PendingCommit(5, SINK, {1: b"5"}, 3))
     opened = ct.GenerationOpened(3, 5, 70, 134, 3, pending, next_batch=4)
     assert machine.handle(opened, 0) == [ct.CommitEpoch(4, SINK, {0: b"4"}, batch=2)]

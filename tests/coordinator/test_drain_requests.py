@@ -6,7 +6,7 @@ from coordinator_kit import ALIGNED, UNALIGNED, complete, started
 
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines import splits as sp
-from penstock.coordinator.machines.checkpoints import ID_BLOCK, MAX_CANCELLATIONS, Coordinator
+from penstock.coordinator.machines.checkpoints import ID_BLOCK, MAX_CANCELLATIONS, CheckpointCoordinator
 from penstock.coordinator.machines.splits import SplitAssigner
 from penstock.model.messages import (
     DeclineCheckpoint,
@@ -24,7 +24,7 @@ def triggers(commands: list[ct.Command]) -> list[TriggerCheckpoint]:
     return [command for command in commands if isinstance(command, TriggerCheckpoint)]
 
 
-def drained() -> Coordinator:
+def drained() -> CheckpointCoordinator:
     machine = started()
     assert not machine.drains
     assert machine.handle(DRAIN, 100) == [TriggerCheckpoint(1, ALIGNED)]

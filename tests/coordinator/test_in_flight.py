@@ -8,7 +8,7 @@ from coordinator_kit import ALIGNED, SINK, UNALIGNED, acknowledge, complete, man
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines import checkpoint_lifecycle as life
 from penstock.coordinator.machines.checkpoint_lifecycle import Phase
-from penstock.coordinator.machines.checkpoints import Coordinator
+from penstock.coordinator.machines.checkpoints import CheckpointCoordinator
 from penstock.errors import ProtocolViolation
 from penstock.model.elements import Alignment
 from penstock.model.messages import (
@@ -23,7 +23,7 @@ WAY_OUT = "A strictly aligned snapshot waits for all queued data; an unaligned o
 AUTO = Alignment.AUTO
 
 
-def ticking(machine: Coordinator, first_ms: int, last_ms: int, every_ms: int = 100) -> list[ct.Command]:
+def ticking(machine: CheckpointCoordinator, first_ms: int, last_ms: int, every_ms: int = 100) -> list[ct.Command]:
     """All commands of ticks from ``first_ms`` to ``last_ms``."""
     commands: list[ct.Command] = []
     for now_ms in range(first_ms, last_ms + 1, every_ms):
@@ -247,7 +247,7 @@ def test_the_restored_snapshot_is_the_first_base_and_pinned_for_the_channels_tha
 # -- tolerable failures -----------------------------------------------------------------------------------------------
 
 
-def failures(machine: Coordinator, number: int, now_ms: float) -> list[ct.Command]:
+def failures(machine: CheckpointCoordinator, number: int, now_ms: float) -> list[ct.Command]:
     """So many periodic checkpoints are triggered and declined."""
     commands: list[ct.Command] = []
     for _ in range(number):

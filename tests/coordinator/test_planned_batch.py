@@ -8,7 +8,7 @@ from coordinator_kit import SINK, SINK_VERTEX, complete, policy
 
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines import splits as sp
-from penstock.coordinator.machines.checkpoints import ID_BLOCK, Coordinator
+from penstock.coordinator.machines.checkpoints import ID_BLOCK, CheckpointCoordinator
 from penstock.coordinator.machines.commits import CommitLedger
 from penstock.coordinator.machines.job import PLANNED_TICKET
 from penstock.model.elements import Alignment
@@ -21,9 +21,9 @@ TICK = ct.Tick()
 COVERS = ct.SnapshotRequested(PLANNED_TICKET, Alignment.ALIGNED, kept=False, planned=True)
 
 
-def begun() -> Coordinator:
+def begun() -> CheckpointCoordinator:
     """A coordinator whose location begins with batch 7 planned: ids from 8 on are free."""
-    machine = Coordinator(policy(), 2, CommitLedger({SINK_VERTEX: SINK}))
+    machine = CheckpointCoordinator(policy(), 2, CommitLedger({SINK_VERTEX: SINK}))
     opened = ct.GenerationOpened(2, 1, 9, 9 + ID_BLOCK, 1, next_batch=8, planned=7)
     assert machine.handle(opened, 0) == []
     machine.handle(ct.AllRunning(2), 0)
@@ -59,7 +59,7 @@ def test_the_id_of_a_planned_batch_without_output_is_used() -> None:
 
 
 def test_a_request_that_waited_when_its_generation_ended_is_not_made_in_the_next_one() -> None:
-    machine = Coordinator(policy(), 2, CommitLedger({SINK_VERTEX: SINK}))
+    machine = CheckpointCoordinator(policy(), 2, CommitLedger({SINK_VERTEX: SINK}))
     opened = ct.GenerationOpened(2, 1, 9, 9 + ID_BLOCK, 1, next_batch=8, planned=7)
     machine.handle(opened, 0)
     assert machine.handle(COVERS, 1) == [], "not all slots run"

@@ -15,7 +15,7 @@ from penstock.errors import ConfigError, CorruptSnapshot, LocationError
 from penstock.interop.spark_data.draft import Draft, draft_of_snapshot, rename_operator
 from penstock.interop.spark_data.writing import write_snapshot
 from penstock.model.manifest import SnapshotMetadata
-from penstock.snapshots.bootstrap import Founding
+from penstock.snapshots.bootstrap import LocationBootstrap
 from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.commands.listing import list_snapshots
 from penstock.snapshots.commands.opened import open_location_to_read
@@ -122,7 +122,7 @@ def test_a_write_that_was_killed_leaves_no_location_and_is_completed_by_the_next
     made = tmp_path / "made"
     with monkeypatch.context() as patch:
         patch.setattr(SnapshotLog, "append", killed)
-        patch.setattr(Founding, "take_back", lambda attempt: None)
+        patch.setattr(LocationBootstrap, "take_back", lambda attempt: None)
         with pytest.raises(KeyboardInterrupt):
             write(draft(scene.location), made)
     left = set(names(made))
@@ -135,7 +135,7 @@ def test_a_write_that_was_killed_leaves_no_location_and_is_completed_by_the_next
     verified = verify_location(str(made))
     assert (verified.damage, verified.orphans, verified.unsettled) == ([], [], [])
     with monkeypatch.context() as patch:
-        patch.setattr(Founding, "completed", killed)
+        patch.setattr(LocationBootstrap, "completed", killed)
         with pytest.raises(KeyboardInterrupt):
             write(draft(scene.location), tmp_path / "other")
     assert not any(name.startswith("data/") for name in names(tmp_path / "other"))

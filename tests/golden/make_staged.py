@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.machines import checkpoint_events as ct
 
 HERE = Path(__file__).parent
@@ -29,7 +29,7 @@ def main() -> int:
     spark.range(3).selectExpr("int(id) a", "int(id + 100) b", "int(id + 200) c").coalesce(1).write.parquet(
         f"{folder}/in"
     )
-    DriverEffects._commit = _refuse  # type: ignore[method-assign]
+    CommandExecutor._commit = _refuse  # type: ignore[method-assign]
     rows = spark.readStream.schema("a int, b int, c int").parquet(f"{folder}/in")
     writer = penstock.writeStream(rows).foreachBatch(lambda df, batch: None).option("parallelism", "1")
     query = writer.option("checkpointLocation", f"{folder}/location").start()
@@ -47,7 +47,7 @@ def main() -> int:
     return 0
 
 
-def _refuse(effects: DriverEffects, command: ct.CommitEpoch) -> Any:
+def _refuse(effects: CommandExecutor, command: ct.CommitEpoch) -> Any:
     return ct.CommitFailed(command.epoch, command.operator_id, "the golden epoch stays pending")
 
 

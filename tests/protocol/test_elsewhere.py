@@ -293,11 +293,11 @@ def test_a_time_that_passes_while_rows_are_elsewhere_does_not_keep_the_subtask_a
     job.step(0)
     subtask, operator = job.at(0, 0), elsewhere(job, 0, 0)
     assert operator.under_way()
-    assert subtask._feed is not None
+    assert subtask._source_task is not None
     if what == "poll":
-        subtask._feed._poll_at_ms = 5.0
+        subtask._source_task._poll_at_ms = 5.0
     elif what == "release":
-        subtask._feed._held_since_ms = 5.0 - HELD_MS
+        subtask._source_task._held_since_ms = 5.0 - HELD_MS
     job.now_ms = 10.0
     result = subtask.step(job.now_ms)
     assert not result.worked

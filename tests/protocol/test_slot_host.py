@@ -32,19 +32,19 @@ def trigger(checkpoint: int, alignment: Alignment, remaining_ms: int | None = No
 def test_a_trigger_says_when_barriers_overtake() -> None:
     slot, began_s = host(), time.monotonic()
     slot.from_driver(trigger(1, Alignment.ALIGNED))
-    assert slot.underway.due_s(0, 0.0) == math.inf, "never"
+    assert slot.pending_checkpoints.due_s(0, 0.0) == math.inf, "never"
     slot.from_driver(trigger(2, Alignment.ALIGNED, 60_000))
-    assert began_s + 60 <= slot.underway.due_s(0, 0.0) <= time.monotonic() + 60
+    assert began_s + 60 <= slot.pending_checkpoints.due_s(0, 0.0) <= time.monotonic() + 60
     slot.from_driver(trigger(3, Alignment.UNALIGNED))
-    assert began_s <= slot.underway.due_s(0, 0.0) <= time.monotonic()
+    assert began_s <= slot.pending_checkpoints.due_s(0, 0.0) <= time.monotonic()
 
 
 def test_a_barrier_that_overtook_says_it_too_and_a_dead_checkpoint_nothing() -> None:
     slot = host()
     slot.from_driver(trigger(1, Alignment.ALIGNED, 60_000))
     slot.send(ChannelId(0, 0, 0), Barrier(1, Alignment.ALIGNED, 59_000))
-    assert slot.underway.due_s(0, 0.0) > time.monotonic()
+    assert slot.pending_checkpoints.due_s(0, 0.0) > time.monotonic()
     slot.send(ChannelId(0, 0, 0), Barrier(1, Alignment.UNALIGNED))
-    assert slot.underway.due_s(0, 0.0) <= time.monotonic()
+    assert slot.pending_checkpoints.due_s(0, 0.0) <= time.monotonic()
     slot.from_driver(AbortCheckpoint(1))
-    assert slot.underway.due_s(0, 0.0) == math.inf
+    assert slot.pending_checkpoints.due_s(0, 0.0) == math.inf

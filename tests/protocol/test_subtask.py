@@ -547,7 +547,7 @@ def test_event_time_rises_past_what_a_reader_holds_unread() -> None:
     job.tell(AdvanceWatermark(0, 0, 200), 0)
     job.tick_s = 0.03
     job.step(0)
-    assert [job.at(0, i)._feed.rises for i in range(2)] == [True, False]  # type: ignore[union-attr]
+    assert [job.at(0, i)._source_task.rises for i in range(2)] == [True, False]  # type: ignore[union-attr]
     job.tick_s = 0.0
     job.run()
     assert [job.operator(1, i).watermark for i in range(2)] == [200, 200]  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ from query_running import eventually
 
 import penstock
 from penstock.api.streaming_query import StreamingQuery
-from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.machines import checkpoint_events as ct
 
 BASE = ("a", "b", "c")
@@ -254,9 +254,9 @@ class Interrupted:
         """Set when a commit was tried."""
 
     def __enter__(self) -> Interrupted:
-        real = DriverEffects._commit
+        real = CommandExecutor._commit
 
-        def commit(effects: DriverEffects, command: ct.CommitEpoch) -> Any:
+        def commit(effects: CommandExecutor, command: ct.CommitEpoch) -> Any:
             said: Any = ct.CommitFailed(command.epoch, command.operator_id, "interrupted")
             if self._released.is_set():
                 return said
@@ -270,7 +270,7 @@ class Interrupted:
             return said
 
         self._target.fails = self._end == "failing"
-        self._patch.setattr(DriverEffects, "_commit", commit)
+        self._patch.setattr(CommandExecutor, "_commit", commit)
         return self
 
     def __exit__(self, *_: object) -> None:

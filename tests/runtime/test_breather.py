@@ -11,10 +11,10 @@ import pytest
 
 from penstock.model.ids import SubtaskId
 from penstock.worker.activity import Abandoned
-from penstock.worker.barrier_yield import LONG_STEP_S, MOMENT_S, PATIENCE_S, Breather
+from penstock.worker.barrier_yield import LONG_STEP_S, MOMENT_S, PATIENCE_S, BarrierYield
 from penstock.worker.host import StepResult
 from penstock.worker.inbox import Inbox
-from penstock.worker.pending_checkpoints import Underway
+from penstock.worker.pending_checkpoints import PendingCheckpoints
 from penstock.worker.subtask_thread import SubtaskThread
 
 ALL = 99
@@ -26,11 +26,11 @@ class Slot:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.underway = Underway()
-        self.breather = Breather(self.underway, lambda: self.now)
+        self.pending_checkpoints = PendingCheckpoints()
+        self.breather = BarrierYield(self.pending_checkpoints, lambda: self.now)
 
     def begin(self, checkpoint: int, in_s: float = 0.0) -> None:
-        self.underway.began(checkpoint, self.now + in_s)
+        self.pending_checkpoints.began(checkpoint, self.now + in_s)
 
     def rest_s(self, answer_at: dict[float, int] | None = None, captured: int = ALL) -> float:
         """How long it rests from now on; ``answer_at``: checkpoints that end so many seconds from now."""
@@ -39,7 +39,7 @@ class Slot:
             self.now += 0.001
             for after, checkpoint in (answer_at or {}).items():
                 if self.now - began >= after:
-                    self.underway.ended(checkpoint)
+                    self.pending_checkpoints.ended(checkpoint)
         return self.now - began
 
 
@@ -78,13 +78,13 @@ def test_a_checkpoint_is_waited_for_once_and_no_longer_than_the_step_took() -> N
 
 
 def test_late_barriers_of_an_answered_checkpoint_do_not_bring_it_back() -> None:
-    underway = Underway()
-    underway.began(3, 1.0)
-    underway.ended(3)
-    underway.began(3, 1.0)
-    assert underway.newest(1.0) is None
-    underway.began(4, 1.0)
-    assert underway.newest(1.0) == 4
+    pending = PendingCheckpoints()
+    pending.began(3, 1.0)
+    pending.ended(3)
+    pending.began(3, 1.0)
+    assert pending.newest(1.0) is None
+    pending.began(4, 1.0)
+    assert pending.newest(1.0) == 4
 
 
 def test_from_a_trigger_on_input_is_left_alone_until_all_barriers_came() -> None:
@@ -137,13 +137,13 @@ def test_with_one_that_is_due_and_one_that_is_not_yet_both_have_their_time() -> 
 
 
 def test_the_earliest_moment_counts_and_one_to_come_is_no_reason_to_rest_behind_a_long_step() -> None:
-    underway = Underway()
-    underway.began(3, 5.0)
-    underway.began(3, 6.0)
-    assert (underway.newest(4.9), underway.newest(5.0)) == (None, 3)
-    assert (underway.due_s(2, 4.9), underway.due_s(2, 5.0), underway.due_s(3, 0.0)) == (5.0, math.inf, math.inf)
-    underway.began(3, 4.0)
-    assert underway.due_s(2, 0.0) == 4.0
+    pending = PendingCheckpoints()
+    pending.began(3, 5.0)
+    pending.began(3, 6.0)
+    assert (pending.newest(4.9), pending.newest(5.0)) == (None, 3)
+    assert (pending.due_s(2, 4.9), pending.due_s(2, 5.0), pending.due_s(3, 0.0)) == (5.0, math.inf, math.inf)
+    pending.began(3, 4.0)
+    assert pending.due_s(2, 0.0) == 4.0
 
 
 class Stub:
@@ -169,26 +169,26 @@ class Stub:
         self.closed.set()
 
 
-def thread_of(stub: Stub, underway: Underway, failures: list[BaseException]) -> SubtaskThread:
+def thread_of(stub: Stub, pending: PendingCheckpoints, failures: list[BaseException]) -> SubtaskThread:
     return SubtaskThread(
         SubtaskId(0, 0),
         lambda: stub,  # type: ignore[arg-type,return-value]
         lambda subtask: None,
         lambda subtask, problem: failures.append(problem),
-        underway,
+        pending,
     )
 
 
 def test_the_thread_of_a_subtask_leaves_its_input_alone_behind_a_long_step_while_a_checkpoint_is_under_way() -> None:
-    underway, stub, failures = Underway(), Stub(), list[BaseException]()
-    thread = thread_of(stub, underway, failures)
-    underway.began(1, time.monotonic())
+    pending, stub, failures = PendingCheckpoints(), Stub(), list[BaseException]()
+    thread = thread_of(stub, pending, failures)
+    pending.began(1, time.monotonic())
     thread.start()
     thread.go()
     deadline = time.monotonic() + 30
     while len(stub.allowed) < 10 and time.monotonic() < deadline:
         time.sleep(0.01)
-    underway.ended(1)
+    pending.ended(1)
     while stub.allowed.count(True) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     thread.stop()
@@ -200,10 +200,10 @@ def test_the_thread_of_a_subtask_leaves_its_input_alone_behind_a_long_step_while
 
 
 def test_the_thread_of_a_subtask_has_its_steps_end_by_when_barriers_are_due() -> None:
-    underway, stub, failures = Underway(), Stub(), list[BaseException]()
+    pending, stub, failures = PendingCheckpoints(), Stub(), list[BaseException]()
     stub.captured = 0
-    thread = thread_of(stub, underway, failures)
-    underway.began(1, time.monotonic() + 3_600)
+    thread = thread_of(stub, pending, failures)
+    pending.began(1, time.monotonic() + 3_600)
     thread.start()
     thread.go()
     deadline = time.monotonic() + 30
@@ -228,7 +228,7 @@ class Long(Stub):
 
 def test_a_stopped_thread_abandons_the_step_that_runs_and_reports_no_failure() -> None:
     stub, failures = Long(), list[BaseException]()
-    thread = thread_of(stub, Underway(), failures)
+    thread = thread_of(stub, PendingCheckpoints(), failures)
     thread.start()
     thread.go()
     while not stub.allowed:

@@ -7,12 +7,12 @@ from concurrent.futures import Future
 import pytest
 
 from penstock.coordinator import commands as w
-from penstock.coordinator.process_all_available import Demands
+from penstock.coordinator.process_all_available import ProcessAllAvailable
 from penstock.errors import CheckpointFailed, FunctionError, QueryFailed
 from penstock.model.manifest import SnapshotMetadata
 
 
-def look(demands: Demands, vertex: int = 0) -> None:
+def look(demands: ProcessAllAvailable, vertex: int = 0) -> None:
     """One look at a source, from its command to its end."""
     demands.issued(w.Look(1, vertex, None))
     demands.executed(w.Look(1, vertex, None))
@@ -32,14 +32,14 @@ def refused() -> Future[SnapshotMetadata]:
     return future
 
 
-def demanded(demands: Demands) -> Future[None]:
+def demanded(demands: ProcessAllAvailable) -> Future[None]:
     future: Future[None] = Future()
     demands.add(future)
     return future
 
 
 def test_a_look_that_began_before_the_demand_does_not_count() -> None:
-    demands = Demands([0])
+    demands = ProcessAllAvailable([0])
     demands.issued(w.Look(1, 0, None))
     future = demanded(demands)
     demands.executed(w.Look(1, 0, None))
@@ -56,7 +56,7 @@ def test_a_look_that_began_before_the_demand_does_not_count() -> None:
 
 
 def test_every_source_has_to_be_looked_at() -> None:
-    demands = Demands([0, 3])
+    demands = ProcessAllAvailable([0, 3])
     demanded(demands)
     look(demands, 0)
     assert not demands.wants_checkpoint(dry=True)
@@ -65,7 +65,7 @@ def test_every_source_has_to_be_looked_at() -> None:
 
 
 def test_a_source_whose_discovery_is_finished_is_not_looked_at_any_more() -> None:
-    demands = Demands([0, 3])
+    demands = ProcessAllAvailable([0, 3])
     future = demanded(demands)
     look(demands, 3)
     assert not demands.wants_checkpoint(dry=True, finished=(3,))
@@ -76,7 +76,7 @@ def test_a_source_whose_discovery_is_finished_is_not_looked_at_any_more() -> Non
 
 
 def test_the_end_of_all_input_meets_every_demand() -> None:
-    demands = Demands([0])
+    demands = ProcessAllAvailable([0])
     covered, waiting = demanded(demands), demanded(demands)
     look(demands)
     assert demands.wants_checkpoint(dry=True)
@@ -88,7 +88,7 @@ def test_the_end_of_all_input_meets_every_demand() -> None:
 
 def test_a_stop_ends_every_wait_and_a_suspension_fails_it() -> None:
     for suspended in (False, True):
-        demands = Demands([0])
+        demands = ProcessAllAvailable([0])
         covered = demanded(demands)
         look(demands)
         assert demands.wants_checkpoint(dry=True)
@@ -103,7 +103,7 @@ def test_a_stop_ends_every_wait_and_a_suspension_fails_it() -> None:
 
 
 def test_a_demand_made_while_a_checkpoint_is_out_waits_for_the_next() -> None:
-    demands = Demands([0])
+    demands = ProcessAllAvailable([0])
     first = demanded(demands)
     look(demands)
     assert demands.wants_checkpoint(dry=True)
@@ -119,7 +119,7 @@ def test_a_demand_made_while_a_checkpoint_is_out_waits_for_the_next() -> None:
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_checkpoint_that_fails_or_crosses_a_failure_does_not_meet_the_demand(lost: bool) -> None:
-    demands = Demands([0])
+    demands = ProcessAllAvailable([0])
     future = demanded(demands)
     look(demands)
     assert demands.wants_checkpoint(dry=True)
@@ -139,7 +139,7 @@ def test_a_checkpoint_that_fails_or_crosses_a_failure_does_not_meet_the_demand(l
 
 
 def test_the_end_of_the_query_answers_all_demands() -> None:
-    demands = Demands([0])
+    demands = ProcessAllAvailable([0])
     covered, waiting = demanded(demands), demanded(demands)
     look(demands)
     demands.wants_checkpoint(dry=True)
@@ -152,7 +152,7 @@ def test_the_end_of_the_query_answers_all_demands() -> None:
 
 
 def test_every_reader_has_to_look_once_more() -> None:
-    demands = Demands([0, 3], readers=2)
+    demands = ProcessAllAvailable([0, 3], readers=2)
     assert demands.look_to_ask_for() is None
     future = demanded(demands)
     number = demands.look_to_ask_for()
@@ -173,7 +173,7 @@ def test_every_reader_has_to_look_once_more() -> None:
 
 
 def test_a_later_demand_asks_for_a_later_look() -> None:
-    demands = Demands([0], readers=1)
+    demands = ProcessAllAvailable([0], readers=1)
     demanded(demands)
     first = demands.look_to_ask_for()
     demanded(demands)
@@ -188,7 +188,7 @@ def test_a_later_demand_asks_for_a_later_look() -> None:
 
 
 def test_readers_are_asked_anew_after_a_failure() -> None:
-    demands = Demands([0], readers=1)
+    demands = ProcessAllAvailable([0], readers=1)
     demanded(demands)
     number = demands.look_to_ask_for()
     assert number is not None

@@ -14,7 +14,7 @@ from process_launcher import ProcessLauncher
 from running import run
 from tiny import Numbers, assert_exact, committed, tiny_graph
 
-from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.query_execution import QueryExecution
 from penstock.errors import Fenced, LocationError, NotSupported, QueryFailed
 from penstock.model.plain import Plain
@@ -167,13 +167,13 @@ def test_a_query_that_loses_its_location_at_its_end_has_failed(
     query = run(graph, tmp_path / "chk", launcher, until_available=end is _ended_by_itself)
     if end is not _ended_by_itself:
         query.execution.process_all_available(60)
-    close = DriverEffects.close
+    close = CommandExecutor.close
 
-    def lost_before(effects: DriverEffects, committed_epoch: int, next_checkpoint: int) -> None:
+    def lost_before(effects: CommandExecutor, committed_epoch: int, next_checkpoint: int) -> None:
         lose(tmp_path / "chk")
         close(effects, committed_epoch, next_checkpoint)
 
-    monkeypatch.setattr(DriverEffects, "close", lost_before)
+    monkeypatch.setattr(CommandExecutor, "close", lost_before)
     end(query.execution)
     assert isinstance(query.execution.error, error)
     assert query.ends == [query.execution.error]

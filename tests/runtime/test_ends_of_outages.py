@@ -8,12 +8,12 @@ from tiny import Numbers, tiny_graph
 
 from penstock.coordinator import commands as w
 from penstock.coordinator.machines.restarts import RestartPolicy, Retries
-from penstock.coordinator.metrics import Figures
+from penstock.coordinator.metrics import QueryMetrics
 from penstock.coordinator.outages import Outages
 
 
 def test_a_checkpoint_that_completes_ends_the_outage_of_the_location_before_the_next_check(tmp_path: Path) -> None:
-    figures = Figures(tiny_graph(tmp_path, 1, Numbers(10)), "q", "run", None)
+    figures = QueryMetrics(tiny_graph(tmp_path, 1, Numbers(10)), "q", "run", None)
     retries = Retries(RestartPolicy(attempts=1, delay_ms=1000, max_delay_ms=1000))
     outages = Outages(figures, retries)
     outages.checkpoint_failed(2, "its metadata cannot be written")

@@ -16,7 +16,7 @@ from penstock.errors import ProtocolViolation
 from penstock.model.ids import SubtaskId
 from penstock.model.messages import SplitRequest
 from penstock.model.splits import Split
-from penstock.worker.source_task import BEHIND, SourceFeed
+from penstock.worker.source_task import BEHIND, SourceTask
 
 Request = tuple[int, int]
 """Splits held unread, splits received."""
@@ -64,9 +64,9 @@ class Requests:
         self.looks.append(number)
 
 
-def feed_of(reader: SourceReader) -> tuple[SourceFeed, Requests]:
+def feed_of(reader: SourceReader) -> tuple[SourceTask, Requests]:
     host: Any = Requests()
-    return SourceFeed(reader, (), SubtaskId(0, 0), host), host
+    return SourceTask(reader, (), SubtaskId(0, 0), host), host
 
 
 def split(number: int) -> Split:
@@ -151,13 +151,13 @@ def test_several_restored_splits_that_are_read_one_after_the_other_hold_the_wate
     reader: EndlessReader, splits: int, expected: bool
 ) -> None:
     host: Any = Requests()
-    feed = SourceFeed(reader, [split(n) for n in range(splits)], SubtaskId(0, 0), host)
+    feed = SourceTask(reader, [split(n) for n in range(splits)], SubtaskId(0, 0), host)
     assert feed.one_by_one is expected
 
 
 def test_what_was_restored_is_caught_up_when_it_is_read_whatever_came_since() -> None:
     reader, host = OneByOne(), Requests()
-    feed = SourceFeed(reader, [split(1), split(2)], SubtaskId(0, 0), host)  # type: ignore[arg-type]
+    feed = SourceTask(reader, [split(1), split(2)], SubtaskId(0, 0), host)  # type: ignore[arg-type]
     assert not feed.caught_up
     reader.splits = [split(2), split(3)]
     feed.poll(10, 0)

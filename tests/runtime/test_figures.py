@@ -13,7 +13,7 @@ from tiny import ROWS, Numbers, tiny_graph
 
 from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator.machines.checkpoint_events import SnapshotRequested
-from penstock.coordinator.metrics import Figures
+from penstock.coordinator.metrics import QueryMetrics
 from penstock.coordinator.view import (
     Behind,
     CheckpointState,
@@ -48,7 +48,7 @@ def snapshot(checkpoint: int, rows: int, requested: bool = False) -> SnapshotMet
 
 
 def test_a_snapshot_that_completes_after_a_newer_one_takes_no_rows_back(tmp_path: Path) -> None:
-    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
+    figures = QueryMetrics(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
     for checkpoint in (1, 2, 3):
         figures.triggered(checkpoint, "auto")
     figures.complete(snapshot(2, 500))
@@ -65,7 +65,7 @@ def test_a_snapshot_that_completes_after_a_newer_one_takes_no_rows_back(tmp_path
 
 
 def test_a_query_is_idle_once_an_epoch_is_committed_that_has_every_row_and_nothing_in_flight(tmp_path: Path) -> None:
-    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
+    figures = QueryMetrics(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
     figures.opened(1, None, 0, 0)
     figures.all_run()
 
@@ -106,7 +106,7 @@ def test_a_query_is_idle_once_an_epoch_is_committed_that_has_every_row_and_nothi
 
 def test_rows_that_were_recovered_and_not_read_are_in_flight_in_the_next_snapshot_too(tmp_path: Path) -> None:
     """A checkpoint only refers to them. After a rescale two subtasks refer to one section: its rows count once."""
-    figures = Figures(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None)
+    figures = QueryMetrics(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None)
 
     def taken(checkpoint: int, captured: int, *inflight: InflightEntry) -> SnapshotMetadata:
         metrics = [CaptureMetrics(1, 0, inflight_rows=captured)]
@@ -144,7 +144,7 @@ def test_rows_that_were_recovered_and_not_read_are_in_flight_in_the_next_snapsho
 
 def test_durations_of_checkpoints_and_commits_are_counted_and_the_newest_epoch_is_kept(tmp_path: Path) -> None:
     clock = iter(range(100))
-    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None, clock=lambda: next(clock) / 2)
+    figures = QueryMetrics(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None, clock=lambda: next(clock) / 2)
     assert figures.view().last_epoch is None
     figures.triggered(1, "auto")
     figures.complete(snapshot(1, 500))
@@ -162,7 +162,7 @@ def test_durations_of_checkpoints_and_commits_are_counted_and_the_newest_epoch_i
 
 
 def test_between_two_generations_of_a_rescale_nothing_runs(tmp_path: Path) -> None:
-    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
+    figures = QueryMetrics(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
     figures.opened(1, None, 0, 0)
     figures.registered({0: Register(0, 1, "1.0", 42, "host", 1)})
     figures.slot_runs(0, 0)
@@ -176,7 +176,7 @@ def test_between_two_generations_of_a_rescale_nothing_runs(tmp_path: Path) -> No
 @pytest.mark.parametrize("suspended", [True, False])
 def test_nothing_is_queued_without_slots(tmp_path: Path, suspended: bool) -> None:
     """Rows and times of the last Generation stay."""
-    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
+    figures = QueryMetrics(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
     figures.metrics(SlotMetrics(0, [SubtaskMetrics(0, 0, 7, 5, 1.0, 2.0, 3.0, 400, 30, 6, None, {})]))
     assert figures.view().inflight_bytes == 430
     figures.ended(failed=False, suspended=suspended)
@@ -186,7 +186,7 @@ def test_nothing_is_queued_without_slots(tmp_path: Path, suspended: bool) -> Non
 
 
 def test_slots_that_said_goodbye_do_not_run(tmp_path: Path) -> None:
-    figures = Figures(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None)
+    figures = QueryMetrics(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None)
     figures.registered({slot: Register(slot, 1, "1.0", 42, "host", 1) for slot in range(2)})
     for slot in range(2):
         figures.slot_runs(slot, 0)
@@ -198,7 +198,7 @@ def test_slots_that_said_goodbye_do_not_run(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_in_flight_says_who_asked_for_it(tmp_path: Path) -> None:
-    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
+    figures = QueryMetrics(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
     figures.triggered(1, "auto")
     figures.triggered(2, "auto", SnapshotRequested(1, Alignment.AUTO, "mine"))
     figures.triggered(3, "unaligned", SnapshotRequested(2, Alignment.UNALIGNED, kept=False))
@@ -210,7 +210,7 @@ def test_a_checkpoint_in_flight_says_who_asked_for_it(tmp_path: Path) -> None:
 
 def test_an_acknowledgement_after_the_end_of_a_checkpoint_changes_nothing(tmp_path: Path) -> None:
     ended: list[CheckpointView] = []
-    figures = Figures(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None, ended=ended.append)
+    figures = QueryMetrics(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None, ended=ended.append)
     figures.triggered(1, "unaligned")
     figures.acknowledged(1)
     figures.aborted(1, "slot 1 declined", wrong=True)
@@ -228,7 +228,7 @@ class OffsetNumbers(Numbers):
 
 
 def test_a_source_tells_its_splits_offsets_and_how_far_behind_its_readers_are(tmp_path: Path) -> None:
-    figures = Figures(tiny_graph(tmp_path, 1, OffsetNumbers(1000)), "q", "run", None)
+    figures = QueryMetrics(tiny_graph(tmp_path, 1, OffsetNumbers(1000)), "q", "run", None)
     waits, reads = (Split(name, {}, {"at": at}) for name, at in (("a", 5), ("b", 7)))
     source = SourceManifest("numbers", 0, None, [waits])
 
@@ -252,7 +252,7 @@ def test_a_source_tells_its_splits_offsets_and_how_far_behind_its_readers_are(tm
 
 
 def test_of_checkpoints_that_failed_those_are_errors_that_something_was_wrong_with(tmp_path: Path) -> None:
-    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
+    figures = QueryMetrics(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
     for checkpoint, wrong in ((1, False), (2, True)):
         figures.triggered(checkpoint, "auto")
         figures.aborted(checkpoint, "why", wrong)
@@ -262,7 +262,7 @@ def test_of_checkpoints_that_failed_those_are_errors_that_something_was_wrong_wi
 
 
 def test_what_a_checkpoint_wrote_of_state_is_told_with_the_operator(tmp_path: Path) -> None:
-    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
+    figures = QueryMetrics(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
     captures = [CaptureMetrics(1, index, 0, 0, 2, 10, 0, 0, 0, 100, 900, {"count": 4}) for index in (0, 1)]
     counters = {"state_bytes": 70, "rows_dropped_late": 3, "rows_dropped_duplicate": 2}
     figures.metrics(SlotMetrics(0, [SubtaskMetrics(1, 0, 0, 0, 0.0, 0.0, 0.0, 0, 0, 0, None, counters)]))
@@ -293,7 +293,7 @@ def moved(rows: int) -> SlotMetrics:
 
 def test_a_view_is_the_same_object_while_nothing_changes(tmp_path: Path) -> None:
     clock = Clock()
-    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None, clock=clock)
+    figures = QueryMetrics(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None, clock=clock)
     first = figures.view()
     clock.now += 10
     figures.turned(False)  # as before
@@ -307,7 +307,7 @@ def test_what_subtasks_say_and_checkpoints_under_way_may_be_told_later_but_not_w
     tmp_path: Path,
 ) -> None:
     clock = Clock()
-    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None, clock=clock)
+    figures = QueryMetrics(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None, clock=clock)
     before = figures.view(0.1)
     clock.now += 50
     figures.metrics(moved(1))
@@ -339,7 +339,7 @@ def test_the_watermark_shown_is_the_one_that_windows_wait_for(
     tmp_path: Path, channels: dict[str, int], right: int | None
 ) -> None:
     """A channel without a watermark holds all others."""
-    figures = Figures(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None)
+    figures = QueryMetrics(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None)
     subtasks = [SubtaskManifest(1, 0, channel_watermarks={"0:0": 9, "0:1": 9}), SubtaskManifest(1, 1)]
     subtasks[1] = msgspec.structs.replace(subtasks[1], channel_watermarks=channels)
     slots = [SlotManifest(index, [subtask]) for index, subtask in enumerate(subtasks)]
@@ -382,7 +382,7 @@ def shown(graph: JobGraph, channels: dict[str, int], reached: tuple[int | None, 
     Args:
         reached: watermarks of the readers, in order.
     """
-    figures = Figures(graph, "q", "run", None)
+    figures = QueryMetrics(graph, "q", "run", None)
     for index, us in enumerate(reached):
         figures.metrics(SlotMetrics(index, [SubtaskMetrics(0, index, 1, 1, 0.0, 0.0, 0.0, 0, 0, 0, us, {})]))
     slots = [SlotManifest(index, [SubtaskManifest(1, index, channel_watermarks=channels)]) for index in range(2)]
@@ -401,7 +401,7 @@ def test_a_source_tells_how_far_its_slowest_reader_is_if_a_watermark_is_generate
     graph = tiny_graph(tmp_path, 2, Numbers(1000))
     watermark = WatermarkSpec(operator_id="watermark-0", name="w", output_schema=ROWS, column=0, delay_us=0)
     source = replace(graph.vertices[0], operators=(watermark,) if generates else ())
-    figures = Figures(replace(graph, vertices=(source, graph.vertices[1])), "q", "run", None)
+    figures = QueryMetrics(replace(graph, vertices=(source, graph.vertices[1])), "q", "run", None)
     for index, us in enumerate(reached):
         metrics = SubtaskMetrics(0, index, 1, 1, 0.0, 0.0, 0.0, 0, 0, 0, us if generates else None, {})
         figures.metrics(SlotMetrics(index, [metrics]))
@@ -414,7 +414,7 @@ def test_a_source_tells_how_far_its_slowest_reader_is_if_a_watermark_is_generate
 
 
 def test_a_view_names_the_snapshots_that_checkpoints_in_flight_need_until_the_query_ends(tmp_path: Path) -> None:
-    figures = Figures(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
+    figures = QueryMetrics(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
     figures.turned(False, (2, 3))
     assert figures.view(3600.0).pinned == (2, 3)
     figures.turned(False, (3,))
@@ -424,7 +424,7 @@ def test_a_view_names_the_snapshots_that_checkpoints_in_flight_need_until_the_qu
 
 
 def test_a_query_that_recovers_says_that_it_waits_for_slots(tmp_path: Path) -> None:
-    figures = Figures(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None)
+    figures = QueryMetrics(tiny_graph(tmp_path, 2, Numbers(1000)), "q", "run", None)
     query = SimpleNamespace(_execution=SimpleNamespace(error=None))
 
     def message() -> str:

@@ -17,7 +17,7 @@ from worker_pool import PoolLauncher
 
 from penstock.coordinator import generation_slots as attempt
 from penstock.coordinator.generation_slots import seats_of
-from penstock.coordinator.metrics import Figures
+from penstock.coordinator.metrics import QueryMetrics
 
 log = logging.getLogger(__name__)
 
@@ -103,14 +103,14 @@ def test_a_slot_that_failed_by_itself_reads_its_tables_anew(
 ) -> None:
     """Each Generation fails at once behind its checkpoint: too soon, maybe, for a view of it."""
     kept: dict[int, set[int]] = {}
-    slot_runs = Figures.slot_runs
+    slot_runs = QueryMetrics.slot_runs
 
-    def noted(figures: Figures, slot: int, kept_tables: int) -> None:
+    def noted(figures: QueryMetrics, slot: int, kept_tables: int) -> None:
         if figures._generation > 1:
             kept.setdefault(slot, set()).add(kept_tables)
         slot_runs(figures, slot, kept_tables)
 
-    monkeypatch.setattr(Figures, "slot_runs", noted)
+    monkeypatch.setattr(QueryMetrics, "slot_runs", noted)
     graph = tiny_graph(tmp_path / "out", 2, Numbers(12_000, keys=KEYS, rate=2_000), CountSpec(fail_at=11_000))
     query = run(graph, tmp_path / "chk", pool, restart_attempts=3)
     complete(query)

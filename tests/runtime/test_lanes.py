@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 
-from penstock.coordinator.serial_executors import Lanes
+from penstock.coordinator.serial_executors import SerialExecutors
 
 
 def test_kept_jobs_are_done_when_the_lanes_stop_and_others_are_dropped() -> None:
-    lanes, done, begun, go_on = Lanes("test"), list[str](), threading.Event(), threading.Event()
+    lanes, done, begun, go_on = SerialExecutors("test"), list[str](), threading.Event(), threading.Event()
 
     def first() -> None:
         begun.set()

@@ -86,7 +86,7 @@ def test_who_looks_sees_what_a_rescale_a_snapshot_and_a_stop_are_at(
     query.until(lambda v: [(c.requested, c.label) for c in v.checkpoints][-1] == (True, "mine"), what="it in flight")
     assert query.view.checkpoints[-1].state is CheckpointState.PENDING
     gone: list[int] = []
-    monkeypatch.setattr(query.execution._figures, "slot_gone", gone.append)
+    monkeypatch.setattr(query.execution._metrics, "slot_gone", gone.append)
     query.execution.stop()
     assert sorted(gone) == [0, 1]
 

@@ -17,7 +17,7 @@ from penstock.operators.python.map_function import MapInArrowSpec
 from penstock.operators.watermark import WatermarkSpec
 from penstock.testing.holding import ahead, first_last, swapped
 from penstock.worker.chain import Chain, Stage
-from penstock.worker.source_task import HELD_MS, SourceFeed
+from penstock.worker.source_task import HELD_MS, SourceTask
 
 SCHEMA = pa.schema([("at", pa.int64())])
 MS = 1_000
@@ -119,9 +119,9 @@ class Requests:
         self.looks.append(number)
 
 
-def feed_of() -> tuple[SourceFeed, Any]:
+def feed_of() -> tuple[SourceTask, Any]:
     host: Any = Requests()
-    return SourceFeed(EndingReader(), (), SubtaskId(0, 0), host), host
+    return SourceTask(EndingReader(), (), SubtaskId(0, 0), host), host
 
 
 def test_a_reader_whose_rows_are_held_asks_for_more_but_is_not_idle() -> None:

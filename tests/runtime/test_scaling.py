@@ -14,7 +14,7 @@ from penstock.errors import CheckpointFailed, QueryFailed, ResourceError
 
 @dataclass
 class Slots:
-    """Stands for an ``Attempt``."""
+    """Stands for ``GenerationSlots``."""
 
     generation: int
     runs: bool = True

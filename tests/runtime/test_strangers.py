@@ -119,7 +119,7 @@ def test_a_query_goes_on_whatever_strangers_say(tls: bool, tmp_path: Path, launc
     query.until_running(1)
     service = query.execution._service
     assert service is not None
-    current = service._attempt
+    current = service._slots
     assert current is not None
     ports = [current._server.port, *(message.data_port for message in current.registered.values())]
     chance = random.Random(7)

@@ -33,7 +33,7 @@ from penstock.worker import pending_checkpoints as underway_module
 from penstock.worker import subtask_thread as subtask_thread_module
 from penstock.worker.host import StepResult
 from penstock.worker.inbox import Inbox
-from penstock.worker.pending_checkpoints import Underway
+from penstock.worker.pending_checkpoints import PendingCheckpoints
 from penstock.worker.subtask_thread import SubtaskThread
 
 pytestmark = pytest.mark.slow
@@ -86,7 +86,7 @@ class Answering:
                 pytest.fail(f"event {number} of sender {sender} lies in the inbox and nobody was woken")
 
 
-def start(subtask: Answering, underway: Underway, failures: list[BaseException]) -> SubtaskThread:
+def start(subtask: Answering, underway: PendingCheckpoints, failures: list[BaseException]) -> SubtaskThread:
     built = threading.Event()
     thread = SubtaskThread(
         SubtaskId(0, 0),
@@ -109,7 +109,7 @@ def stop(thread: SubtaskThread) -> None:
 def test_no_append_to_an_inbox_is_slept_through(times: Times) -> None:
     senders, failures = 3, list[BaseException]()
     subtask = Answering(senders)
-    thread = start(subtask, Underway(), failures)
+    thread = start(subtask, PendingCheckpoints(), failures)
     thread.go()
     together(*(lambda sender=sender: subtask.ask(sender, times(3_000)) for sender in range(senders)))  # type: ignore[misc]
     stop(thread)
@@ -120,7 +120,7 @@ def test_a_resting_subtask_still_answers(times: Times, monkeypatch: pytest.Monke
     """Every step is taken for a long one, while checkpoints begin and end on other threads."""
     monkeypatch.setattr(breather, "LONG_STEP_S", -1.0)
     monkeypatch.setattr(breather, "MOMENT_S", 0.0002)
-    subtask, underway, failures = Answering(2), Underway(), list[BaseException]()
+    subtask, underway, failures = Answering(2), PendingCheckpoints(), list[BaseException]()
     subtask.worked = True
     thread = start(subtask, underway, failures)
     thread.go()
@@ -149,7 +149,7 @@ def test_a_resting_subtask_still_answers(times: Times, monkeypatch: pytest.Monke
 
 def test_no_checkpoint_is_under_way_for_ever(times: Times) -> None:
     """Subtasks hear of a checkpoint while another thread ends it: the last word is that it ended."""
-    underway, count = Underway(), times(5_000)
+    underway, count = PendingCheckpoints(), times(5_000)
 
     def hear() -> None:
         for checkpoint in range(1, count):
@@ -162,7 +162,7 @@ def test_no_checkpoint_is_under_way_for_ever(times: Times) -> None:
     for _ in range(10):
         together(hear, hear, end)
         assert underway.newest(math.inf) is None
-        underway = Underway()
+        underway = PendingCheckpoints()
 
 
 def test_subtask_threads_end_whenever_they_are_stopped(times: Times) -> None:
@@ -170,7 +170,7 @@ def test_subtask_threads_end_whenever_they_are_stopped(times: Times) -> None:
     for _ in range(times(3_000)):
         failures: list[BaseException] = []
         subtask = Answering(1)
-        thread = start(subtask, Underway(), failures)
+        thread = start(subtask, PendingCheckpoints(), failures)
         if chance.random() < 0.8:
             thread.go()
         for number in range(chance.randrange(3)):

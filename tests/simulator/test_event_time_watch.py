@@ -27,7 +27,7 @@ def reader(busy_until_ms: float) -> SimpleNamespace:
         outputs=SimpleNamespace(has_room=True),
         inbox=(),
     )
-    subtask._feed._next_rise_us, subtask._feed._reader = None, None
+    subtask._source_task._next_rise_us, subtask._source_task._reader = None, None
     subtask._chain.generated_watermark = lambda: None
     return SimpleNamespace(subtask=subtask, actor=SimpleNamespace(busy_until_ms=busy_until_ms))
 
@@ -98,7 +98,7 @@ def test_a_source_is_dry_only_if_no_reader_holds_rows(holds: str) -> None:
     watch, _ = watched(busy_until_ms=0.0)
     subtask = watch.driver.current.slots[1].runners[0].subtask  # type: ignore[union-attr]
     subtask._chain.holds_rows = holds == "rows"
-    subtask._feed._unfinished = (Split("s", {}),) if holds == "split" else ()  # type: ignore[union-attr]
+    subtask._source_task._unfinished = (Split("s", {}),) if holds == "split" else ()  # type: ignore[union-attr]
     if not holds:
         watch.dry(0)
         return

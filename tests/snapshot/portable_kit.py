@@ -12,7 +12,7 @@ import pyarrow as pa
 from snapshot_kit import COUNT, STATE, CountSpec, Driver, NoSource, Target, capture, captured, graph, rows
 
 from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines.job import DriverCore
+from penstock.coordinator.machines.job import JobCoordinator
 from penstock.model.elements import Alignment, Captured, Side
 from penstock.model.ids import ChannelId
 from penstock.model.job_graph import JobGraph
@@ -172,7 +172,7 @@ def one_table(directory: Path, batch: pa.RecordBatch, table: str = "counts") -> 
     job = graph(1, CountSpec(states={table: batch.schema}))
     player = Driver(store, Target())
     player.graph = job
-    player.core = DriverCore(job, plan_of(job), "query-1", ct.Policy(1000, 60_000, Alignment.UNALIGNED))
+    player.core = JobCoordinator(job, plan_of(job), "query-1", ct.Policy(1000, 60_000, Alignment.UNALIGNED))
     claim_identity(store, identity_of(player.graph, "query-1"))
     player.start()
     checkpoint = player.trigger()

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from penstock.connectors.base import Sink, SinkCommitter, SinkWriter, Source, SourceReader
 from penstock.coordinator import commands as w
-from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines.job import DriverCore
+from penstock.coordinator.machines.job import JobCoordinator
 from penstock.model.commits import EpochCommit
 from penstock.model.elements import Alignment, Buffer, Captured, Side
 from penstock.model.ids import BufferId, ChannelId, SubtaskId
@@ -220,8 +220,8 @@ class Driver:
         self.source = source or NoSource()
         self.committer = TargetCommitter(target, name)
         policy = ct.Policy(interval_ms=1000, timeout_ms=60_000, alignment=Alignment.UNALIGNED)
-        self.core = DriverCore(self.graph, plan_of(self.graph), query_id, policy)
-        self.effects = DriverEffects(
+        self.core = JobCoordinator(self.graph, plan_of(self.graph), query_id, policy)
+        self.effects = CommandExecutor(
             self.graph,
             query_id,
             store,

@@ -106,10 +106,12 @@ def convert(portable: Path) -> SnapshotMetadata:
 def interrupted(bucket: Bucket, portable: Path, at: int, act: Callable[[], None] = killed) -> str:
     """What came of a conversion to which that happens then. Nothing is taken back by one that was killed."""
     bucket.at = {bucket.effects + at: act}
-    take_back = fd.Founding.take_back
+    take_back = fd.LocationBootstrap.take_back
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fd.Founding, "take_back", lambda attempt: None if act is killed else take_back(attempt))
+            patch.setattr(
+                fd.LocationBootstrap, "take_back", lambda attempt: None if act is killed else take_back(attempt)
+            )
             return convert(portable).id
     except _Killed:
         return "killed"

@@ -25,7 +25,7 @@ from penstock.snapshots.location import claim_identity, identity_of, open_locati
 from penstock.snapshots.log.entries import MetadataRef
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.store import LocalStore
-from penstock.snapshots.transfer import Bringer
+from penstock.snapshots.transfer import SnapshotTransfer
 
 pytestmark = pytest.mark.usefixtures("location")
 
@@ -272,6 +272,6 @@ def test_a_forged_length_or_path_is_damage_and_nothing_is_read(location: Path, t
         ref = MetadataRef(record.metadata.path, len(forged), digest(forged))
         (location / record.metadata.path).write_bytes(forged)
         with pytest.raises(CorruptSnapshot, match=reason):
-            Bringer(store, here).bring(
+            SnapshotTransfer(store, here).bring(
                 msgspec.structs.replace(record, metadata=ref), msgspec.json.decode(forged, type=SnapshotMetadata)
             )

@@ -30,7 +30,7 @@ from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.testing.rows import state_schema
 from penstock.testing.state import CountCapture, CountTable, merged
 from penstock.worker import checkpoint_uploader as uploads
-from penstock.worker.checkpoint_uploader import Uploader
+from penstock.worker.checkpoint_uploader import CheckpointUploader
 
 CHANNELS = {
     SubtaskId(0, 0): (ChannelId(0, 0, 0), Side.PRODUCER),
@@ -71,7 +71,7 @@ class Storm:
         self.crashes: list[BaseException] = []
         self.answers: queue.SimpleQueue[AcknowledgeCheckpoint | DeclineCheckpoint] = queue.SimpleQueue()
         limits = CaptureLimits(None, 1 << 30)
-        self.uploader = Uploader(self.store, graph(), 1, 0, limits, self.answers.put, self.crashes.append)
+        self.uploader = CheckpointUploader(self.store, graph(), 1, 0, limits, self.answers.put, self.crashes.append)
         self.uploader._writer = SlotWriter(self.store, graph(), 1, 0, whole_bytes=0)
         self.captures: list[CountCapture] = []
         self.states: dict[tuple[int, SubtaskId], dict[int, int]] = {}

@@ -10,7 +10,7 @@ from test_moving_crashes import Revocable, Scene, nobody
 from test_moving_crashes import driver as revocable_driver
 
 from penstock.connectors.base import FenceOpener
-from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.commands import TellSource
 from penstock.errors import ConfigError, LocationError, SinkError, SinkFenced
 from penstock.model.commits import LogPosition
@@ -46,7 +46,7 @@ class Shared(Revocable):
         return max(self.target.visible)
 
 
-def started(store: MemoryStore, target: Target, committer: Shared) -> DriverEffects:
+def started(store: MemoryStore, target: Target, committer: Shared) -> CommandExecutor:
     made = revocable_driver(store, target)
     made.committer = committer
     made.effects._committers = dict.fromkeys(made.effects._committers, committer)

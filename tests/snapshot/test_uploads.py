@@ -24,7 +24,7 @@ from penstock.snapshots.writing.capture_queue import CaptureLimits
 from penstock.state.stored_form import WholeTable
 from penstock.testing.rows import state_schema
 from penstock.testing.state import CountTable
-from penstock.worker.checkpoint_uploader import Uploader
+from penstock.worker.checkpoint_uploader import CheckpointUploader
 
 CHANNEL = ChannelId(0, 0, 0)
 SOURCE, ONE = SubtaskId(0, 0), SubtaskId(1, 0)
@@ -68,7 +68,7 @@ class Bench:
     def __init__(self, store: Store, limits: CaptureLimits) -> None:
         self.answers: list[AcknowledgeCheckpoint | DeclineCheckpoint] = []
         self.crashes: list[BaseException] = []
-        self.uploader = Uploader(store, graph(), 1, 0, limits, self.answers.append, self.crashes.append)
+        self.uploader = CheckpointUploader(store, graph(), 1, 0, limits, self.answers.append, self.crashes.append)
 
     def whole(self, checkpoint: int, *seqs: int, base: int = 0) -> None:
         """All of a checkpoint, in as many parts as there are sequence numbers."""

@@ -56,14 +56,6 @@ def parsed_columns(columns: str, current: str = "") -> StructType:
         ) from error
 
 
-def column_texts(columns: str) -> str:
-    """Return the columns as text for a message, for example ``(a bigint, b string not null)``."""
-    fields = (
-        f"{f.name} {f.dataType.simpleString()}{'' if f.nullable else ' not null'}" for f in parsed_columns(columns)
-    )
-    return f"({', '.join(fields)})"
-
-
 def _check(data_type: Any) -> None:
     if isinstance(data_type, str):
         return

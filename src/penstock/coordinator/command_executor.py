@@ -1,4 +1,4 @@
-"""The driver's hands: every IO that ``DriverCore`` commands, blocking, one method per work.
+"""Command executor: all I/O that ``JobCoordinator`` commands, blocking, one method per command.
 
 Owned by the lanes: everything of the log lane runs on one thread, everything of the commit lane on one thread, each
 source on one. Nothing here decides anything about checkpoints; a failure becomes the event that the brain knows.
@@ -58,7 +58,7 @@ OPEN_ATTEMPTS = 16
 """How often a new driver tries to get past a running one that appends to the log at the same moment."""
 
 
-class DriverEffects:
+class CommandExecutor:
     """Executes works.
 
     Args:

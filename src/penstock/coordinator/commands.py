@@ -203,7 +203,7 @@ class SplitsFound:
 
 @dataclass(frozen=True)
 class Drain:
-    """From a user, see ``DriverCore.check_drainable``: read what is there now, let event time end, and end.
+    """From a user, see ``JobCoordinator.check_drainable``: read what is there now, let event time end, and end.
 
     It holds for all Generations to come, and of a driver to come once a snapshot has seen the end of event time.
     """

@@ -45,10 +45,10 @@ JOB_GRACE_S = 0.5
 
 
 @dataclass(frozen=True)
-class AttemptPlan:
+class GenerationPlan:
     """What is the same for all Generations of a query. ``until_available``: see ``QueryExecution``. ``forked``: how the
     log of a fork begins. ``access``: to the location; it holds secrets and goes nowhere but over control links.
-    ``refuse_copy_of``, ``committing``: see ``DriverEffects``."""
+    ``refuse_copy_of``, ``committing``: see ``CommandExecutor``."""
 
     query_id: str
     name: str
@@ -62,7 +62,7 @@ class AttemptPlan:
     committing: Committing = nullcontext
 
 
-class Attempt:
+class GenerationSlots:
     """Owned by the coordinator thread. The constructor launches.
 
     Args:
@@ -77,7 +77,7 @@ class Attempt:
     def __init__(
         self,
         ready: w.GenerationReady,
-        plan: AttemptPlan,
+        plan: GenerationPlan,
         launcher: SlotLauncher,
         loop: IoLoop,
         on_event: Callable[[SlotSaid | SlotLost], None],

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from penstock.coordinator import commands as w
-from penstock.coordinator.generation_slots import Attempt, AttemptPlan
+from penstock.coordinator.generation_slots import GenerationPlan, GenerationSlots
 from penstock.coordinator.launching import SlotLauncher
 from penstock.coordinator.machines.restarts import Failure
 from penstock.coordinator.rendezvous import SlotLost, SlotSaid
@@ -34,18 +34,20 @@ class Generations:
         self._launcher = launcher
         self._loop = loop
         self._on_event = on_event
-        self.current: Attempt | None = None
+        self.current: GenerationSlots | None = None
         self.reopen_at_ms: float | None = None
-        self._old: Attempt | None = None
+        self._old: GenerationSlots | None = None
         self._link_failure: tuple[float, Failure] | None = None
 
-    def launch(self, ready: w.GenerationReady, plan: AttemptPlan, paused: bool) -> None:
+    def launch(self, ready: w.GenerationReady, plan: GenerationPlan, paused: bool) -> None:
         """Start the slots of an opened Generation. ``paused``: sources begin so.
 
         Raises:
             ResourceError: too few free slots.
         """
-        self.current = Attempt(ready, plan, self._launcher, self._loop, self._on_event, time.monotonic(), paused)
+        self.current = GenerationSlots(
+            ready, plan, self._launcher, self._loop, self._on_event, time.monotonic(), paused
+        )
 
     def link_broke(self, failure: Failure, now_ms: float) -> None:
         """A slot has reported a broken link: the cause may be told by another one soon."""
@@ -76,7 +78,7 @@ class Generations:
         self.reopen_at_ms = None
         return True
 
-    def end(self, await_goodbyes: Callable[[Attempt], None] | None) -> int | None:
+    def end(self, await_goodbyes: Callable[[GenerationSlots], None] | None) -> int | None:
         """The query ends: all slots do. Returns which Generation ran, if one did.
 
         Args:

@@ -47,7 +47,7 @@ DROPPED_DUPLICATE = "rows_dropped_duplicate"
 STATE_BYTES = "state_bytes"
 
 
-class Figures:
+class QueryMetrics:
     """See the module's text. ``wall`` is in seconds. ``ended`` is told of each checkpoint that is over, with the lock
     held: it must not block."""
 

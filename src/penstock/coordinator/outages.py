@@ -8,7 +8,7 @@ from __future__ import annotations
 from penstock.coordinator import commands as w
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines.restarts import Retries
-from penstock.coordinator.metrics import Figures
+from penstock.coordinator.metrics import QueryMetrics
 from penstock.errors import LocationError
 from penstock.logs import get_logger
 
@@ -23,12 +23,12 @@ class Outages:
     """Owned by the coordinator thread.
 
     Args:
-        figures: store the current outages.
+        metrics: store the current outages.
         retries: retry schedule for a location that was removed.
     """
 
-    def __init__(self, figures: Figures, retries: Retries) -> None:
-        self._figures = figures
+    def __init__(self, metrics: QueryMetrics, retries: Retries) -> None:
+        self._metrics = metrics
         self._retries = retries
         self._location_in_doubt = False
 
@@ -41,14 +41,14 @@ class Outages:
         if isinstance(work, w.CheckLocation) and isinstance(answer, w.LocationChecked):
             self._looked(answer.gone, now_ms)
         elif isinstance(answer, ct.CommitFailed):
-            self._figures.commit_failed()
+            self._metrics.commit_failed()
             self._begun(sink(answer.operator_id), f"epoch {answer.epoch}: {answer.reason}")
         elif isinstance(answer, ct.EpochCommitted):
-            self._figures.outage_over(sink(answer.operator_id))
+            self._metrics.outage_over(sink(answer.operator_id))
 
     def generation_failed(self, reason: str) -> None:
         """Record a failed Generation. It is in the log already."""
-        self._figures.outage(GENERATIONS, reason)
+        self._metrics.outage(GENERATIONS, reason)
 
     def checkpoint_failed(self, checkpoint: int, reason: str) -> None:
         """Record a failed checkpoint: nothing is committed until one completes."""
@@ -61,9 +61,9 @@ class Outages:
         ``restarts``: since the last progress. A Generation that always fails may complete a checkpoint before.
         """
         self._location_found()
-        self._figures.outage_over(CHECKPOINTS)
+        self._metrics.outage_over(CHECKPOINTS)
         if not restarts:
-            self._figures.outage_over(GENERATIONS)
+            self._metrics.outage_over(GENERATIONS)
 
     def location_due(self, now_ms: float) -> bool:
         """Return True if a check of the location is due; the caller then makes it."""
@@ -87,10 +87,10 @@ class Outages:
     def _location_found(self) -> None:
         self._location_in_doubt = False
         self._retries.succeeded()
-        self._figures.outage_over(LOCATION)
+        self._metrics.outage_over(LOCATION)
 
     def _begun(self, what: str, reason: str, checkpoint: int | None = None) -> None:
-        outage = self._figures.outage(what, reason)
+        outage = self._metrics.outage(what, reason)
         if outage.failures == 1:
             log.warning("%s", outage.summary, extra={} if checkpoint is None else {"checkpoint": checkpoint})
 

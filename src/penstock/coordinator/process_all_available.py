@@ -25,7 +25,7 @@ class _Demand:
     number: int
 
 
-class Demands:
+class ProcessAllAvailable:
     """Owned by the coordinator thread.
 
     Args:

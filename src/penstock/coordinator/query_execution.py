@@ -14,10 +14,10 @@ from typing import TypeVar
 from penstock.config import CONF_PREFIX, LEAST_INTERVAL_MS, Options
 from penstock.connectors.base import Committing
 from penstock.coordinator.claimed_location import ClaimedLocation
-from penstock.coordinator.generation_slots import AttemptPlan
+from penstock.coordinator.generation_slots import GenerationPlan
 from penstock.coordinator.history_writer import HistoryWriter
 from penstock.coordinator.launching import SlotLauncher
-from penstock.coordinator.metrics import Figures
+from penstock.coordinator.metrics import QueryMetrics
 from penstock.coordinator.policy import policy_of
 from penstock.coordinator.scaling import no_such_parallelism
 from penstock.coordinator.service import CoordinatorService
@@ -105,7 +105,7 @@ class QueryExecution:
         self._on_end = on_end
         self._query_id = ""
         self._service: CoordinatorService | None = None
-        self._figures = Figures(graph, "", run_id, name)
+        self._metrics = QueryMetrics(graph, "", run_id, name)
         self._changing = threading.Lock()
         self._ended = threading.Event()
         self._place: ClaimedLocation | None = None
@@ -140,7 +140,7 @@ class QueryExecution:
         )
         self._query_id = place.query_id
         history = self._history = HistoryWriter(HistoryKeeper(place.store))
-        self._figures = Figures(self._graph, self._query_id, self._run_id, self._name, ended=history.ended)
+        self._metrics = QueryMetrics(self._graph, self._query_id, self._run_id, self._name, ended=history.ended)
         try:
             self._begin(place)
         except Exception:
@@ -172,7 +172,7 @@ class QueryExecution:
     def _serve(self, place: ClaimedLocation) -> None:
         begins_with = place.hand_over()
         wanted = self.wanted().parallelism
-        plan = AttemptPlan(
+        plan = GenerationPlan(
             self._query_id,
             self._name or "",
             replace(self._graph, parallelism=wanted),
@@ -190,7 +190,7 @@ class QueryExecution:
             if not service.suspended:
                 self._conclude(error)
 
-        service = CoordinatorService(plan, place.store, self._launcher, self._figures, self._on_progress, over)
+        service = CoordinatorService(plan, place.store, self._launcher, self._metrics, self._on_progress, over)
         self._service = service
         if self._drains:  # asked for before the first Generation, whose sources begin paused therefore
             service.request_snapshot(DRAINED).add_done_callback(lambda drained: _end_undrained(service, drained))
@@ -239,7 +239,7 @@ class QueryExecution:
         with self._resuming:
             service = self._service or service
             if self.suspended:
-                self._figures.ended(failed=False, suspended=False)
+                self._metrics.ended(failed=False, suspended=False)
                 self._conclude(None)
         if not service.ended.is_set():
             service.stop()
@@ -387,11 +387,11 @@ class QueryExecution:
             if snapshot is not None:
                 with self._place.usable():
                     roll_back(self._place.store, snapshot, output=output)
-            self._figures.resumed()
+            self._metrics.resumed()
             try:
                 self._begin(self._place)
             except BaseException:
-                self._figures.ended(failed=False, suspended=True)
+                self._metrics.ended(failed=False, suspended=True)
                 raise
             self._parallelism = None
             service = self._service
@@ -399,7 +399,7 @@ class QueryExecution:
             self._await_running(service)
 
     def _await_running(self, service: CoordinatorService) -> None:
-        while self._figures.view().state in (ExecutionState.STARTING, ExecutionState.RESTARTING):
+        while self._metrics.view().state in (ExecutionState.STARTING, ExecutionState.RESTARTING):
             if service.ended.wait(_RUNNING_POLL_S):
                 break
         if service.error is not None:
@@ -502,8 +502,8 @@ class QueryExecution:
         return service is not None and service.ended.is_set() and service.error is None and not self.suspended
 
     def view(self, late_s: float = 0.0) -> ExecutionView:
-        """The newest figures; never blocks. ``late_s``: see ``Figures.view``."""
-        return self._figures.view(late_s)
+        """The newest figures; never blocks. ``late_s``: see ``QueryMetrics.view``."""
+        return self._metrics.view(late_s)
 
     def _active(self) -> CoordinatorService:
         if self.suspended:

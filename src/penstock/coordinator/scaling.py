@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from penstock.coordinator.generation_slots import Attempt
+from penstock.coordinator.generation_slots import GenerationSlots
 from penstock.coordinator.launching import SlotLauncher
 from penstock.errors import CheckpointFailed, ConfigError, PenstockError, QueryFailed, ResourceError
 from penstock.logs import get_logger
@@ -89,7 +89,7 @@ class Scaling:
         """A snapshot is being taken to go on from at the wanted parallelism; any thread may look."""
         return self._leaving is not None
 
-    def rescale(self, parallelism: int, future: Future[None], current: Attempt | None) -> None:
+    def rescale(self, parallelism: int, future: Future[None], current: GenerationSlots | None) -> None:
         """The user wants this from now on; ``future`` is told when a Generation runs so, or why none will."""
         try:
             self._check(parallelism)
@@ -120,7 +120,7 @@ class Scaling:
                 "stop them, or ask for fewer"
             )
 
-    def _leave(self, current: Attempt) -> None:
+    def _leave(self, current: GenerationSlots) -> None:
         """The snapshot does not wait behind anything; once it exists, this Generation is over. Whatever is wanted until
         then counts."""
         if self._leaving is not None:
@@ -152,7 +152,7 @@ class Scaling:
         else:
             log.warning("the query stays at parallelism %d for now: %s", self.parallelism, problem)
 
-    def runs(self, current: Attempt) -> None:
+    def runs(self, current: GenerationSlots) -> None:
         """All slots of a Generation run."""
         self._short_since_ms = None
         self._total_slots = self._launcher.total_slots()
@@ -209,7 +209,7 @@ class Scaling:
         )
         return True
 
-    def look(self, current: Attempt | None, now_ms: float) -> None:
+    def look(self, current: GenerationSlots | None, now_ms: float) -> None:
         """Scale down if a Generation waits for slots for too long, and up once the missing ones are free again.
 
         Called often. It asks the cluster every ``LOOK_EVERY_MS`` at most, or every ``LOOK_SHORT_EVERY_MS`` while a

@@ -16,7 +16,7 @@ Job = Callable[[], None]
 HURRIED_S = 1.0
 
 
-class Lanes:
+class SerialExecutors:
     """Jobs of one lane run one at a time in the order they were put; lanes are independent of each other.
 
     ``put`` and ``stop`` belong to one thread. A job must not raise: whoever puts it takes care of its errors.
@@ -43,7 +43,7 @@ class Lanes:
         """Let the jobs that run come to their end; those that wait are dropped, but for kept ones and the lane
         ``finish``.
 
-        Lanes that begin with ``hurried`` are waited for ``HURRIED_S`` only: their outcome is of no use any more.
+        Executors that begin with ``hurried`` are waited for ``HURRIED_S`` only: their outcome is of no use any more.
         """
         self._finish = finish
         self._dropping = True

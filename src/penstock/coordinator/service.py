@@ -19,21 +19,21 @@ from dataclasses import replace
 from penstock.connectors.base import SinkCommitter
 from penstock.coordinator import commands as w
 from penstock.coordinator import failures
-from penstock.coordinator.command_executor import DriverEffects
-from penstock.coordinator.generation_slots import Attempt, AttemptPlan
+from penstock.coordinator.command_executor import CommandExecutor
+from penstock.coordinator.generation_slots import GenerationPlan, GenerationSlots
 from penstock.coordinator.generations import Generations
 from penstock.coordinator.launching import SlotLauncher
 from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines.job import DriverCore, rows_read
+from penstock.coordinator.machines.job import JobCoordinator, rows_read
 from penstock.coordinator.machines.restarts import Failure, GiveUp, Restarts, Retries
-from penstock.coordinator.metrics import Figures
+from penstock.coordinator.metrics import QueryMetrics
 from penstock.coordinator.outages import Outages
 from penstock.coordinator.policy import policy_of, restart_policy_of
-from penstock.coordinator.process_all_available import Demands
+from penstock.coordinator.process_all_available import ProcessAllAvailable
 from penstock.coordinator.rendezvous import SlotLost, SlotSaid
 from penstock.coordinator.request_files import RequestFiles, written_beside
 from penstock.coordinator.scaling import Scaling
-from penstock.coordinator.serial_executors import Lanes
+from penstock.coordinator.serial_executors import SerialExecutors
 from penstock.coordinator.service_events import Call, EndQuery, QueueEvent, WorkDone, WorkRaised
 from penstock.coordinator.shutdown import await_goodbyes, close_connectors, log_the_end
 from penstock.coordinator.snapshot_tickets import SnapshotTickets, SnapshotWish
@@ -80,29 +80,29 @@ class CoordinatorService:
         plan: what to run.
         store: the opened location.
         launcher: starts slots.
-        figures: is kept up to date.
+        metrics: is kept up to date.
         on_progress, on_end: see ``QueryExecution``.
     """
 
     def __init__(
         self,
-        plan: AttemptPlan,
+        plan: GenerationPlan,
         store: Store,
         launcher: SlotLauncher,
-        figures: Figures,
+        metrics: QueryMetrics,
         on_progress: Callable[[EpochProgress], None],
         on_end: Callable[[PenstockError | None], None],
     ) -> None:
         self._plan = plan
-        self._figures = figures
+        self._metrics = metrics
         self._on_progress = on_progress
         self._on_end = on_end
         options, graph = plan.options, plan.graph
-        self._core = DriverCore(graph, plan_of(graph), plan.query_id, policy_of(options), plan.until_available)
+        self._job = JobCoordinator(graph, plan_of(graph), plan.query_id, policy_of(options), plan.until_available)
         sinks = [vertex.sink for vertex in graph.vertices if vertex.sink is not None]
         self._committers: dict[str, SinkCommitter] = {s.operator_id: s.sink.create_committer() for s in sinks}
         self._sources = {v.id: v.source.source for v in graph.vertices if v.source is not None}
-        self._effects = DriverEffects(
+        self._executor = CommandExecutor(
             graph,
             plan.query_id,
             store,
@@ -121,7 +121,7 @@ class CoordinatorService:
         self._causes: dict[Failure, PenstockError] = {}
         self._queue: queue.SimpleQueue[QueueEvent] = queue.SimpleQueue()
         self._loop = IoLoop("penstock-driver-io", self._io_crashed)
-        self._lanes = Lanes("penstock-driver")
+        self._executors = SerialExecutors("penstock-driver")
         self._generations = Generations(launcher, self._loop, self._queue.put)
         self.scaling = Scaling(
             graph.parallelism,
@@ -132,7 +132,7 @@ class CoordinatorService:
             snapshot=lambda future: self._snapshot(future, SnapshotWish(Alignment.UNALIGNED, kept=False)),
             begin_again=lambda why: self._queue.put(Call(lambda: self._begin_again(why))),
         )
-        self._outages = Outages(figures, Retries(restart_policy_of(options), options.sink_retry_timeout_ms))
+        self._outages = Outages(metrics, Retries(restart_policy_of(options), options.sink_retry_timeout_ms))
         self._ticked_ms = 0.0
         self._verify = True
         self._tickets = SnapshotTickets()
@@ -140,7 +140,7 @@ class CoordinatorService:
         self._request_files = RequestFiles(options, self._snapshot, self._answer, portable)
         self._lanes_work = True
         self._source_vertices = [v.id for v in graph.vertices if v.source is not None]
-        self._demands = Demands(self._source_vertices, graph.parallelism)
+        self._process_all = ProcessAllAvailable(self._source_vertices, graph.parallelism)
         self._started: Future[None] = Future()
         self.error: PenstockError | None = None
         self.all_committed = False
@@ -186,7 +186,7 @@ class CoordinatorService:
     def rescale(self, parallelism: int) -> Future[None]:
         """See ``QueryExecution.rescale``."""
         future: Future[None] = Future()
-        self._queue.put(Call(lambda: self.scaling.rescale(parallelism, future, self._attempt)))
+        self._queue.put(Call(lambda: self.scaling.rescale(parallelism, future, self._slots)))
         return future
 
     def change_policy(self, policy: ct.Policy) -> None:
@@ -195,11 +195,11 @@ class CoordinatorService:
 
     def process_all_available(self) -> Future[None]:
         future: Future[None] = Future()
-        self._queue.put(Call(lambda: self._demands.add(future)))
+        self._queue.put(Call(lambda: self._process_all.add(future)))
         return future
 
     @property
-    def _attempt(self) -> Attempt | None:
+    def _slots(self) -> GenerationSlots | None:
         """The current Generation's slots."""
         return self._generations.current
 
@@ -208,7 +208,7 @@ class CoordinatorService:
     def _run(self) -> None:
         error: PenstockError | None = None
         try:
-            self._carry_out(self._core.open())
+            self._carry_out(self._job.open())
             while True:
                 self._turn()
         except EndQuery as end:
@@ -226,13 +226,13 @@ class CoordinatorService:
             self._handle(event)
         if now_ms() >= self._due_ms():
             self._tick()
-        self._figures.turned(self._core.dry, self._core.coordinator.collection().pinned)
+        self._metrics.turned(self._job.dry, self._job.coordinator.collection().pinned)
         self._pursue_demands()
 
     def _due_ms(self) -> float:
         """When to tick next: not more often than ``MIN_TICK_MS``, whatever is overdue."""
         wakes = [self._ticked_ms + TICK_MS]
-        wake_ms = self._core.next_wake_ms()
+        wake_ms = self._job.next_wake_ms()
         wakes += [] if wake_ms is None else [wake_ms]
         wakes += [] if self._generations.reopen_at_ms is None else [self._generations.reopen_at_ms]
         return max(min(wakes), self._ticked_ms + MIN_TICK_MS)
@@ -243,25 +243,25 @@ class CoordinatorService:
         if self._outages.location_due(now_ms()):
             self._carry_out([w.CheckLocation()])
         if self._request_files.due(now_ms()):
-            self._carry_out([self._core.look_for_requests()])
+            self._carry_out([self._job.look_for_requests()])
         if self._queue.empty() and (overdue := self._generations.overdue(now_ms())) is not None:
             self._generation_failed(overdue, None)
         if self._generations.may_reopen(now_ms()):
-            self._carry_out(self._core.open(checksums=self._verify, parallelism=self.scaling.parallelism))
-        self.scaling.look(self._attempt, now_ms())
+            self._carry_out(self._job.open(checksums=self._verify, parallelism=self.scaling.parallelism))
+        self.scaling.look(self._slots, now_ms())
 
     def _handle(self, event: QueueEvent) -> None:
         match event:
-            case SlotSaid() if self._attempt is not None and event.generation == self._attempt.generation:
-                self._slot_said(self._attempt, event)
-            case SlotLost() if self._attempt is not None and event.generation == self._attempt.generation:
-                slot = self._attempt.slot_of(event.seat)
-                text = f"{self._attempt.describe(slot)} was lost: {event.reason}"
+            case SlotSaid() if self._slots is not None and event.generation == self._slots.generation:
+                self._slot_said(self._slots, event)
+            case SlotLost() if self._slots is not None and event.generation == self._slots.generation:
+                slot = self._slots.slot_of(event.seat)
+                text = f"{self._slots.describe(slot)} was lost: {event.reason}"
                 self._generation_failed(Failure("lost", "", text), None)
             case SlotSaid() | SlotLost():
                 log.debug("%s is of a Generation that is over", event)
             case WorkDone(work, answer):
-                self._demands.executed(work)
+                self._process_all.executed(work)
                 self._outages.executed(work, answer, now_ms())
                 if isinstance(work, w.Look):
                     self._restarts.looked(self._plan.graph.vertex(work.vertex).name)
@@ -275,32 +275,32 @@ class CoordinatorService:
                 function()
 
     def _feed(self, event: w.DriverEvent) -> None:
-        self._carry_out(self._core.handle(event, now_ms()))
+        self._carry_out(self._job.handle(event, now_ms()))
 
     # -- what slots say -------------------------------------------------------------------------------------------
 
-    def _slot_said(self, attempt: Attempt, said: SlotSaid) -> None:
+    def _slot_said(self, attempt: GenerationSlots, said: SlotSaid) -> None:
         slot, generation, message = attempt.slot_of(said.seat), said.generation, said.message
         attempt.heard(slot, time.monotonic())
         match message:
             case ms.Register():
                 if attempt.register(slot, message):
-                    self._figures.registered(attempt.registered)
+                    self._metrics.registered(attempt.registered)
             case SlotRunning(kept_tables=kept):
-                self._figures.slot_runs(slot, kept)
+                self._metrics.slot_runs(slot, kept)
                 if attempt.run(slot):
-                    self._figures.all_run()
+                    self._metrics.all_run()
                     self.scaling.runs(attempt)
                 self._feed(FromSlot(generation, message))
             case AcknowledgeCheckpoint():
-                self._figures.acknowledged(message.checkpoint, message.limit_wait_ms, message.recovered_rows_read)
+                self._metrics.acknowledged(message.checkpoint, message.limit_wait_ms, message.recovered_rows_read)
                 self._feed(FromSlot(generation, message))
             case DeclineCheckpoint() | SplitRequest() | SubtaskFinished():
                 self._feed(FromSlot(generation, message))
             case Looked(vertex, index, number):
-                self._demands.looked(vertex, index, number)
+                self._process_all.looked(vertex, index, number)
             case ms.SlotMetrics():
-                self._figures.metrics(message)
+                self._metrics.metrics(message)
                 for one in message.subtasks:
                     if one.vertex in self._source_vertices:
                         self._feed(FromSlot(generation, ReaderProgressed(one.vertex, one.index, one.watermark_us)))
@@ -318,8 +318,8 @@ class CoordinatorService:
     def _carry_out(self, outputs: list[w.Output]) -> None:
         for output in outputs:
             if isinstance(output, w.WORKS):
-                self._demands.issued(output)
-                self._lanes.put(output.lane, lambda work=output: self._execute(work), isinstance(output, w.KEPT))  # type: ignore[misc]
+                self._process_all.issued(output)
+                self._executors.put(output.lane, lambda work=output: self._execute(work), isinstance(output, w.KEPT))  # type: ignore[misc]
             else:
                 self._tell(output)
 
@@ -328,7 +328,7 @@ class CoordinatorService:
             case w.Deploy(ready, paused):
                 self._launch(ready, paused)
             case w.SnapshotExists(metadata):
-                self._figures.complete(metadata)
+                self._metrics.complete(metadata)
                 self._restarts.completed(rows_read(metadata))
                 self._outages.checkpoint_completed(self._restarts.attempts)
                 self._tickets.exists(metadata)
@@ -337,12 +337,12 @@ class CoordinatorService:
             case ct.SnapshotSucceeded(ticket, checkpoint):
                 self._tickets.succeeded(ticket, checkpoint)
             case ct.SnapshotFailed(ticket, _, reason, missing):
-                self._tickets.failed(ticket, self._figures.explained(reason, missing))
+                self._tickets.failed(ticket, self._metrics.explained(reason, missing))
             case ct.FailGeneration(generation, reason):
-                if self._attempt is not None and generation == self._attempt.generation:
+                if self._slots is not None and generation == self._slots.generation:
                     self._generation_failed(Failure("checkpoints", "", reason), CheckpointFailed(reason))
             case w.QueryEnded():
-                self.all_committed, self.drained = True, self._core.drains
+                self.all_committed, self.drained = True, self._job.drains
                 raise EndQuery(None)
             case w.LastCommitted():
                 raise EndQuery(None)
@@ -356,18 +356,16 @@ class CoordinatorService:
                 self._tell_slots(output)
 
     def _tell_slots(self, output: w.Output) -> None:
-        attempt = self._attempt
+        attempt = self._slots
         if attempt is None:
             if isinstance(output, ct.Abort):
-                self._figures.aborted(output.checkpoint, output.reason, output.failed)
+                self._metrics.aborted(output.checkpoint, output.reason, output.failed)
             return
         match output:
             case TriggerCheckpoint(number):
-                self._figures.triggered(
-                    number, output.requested_alignment.value, self._core.coordinator.wish_of(number)
-                )
+                self._metrics.triggered(number, output.requested_alignment.value, self._job.coordinator.wish_of(number))
             case ct.Abort(checkpoint, reason, _, failed, missing):
-                reason = self._figures.aborted(checkpoint, reason, failed, missing)
+                reason = self._metrics.aborted(checkpoint, reason, failed, missing)
                 if failed:
                     self._outages.checkpoint_failed(checkpoint, reason)
         attempt.tell(output)
@@ -375,15 +373,15 @@ class CoordinatorService:
     def _execute(self, work: w.Work) -> None:
         """On the lane's thread."""
         try:
-            self._queue.put(WorkDone(work, self._effects.execute(work)))
+            self._queue.put(WorkDone(work, self._executor.execute(work)))
         except Exception as problem:  # noqa: BLE001 - handed to the coordinator thread
             self._queue.put(WorkRaised(work, problem))
 
     def _committed(self, epoch: int) -> None:
-        progress = self._figures.committed(epoch)
-        self._demands.committed(epoch)
+        progress = self._metrics.committed(epoch)
+        self._process_all.committed(epoch)
         if progress is not None:
-            self._lanes.put(NEWS_LANE, lambda: self._publish(progress))
+            self._executors.put(NEWS_LANE, lambda: self._publish(progress))
 
     def _publish(self, progress: EpochProgress) -> None:
         try:
@@ -394,16 +392,16 @@ class CoordinatorService:
     # -- Generations ----------------------------------------------------------------------------------------------
 
     def _launch(self, ready: w.GenerationReady, paused: bool) -> None:
-        self._figures.opened(ready.generation, ready.restored, ready.committed_epoch, ready.inflight_rows)
+        self._metrics.opened(ready.generation, ready.restored, ready.committed_epoch, ready.inflight_rows)
         if ready.restored is not None:
             self._restarts.restored(rows_read(ready.restored))
         for reason in ready.skipped:
             log.warning("a newer snapshot was passed over: %s", reason)
         if ready.restored is not None and any(source.drained for source in ready.restored.sources):
             log.warning("the drain that was begun before is carried through, then the query ends")
-        self._plan = replace(self._plan, graph=(graph := self._core.graph))
-        self._figures.rescaled(graph)
-        self._demands.rescaled(graph.parallelism)
+        self._plan = replace(self._plan, graph=(graph := self._job.graph))
+        self._metrics.rescaled(graph)
+        self._process_all.rescaled(graph.parallelism)
         try:
             self._generations.launch(ready, self._plan, paused)
         except ResourceError as problem:
@@ -418,13 +416,13 @@ class CoordinatorService:
         """``error``: what the user sees if this was the first cause; None to make it of the failure."""
         if isinstance(error, failures.NEVER_RETRIED):
             raise EndQuery(error)
-        generation = self._core.generation
+        generation = self._job.generation
         log.warning("the Generation failed: %s", failure.message)
         self._outages.generation_failed(failure.message)
-        short = failure.kind == "resources" or (self._attempt is not None and not self._attempt.complete)
+        short = failure.kind == "resources" or (self._slots is not None and not self._slots.complete)
         self._give_up_generation(failure.message)
         if short and self.scaling.short_of_slots(now_ms()):
-            self._figures.failed(generation, failure.message)
+            self._metrics.failed(generation, failure.message)
             self._generations.reopen_at_ms = now_ms()
             return
         if error is not None:
@@ -432,41 +430,41 @@ class CoordinatorService:
         decision = self._restarts.failed(failure, now_ms(), random.random())
         if isinstance(decision, GiveUp):
             raise EndQuery(failures.gave_up(decision, self._causes.get(decision.first)))
-        self._figures.failed(generation, failure.message)
+        self._metrics.failed(generation, failure.message)
         self._verify = failure.kind not in ("lost", "link")  # else slots check what they read
         self._generations.reopen_at_ms = decision.at_ms
 
     def _give_up_generation(self, reason: str) -> None:
-        generation = self._core.generation
+        generation = self._job.generation
         self._generations.give_up()
         self.scaling.generation_ended()
-        self._demands.generation_failed()
+        self._process_all.generation_failed()
         self._feed(ct.GenerationEnded(generation, reason))
 
     def _work_raised(self, work: w.Work, error: Exception) -> None:
         match work:
             case w.OpenGeneration() if failures.may_pass(error) and self._started.done():
-                self._core.opening_failed()
+                self._job.opening_failed()
                 self._generation_failed(*failures.recovery_failure(error))
             case _ if isinstance(error, Fenced) or isinstance(work, w.OpenGeneration):
                 raise EndQuery(
                     error if isinstance(error, PenstockError) else failures.wrapped("recovery failed", error)
                 )
             case w.Look(generation=generation, vertex=vertex) | w.FreezeSource(generation=generation, vertex=vertex):
-                if generation == self._core.generation and self._attempt is not None:
+                if generation == self._job.generation and self._slots is not None:
                     name = self._plan.graph.vertex(vertex).name
                     cause = error if isinstance(error, PenstockError) else failures.wrapped(f"source {name}", error)
                     self._generation_failed(failures.discovery_failure(name, error), cause)
             case _ if isinstance(error, SinkFenced):
                 self._feed(w.failed(work, str(error)))
-                if self._attempt is not None:
+                if self._slots is not None:
                     self._generation_failed(Failure("fenced", "", str(error)), error)
             case w.Commit(command):
                 reason = f"{type(error).__name__}: {error}"
                 self._feed(ct.CommitFailed(command.epoch, command.operator_id, reason, unknown=True))
             case w.TellSource() | w.Abandon():
                 log.warning("%s failed: %s; nothing is lost but space", type(work).__name__, error)
-                self._demands.executed(work)
+                self._process_all.executed(work)
             case _:
                 raise EndQuery(failures.wrapped(f"{type(work).__name__} failed", error))
 
@@ -482,7 +480,7 @@ class CoordinatorService:
         try:
             for source in self._sources.values():
                 source.check_freezable()
-            self._core.check_drainable()
+            self._job.check_drainable()
         except PenstockError as refusal:
             future.set_exception(refusal)
             return
@@ -496,24 +494,24 @@ class CoordinatorService:
         if self._lanes_work:
             self._carry_out([work])
         else:
-            self._effects.execute(work)
+            self._executor.execute(work)
 
     def _begin_again(self, why: str) -> None:
         """The current Generation has done what it could; the next one has another parallelism."""
         self._give_up_generation(why)
-        self._figures.left(replace(self._plan.graph, parallelism=self.scaling.parallelism))
+        self._metrics.left(replace(self._plan.graph, parallelism=self.scaling.parallelism))
         self._verify = False
         self._generations.reopen_at_ms = now_ms()
 
     def _pursue_demands(self) -> None:
         """Once what a demand waits for has been read, a strictly aligned checkpoint follows the last rows."""
-        if self._attempt is None:
+        if self._slots is None:
             return
-        if self._attempt.runs and (number := self._demands.look_to_ask_for()) is not None:
-            self._attempt.look_again(self._source_vertices, number)
-        if self._demands.wants_checkpoint(self._core.dry_but_for_endless, self._core.not_looked_at):
+        if self._slots.runs and (number := self._process_all.look_to_ask_for()) is not None:
+            self._slots.look_again(self._source_vertices, number)
+        if self._process_all.wants_checkpoint(self._job.dry_but_for_endless, self._job.not_looked_at):
             future: Future[SnapshotMetadata] = Future()
-            future.add_done_callback(self._demands.checkpoint_ended)
+            future.add_done_callback(self._process_all.checkpoint_ended)
             self._snapshot(future, SnapshotWish(Alignment.ALIGNED, kept=False))
 
     # -- the end --------------------------------------------------------------------------------------------------
@@ -521,11 +519,11 @@ class CoordinatorService:
     def _shut_down(self, error: PenstockError | None) -> None:
         try:
             self._end_slots(orderly=error is None)
-            self._lanes.stop(LANE_TIMEOUT_S, finish=NEWS_LANE, hurried="source ")
+            self._executors.stop(LANE_TIMEOUT_S, finish=NEWS_LANE, hurried="source ")
             self._lanes_work = False
             while (event := self._next_event(0)) is not None:
                 self._take_late(event)
-            error = log_the_end(self._effects, self._core.coordinator, error)
+            error = log_the_end(self._executor, self._job.coordinator, error)
         except Exception as problem:  # noqa: BLE001 - the query ends anyway; the first error is kept
             error = error or failures.wrapped("the query could not be ended orderly", problem)
         finally:
@@ -536,13 +534,13 @@ class CoordinatorService:
     def _finish(self, error: PenstockError | None) -> None:
         self.all_committed, self.drained = self.all_committed and error is None, self.drained and error is None
         self.error, self.suspended = error, error is None and self.to_be_suspended and not self.all_committed
-        self._figures.ended(failed=error is not None, suspended=self.suspended)
+        self._metrics.ended(failed=error is not None, suspended=self.suspended)
         reason = "the query " + ("is suspended" if self.suspended else f"failed: {error}" if error else "has ended")
         self._tickets.query_ended(reason)
-        self._effects.refuse_takes(reason)  # of a last look, whose findings came too late
+        self._executor.refuse_takes(reason)  # of a last look, whose findings came too late
         if self.all_committed:
-            self._demands.all_committed()
-        self._demands.query_ended(error, suspended=self.suspended)
+            self._process_all.all_committed()
+        self._process_all.query_ended(error, suspended=self.suspended)
         self.scaling.query_ended(error)
         if not self._started.done():
             self._started.set_exception(error or QueryFailed(reason))
@@ -555,12 +553,12 @@ class CoordinatorService:
         self.ended.set()
 
     def _end_slots(self, orderly: bool) -> None:
-        def say_goodbye(attempt: Attempt) -> None:
-            await_goodbyes(attempt, lambda: self._next_event(TICK_MS / 1000), self._figures.slot_gone, self._take_late)
+        def say_goodbye(attempt: GenerationSlots) -> None:
+            await_goodbyes(attempt, lambda: self._next_event(TICK_MS / 1000), self._metrics.slot_gone, self._take_late)
 
         generation = self._generations.end(say_goodbye if orderly else None)
         if generation is not None:
-            self._core.handle(ct.GenerationEnded(generation, "the query ends"), now_ms())
+            self._job.handle(ct.GenerationEnded(generation, "the query ends"), now_ms())
 
     def _next_event(self, timeout_s: float) -> QueueEvent | None:
         try:
@@ -571,4 +569,4 @@ class CoordinatorService:
     def _take_late(self, event: object) -> None:
         """The answers of works still count; nothing is begun for them."""
         if isinstance(event, WorkDone) and event.event is not None:
-            self._core.handle(event.event, now_ms())
+            self._job.handle(event.event, now_ms())

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterable
 
 from penstock.connectors.base import SinkCommitter, Source
-from penstock.coordinator.command_executor import DriverEffects
-from penstock.coordinator.generation_slots import Attempt
+from penstock.coordinator.command_executor import CommandExecutor
+from penstock.coordinator.generation_slots import GenerationSlots
 from penstock.coordinator.generations import STOP_TIMEOUT_S
-from penstock.coordinator.machines.checkpoints import Coordinator
+from penstock.coordinator.machines.checkpoints import CheckpointCoordinator
 from penstock.coordinator.rendezvous import SlotLost, SlotSaid
 from penstock.errors import Fenced, LocationError, PenstockError
 from penstock.logs import get_logger
@@ -19,7 +19,10 @@ log = get_logger(__name__)
 
 
 def await_goodbyes(
-    attempt: Attempt, next_event: Callable[[], object], gone: Callable[[int], None], other: Callable[[object], None]
+    attempt: GenerationSlots,
+    next_event: Callable[[], object],
+    gone: Callable[[int], None],
+    other: Callable[[object], None],
 ) -> None:
     """Wait until all slots are gone, or for as long as that may take.
 
@@ -48,7 +51,9 @@ def close_connectors(connectors: Iterable[Source | SinkCommitter]) -> None:
             log.exception("%s could not be closed", type(connector).__name__)
 
 
-def log_the_end(effects: DriverEffects, coordinator: Coordinator, error: PenstockError | None) -> PenstockError | None:
+def log_the_end(
+    effects: CommandExecutor, coordinator: CheckpointCoordinator, error: PenstockError | None
+) -> PenstockError | None:
     """Log what was committed and which ids were not used. If a store fails, the next driver commits again, harmlessly.
 
     Returns:

@@ -90,7 +90,7 @@ def in_files(metadata: SnapshotMetadata, names: Mapping[str, str]) -> SnapshotMe
     return msgspec.structs.replace(metadata, slots=slots, sources=sources)
 
 
-class Founding:
+class LocationBootstrap:
     """One attempt to make a location.
 
     Args:
@@ -205,13 +205,13 @@ class Founding:
         return ref, theirs
 
 
-def attempt_at(store: Store) -> Founding:
+def attempt_at(store: Store) -> LocationBootstrap:
     """Return one of several attempts that may be made at this place at the same time."""
-    return Founding(store, SPAN * (1 + secrets.randbits(32)))
+    return LocationBootstrap(store, SPAN * (1 + secrets.randbits(32)))
 
 
 @contextmanager
-def founding(location: str, access: StoreAccess | None = None) -> Iterator[Founding]:
+def founding(location: str, access: StoreAccess | None = None) -> Iterator[LocationBootstrap]:
     """Make a location in place; if the block fails, what it has written is taken back.
 
     Args:
@@ -229,7 +229,7 @@ def founding(location: str, access: StoreAccess | None = None) -> Iterator[Found
         found = _founded(store) if len(entries) == 1 else None
         if found is None:
             raise in_use(store)
-        yield Founding(store, found=found)
+        yield LocationBootstrap(store, found=found)
         return
     store.create_if_absent(FOUNDING_PATH, seal_envelope({}))
     attempt = attempt_at(store)

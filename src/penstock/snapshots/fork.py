@@ -42,7 +42,7 @@ from penstock.snapshots.retention import ids_named
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.store.store_access import StoreAccess
 from penstock.snapshots.store.stores import store_at
-from penstock.snapshots.transfer import Bringer, kept_files
+from penstock.snapshots.transfer import SnapshotTransfer, kept_files
 
 OPTION = "startFrom"
 SHARE_OPTION = "allowSharedSink"
@@ -338,7 +338,7 @@ def _brought(
 ) -> tuple[SnapshotRecord, SnapshotMetadata]:
     """The snapshot as one of this location: kept as periodic ones are, since the origin has its own."""
     log, catalog = SnapshotLog(there), Catalog(there)
-    bringer = Bringer(there, store)
+    bringer = SnapshotTransfer(there, store)
     for _ in range(ATTEMPTS):
         record = choose(log.refresh(), origin)
         try:

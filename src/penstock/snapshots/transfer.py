@@ -20,7 +20,7 @@ USUAL_BYTES = 64 << 20
 """Sections are smaller, but for key groups that are larger."""
 
 
-class Bringer:
+class SnapshotTransfer:
     """Brings snapshots; they share most of their sections, so what one has brought the next one need not.
 
     Args:

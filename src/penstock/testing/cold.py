@@ -20,7 +20,7 @@ from penstock.testing.chance import Chance
 from penstock.testing.driver import SimulatedDriver
 from penstock.testing.ends import check_end
 from penstock.testing.failure import SimulationFailure
-from penstock.testing.figures import Figures
+from penstock.testing.figures import QueryMetrics
 from penstock.testing.job import build_job
 from penstock.testing.log_watch import LogWatch
 from penstock.testing.operators import KEY_COUNTS
@@ -49,11 +49,11 @@ class Cut:
         self.files = files
         self.outside = outside
         self.books = books.copy()
-        self.log = LogWatch(SimulatedStore(), Figures())
+        self.log = LogWatch(SimulatedStore(), QueryMetrics())
         log.copy_to(self.log)
 
 
-def run_cold(settings: Settings, chance: Chance, figures: Figures, cut: Cut) -> None:
+def run_cold(settings: Settings, chance: Chance, figures: QueryMetrics, cut: Cut) -> None:
     """Restore the snapshot and run to the end, without faults and quickly: the same output.
 
     Raises:
@@ -107,7 +107,7 @@ class _Cold:
         self._drained = any(source.drained for source in cut.metadata.sources)
         expected = expected_output(settings)
         self._outside = cut.outside.copy(dict.fromkeys(expected) if self._drained else expected)
-        self._world = World(settings, chance, Figures(), store, self._outside)
+        self._world = World(settings, chance, QueryMetrics(), store, self._outside)
         cut.log.copy_to(self._world.log)
         self._world.books = cut.books
         self._world.log.on_complete = self._world.books.completed
@@ -118,7 +118,7 @@ class _Cold:
         world = self._world
         return build_job(world.settings, self._outside, world, world.commits, lambda: self._chance.now_ms, edit)
 
-    def run(self, edit: Edit | None, figures: Figures) -> None:
+    def run(self, edit: Edit | None, figures: QueryMetrics) -> None:
         """To its end: under no trigger, whatever cut the run short that the snapshot is of. But a drain is carried
         through. ``edit``: an edited job goes on from it."""
         ended = False
@@ -139,7 +139,7 @@ class _Cold:
         if not self._drained and not self._outside.complete:
             raise SimulationFailure(f"the cold run ended without {self._missing()}", "restore")
 
-    def _begin_edited(self, edit: Edit, figures: Figures) -> None:
+    def _begin_edited(self, edit: Edit, figures: QueryMetrics) -> None:
         """Start the edited job; if it is refused for its rows in flight, after a drain of the old one."""
         world, old = self._world, self._world.graph
         newest = world.log.newest

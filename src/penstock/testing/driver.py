@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from penstock.config import Options
 from penstock.coordinator import commands as w
-from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines.job import DriverCore, rows_read
+from penstock.coordinator.machines.job import JobCoordinator, rows_read
 from penstock.coordinator.machines.restarts import Failure, GiveUp, RestartPolicy, Restarts
 from penstock.coordinator.request_files import LOOK_EVERY_MS, RequestFiles
 from penstock.coordinator.snapshot_tickets import DRAINED, SnapshotTickets, SnapshotWish
@@ -127,13 +127,13 @@ class SimulatedDriver:
             never_ms = 1 << 40
             policy = replace(policy, interval_ms=never_ms, after_restore_ms=never_ms)
         self.policy = policy
-        self.core = DriverCore(world.graph, plan_of(world.graph), "query", policy, world.settings.until_available)
+        self.core = JobCoordinator(world.graph, plan_of(world.graph), "query", policy, world.settings.until_available)
         graph = world.graph
         self.sources = {
             v.id: source_of(world.settings, v.id, lambda: world.chance.now_ms) for v in graph.vertices if v.source
         }
         self.frozen_ms: float | None = None
-        self.effects = DriverEffects(
+        self.effects = CommandExecutor(
             graph,
             "query",
             world.store,

@@ -215,7 +215,7 @@ class EventTimeWatch:
             del self._told[key]
             return
         if told.unread is None:
-            feed = subtask._feed
+            feed = subtask._source_task
             assert feed is not None
             waits = feed._next_rise_us is not None or getattr(feed._reader, "frontier_begins", False)
             if not (waits or _has_messages(slot, subtask)):
@@ -237,8 +237,8 @@ class EventTimeWatch:
 
 
 def _held(subtask: Subtask) -> tuple[Split, ...]:
-    assert subtask._feed is not None
-    return subtask._feed._unfinished
+    assert subtask._source_task is not None
+    return subtask._source_task._unfinished
 
 
 def _is_unread(there: dict[str, int | None], subtask: Subtask, pending: set[str] | tuple[()]) -> bool:
@@ -254,5 +254,5 @@ def _has_messages(slot: SimulatedSlot, subtask: Subtask) -> bool:
 
 def _is_held_up(subtask: Subtask) -> bool:
     """Return True if it is paused, or its rows wait for room in an output or for a function."""
-    paused = subtask._feed is not None and subtask._feed._paused
+    paused = subtask._source_task is not None and subtask._source_task._paused
     return paused or not subtask.outputs.has_room or subtask._chain.holds_rows or not subtask._settled

@@ -1,4 +1,4 @@
-"""One driver of the model of copies (``fencing``): what ``DriverEffects`` does with a location's log and its sinks.
+"""One driver of the model of copies (``fencing``): what ``CommandExecutor`` does with a location's log and its sinks.
 
 An epoch's rows are those of the interval since the epoch before. The label of a snapshot is the name of its epoch's
 rows, and its note is the epoch's batch id; an epoch without rows has none.

@@ -9,7 +9,7 @@ from penstock.snapshots.format.sections import data_path, state_path
 from penstock.snapshots.writing.state_index import BASE, DELTA
 
 
-class Figures:
+class QueryMetrics:
     """Counts by name, over one run or summed over many."""
 
     def __init__(self, counts: Mapping[str, int] | None = None) -> None:
@@ -22,7 +22,7 @@ class Figures:
     def __getitem__(self, name: str) -> int:
         return self.counts.get(name, 0)
 
-    def add(self, other: Figures) -> None:
+    def add(self, other: QueryMetrics) -> None:
         """Sum up another run."""
         for name, value in other.counts.items():
             self.count(name, value)
@@ -32,7 +32,7 @@ class Figures:
         return [f"{value:>9,} {name}" for name, value in sorted(self.counts.items())]
 
 
-def count_snapshot(figures: Figures, metadata: SnapshotMetadata) -> None:
+def count_snapshot(figures: QueryMetrics, metadata: SnapshotMetadata) -> None:
     """What is in a snapshot that has just become complete."""
     for slot in metadata.slots:
         own = data_path(metadata.generation, metadata.checkpoint, slot.slot)
@@ -49,7 +49,7 @@ def count_snapshot(figures: Figures, metadata: SnapshotMetadata) -> None:
             _count_tables(figures, subtask.states, state_path(metadata.generation, metadata.checkpoint, slot.slot))
 
 
-def _count_tables(figures: Figures, states: list[StateEntry], own: str) -> None:
+def _count_tables(figures: QueryMetrics, states: list[StateEntry], own: str) -> None:
     tables: dict[tuple[str, str], list[StateEntry]] = {}
     for entry in states:
         tables.setdefault((entry.operator_id, entry.table), []).append(entry)

@@ -12,7 +12,7 @@ from penstock.snapshots.format.envelope import open_envelope
 from penstock.snapshots.log.entries import Entry, GenerationOpened, LogView, SnapshotComplete, fold
 from penstock.snapshots.log.snapshot_log import entry_path, number_of
 from penstock.testing.failure import SimulationFailure
-from penstock.testing.figures import Figures
+from penstock.testing.figures import QueryMetrics
 from penstock.testing.store import SimulatedStore
 
 
@@ -29,7 +29,7 @@ class LogWatch:
         on_passed_over: told what is restored instead of a corrupt one.
     """
 
-    def __init__(self, store: SimulatedStore, figures: Figures) -> None:
+    def __init__(self, store: SimulatedStore, figures: QueryMetrics) -> None:
         self.view = LogView()
         self.complete: dict[CheckpointId, SnapshotMetadata] = {}
         self.lineage: list[CheckpointId] = []

@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.coordinator import command_executor as effects_module
 from penstock.coordinator import commands as w
-from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.machines.commits import CommitLedger, PendingCommit
 from penstock.model.ids import CheckpointId
 from penstock.testing.mutation import mutant
@@ -27,7 +27,7 @@ def _forgotten(original: Any) -> Any:
 
 
 def _of_the_snapshot(original: Any) -> Any:
-    def opened(self: DriverEffects, entry: Any, metadata: Any, skipped: Any) -> w.GenerationReady:
+    def opened(self: CommandExecutor, entry: Any, metadata: Any, skipped: Any) -> w.GenerationReady:
         ready: w.GenerationReady = original(self, entry, metadata, skipped)
         known = 0 if ready.restored is None else ready.restored.next_batch
         return replace(ready, next_batch=known or 0)
@@ -58,7 +58,7 @@ def _failure_counted(original: Any) -> Any:
 def _in_the_log_late(original: Any) -> Any:
     """Write the ids of a snapshot with several pending epochs to the log only with the next snapshot."""
 
-    def write(self: DriverEffects, metadata: Any) -> Any:
+    def write(self: CommandExecutor, metadata: Any) -> Any:
         late = min(metadata.batches.values()) if len(metadata.batches) > 1 else metadata.next_batch
         event = original(self, metadata)
         if metadata.checkpoint in self._written:
@@ -76,7 +76,7 @@ BATCHES = {
     ),
     "batch-ids-of-the-restored-snapshot": mutant(
         "new epochs get ids after those of the restored snapshot, whatever newer ones have handed over",
-        (DriverEffects, "_opened", _of_the_snapshot),
+        (CommandExecutor, "_opened", _of_the_snapshot),
     ),
     "pending-epochs-numbered-anew": mutant(
         "of several pending epochs of a restored snapshot each comes under another id than before",
@@ -88,6 +88,6 @@ BATCHES = {
     ),
     "batch-ids-logged-late": mutant(
         "the entry that completes a snapshot with several pending epochs does not tell their ids",
-        (DriverEffects, "_write", _in_the_log_late),
+        (CommandExecutor, "_write", _in_the_log_late),
     ),
 }

@@ -8,10 +8,10 @@ from penstock.coordinator import commands as w
 from penstock.coordinator import pending_epochs
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines import commits
-from penstock.coordinator.machines.checkpoints import Coordinator
+from penstock.coordinator.machines.checkpoints import CheckpointCoordinator
 from penstock.coordinator.machines.commits import CommitLedger, PendingCommit
 from penstock.coordinator.machines.endings import Ending
-from penstock.coordinator.machines.job import DriverCore
+from penstock.coordinator.machines.job import JobCoordinator
 from penstock.model.ids import CheckpointId, SubtaskId
 from penstock.model.messages import AbortCheckpoint, AcknowledgeCheckpoint, NotifyCheckpointComplete
 from penstock.testing.mutation import mutant
@@ -20,7 +20,7 @@ from penstock.worker.subtask import Subtask
 
 
 def _commit_on_last_ack(original: Any) -> Any:
-    def on_ack(self: Coordinator, event: AcknowledgeCheckpoint, now_ms: float) -> list[ct.Command]:
+    def on_ack(self: CheckpointCoordinator, event: AcknowledgeCheckpoint, now_ms: float) -> list[ct.Command]:
         commands: list[ct.Command] = original(self, event, now_ms)
         for command in commands:
             if isinstance(command, ct.WriteMetadata) and len(self._pending) > 2:
@@ -81,7 +81,7 @@ def _newest_recommitted(original: Any) -> Any:
 
 
 def _logged_as_committed(original: Any) -> Any:
-    def on_metadata_written(self: Coordinator, event: ct.MetadataWritten, now_ms: float) -> list[ct.Command]:
+    def on_metadata_written(self: CheckpointCoordinator, event: ct.MetadataWritten, now_ms: float) -> list[ct.Command]:
         commands: list[ct.Command] = original(self, event, now_ms)
         if len(self._pending) < 3:
             return commands
@@ -94,7 +94,7 @@ def _logged_as_committed(original: Any) -> Any:
 
 
 def _abandon_at_once(original: Any) -> Any:
-    def on_ready(self: DriverCore, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
+    def on_ready(self: JobCoordinator, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
         outputs = original(self, event, now_ms)
         if self._abandon is not None and len({commit.epoch for commit in event.pending}) > 1:
             outputs.insert(0, w.Abandon(self._abandon[0]))
@@ -114,7 +114,7 @@ def _newest_first(original: Any) -> Any:
 
 
 def _told_before_the_commit(original: Any) -> Any:
-    def notify(self: Coordinator) -> list[ct.Command]:
+    def notify(self: CheckpointCoordinator) -> list[ct.Command]:
         ready, self._to_notify = self._to_notify, []
         if not ready:
             return []
@@ -158,7 +158,7 @@ def _one_subtask_short(original: Any) -> Any:
 COMMITS = {
     "commit-before-completeness": mutant(
         "of more than two checkpoints in flight, one's epochs are committed before its snapshot is logged",
-        (Coordinator, "_on_ack", _commit_on_last_ack),
+        (CheckpointCoordinator, "_on_ack", _commit_on_last_ack),
         (CommitLedger, "completed", _covered_stays),
     ),
     "epoch-under-a-newer-id": mutant(
@@ -180,11 +180,11 @@ COMMITS = {
     ),
     "logged-as-committed-too-early": mutant(
         "of more than two checkpoints in flight, one's log entry says that its epochs are committed",
-        (Coordinator, "_on_metadata_written", _logged_as_committed),
+        (CheckpointCoordinator, "_on_metadata_written", _logged_as_committed),
     ),
     "abandoned-before-the-commit": mutant(
         "of several restored epochs, what is staged is dropped before they are committed",
-        (DriverCore, "_on_ready", _abandon_at_once),
+        (JobCoordinator, "_on_ready", _abandon_at_once),
     ),
     "newest-epoch-first": mutant(
         "of several pending epochs the newest is committed first",
@@ -201,6 +201,6 @@ COMMITS = {
     ),
     "told-before-the-commit": mutant(
         "slots forget an epoch's message when its snapshot is complete, before it is committed",
-        (Coordinator, "_notify", _told_before_the_commit),
+        (CheckpointCoordinator, "_notify", _told_before_the_commit),
     ),
 }

@@ -8,12 +8,12 @@ from typing import Any
 from penstock.coordinator import commands as w
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines.checkpoint_lifecycle import Pending
-from penstock.coordinator.machines.checkpoints import MAX_CANCELLATIONS, Coordinator
-from penstock.coordinator.machines.job import DriverCore
+from penstock.coordinator.machines.checkpoints import MAX_CANCELLATIONS, CheckpointCoordinator
+from penstock.coordinator.machines.job import JobCoordinator
 from penstock.coordinator.snapshot_tickets import SnapshotWish
 from penstock.model.elements import Alignment
 from penstock.testing.mutation import mutant
-from penstock.worker.source_task import SourceFeed
+from penstock.worker.source_task import SourceTask
 
 
 def _overtakes(original: Any) -> Any:
@@ -25,14 +25,14 @@ def _overtakes(original: Any) -> Any:
 
 
 def _reads_on(original: Any) -> Any:
-    def pause(self: SourceFeed, paused: bool) -> None:
+    def pause(self: SourceTask, paused: bool) -> None:
         original(self, False)
 
     return pause
 
 
 def _begins_to_read(original: Any) -> Any:
-    def on_ready(self: DriverCore, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
+    def on_ready(self: JobCoordinator, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
         outputs = original(self, event, now_ms)
         self._paused = False
         for assigner in self.assigners:
@@ -43,7 +43,7 @@ def _begins_to_read(original: Any) -> Any:
 
 
 def _trigger_first(original: Any) -> Any:
-    def pause(self: DriverCore, now_ms: float) -> list[w.Output]:
+    def pause(self: JobCoordinator, now_ms: float) -> list[w.Output]:
         drained = any(self._coordinator._pending[c].drain for c in self._coordinator.in_flight)
         return [] if drained and not self._paused else original(self, now_ms)
 
@@ -51,7 +51,7 @@ def _trigger_first(original: Any) -> Any:
 
 
 def _never_reads_on(original: Any) -> Any:
-    def pause(self: DriverCore, now_ms: float) -> list[w.Output]:
+    def pause(self: JobCoordinator, now_ms: float) -> list[w.Output]:
         return [] if self._paused else original(self, now_ms)
 
     return pause
@@ -64,7 +64,7 @@ def _forgets(pending: Pending) -> None:
 
 
 def _given_up(original: Any) -> Any:
-    def cancel(self: Coordinator, pending: Pending, now_ms: float) -> Any:
+    def cancel(self: CheckpointCoordinator, pending: Pending, now_ms: float) -> Any:
         if pending.cancellations >= MAX_CANCELLATIONS:
             _forgets(pending)
         return original(self, pending, now_ms)
@@ -73,7 +73,7 @@ def _given_up(original: Any) -> Any:
 
 
 def _ends_with_generation(original: Any) -> Any:
-    def on_ended(self: Coordinator, event: ct.GenerationEnded, now_ms: float) -> Any:
+    def on_ended(self: CheckpointCoordinator, event: ct.GenerationEnded, now_ms: float) -> Any:
         for pending in self._pending.values():
             _forgets(pending)
         return original(self, event, now_ms)
@@ -88,26 +88,26 @@ DRAINS = {
     ),
     "drained-source-reads-on": mutant(
         "a reader that is paused for a drain reads on",
-        (SourceFeed, "pause", _reads_on),
+        (SourceTask, "pause", _reads_on),
     ),
     "drained-generation-reads": mutant(
         "a Generation that begins during a drain reads until all its slots run",
-        (DriverCore, "_on_ready", _begins_to_read),
+        (JobCoordinator, "_on_ready", _begins_to_read),
     ),
     "drained-before-the-pause": mutant(
         "a drained snapshot is triggered while sources are read",
-        (DriverCore, "_pause", _trigger_first),
+        (JobCoordinator, "_pause", _trigger_first),
     ),
     "drain-failed-and-paused": mutant(
         "sources stay paused when a drain has failed",
-        (DriverCore, "_pause", _never_reads_on),
+        (JobCoordinator, "_pause", _never_reads_on),
     ),
     "drain-given-up": mutant(
         "a drain that has given way to others several times is given up, although less is in flight each time",
-        (Coordinator, "_cancel", _given_up),
+        (CheckpointCoordinator, "_cancel", _given_up),
     ),
     "drain-ends-with-its-generation": mutant(
         "a drain is forgotten when its Generation fails",
-        (Coordinator, "_on_ended", _ends_with_generation),
+        (CheckpointCoordinator, "_on_ended", _ends_with_generation),
     ),
 }

@@ -9,14 +9,14 @@ import msgspec
 
 from penstock.coordinator import commands as w
 from penstock.coordinator.machines import splits as sp
-from penstock.coordinator.machines.job import DriverCore
+from penstock.coordinator.machines.job import JobCoordinator
 from penstock.coordinator.machines.splits import SplitAssigner
 from penstock.model.messages import SplitRequest
 from penstock.testing.mutation import mutant
 
 
 def _recovered_unfrozen(original: Any) -> Any:
-    def on_ready(self: DriverCore, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
+    def on_ready(self: JobCoordinator, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
         freeze = self._freeze
         if event.restored is not None and not any(source.drained for source in event.restored.sources):
             self._freeze = None
@@ -80,7 +80,7 @@ def _nothing_said(original: Any) -> Any:
 ENDS = {
     "not-frozen-after-a-recovery": mutant(
         "a restored source of a run that is to end with what is there is not told so",
-        (DriverCore, "_on_ready", _recovered_unfrozen),
+        (JobCoordinator, "_on_ready", _recovered_unfrozen),
     ),
     "finished-restored": mutant(
         "a restored source of which nothing was left unread counts as finished, and is not looked at again",

@@ -9,15 +9,11 @@ from penstock.coordinator.machines.event_time_rounds import EventTimeRounds
 from penstock.operators.python.map_function import MapBatchesOperator
 from penstock.testing.mutation import mutant
 from penstock.worker.chain import Chain
-from penstock.worker.source_task import SourceFeed
+from penstock.worker.source_task import SourceTask
 
 
 def _never(original: Any) -> Any:
     return lambda *args: False
-
-
-def _always(original: property) -> Any:
-    return property(lambda self: True)
 
 
 def _frontier_not_read(original: Any) -> Any:
@@ -68,7 +64,7 @@ def _told_again(original: Any) -> Any:
 
 
 def _frontier_anew(original: Any) -> Any:
-    def may_rise(self: SourceFeed, watermark_us: int) -> None:
+    def may_rise(self: SourceTask, watermark_us: int) -> None:
         self._rise_us = None
         original(self, watermark_us)
 
@@ -78,7 +74,7 @@ def _frontier_anew(original: Any) -> Any:
 EVENT_TIME = {
     "rises-before-its-frontier": mutant(
         "a reader that may rise does so at once, in front of what it has not read",
-        (SourceFeed, "_frontier_passed", _frontier_not_read),
+        (SourceTask, "_frontier_passed", _frontier_not_read),
     ),
     "never-told-to-rise": mutant(
         "a reader that shows no event time is not told to rise until everything is read",
@@ -99,10 +95,10 @@ EVENT_TIME = {
     "frontier-pushed-away": mutant(
         "readers are told every new level at once, and each moves the frontier",
         (EventTimeRounds, "_waits", _told_again),
-        (SourceFeed, "may_rise", _frontier_anew),
+        (SourceTask, "may_rise", _frontier_anew),
     ),
     "idle-with-held-rows": mutant(
-        "a reader is idle while functions hold rows that it has read", (SourceFeed, "ask", _idle_whatever_is_held)
+        "a reader is idle while functions hold rows that it has read", (SourceTask, "ask", _idle_whatever_is_held)
     ),
     "functions-hold-nothing": mutant(
         "a function over batches counts as one that has yielded all that it was given",

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from penstock.coordinator.machines import checkpoints as coordinator_module
-from penstock.coordinator.machines.checkpoints import Coordinator
+from penstock.coordinator.machines.checkpoints import CheckpointCoordinator
 from penstock.snapshots.commands import changing as changing_module
 from penstock.snapshots.commands import deleting as deleting_module
 from penstock.snapshots.commands import ownership as ownership_module
@@ -32,21 +32,21 @@ def _from_nothing(original: Any) -> Any:
 
 
 def _keeps_all_waiting(original: Any) -> Any:
-    def gives_way_at_ms(self: Coordinator, pending: Any) -> None:
+    def gives_way_at_ms(self: CheckpointCoordinator, pending: Any) -> None:
         return None
 
     return gives_way_at_ms
 
 
 def _periodic_keeps_all_waiting(original: Any) -> Any:
-    def gives_way_at_ms(self: Coordinator, pending: Any) -> Any:
+    def gives_way_at_ms(self: CheckpointCoordinator, pending: Any) -> Any:
         return None if pending.periodic else original(self, pending)
 
     return gives_way_at_ms
 
 
 def _at_once(original: Any) -> Any:
-    def gives_way_at_ms(self: Coordinator, pending: Any) -> Any:
+    def gives_way_at_ms(self: CheckpointCoordinator, pending: Any) -> Any:
         at_ms = original(self, pending)
         return None if at_ms is None else at_ms - self._policy.interval_ms
 
@@ -54,7 +54,7 @@ def _at_once(original: Any) -> Any:
 
 
 def _forgotten(original: Any) -> Any:
-    def cancel(self: Coordinator, pending: Any, now_ms: float) -> Any:
+    def cancel(self: CheckpointCoordinator, pending: Any, now_ms: float) -> Any:
         waiting = len(self._requests)
         commands = original(self, pending, now_ms)
         while len(self._requests) > waiting:
@@ -79,19 +79,19 @@ REQUESTS = {
     ),
     "strict-holds-back": mutant(
         "a strictly aligned snapshot keeps all others waiting until its time is over",
-        (Coordinator, "_gives_way_at_ms", _keeps_all_waiting),
+        (CheckpointCoordinator, "_gives_way_at_ms", _keeps_all_waiting),
     ),
     "strict-periodic-holds-back": mutant(
         "a strictly aligned periodic checkpoint keeps all others waiting until its time is over",
-        (Coordinator, "_gives_way_at_ms", _periodic_keeps_all_waiting),
+        (CheckpointCoordinator, "_gives_way_at_ms", _periodic_keeps_all_waiting),
     ),
     "strict-gives-way-at-once": mutant(
         "a strictly aligned snapshot is cancelled as soon as another one waits",
-        (Coordinator, "_gives_way_at_ms", _at_once),
+        (CheckpointCoordinator, "_gives_way_at_ms", _at_once),
     ),
     "strict-forgotten": mutant(
         "a strictly aligned snapshot that was cancelled is not triggered again, and its request is not answered",
-        (Coordinator, "_cancel", _forgotten),
+        (CheckpointCoordinator, "_cancel", _forgotten),
     ),
     "strict-without-end": mutant(
         "a strictly aligned snapshot is triggered again without end",

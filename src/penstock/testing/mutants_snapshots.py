@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from penstock.coordinator.command_executor import DriverEffects
+from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines.checkpoints import Coordinator
+from penstock.coordinator.machines.checkpoints import CheckpointCoordinator
 from penstock.errors import CheckpointFailed, Fenced
 from penstock.model.ids import CheckpointId
 from penstock.model.manifest import SnapshotMetadata, StateEntry
@@ -54,7 +54,7 @@ def _of_any_generation(original: Any) -> Any:
 
 
 def _damage_ignored(original: Any) -> Any:
-    def on_metadata_failed(self: Coordinator, event: ct.MetadataFailed, now_ms: float) -> Any:
+    def on_metadata_failed(self: CheckpointCoordinator, event: ct.MetadataFailed, now_ms: float) -> Any:
         return original(self, dataclasses.replace(event, damaged=False), now_ms)
 
     return on_metadata_failed
@@ -63,7 +63,7 @@ def _damage_ignored(original: Any) -> Any:
 def _count_acknowledgements(original: Any) -> Any:
     """A repeated acknowledgement is taken for that of a slot that has not acknowledged."""
 
-    def on_ack(self: Coordinator, event: AcknowledgeCheckpoint, now_ms: float) -> Any:
+    def on_ack(self: CheckpointCoordinator, event: AcknowledgeCheckpoint, now_ms: float) -> Any:
         pending = self._pending.get(event.checkpoint)
         if pending is not None and event.manifest.slot in pending.acks and len(pending.acks) < self._parallelism:
             missing = next(slot for slot in range(self._parallelism) if slot not in pending.acks)
@@ -114,7 +114,7 @@ def _never_fenced(original: Any) -> Any:
 
 
 def _nothing_pinned(original: Any) -> Any:
-    def pinned(self: Coordinator) -> tuple[CheckpointId, ...]:
+    def pinned(self: CheckpointCoordinator) -> tuple[CheckpointId, ...]:
         return ()
 
     return pinned
@@ -128,7 +128,7 @@ def _in_flight_ignored(original: Any) -> Any:
 
 
 def _ids_after_the_restored(original: Any) -> Any:
-    def opening_entry(self: DriverEffects, work: Any, view: Any, metadata: Any) -> GenerationOpened:
+    def opening_entry(self: CommandExecutor, work: Any, view: Any, metadata: Any) -> GenerationOpened:
         entry = original(self, work, view, metadata)
         if work.next_checkpoint is None:
             return entry  # type: ignore[no-any-return]
@@ -194,7 +194,7 @@ SNAPSHOTS = {
     ),
     "duplicate-acknowledgement-counted": mutant(
         "a slot that acknowledges twice counts as two slots",
-        (Coordinator, "_on_ack", _count_acknowledgements),
+        (CheckpointCoordinator, "_on_ack", _count_acknowledgements),
         (catalog_module, "checked_metadata", _whatever_it_says),
     ),
     "failed-write-acknowledged": mutant(
@@ -225,11 +225,11 @@ SNAPSHOTS = {
     ),
     "damaged-base-used-again": mutant(
         "a checkpoint whose base turned out to be damaged is followed by others with that base",
-        (Coordinator, "_on_metadata_failed", _damage_ignored),
+        (CheckpointCoordinator, "_on_metadata_failed", _damage_ignored),
     ),
     "base-not-pinned": mutant(
         "the base of a checkpoint in flight may be collected",
-        (Coordinator, "_pinned", _nothing_pinned),
+        (CheckpointCoordinator, "_pinned", _nothing_pinned),
     ),
     "files-in-flight-collected": mutant(
         "files of checkpoints that are still in flight count as orphans",
@@ -237,6 +237,6 @@ SNAPSHOTS = {
     ),
     "ids-used-again": mutant(
         "a driver that restarts its job counts on from the checkpoint that it restores",
-        (DriverEffects, "_opening_entry", _ids_after_the_restored),
+        (CommandExecutor, "_opening_entry", _ids_after_the_restored),
     ),
 }

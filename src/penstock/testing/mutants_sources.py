@@ -10,7 +10,7 @@ import msgspec
 from penstock.coordinator import commands as w
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines import splits as sp
-from penstock.coordinator.machines.job import DriverCore
+from penstock.coordinator.machines.job import JobCoordinator
 from penstock.coordinator.machines.splits import SplitAssigner
 from penstock.model.messages import AssignSplits, SplitRequest
 from penstock.model.splits import Split
@@ -20,7 +20,7 @@ from penstock.worker.subtask import Subtask
 
 
 def _captured_when_complete(original: Any) -> Any:
-    def carry_out(self: DriverCore, command: ct.Command, now_ms: float) -> list[w.Output]:
+    def carry_out(self: JobCoordinator, command: ct.Command, now_ms: float) -> list[w.Output]:
         if (
             isinstance(command, ct.WriteMetadata) and command.checkpoint > 1
         ):  # a discovery may run during the first one, also in a calm schedule
@@ -61,8 +61,10 @@ def _remember_handed_out(original: Any) -> Any:
 def _position_at_the_end(original: Any) -> Any:
     def hand_over(self: Subtask, ready: CaptureReady) -> None:
         end = self._epoch_ends.get(ready.checkpoint)
-        if end is not None and self._feed is not None:
-            self._epoch_ends[ready.checkpoint] = dataclasses.replace(end, splits=self._feed.end_epoch(ready.checkpoint))
+        if end is not None and self._source_task is not None:
+            self._epoch_ends[ready.checkpoint] = dataclasses.replace(
+                end, splits=self._source_task.end_epoch(ready.checkpoint)
+            )
         original(self, ready)
 
     return hand_over
@@ -79,7 +81,7 @@ def _pending_not_restored(original: Any) -> Any:
 SOURCES = {
     "enumerator-captured-late": mutant(
         "the driver's side of a source is captured when all slots have acknowledged, not at the trigger",
-        (DriverCore, "_carry_out", _captured_when_complete),
+        (JobCoordinator, "_carry_out", _captured_when_complete),
     ),
     "split-with-reader-and-enumerator": mutant(
         "a split that was handed out stays in the driver's capture until its reader asks again",

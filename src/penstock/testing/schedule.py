@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from penstock.decoding import decode_json
-from penstock.testing.figures import Figures
+from penstock.testing.figures import QueryMetrics
 from penstock.testing.mutants import MUTANTS
 from penstock.testing.settings import Settings
 from penstock.testing.simulation import Simulation
@@ -72,7 +72,7 @@ class Result:
 
 def run_task(task: Task) -> Result:
     """Run a schedule in this process. Never raises for what the schedule does."""
-    seen = Figures()
+    seen = QueryMetrics()
     with broken(task.mutant), watched(seen):
         simulation = Simulation(task.seed, task.chosen_settings)
         try:

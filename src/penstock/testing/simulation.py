@@ -20,7 +20,7 @@ from penstock.testing.driver import SimulatedDriver
 from penstock.testing.ends import check_end
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.faults import Faults
-from penstock.testing.figures import Figures, count_snapshot
+from penstock.testing.figures import QueryMetrics, count_snapshot
 from penstock.testing.job import build_job
 from penstock.testing.outside import Outside
 from penstock.testing.reference import expected_output
@@ -44,7 +44,7 @@ class Outcome:
 
     seed: int
     digest: str
-    figures: Figures
+    figures: QueryMetrics
 
 
 class Simulation:
@@ -62,7 +62,7 @@ class Simulation:
         self.seed = seed
         self.settings = settings or Settings.random(seed)
         self.chance = Chance(seed)
-        self.figures = Figures()
+        self.figures = QueryMetrics()
         expected = expected_output(self.settings)
         self.outside = Outside(dict.fromkeys(expected) if self.settings.cut_short else expected)
         self.world = World(self.settings, self.chance, self.figures, SimulatedStore(), self.outside)

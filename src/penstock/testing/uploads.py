@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedUploads:
-    """The same order of things as ``runtime.uploads.Uploader``, which adds a thread to them."""
+    """The same order of things as ``worker.checkpoint_uploader.CheckpointUploader``, which adds a thread to them."""
 
     def __init__(self, slot: SimulatedSlot) -> None:
         world = slot.world

@@ -15,7 +15,7 @@ from penstock.coordinator.machines.checkpoint_lifecycle import Phase as AtCoordi
 from penstock.protocol.alignment import LIFECYCLE as AT_SUBTASK
 from penstock.protocol.alignment import Phase as AtSubtask
 from penstock.protocol.lifecycle import Lifecycle
-from penstock.testing.figures import Figures
+from penstock.testing.figures import QueryMetrics
 from penstock.testing.mutation import mutant
 
 LIFECYCLES: tuple[Lifecycle[Any], ...] = (AT_SUBTASK, AT_COORDINATOR)
@@ -42,7 +42,7 @@ def all_steps(lifecycle: Lifecycle[Any]) -> tuple[str, ...]:
 
 
 @contextmanager
-def watched(figures: Figures) -> Iterator[None]:
+def watched(figures: QueryMetrics) -> Iterator[None]:
     """Count into ``figures`` while the context is open."""
 
     def counting(original: Any) -> Any:

@@ -16,7 +16,7 @@ from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.restoring.local_state import KeptTables
 from penstock.testing.chance import Chance
 from penstock.testing.failure import SimulationFailure
-from penstock.testing.figures import Figures
+from penstock.testing.figures import QueryMetrics
 from penstock.testing.log_watch import LogWatch
 from penstock.testing.outside import Outside
 from penstock.testing.rescaled_books import RescaledBooks
@@ -78,7 +78,7 @@ class World:
     """
 
     def __init__(
-        self, settings: Settings, chance: Chance, figures: Figures, store: SimulatedStore, outside: Outside
+        self, settings: Settings, chance: Chance, figures: QueryMetrics, store: SimulatedStore, outside: Outside
     ) -> None:
         self.settings = settings
         self.chance = chance

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 from penstock.model.ids import CheckpointId
-from penstock.worker.pending_checkpoints import Underway
+from penstock.worker.pending_checkpoints import PendingCheckpoints
 from penstock.worker.slicing import TARGET_MS
 
 LONG_STEP_S = 0.1
@@ -30,16 +30,16 @@ PATIENCE_S = TARGET_MS / 1000
 """So long after barriers are due a subtask waits for its own: longer, and a slice would have held them up no more."""
 
 
-class Breather:
+class BarrierYield:
     """Of one subtask, on its thread: whether it is to leave its input alone for now. Control goes on.
 
     Args:
-        underway: its slot's.
+        pending: its slot's.
         clock: seconds on a monotonic clock.
     """
 
-    def __init__(self, underway: Underway, clock: Callable[[], float] = time.monotonic) -> None:
-        self._underway = underway
+    def __init__(self, pending: PendingCheckpoints, clock: Callable[[], float] = time.monotonic) -> None:
+        self._pending = pending
         self._clock = clock
         self._due_s = math.inf
         self._moment_ends = self._limit = 0.0
@@ -55,7 +55,7 @@ class Breather:
     def resting(self, captured: CheckpointId) -> bool:
         """Asked before each step. ``captured``: the newest checkpoint whose barriers have all come and gone."""
         now = self._clock()
-        self._due_s = self._underway.due_s(captured, now - PATIENCE_S)
+        self._due_s = self._pending.due_s(captured, now - PATIENCE_S)
         return self._due_s <= now or self._resting_from_long_step(now)
 
     def within_ms(self) -> float:
@@ -69,11 +69,11 @@ class Breather:
             self._resting_for = None
             return False
         if self._resting_for is None:
-            newest = self._underway.newest(now)
+            newest = self._pending.newest(now)
             if newest is None or newest == self._rested_for:
                 self._limit = 0.0
                 return False
             self._resting_for = self._rested_for = newest
-        if self._resting_for not in self._underway:  # the answer is written, but not yet sent
+        if self._resting_for not in self._pending:  # the answer is written, but not yet sent
             self._moment_ends, self._limit = now + MOMENT_S, 0.0
         return True

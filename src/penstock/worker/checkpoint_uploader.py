@@ -24,7 +24,7 @@ from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.worker.host import SubtaskCapture
 
 
-class Uploader:
+class CheckpointUploader:
     """Writes what subtasks hand over as it comes, and answers with one capture per subtask.
 
     Args:

@@ -14,7 +14,7 @@ from penstock.snapshots.store.store import Store
 from penstock.worker.host import RecoveredLoaded
 
 
-class Loader:
+class InflightLoader:
     """Answers ``load`` in the order of the calls.
 
     Args:

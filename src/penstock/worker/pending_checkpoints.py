@@ -12,7 +12,7 @@ import threading
 from penstock.model.ids import CheckpointId
 
 
-class Underway:
+class PendingCheckpoints:
     """Of one slot. Any thread may call; moments are those of one monotonic clock, in seconds."""
 
     def __init__(self) -> None:

@@ -50,8 +50,8 @@ from penstock.snapshots.writing.capture_queue import CaptureLimits
 from penstock.snapshots.writing.state_index import TableId
 from penstock.state.table import RestorePoint
 from penstock.worker import worker_memory
-from penstock.worker.checkpoint_uploader import Uploader
-from penstock.worker.inflight_loader import Loader
+from penstock.worker.checkpoint_uploader import CheckpointUploader
+from penstock.worker.inflight_loader import InflightLoader
 from penstock.worker.log_relay import LogRelay
 from penstock.worker.slot_host import SlotHost
 from penstock.worker.slot_task import SlotTask
@@ -177,8 +177,8 @@ class Slot:
         self._is_deployed = False
         self._store: Store  # from ``Deploy`` on, which says how it is reached, as the next three
         self._host: SlotHost
-        self._uploader: Uploader
-        self._loader: Loader
+        self._uploader: CheckpointUploader
+        self._loader: InflightLoader
         self._subtasks: list[Subtask] = []
         self._subtask_threads: list[SubtaskThread] = []
         self._links: list[Link] = []
@@ -266,7 +266,7 @@ class Slot:
         self._host = SlotHost(self._task.graph, self._index, self._control)
         options = self._task.options
         limits = CaptureLimits(options.checkpoint_max_inflight_bytes, options.checkpoint_capture_memory)
-        self._uploader = Uploader(
+        self._uploader = CheckpointUploader(
             self._store,
             self._task.graph,
             self._task.generation,
@@ -276,7 +276,7 @@ class Slot:
             self._crashed,
             self._kept,
         )
-        self._loader = Loader(self._store, self._task.graph, self._index, self._host.loaded, self._crashed)
+        self._loader = InflightLoader(self._store, self._task.graph, self._index, self._host.loaded, self._crashed)
         self._host.uploader, self._host.loader = self._uploader, self._loader
         self._is_deployed = True
 
@@ -335,7 +335,7 @@ class Slot:
             build,
             lambda subtask: self._events.put(_Built(subtask)),
             self._subtask_failed,
-            self._host.underway,
+            self._host.pending_checkpoints,
         )
 
     # -- links ----------------------------------------------------------------------------------------------------
@@ -406,7 +406,7 @@ class Slot:
         """On any thread. The figures go first, so that an epoch's progress is told with its own."""
         self._send_metrics()
         send(self._control, answer)
-        self._host.underway.ended(answer.checkpoint)
+        self._host.pending_checkpoints.ended(answer.checkpoint)
 
     # -- reports --------------------------------------------------------------------------------------------------
 

@@ -24,11 +24,11 @@ from penstock.network.element_codec import DataDecoder, DataEncoder, ReceivedEle
 from penstock.network.frames import Message
 from penstock.network.transport import Link
 from penstock.operators.base import OperatorState
-from penstock.worker.checkpoint_uploader import Uploader
+from penstock.worker.checkpoint_uploader import CheckpointUploader
 from penstock.worker.host import Arrived, Granted, InboxEvent, RecoveredLoaded, SubtaskCapture, Triggered
 from penstock.worker.inbox import Inbox
-from penstock.worker.inflight_loader import Loader
-from penstock.worker.pending_checkpoints import Underway
+from penstock.worker.inflight_loader import InflightLoader
+from penstock.worker.pending_checkpoints import PendingCheckpoints
 
 
 class Peer:
@@ -64,9 +64,9 @@ class SlotHost:
         self._sources = [SubtaskId(v.id, slot) for v in graph.vertices if v.source is not None]
         self._inboxes: dict[SubtaskId, Inbox[InboxEvent]] = {}
         self.peers = {peer: Peer(slot, peer) for peer in range(graph.parallelism) if peer != slot}
-        self.underway = Underway()
-        self.uploader: Uploader | None = None
-        self.loader: Loader | None = None
+        self.pending_checkpoints = PendingCheckpoints()
+        self.uploader: CheckpointUploader | None = None
+        self.loader: InflightLoader | None = None
 
     def add(self, subtask: SubtaskId, inbox: Inbox[InboxEvent]) -> None:
         self._inboxes[subtask] = inbox
@@ -142,9 +142,9 @@ class SlotHost:
                     self.uploader.triggered(checkpoint, base)
                 now_s = time.monotonic()
                 if alignment is Alignment.UNALIGNED:
-                    self.underway.began(checkpoint, now_s)
+                    self.pending_checkpoints.began(checkpoint, now_s)
                 elif remaining_ms is not None:
-                    self.underway.began(checkpoint, now_s + remaining_ms / 1000)
+                    self.pending_checkpoints.began(checkpoint, now_s + remaining_ms / 1000)
                 for source in self._sources:
                     self._inboxes[source].append(Triggered(message, now_s))
             case NotifyCheckpointComplete(checkpoint):
@@ -152,7 +152,7 @@ class SlotHost:
                     self.uploader.completed(checkpoint)
                 self._to_all(message)
             case AbortCheckpoint(checkpoint):
-                self.underway.ended(checkpoint)
+                self.pending_checkpoints.ended(checkpoint)
                 self._to_all(message)
                 if self.uploader is not None:
                     self.uploader.aborted(checkpoint)
@@ -170,5 +170,5 @@ class SlotHost:
             return Arrived(channel, element)
         now_s = time.monotonic()
         if element.alignment is Alignment.UNALIGNED:
-            self.underway.began(element.checkpoint, now_s)
+            self.pending_checkpoints.began(element.checkpoint, now_s)
         return Arrived(channel, element, now_s)

@@ -29,7 +29,7 @@ BEHIND = ("source_behind_rows", "source_behind_least", "source_behind_most", "so
 """Counters of a source's subtask: see ``penstock.coordinator.view.Behind``."""
 
 
-class SourceFeed:
+class SourceTask:
     """Owned by the subtask's thread. ``reader`` is open; ``splits`` are the restored ones."""
 
     def __init__(self, reader: SourceReader, splits: Sequence[Split], subtask: SubtaskId, host: SubtaskHost) -> None:

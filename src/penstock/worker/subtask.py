@@ -62,7 +62,7 @@ from penstock.worker.partitioner import Partitioner, partitioner
 from penstock.worker.payloads import concat, measure
 from penstock.worker.slice import Slice
 from penstock.worker.slicing import MAX_ROWS, TARGET_MS, sizer_for
-from penstock.worker.source_task import SourceFeed
+from penstock.worker.source_task import SourceTask
 from penstock.worker.wiring import build_checkpoints, build_gate, build_outputs, open_state
 
 STATUS_EVERY_MS = 100.0
@@ -136,7 +136,7 @@ class Subtask:
         self._rows_in = restore.rows_in
         self._rows_out = self._bytes_out = 0
         self._status_at: float | None = None
-        self._feed: SourceFeed | None = None
+        self._source_task: SourceTask | None = None
         self._writer: SinkWriter | None = None
         with ExitStack() as closing:
             backend = open_state(vertex, graph, options, closing)
@@ -206,7 +206,7 @@ class Subtask:
             reader = vertex.source.source.create_reader()
             closing.callback(reader.close)
             reader.open(index, graph.parallelism)
-            self._feed = SourceFeed(reader, restore.splits, self.subtask, self._host)
+            self._source_task = SourceTask(reader, restore.splits, self.subtask, self._host)
         if vertex.sink is not None:
             if sink_context is None:
                 raise ProtocolViolation(f"subtask {self.subtask}", "opening", "a sink without a SinkContext")
@@ -216,7 +216,7 @@ class Subtask:
         chain = Chain(stages, self._emit, self.outputs.watermark, lambda: self._activity.abandon_if(self.stopped))
         if self.gate.watermark_us is not None:
             chain.watermark(self.gate.watermark_us)
-        if self._feed is not None and self._feed.one_by_one:
+        if self._source_task is not None and self._source_task.one_by_one:
             chain.hold_watermark(True)
         return chain
 
@@ -242,13 +242,13 @@ class Subtask:
                 self._run(self._checkpoints.triggered(barrier, self._since_ms(received_s)))
             case NotifyCheckpointComplete(checkpoint, committed_epoch):
                 self._committed(committed_epoch)
-                if self._feed is not None:
-                    self._feed.completed(checkpoint)
+                if self._source_task is not None:
+                    self._source_task.completed(checkpoint)
             case AbortCheckpoint(checkpoint):
                 self._checkpoints.abort(checkpoint)
                 self._drop(checkpoint)
-                if self._feed is not None:
-                    self._feed.aborted(checkpoint)
+                if self._source_task is not None:
+                    self._source_task.aborted(checkpoint)
             case AssignSplits(splits=splits):
                 self._source().assigned(splits)
             case LookAgain(_, number):
@@ -267,21 +267,21 @@ class Subtask:
                 assert_never(event)
 
     def _may_rise(self, watermark_us: int | None) -> None:
-        feed = self._source()
+        source_task = self._source()
         if watermark_us is None or self.finished:
             return
         if watermark_us == END_OF_TIME_US:
-            feed.drain()
+            source_task.drain()
             self._chain.advance_generated(watermark_us)
             return
         announced_us = self._chain.generated_watermark()
         if announced_us is None or announced_us < watermark_us:
-            feed.may_rise(watermark_us)
-            self._rise(feed)
+            source_task.may_rise(watermark_us)
+            self._rise(source_task)
 
-    def _rise(self, feed: SourceFeed) -> None:
+    def _rise(self, source_task: SourceTask) -> None:
         """Raise event time as far as the read and processed rows allow."""
-        while self._settled and (risen_us := feed.risen()) is not None:
+        while self._settled and (risen_us := source_task.risen()) is not None:
             self._chain.advance_generated(risen_us)
 
     def _run(self, commands: Sequence[Command]) -> None:
@@ -334,7 +334,7 @@ class Subtask:
         commands = self._checkpoints.ended(barrier)
         self._epoch_ends[barrier.checkpoint] = EpochEnd(
             operators,
-            self._feed.end_epoch(barrier.checkpoint) if self._feed is not None else (),
+            self._source_task.end_epoch(barrier.checkpoint) if self._source_task is not None else (),
             self.gate.recovered.carried(),
             {id_: us for id_, c in self.gate.channels.items() if (us := self.gate.watermark_of(c)) is not None},
             self._rows_in,
@@ -413,8 +413,8 @@ class Subtask:
         return worked
 
     def _consume(self) -> bool:
-        if self._feed is not None:
-            return self._read_source(self._feed)
+        if self._source_task is not None:
+            return self._read_source(self._source_task)
         limits = (MAX_ROWS, UNLIMITED) if self._chain.pauses else (self._slice_rows(), self._sizer.bytes)
         gathered, behind = gather(self.gate, limits[0], self._clock_ms(), limits[1])
         for edge, ranges in gathered.items():
@@ -432,9 +432,9 @@ class Subtask:
                 assert_never(behind)
         return True
 
-    def _read_source(self, feed: SourceFeed) -> bool:
-        position = feed.position
-        batch = feed.poll(self._slice_rows(), self._now_ms, self._sizer.bytes)
+    def _read_source(self, source_task: SourceTask) -> bool:
+        position = source_task.position
+        batch = source_task.poll(self._slice_rows(), self._now_ms, self._sizer.bytes)
         if batch is None:
             return False
         self._push(0, batch, position, position)
@@ -494,8 +494,8 @@ class Subtask:
         self._host.finished(self.subtask)
 
     def _input_ended(self) -> bool:
-        if self._feed is not None:
-            return self._source_ended and self._feed.finished and not self._feed.rises
+        if self._source_task is not None:
+            return self._source_ended and self._source_task.finished and not self._source_task.rises
         return self.gate.ended
 
     @property
@@ -528,18 +528,18 @@ class Subtask:
         self._pump()
         for entry in self.gate.recovered.to_load():
             self._host.load(self.subtask, entry)
-        if self._feed is not None and self._settled:
-            if self._feed.caught_up:
+        if self._source_task is not None and self._settled:
+            if self._source_task.caught_up:
                 self._chain.hold_watermark(False)
-            if self._chain.holds_rows and self._feed.releases(self._now_ms):
+            if self._chain.holds_rows and self._source_task.releases(self._now_ms):
                 with self._slice.worked_on():
                     self._chain.release_rows()
                 self._pump()
-            self._rise(self._feed)
+            self._rise(self._source_task)
             made_due = self._chain.advancing
             if self._settled:
                 watermarks = self._chain.reached_watermark(), self._chain.generated_watermark()
-                self._feed.ask(*watermarks, self._chain.holds_rows)
+                self._source_task.ask(*watermarks, self._chain.holds_rows)
         return made_due
 
     def _pump(self) -> None:
@@ -555,19 +555,19 @@ class Subtask:
     def _wake_at_ms(self) -> float | None:
         """Return when the next step has work. Rows in another process and credit wake the subtask themselves. So work
         that waits for them has no time here: a time in the past would call the step again and again."""
-        feed, deadline_ms = self._feed, self._checkpoints.deadline_ms()
+        source_task, deadline_ms = self._source_task, self._checkpoints.deadline_ms()
         turn_at = None if deadline_ms is None else self._now_ms + max(0.0, deadline_ms - self._clock_ms())
         due = [self.outputs.flush_at_ms(), turn_at]
-        if feed is not None and self._settled:
-            due.append(feed.release_at_ms)
+        if source_task is not None and self._settled:
+            due.append(source_task.release_at_ms)
         if self.outputs.has_room and not self._chain.under_way:
-            due += [self._chain.wake_at_ms(), None if feed is None else feed.wake_at_ms]
+            due += [self._chain.wake_at_ms(), None if source_task is None else source_task.wake_at_ms]
         return min((at for at in due if at is not None), default=None)
 
-    def _source(self) -> SourceFeed:
-        if self._feed is None:
+    def _source(self) -> SourceTask:
+        if self._source_task is None:
             raise ProtocolViolation(f"subtask {self.subtask}", "no source", "splits")
-        return self._feed
+        return self._source_task
 
     def _clock_ms(self) -> float:
         return self._clock() * 1000
@@ -596,5 +596,5 @@ class Subtask:
             output_queued_bytes=self.outputs.queued_bytes,
             recovered_rows_left=self.gate.recovered.rows_left,
             watermark_us=self.gate.watermark_us if watermark is None else watermark,
-            counters=self._chain.counters() | ({} if self._feed is None else self._feed.counters()),
+            counters=self._chain.counters() | ({} if self._source_task is None else self._source_task.counters()),
         )

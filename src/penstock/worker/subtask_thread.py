@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from penstock.logs import about, daemon_thread
 from penstock.model.ids import SubtaskId
-from penstock.worker.barrier_yield import POLL_S, Breather
-from penstock.worker.pending_checkpoints import Underway
+from penstock.worker.barrier_yield import POLL_S, BarrierYield
+from penstock.worker.pending_checkpoints import PendingCheckpoints
 from penstock.worker.subtask import Subtask
 
 
@@ -20,7 +20,7 @@ class SubtaskThread:
         build: makes the subtask, on this thread (operators may be bound to it).
         on_built: called on this thread when the subtask waits for ``go``.
         on_failure: called on this thread with whatever ended it early; nothing follows.
-        underway: the slot's checkpoints.
+        pending_checkpoints: the slot's checkpoints.
 
     Attributes:
         failed: something went wrong, before or while it was stopped.
@@ -32,13 +32,13 @@ class SubtaskThread:
         build: Callable[[], Subtask],
         on_built: Callable[[Subtask], None],
         on_failure: Callable[[SubtaskId, BaseException], None],
-        underway: Underway,
+        pending_checkpoints: PendingCheckpoints,
     ) -> None:
         self.id = subtask
         self._build = build
         self._on_built = on_built
         self._on_failure = on_failure
-        self._breather = Breather(underway)
+        self._barrier_yield = BarrierYield(pending_checkpoints)
         self._wake = threading.Event()
         self._go = threading.Event()
         self._stopping = False
@@ -100,15 +100,15 @@ class SubtaskThread:
     def _loop(self, subtask: Subtask) -> None:
         while not self._stopping:
             self._wake.clear()  # before the step: what is appended from here on sets it again
-            resting = self._breather.resting(subtask.captured)
+            resting = self._barrier_yield.resting(subtask.captured)
             began = time.monotonic()
-            result = subtask.step(time.time() * 1000, not resting, self._breather.within_ms())
+            result = subtask.step(time.time() * 1000, not resting, self._barrier_yield.within_ms())
             if self._stopping:
                 return
             if resting:
                 self._wake.wait(POLL_S)
             elif result.worked:
-                self._breather.stepped(time.monotonic() - began)
+                self._barrier_yield.stepped(time.monotonic() - began)
             else:
                 self._wake.wait(_seconds_until(result.wake_at_ms))
 

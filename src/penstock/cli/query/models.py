@@ -75,7 +75,7 @@ class QueryList(msgspec.Struct, frozen=True):
     queries: list[Query]
 
 
-class Figures(msgspec.Struct, frozen=True):
+class QueryMetrics(msgspec.Struct, frozen=True):
     """Of one subtask, since its Generation began."""
 
     index: int
@@ -105,7 +105,7 @@ class Vertex(msgspec.Struct, frozen=True):
     id: int
     name: str
     operators: list[Operator]
-    subtasks: list[Figures]
+    subtasks: list[QueryMetrics]
 
 
 class Edge(msgspec.Struct, frozen=True):

@@ -72,7 +72,7 @@ MAX_CANCELLATIONS = 3
 HISTORY = 32
 
 
-class Coordinator:
+class CheckpointCoordinator:
     """The pure machine. Call ``handle`` with every event and with ``Tick`` at least as often as ``next_wake_ms`` says.
 
     Args:

@@ -1,8 +1,8 @@
-"""The driver's brain, without threads and without IO: what the coordinator service and the simulator both drive.
+"""Job coordinator: pure state machine of the driver. The coordinator service and the simulator both drive it.
 
-``DriverCore`` owns the pure machines. ``handle(event, now_ms)`` returns outputs in order: messages for slots, news for
-the query's owner, and works. ``DriverEffects`` (the hands) executes a work, blocking, and returns the event to hand
-back, if there is one. Works of one lane are executed one at a time in the order they were returned; lanes are
+``JobCoordinator`` owns the other machines. ``handle(event, now_ms)`` returns outputs in order: messages for slots, news
+for the query's owner, and works. ``CommandExecutor`` executes a work, blocking, and returns the event to hand back, if
+there is one. Works of one lane are executed one at a time in the order they were returned; lanes are
 independent. The real driver gives each lane a thread, the simulator executes each work as a step of its own::
 
     outputs = core.open()                   # an OpenGeneration; its GenerationReady is answered with Deploy
@@ -24,7 +24,7 @@ import msgspec
 from penstock.coordinator import commands as w
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines import splits as sp
-from penstock.coordinator.machines.checkpoints import Coordinator
+from penstock.coordinator.machines.checkpoints import CheckpointCoordinator
 from penstock.coordinator.machines.commits import CommitLedger
 from penstock.coordinator.machines.endings import Ending
 from penstock.coordinator.machines.event_time_rounds import EventTimeRounds
@@ -50,7 +50,7 @@ PLANNED_TICKET = 0
 """Ticket of the checkpoint that covers a planned batch. Tickets of users are positive, those of the end negative."""
 
 
-class DriverCore:
+class JobCoordinator:
     """The brain of one driver, over all its Generations.
 
     Args:
@@ -73,7 +73,7 @@ class DriverCore:
         self._query_id = query_id
         self._plan = plan
         sinks = {v.id: v.sink.operator_id for v in graph.vertices if v.sink is not None}
-        self._coordinator = Coordinator(policy, graph.parallelism, CommitLedger(sinks))
+        self._coordinator = CheckpointCoordinator(policy, graph.parallelism, CommitLedger(sinks))
         self._assigners: dict[int, sp.SplitAssigner] = {}
         self._freeze = sp.Freeze() if until_available else None
         self._ending = Ending(len(graph.vertices) * graph.parallelism)
@@ -92,7 +92,7 @@ class DriverCore:
     # -- what others may read ------------------------------------------------------------------------------------
 
     @property
-    def coordinator(self) -> Coordinator:
+    def coordinator(self) -> CheckpointCoordinator:
         """For its figures only; hand events to ``handle``."""
         return self._coordinator
 

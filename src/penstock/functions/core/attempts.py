@@ -8,7 +8,7 @@ from penstock.errors import EvaluationError
 from penstock.functions.core.base import Expression, Mask
 
 
-class Attempt(Expression):
+class GenerationSlots(Expression):
     """Null at the rows at which the child raises, which are found by halving."""
 
     nullable = True

@@ -8,7 +8,7 @@ from penstock.catalyst.trees import JavaTree, arrow_type, children, kind, option
 from penstock.functions import Expression, Literal
 from penstock.functions.casts.plan import named_zone, zone_of
 from penstock.functions.core import failures
-from penstock.functions.core.attempts import Attempt
+from penstock.functions.core.attempts import GenerationSlots
 from penstock.functions.core.strict import Fallible
 from penstock.functions.plan_registry import Translation, catalyst, refuse
 from penstock.functions.times import calendar_functions as functions
@@ -120,7 +120,7 @@ def interval_part(tree: JavaTree, translation: Translation) -> Expression:
 
 @catalyst("TryEval", area="Logic and conditionals", forms="`try_...` of functions without a form of their own")
 def attempt(tree: JavaTree, translation: Translation) -> Expression:
-    return Attempt(translation(tree.child()))
+    return GenerationSlots(translation(tree.child()))
 
 
 @catalyst("MultiplyDTInterval", "DivideDTInterval", area=AREA, forms="a day-time interval `*` or `/` a number",

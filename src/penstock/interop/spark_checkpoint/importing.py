@@ -45,7 +45,7 @@ from penstock.operators.aggregate.final import FinalAggregateSpec
 from penstock.operators.deduplicate import DeduplicateSpec
 from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.watermark import WatermarkOperator, WatermarkSpec
-from penstock.snapshots.bootstrap import Founding, founding, in_use
+from penstock.snapshots.bootstrap import LocationBootstrap, founding, in_use
 from penstock.snapshots.format.blobs import BlobStore
 from penstock.snapshots.format.plan import plan_of
 from penstock.snapshots.log.entries import PlannedBatch
@@ -273,11 +273,11 @@ def _refuse_inside(read: SparkCheckpoint, store: Store) -> None:
 
 
 @contextmanager
-def _new_location(store: Store) -> Iterator[Founding]:
+def _new_location(store: Store) -> Iterator[LocationBootstrap]:
     """A local folder gets its name at the end. Elsewhere it is made in place; see ``bootstrap.py``."""
     if isinstance(store, LocalStore):
         with new_directory(Path(store.root), "the location") as folder:
-            yield Founding(LocalStore(folder))
+            yield LocationBootstrap(LocalStore(folder))
         return
     with founding(store.root) as made:
         yield made
@@ -312,7 +312,7 @@ class _Import:
     exact: bool
 
     def written(
-        self, made: Founding, reader: StateReader, staging: Path, spark: SparkSession, meter: Meter
+        self, made: LocationBootstrap, reader: StateReader, staging: Path, spark: SparkSession, meter: Meter
     ) -> SnapshotMetadata:
         """Make the location."""
         bare = made.numbered(self._metadata({}))

@@ -30,7 +30,7 @@ from penstock.model.ids import SubtaskId
 from penstock.model.job_graph import JobGraph, OperatorSpec
 from penstock.model.key_groups import owned_range
 from penstock.model.manifest import SnapshotMetadata, StateEntry
-from penstock.snapshots.bootstrap import Founding
+from penstock.snapshots.bootstrap import LocationBootstrap
 from penstock.snapshots.format.sections import SectionWriter, state_path
 from penstock.snapshots.progress_meter import Meter
 from penstock.snapshots.writing.state_index import BASE
@@ -253,7 +253,7 @@ def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def written_state(
-    made: Founding, metadata: SnapshotMetadata, staged: Sequence[StagedTable], graph: JobGraph, meter: Meter
+    made: LocationBootstrap, metadata: SnapshotMetadata, staged: Sequence[StagedTable], graph: JobGraph, meter: Meter
 ) -> dict[tuple[int, int], list[StateEntry]]:
     """The staged rows as sections of this snapshot, by vertex and subtask: one file per slot. ``meter``: in whatever
     unit."""

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from penstock.decoding import decode_msgpack
 from penstock.errors import CorruptSnapshot
 from penstock.model.manifest import SnapshotMetadata, StateEntry
-from penstock.snapshots.bootstrap import Founding
+from penstock.snapshots.bootstrap import LocationBootstrap
 from penstock.snapshots.format.sections import SectionWriter, state_path
 from penstock.snapshots.portable.convert import StatePart, States, convert_snapshot, write_states
 from penstock.snapshots.portable.foreign import key_groups_by_row_group, read_rows
@@ -48,7 +48,7 @@ def convert_with_spark(
         progress: as there; of the tables it is told when tasks have ended.
     """
 
-    def states(made: Founding, manifest: Manifest, parts: Sequence[StatePart], meter: Meter) -> States:
+    def states(made: LocationBootstrap, manifest: Manifest, parts: Sequence[StatePart], meter: Meter) -> States:
         return _by_tasks(spark, made, manifest, parts, task_bytes, meter)
 
     return convert_snapshot(directory, location, states, progress=progress)
@@ -56,7 +56,7 @@ def convert_with_spark(
 
 def _by_tasks(
     spark: SparkSession,
-    made: Founding,
+    made: LocationBootstrap,
     manifest: Manifest,
     parts: Sequence[StatePart],
     task_bytes: int,

@@ -22,7 +22,7 @@ from penstock.interop.spark_data.draft import Draft, Origin
 from penstock.interop.spark_data.state_reader import shown_schema
 from penstock.interop.spark_data.table_job import Entries, Target, write_empty, write_table
 from penstock.model.manifest import CaptureMetrics, SlotManifest, SnapshotMetadata, StateEntry
-from penstock.snapshots.bootstrap import SPAN, Founding, founding, in_files, in_use
+from penstock.snapshots.bootstrap import SPAN, LocationBootstrap, founding, in_files, in_use
 from penstock.snapshots.catalog import Catalog, sections_of
 from penstock.snapshots.format.blobs import BlobStore
 from penstock.snapshots.format.sections import data_path
@@ -76,7 +76,7 @@ def _founded(
     frames: Mapping[str, DataFrame | None],
     prepared: Mapping[str, DataFrame | None],
     metadata: SnapshotMetadata,
-    made: Founding,
+    made: LocationBootstrap,
 ) -> SnapshotMetadata:
     metadata = made.numbered(metadata)
     if draft.origin is not None:
@@ -151,7 +151,7 @@ _NULLABLE = ("nullable", "containsNull", "valueContainsNull", "metadata")
 # -- the pieces -------------------------------------------------------------------------------------------------------
 
 
-def _brought(origin: Origin, metadata: SnapshotMetadata, made: Founding) -> SnapshotMetadata:
+def _brought(origin: Origin, metadata: SnapshotMetadata, made: LocationBootstrap) -> SnapshotMetadata:
     """The metadata with what it goes on to refer to in data files of this attempt, verified."""
     there, store = origin.opened.store, made.store
     files = dict.fromkeys(ref.path for ref in sections_of(metadata))
@@ -173,7 +173,7 @@ def _brought(origin: Origin, metadata: SnapshotMetadata, made: Founding) -> Snap
     return origin.opened.unless_deleted([origin.checkpoint], bring)
 
 
-def _bring_kept(origin: Origin, made: Founding) -> None:
+def _bring_kept(origin: Origin, made: LocationBootstrap) -> None:
     """Sources' own files, which keep their names: others may bring the same, so nobody takes them back."""
     there = origin.opened.store
 
@@ -193,7 +193,7 @@ def _write(
     draft: Draft,
     table: StateTable,
     df: DataFrame | None,
-    made: Founding,
+    made: LocationBootstrap,
     number: int,
 ) -> Entries:
     target = Target(

@@ -174,7 +174,7 @@ class Waiting:
         return [key.take(chosen) for key in self._found.keys]
 
 
-class WaitingSide:
+class JoinSideState:
     """The rows that wait.
 
     Attributes:

@@ -16,7 +16,7 @@ from penstock.operators.base import Operator, OperatorContext, OperatorState, Re
 from penstock.operators.batches import make_batch
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
 from penstock.operators.join.pairs import Mask, PairCondition, PairFilter, Rows, taken_of
-from penstock.operators.join.side_state import JoinSide, Waiting, WaitingSide
+from penstock.operators.join.side_state import JoinSide, JoinSideState, Waiting
 
 LEFT, RIGHT = 0, 1
 TABLES = ("left", "right")
@@ -102,12 +102,12 @@ class StreamJoinOperator(Operator):
         self._watermark_us: int | None = None
         self._emitted_us: int | None = None
         self._late = 0
-        self._sides: tuple[WaitingSide, ...] = ()
+        self._sides: tuple[JoinSideState, ...] = ()
 
     def open(self, context: OperatorContext) -> None:
         goes_when_matched = (self._spec.kind is StreamJoinKind.SEMI, False)
         self._sides = tuple(
-            WaitingSide(
+            JoinSideState(
                 side,
                 self._spec.null_safe,
                 context.backend.create_table(

@@ -14,7 +14,7 @@ from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.batches import append_columns, pieces
 from penstock.operators.python.udf_calls import UdfCall, batch_function, iterator_function
-from penstock.operators.python.unanswered_rows import WaitingRows
+from penstock.operators.python.unanswered_rows import UnansweredRows
 from penstock.operators.python.user_code import PythonSettings, user_errors
 from penstock.operators.python.user_iterator import UserIterator
 
@@ -126,7 +126,7 @@ class _IteratorStage(_Stage):
     def __init__(self, call: UdfCall, schema: pa.Schema, label: str, settings: PythonSettings) -> None:
         super().__init__(call, schema, label, settings)
         self._iterator: UserIterator[list[pa.Array], pa.Array] = UserIterator(iterator_function(call, settings))
-        self._waiting = WaitingRows(schema)
+        self._waiting = UnansweredRows(schema)
 
     def feed(self, batch: pa.RecordBatch, arguments: list[pa.Array]) -> Iterator[pa.RecordBatch]:
         self._waiting.add(batch)

@@ -27,7 +27,7 @@ from penstock.snapshots.location import IDENTITY_PATH, read_identity
 from penstock.snapshots.log.entries import GenerationOpened, LogView, SnapshotCopied, SnapshotRecord
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.store import Store
-from penstock.snapshots.transfer import Bringer, kept_files
+from penstock.snapshots.transfer import SnapshotTransfer, kept_files
 
 Progress = Callable[[int, int], None]
 """Called with what is done, and all that is to be done."""
@@ -156,7 +156,7 @@ def _opening(view: LogView, origin: LogView) -> GenerationOpened:
 def _copy(there: Store, owned: Owned, record: SnapshotRecord, result: Copied) -> None:
     try:
         metadata = Catalog(there).read(record)
-        bringer = Bringer(there, owned.store)
+        bringer = SnapshotTransfer(there, owned.store)
         older = next((one for one in reversed(owned.view.snapshots) if one.checkpoint < record.checkpoint), None)
         if older is not None:
             with suppress(CorruptSnapshot):  # most sections are the same, and were verified when they came

@@ -34,7 +34,7 @@ from penstock.snapshots.location import IDENTITY_PATH, KEPT_FOLDER, MOVING_PATH,
 from penstock.snapshots.log.entries import LogView, Moved
 from penstock.snapshots.log.snapshot_log import SnapshotLog, entry_path
 from penstock.snapshots.store.store import Store
-from penstock.snapshots.transfer import Bringer
+from penstock.snapshots.transfer import SnapshotTransfer
 
 Progress = Callable[[int, int], None]
 """Called with what is done, and all that is to be done."""
@@ -115,7 +115,7 @@ def _mark_at(here: Store) -> Mark:
 
 def _bring(there: Store, here: Store, view: LogView, progress: Progress) -> None:
     """Everything that the origin has and that means something. Its log is as the view says, and stays so."""
-    bringer, catalog = Bringer(there, here), Catalog(there)
+    bringer, catalog = SnapshotTransfer(there, here), Catalog(there)
     paths = [
         *there.list(STAGED_FOLDER),
         *there.list(PORTABLE_FOLDER),

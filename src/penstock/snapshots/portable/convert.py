@@ -20,7 +20,7 @@ from penstock.errors import CheckpointFailed, CorruptSnapshot, LocationError
 from penstock.model.ids import SubtaskId
 from penstock.model.manifest import InflightEntry, SnapshotMetadata, StateEntry
 from penstock.model.plain import Plain
-from penstock.snapshots.bootstrap import Founding, attempt_at, founding, in_use, without_data
+from penstock.snapshots.bootstrap import LocationBootstrap, attempt_at, founding, in_use, without_data
 from penstock.snapshots.format.blob import Blob
 from penstock.snapshots.format.blobs import BlobStore, joined
 from penstock.snapshots.format.sections import SectionWriter, data_path, state_path
@@ -56,10 +56,10 @@ class StatePart:
         return f"{place}/state/{self.table.operator_id}/{self.table.table}"
 
 
-WriteStates = Callable[[Founding, Manifest, Sequence[StatePart], Meter], States]
+WriteStates = Callable[[LocationBootstrap, Manifest, Sequence[StatePart], Meter], States]
 
 
-def write_states(made: Founding, manifest: Manifest, parts: Sequence[StatePart], meter: Meter) -> States:
+def write_states(made: LocationBootstrap, manifest: Manifest, parts: Sequence[StatePart], meter: Meter) -> States:
     """Bring all tables into data files of the location, in this process. ``meter``: of the bytes of the parts."""
     found: States = {}
     metadata = manifest.metadata
@@ -119,7 +119,7 @@ def convert_snapshot(
         with portable_at_hand(directory, access, staging, progress) as found:
             if folder is not None:
                 with new_directory(folder, "the location") as new:
-                    return _Conversion(found, Founding(LocalStore(new)), states).written()
+                    return _Conversion(found, LocationBootstrap(LocalStore(new)), states).written()
             with founding(str(location), access) as made:
                 return _written_in_place(found, made, states)
     except (CheckpointFailed, OSError) as error:
@@ -161,7 +161,7 @@ def bring_snapshot(
     return record, metadata
 
 
-def _written_in_place(found: PortableAtHand, made: Founding, states: WriteStates) -> SnapshotMetadata:
+def _written_in_place(found: PortableAtHand, made: LocationBootstrap, states: WriteStates) -> SnapshotMetadata:
     if made.found is None:
         return _Conversion(found, made, states).written()
     if without_data(made.found) != found.manifest.metadata:
@@ -172,7 +172,7 @@ def _written_in_place(found: PortableAtHand, made: Founding, states: WriteStates
 class _Conversion:
     """Of one directory whose manifest and files are checked; what is in the files is not."""
 
-    def __init__(self, found: PortableAtHand, made: Founding, write_states: WriteStates) -> None:
+    def __init__(self, found: PortableAtHand, made: LocationBootstrap, write_states: WriteStates) -> None:
         self._manifest = found.manifest
         self._metadata = found.manifest.metadata
         self._paths = found.paths

@@ -27,7 +27,7 @@ from penstock.operators.python.isolation.process import Answer, FunctionProcess
 from penstock.operators.python.isolation.task import Task, WorkerState
 from penstock.operators.python.map_function import MapInArrowSpec, MapInPandasSpec
 from penstock.operators.python.scalar_udf import ScalarUdfSpec
-from penstock.operators.python.unanswered_rows import WaitingRows
+from penstock.operators.python.unanswered_rows import UnansweredRows
 from penstock.state.table import NoState
 
 _WITH_FUNCTIONS = (MapInArrowSpec, MapInPandasSpec, ScalarUdfSpec)
@@ -183,7 +183,7 @@ class _Arguments:
         self._arguments = spec.calls[0].arguments
         fields = [pa.field(f"_{i}", a.data_type, a.nullable) for i, a in enumerate(self._arguments)]
         self._schema = pa.schema(fields)
-        self._waiting = WaitingRows(spec.output_schema)
+        self._waiting = UnansweredRows(spec.output_schema)
 
     def specs(self, specs: tuple[OperatorSpec, ...]) -> tuple[OperatorSpec, ...]:
         (spec,) = specs
