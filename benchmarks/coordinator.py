@@ -31,6 +31,7 @@ from benchmarks.metered_store import MeteredStore
 from penstock.coordinator import commands as w
 from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.job import JobCoordinator
 from penstock.coordinator.metrics import QueryMetrics
 from penstock.model.elements import Alignment
@@ -68,13 +69,13 @@ INTERVAL_MS = 1_000
 RETAINED = 3
 PARTS = {
     w.WriteSnapshot: "metadata",
-    w.LogComplete: "log",
-    w.ReserveIds: "log",
-    w.Commit: "commit",
-    w.CollectGarbage: "collection",
+    ct.LogComplete: "log",
+    ct.ReserveIds: "log",
+    ct.CommitEpoch: "commit",
+    ct.CollectGarbage: "collection",
     w.OpenGeneration: "start",
     w.Abandon: "commit",
-    w.Look: "sources",
+    sp.Discover: "sources",
     w.TellSource: "sources",
 }
 BEHIND_THE_ENTRY = ("commit", "collection", "sources")

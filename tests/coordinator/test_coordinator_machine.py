@@ -86,7 +86,7 @@ class CoordinatorWorld(RuleBasedStateMachine):
                     assert self.acked[command.checkpoint] == set(range(PARALLELISM))
                     self.written[command.checkpoint] = command
                     self.works.append(command)
-                case ct.LogComplete() | ct.ReserveIds() | ct.Collect():
+                case ct.LogComplete() | ct.ReserveIds() | ct.CollectGarbage():
                     self.works.append(command)
                 case ct.CommitEpoch():
                     assert self.commit is None, "one commit at a time"
@@ -225,7 +225,7 @@ class CoordinatorWorld(RuleBasedStateMachine):
                     self.replies.append(ct.CompleteLogged(log.checkpoint, log.reserve))
             case ct.ReserveIds() as reserve:
                 self.replies.append(ct.ReserveFailed("full") if fails else ct.IdsReserved(reserve.reserve))
-            case ct.Collect() as collect:
+            case ct.CollectGarbage() as collect:
                 records = tuple(self.store[checkpoint] for checkpoint in sorted(self.store))
                 for gone in expired(LogView(owner=self.generation, snapshots=records), 1, collect.pinned):
                     del self.store[gone]

@@ -38,11 +38,11 @@ def test_a_checkpoint_is_written_when_the_last_slot_acknowledges_and_logged_when
     assert machine.handle(AcknowledgeCheckpoint(1, manifest(0)), 1002) == [
         ct.WriteMetadata(1, 1, UNALIGNED, requested=False, label="", slots=(manifest(0), manifest(1)))
     ]
-    assert machine.handle(ct.MetadataWritten(1), 1003) == [ct.LogComplete(1, 0, 2 + ID_BLOCK)]
+    assert machine.handle(ct.MetadataWritten(1), 1003) == [ct.LogComplete(1, 1, 0, 2 + ID_BLOCK)]
     assert machine.handle(ct.CompleteLogged(1, 2 + ID_BLOCK), 1004) == [
         ct.Completed(1),
         NotifyCheckpointComplete(1, 1),
-        ct.Collect(pinned=(1,), in_flight=()),
+        ct.CollectGarbage(pinned=(1,), in_flight=()),
     ]
     assert machine.newest_complete == 1
     assert machine.committed_epoch == 1
@@ -57,7 +57,7 @@ def test_nothing_is_committed_before_its_snapshot_is_logged_and_slots_hear_of_it
     assert machine.committed_epoch == 0
     assert machine.handle(ct.EpochCommitted(1, SINK), 1002) == [
         NotifyCheckpointComplete(1, 1),
-        ct.Collect(pinned=(1,), in_flight=()),
+        ct.CollectGarbage(pinned=(1,), in_flight=()),
     ]
 
 
@@ -186,7 +186,7 @@ def test_triggering_pauses_while_too_many_epochs_await_their_commit() -> None:
     assert machine.handle(ct.EpochCommitted(1, SINK), 9001) == [
         ct.CommitEpoch(2, SINK, {0: b"2", 1: b"2"}, batch=1),
         NotifyCheckpointComplete(1, 1),
-        ct.Collect(pinned=(1, 2), in_flight=()),
+        ct.CollectGarbage(pinned=(1, 2), in_flight=()),
         TriggerCheckpoint(3, UNALIGNED, base=1),
     ]
 
@@ -309,10 +309,10 @@ def test_ids_beyond_the_reserved_ones_are_reserved_first() -> None:
         machine.handle(DeclineCheckpoint(0, checkpoint, "no"), now)
         machine.check_invariants()
         now += 1000
-    assert machine.handle(TICK, now) == [ct.ReserveIds(1 + 2 * ID_BLOCK)]
+    assert machine.handle(TICK, now) == [ct.ReserveIds(1, 1 + 2 * ID_BLOCK, 0)]
     assert machine.handle(TICK, now + 1) == [], "asked once"
     assert machine.handle(ct.ReserveFailed("disk full"), now + 2) == []
-    assert machine.handle(TICK, now + 1002) == [ct.ReserveIds(1 + 2 * ID_BLOCK)]
+    assert machine.handle(TICK, now + 1002) == [ct.ReserveIds(1, 1 + 2 * ID_BLOCK, 0)]
     assert machine.handle(ct.IdsReserved(1 + 2 * ID_BLOCK), now + 1003) == [TriggerCheckpoint(ID_BLOCK + 1, UNALIGNED)]
 
 

@@ -15,6 +15,7 @@ from penstock.model.messages import (
     SplitRequest,
     TriggerCheckpoint,
 )
+from penstock.model.splits import Discovery
 
 TICK = ct.Tick()
 DRAIN = ct.SnapshotRequested(7, ALIGNED, last=True, drain=True)
@@ -70,11 +71,11 @@ def test_sources_may_read_when_it_has_failed() -> None:
 
 
 def test_a_paused_source_is_not_looked_at() -> None:
-    assigner = SplitAssigner("source", 3, 1, paused=True)
+    assigner = SplitAssigner(1, "source", 3, 1, paused=True)
     assert assigner.handle(SplitRequest(0, 0, 0, None, 0), 0) == []
     assert assigner.next_wake_ms() is None
-    assert assigner.handle(sp.Pause(False), 1) == [PauseReaders(3, False), sp.Discover(3, None)]
+    assert assigner.handle(sp.Pause(False), 1) == [PauseReaders(3, False), sp.Discover(1, 3, None)]
     assert assigner.handle(sp.Pause(True), 2) == [PauseReaders(3, True)]
-    found = sp.Discovered([], 1)
+    found = sp.SplitsFound(1, 3, Discovery([], 1))
     assert assigner.handle(found, 3) == [SourceIdle(3, None)], "the look was under way"
     assert assigner.handle(sp.LookAround(), 10_000) == []

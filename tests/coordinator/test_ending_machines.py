@@ -7,12 +7,12 @@ from penstock.coordinator.machines.splits import (
     EMPTY_LOOK_PAUSE_MS,
     Command,
     Discover,
-    Discovered,
     Freeze,
     FreezeSource,
     LookAround,
     ReadersRun,
     SplitAssigner,
+    SplitsFound,
 )
 from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.model.ids import SubtaskId
@@ -24,7 +24,7 @@ from penstock.model.messages import (
     SourceIdle,
     SplitRequest,
 )
-from penstock.model.splits import Split
+from penstock.model.splits import Discovery, Split
 
 VERTEX = 0
 
@@ -35,9 +35,9 @@ def split(number: int) -> Split:
 
 def after_a_last_look(parallelism: int, *splits: Split) -> SplitAssigner:
     """An assigner whose first look found these and nothing else for ever."""
-    machine = SplitAssigner("source-1", VERTEX, parallelism)
-    assert machine.handle(LookAround(), 0) == [Discover(VERTEX, None)]
-    assert machine.handle(Discovered(splits, "all", finished=True), 1) == []
+    machine = SplitAssigner(1, "source-1", VERTEX, parallelism)
+    assert machine.handle(LookAround(), 0) == [Discover(1, VERTEX, None)]
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery(splits, "all", finished=True)), 1) == []
     return machine
 
 
@@ -73,11 +73,11 @@ def test_a_source_without_anything_ends_when_its_readers_ask() -> None:
 
 
 def test_a_source_that_was_dry_before_its_last_look_only_ends() -> None:
-    machine = SplitAssigner("source-1", VERTEX, 1)
+    machine = SplitAssigner(1, "source-1", VERTEX, 1)
     machine.handle(SplitRequest(VERTEX, 0, 0, 5), 0)
-    assert machine.handle(Discovered((), 1), 1) == [SourceIdle(VERTEX, 5)]
-    assert machine.handle(LookAround(), 500) == [Discover(VERTEX, 1)]
-    assert machine.handle(Discovered((), 1, finished=True), 501) == [NoMoreSplits(VERTEX)]
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 1)), 1) == [SourceIdle(VERTEX, 5)]
+    assert machine.handle(LookAround(), 500) == [Discover(1, VERTEX, 1)]
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 1, finished=True)), 501) == [NoMoreSplits(VERTEX)]
 
 
 def test_a_reader_of_an_endless_split_that_reads_on_makes_dry_possible_again() -> None:
@@ -94,14 +94,14 @@ def test_a_reader_of_an_endless_split_that_reads_on_makes_dry_possible_again() -
 def test_a_restored_assigner_looks_again_although_its_discovery_was_finished() -> None:
     machine = after_a_last_look(2, split(1), split(2))
     machine.handle(SplitRequest(VERTEX, 0, 0, None), 2)
-    restored = SplitAssigner("source-1", VERTEX, 2, machine.capture().manifest, ["s1"])
+    restored = SplitAssigner(1, "source-1", VERTEX, 2, machine.capture().manifest, ["s1"])
     assert not restored.finished
-    assert restored.handle(LookAround(), 10_000) == [Discover(VERTEX, "all")]
+    assert restored.handle(LookAround(), 10_000) == [Discover(1, VERTEX, "all")]
     assert restored.handle(SplitRequest(VERTEX, 1, 0, None), 10_001) == [AssignSplits(VERTEX, 1, (split(2),))]
     assert restored.handle(SplitRequest(VERTEX, 0, 0, 3), 10_002) == []
     assert restored.handle(SplitRequest(VERTEX, 1, 0, 4), 10_003) == []
     ended: list[Command] = [SourceIdle(VERTEX, 4), NoMoreSplits(VERTEX)]
-    assert restored.handle(Discovered((), "all", finished=True), 10_004) == ended
+    assert restored.handle(SplitsFound(1, VERTEX, Discovery((), "all", finished=True)), 10_004) == ended
 
 
 # -- freezing and draining --------------------------------------------------------------------------------------------
@@ -109,8 +109,8 @@ def test_a_restored_assigner_looks_again_although_its_discovery_was_finished() -
 
 def frozen(parallelism: int, *, drain: bool = False) -> SplitAssigner:
     """An assigner that was frozen before its first look; its readers run."""
-    machine = SplitAssigner("source-1", VERTEX, parallelism)
-    assert machine.handle(Freeze(drain), 0) == [FreezeSource(VERTEX), Discover(VERTEX, None)]
+    machine = SplitAssigner(1, "source-1", VERTEX, parallelism)
+    assert machine.handle(Freeze(drain), 0) == [FreezeSource(1, VERTEX), Discover(1, VERTEX, None)]
     assert machine.handle(ReadersRun(), 1) == [FreezeReaders(VERTEX)]
     return machine
 
@@ -118,7 +118,9 @@ def frozen(parallelism: int, *, drain: bool = False) -> SplitAssigner:
 def test_a_source_is_frozen_before_the_look_that_follows_and_its_readers_when_they_run() -> None:
     machine = frozen(1)
     assert machine.handle(SplitRequest(VERTEX, 0, 0, None, frozen=True), 2) == []
-    assert machine.handle(Discovered([split(1)], 1, finished=True), 3) == [AssignSplits(VERTEX, 0, (split(1),))]
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1, finished=True)), 3) == [
+        AssignSplits(VERTEX, 0, (split(1),))
+    ]
     assert machine.handle(SplitRequest(VERTEX, 0, 0, 5, frozen=True), 4) == [
         SourceIdle(VERTEX, 5),
         NoMoreSplits(VERTEX),
@@ -127,14 +129,14 @@ def test_a_source_is_frozen_before_the_look_that_follows_and_its_readers_when_th
 
 
 def test_a_look_that_was_out_when_the_source_was_frozen_is_not_the_last() -> None:
-    machine = SplitAssigner("source-1", VERTEX, 1)
+    machine = SplitAssigner(1, "source-1", VERTEX, 1)
     machine.handle(LookAround(), 0)
     machine.handle(ReadersRun(), 1)
-    assert machine.handle(Freeze(), 2) == [FreezeSource(VERTEX), FreezeReaders(VERTEX)]
+    assert machine.handle(Freeze(), 2) == [FreezeSource(1, VERTEX), FreezeReaders(VERTEX)]
     machine.handle(SplitRequest(VERTEX, 0, 0, None, frozen=True), 3)
-    assert machine.handle(Discovered((), 0), 4) == [], "it began before"
-    assert machine.handle(LookAround(), 4 + EMPTY_LOOK_PAUSE_MS) == [Discover(VERTEX, 0)]
-    assert machine.handle(Discovered((), 0, finished=True), 200) == [
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 0)), 4) == [], "it began before"
+    assert machine.handle(LookAround(), 4 + EMPTY_LOOK_PAUSE_MS) == [Discover(1, VERTEX, 0)]
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 0, finished=True)), 200) == [
         SourceIdle(VERTEX, START_OF_TIME_US),
         NoMoreSplits(VERTEX),
     ]
@@ -142,14 +144,16 @@ def test_a_look_that_was_out_when_the_source_was_frozen_is_not_the_last() -> Non
 
 def test_what_a_reader_asked_before_it_was_frozen_is_void() -> None:
     """It called itself idle in front of an endless split, or on its way to one; there may be rows now."""
-    machine = SplitAssigner("source-1", VERTEX, 1)
+    machine = SplitAssigner(1, "source-1", VERTEX, 1)
     machine.handle(SplitRequest(VERTEX, 0, 0, 5), 0)
     machine.handle(ReadersRun(), 0)
-    machine.handle(Discovered((), 1), 1)
+    machine.handle(SplitsFound(1, VERTEX, Discovery((), 1)), 1)
     assert machine.dry
     machine.handle(Freeze(drain=True), 2)
     assert not machine.dry
-    assert machine.handle(Discovered((), 1, finished=True), 3) == [], "the reader has not answered"
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 1, finished=True)), 3) == [], (
+        "the reader has not answered"
+    )
     assert machine.handle(SplitRequest(VERTEX, 0, 0, 5), 4) == [], "said before it heard of the freeze"
     machine.check_invariants()
     assert machine.handle(SplitRequest(VERTEX, 0, 0, 9, frozen=True), 5) == [
@@ -161,13 +165,13 @@ def test_what_a_reader_asked_before_it_was_frozen_is_void() -> None:
 def test_no_split_is_given_for_a_void_request() -> None:
     machine = frozen(1)
     machine.handle(SplitRequest(VERTEX, 0, 0, None), 2)
-    assert machine.handle(Discovered([split(1)], 1), 3) == []
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1)), 3) == []
     assert machine.handle(SplitRequest(VERTEX, 0, 0, None, frozen=True), 4) == [AssignSplits(VERTEX, 0, (split(1),))]
 
 
 def test_a_drained_source_ends_event_time_and_its_captures_say_so_from_then_on() -> None:
     machine = frozen(1, drain=True)
-    machine.handle(Discovered([split(1)], 1, finished=True), 2)
+    machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1, finished=True)), 2)
     machine.handle(SplitRequest(VERTEX, 0, 0, None, frozen=True), 3)
     assert not machine.capture().manifest.drained
     assert machine.handle(SplitRequest(VERTEX, 0, 0, 7, frozen=True), 4) == [
@@ -176,7 +180,7 @@ def test_a_drained_source_ends_event_time_and_its_captures_say_so_from_then_on()
     ]
     manifest = machine.capture().manifest
     assert manifest.drained
-    restored = SplitAssigner("source-1", VERTEX, 1, manifest)
+    restored = SplitAssigner(1, "source-1", VERTEX, 1, manifest)
     assert restored.handle(Freeze(drain=True), 0) == [], "nothing to be frozen, and no look"
     assert restored.handle(ReadersRun(), 1) == [FreezeReaders(VERTEX)]
     assert restored.handle(LookAround(), 10_000) == []
@@ -188,12 +192,14 @@ def test_a_frozen_source_that_stood_dry_still_ends_event_time_when_it_is_drained
     machine = frozen(1)
     assert machine.handle(Freeze(drain=True), 2) == [], "frozen once"
     machine.handle(SplitRequest(VERTEX, 0, 0, 5, frozen=True), 3)
-    machine.handle(Discovered((), 0), 4)
+    machine.handle(SplitsFound(1, VERTEX, Discovery((), 0)), 4)
     machine.handle(LookAround(), 500)
-    assert machine.handle(Discovered((), 0), 501) == [SourceIdle(VERTEX, 5)], "there may be more to be found"
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 0)), 501) == [SourceIdle(VERTEX, 5)], (
+        "there may be more to be found"
+    )
     machine.handle(LookAround(), 1000)
     ended: list[Command] = [SourceIdle(VERTEX, END_OF_TIME_US), NoMoreSplits(VERTEX)]
-    assert machine.handle(Discovered((), 0, finished=True), 1001) == ended
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 0, finished=True)), 1001) == ended
     machine.check_invariants()
 
 
@@ -205,12 +211,12 @@ def test_a_source_that_has_ended_cannot_be_drained() -> None:
 
 
 def test_an_older_snapshot_that_completes_late_tells_the_source_nothing() -> None:
-    machine = SplitAssigner("source-1", VERTEX, 1)
+    machine = SplitAssigner(1, "source-1", VERTEX, 1)
     machine.handle(LookAround(), 0)
-    machine.handle(Discovered([split(1)], "after 1"), 1)
+    machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], "after 1")), 1)
     older = machine.capture()
     machine.handle(LookAround(), 100)
-    machine.handle(Discovered([split(2)], "after 2"), 101)
+    machine.handle(SplitsFound(1, VERTEX, Discovery([split(2)], "after 2")), 101)
     newer = machine.capture()
     assert machine.settled(newer.looks[-1])
     assert not machine.settled(older.looks[-1])

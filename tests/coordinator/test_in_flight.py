@@ -208,7 +208,7 @@ def test_what_is_being_logged_is_not_given_up_and_completes_late() -> None:
     assert commands == [
         ct.Completed(1),
         NotifyCheckpointComplete(1, 2),
-        ct.Collect(pinned=(2,), in_flight=()),
+        ct.CollectGarbage(pinned=(2,), in_flight=()),
     ], "its epochs were committed already: nothing is committed twice, and the newest told stays"
     assert (machine.newest_complete, machine.committed_epoch) == (2, 2)
     assert TriggerCheckpoint(3, UNALIGNED, base=2) in machine.handle(TICK, 3000)
@@ -221,14 +221,14 @@ def test_the_base_is_the_newest_that_slots_were_told_of_and_stays_pinned() -> No
     assert machine.handle(TICK, 2000) == [TriggerCheckpoint(2, UNALIGNED)], "1 is complete, but no slot was told"
     assert machine.handle(ct.EpochCommitted(1, SINK), 2001) == [
         NotifyCheckpointComplete(1, 1),
-        ct.Collect(pinned=(1, 2), in_flight=(2,)),
+        ct.CollectGarbage(pinned=(1, 2), in_flight=(2,)),
     ]
     assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 2002) == [TriggerCheckpoint(3, UNALIGNED, base=1)]
     commands = complete(machine, 2, 2003)
-    assert ct.Collect(pinned=(1, 2, 3), in_flight=(3,)) in commands, "3 refers to 1, the next one to 2"
+    assert ct.CollectGarbage(pinned=(1, 2, 3), in_flight=(3,)) in commands, "3 refers to 1, the next one to 2"
     assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 2004) == [TriggerCheckpoint(4, UNALIGNED, base=2)]
     machine.handle(DeclineCheckpoint(0, 3, "no"), 2005)
-    assert ct.Collect(pinned=(4,), in_flight=()) in complete(machine, 4, 2006)
+    assert ct.CollectGarbage(pinned=(4,), in_flight=()) in complete(machine, 4, 2006)
 
 
 def test_the_restored_snapshot_is_the_first_base_and_pinned_for_the_channels_that_are_still_read() -> None:
@@ -241,7 +241,7 @@ def test_the_restored_snapshot_is_the_first_base_and_pinned_for_the_channels_tha
     assert machine.handle(ct.SnapshotRequested(1, UNALIGNED), 1005) == [TriggerCheckpoint(2, UNALIGNED, base=1)]
     assert machine.handle(ct.SnapshotRequested(2, UNALIGNED), 1006) == [TriggerCheckpoint(3, UNALIGNED, base=1)]
     commands = complete(machine, 3, 1007)
-    assert ct.Collect(pinned=(1, 2, 3), in_flight=(2,)) in commands
+    assert ct.CollectGarbage(pinned=(1, 2, 3), in_flight=(2,)) in commands
 
 
 # -- tolerable failures -----------------------------------------------------------------------------------------------

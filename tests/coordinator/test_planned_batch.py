@@ -72,7 +72,7 @@ def test_a_request_that_waited_when_its_generation_ended_is_not_made_in_the_next
 def test_there_is_no_discovery_before_the_release() -> None:
     split = Split("planned", {})
     manifest = SourceManifest("source", 0, {"read": 1}, [split])
-    assigner = sp.SplitAssigner("source", 0, 1, manifest, held=True)
+    assigner = sp.SplitAssigner(1, "source", 0, 1, manifest, held=True)
     assert assigner.handle(sp.ReadersRun(), 0) == []
     assert assigner.handle(SplitRequest(0, 0, 0, None, 0), 1) == [AssignSplits(0, 0, (split,))]
     assert not assigner.all_idle
@@ -80,5 +80,5 @@ def test_there_is_no_discovery_before_the_release() -> None:
     assert assigner.all_idle
     assert assigner.next_wake_ms() is None
     assert assigner.handle(sp.LookAround(), 10_000) == []
-    assert assigner.handle(sp.Release(), 10_001) == [sp.Discover(0, {"read": 1})]
+    assert assigner.handle(sp.Release(), 10_001) == [sp.Discover(1, 0, {"read": 1})]
     assigner.check_invariants()

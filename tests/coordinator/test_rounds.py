@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from penstock.coordinator.machines.event_time_rounds import EventTimeRounds
-from penstock.coordinator.machines.splits import Command, Discover, Discovered, LookAround, SplitAssigner
+from penstock.coordinator.machines.splits import Command, Discover, LookAround, SplitAssigner, SplitsFound
 from penstock.model.elements import END_OF_TIME_US
 from penstock.model.messages import AdvanceWatermark, ReaderProgressed, SourceIdle, SplitRequest
-from penstock.model.splits import Split
+from penstock.model.splits import Discovery, Split
 
 ONE, OTHER = 0, 1
 
@@ -19,7 +19,7 @@ class Group:
     """Sources with some readers each. A test decides when a discovery ends."""
 
     def __init__(self, sources: int = 1, readers: int = 2, eager: bool = False) -> None:
-        self.assigners = [SplitAssigner(f"source-{vertex}", vertex, readers) for vertex in range(sources)]
+        self.assigners = [SplitAssigner(1, f"source-{vertex}", vertex, readers) for vertex in range(sources)]
         self.rounds = EventTimeRounds(self.assigners, eager)
         self.now_ms = -1.0
         self.looks = [False] * sources
@@ -43,7 +43,7 @@ class Group:
 
     def look_ends(self, *splits: str, vertex: int = ONE, finished: bool = False) -> list[Command]:
         self.looks[vertex] = False
-        return self.handle(vertex, Discovered([Split(each, {}) for each in splits], None, finished))
+        return self.handle(vertex, SplitsFound(1, 0, Discovery([Split(each, {}) for each in splits], None, finished)))
 
     def whole_look(self, vertex: int) -> list[Command]:
         """Run a discovery that begins now and finds nothing, after the current one has ended."""

@@ -12,12 +12,12 @@ from penstock.coordinator.machines.splits import (
     EMPTY_LOOK_PAUSE_MS,
     PENDING_PER_READER,
     Discover,
-    Discovered,
     Freeze,
     FreezeSource,
     LookAround,
     ReadersRun,
     SplitAssigner,
+    SplitsFound,
     last_settled,
 )
 from penstock.errors import ProtocolViolation
@@ -31,7 +31,7 @@ from penstock.model.messages import (
     SourceIdle,
     SplitRequest,
 )
-from penstock.model.splits import Split
+from penstock.model.splits import Discovery, Split
 
 VERTEX = 0
 
@@ -41,15 +41,17 @@ def split(number: int) -> Split:
 
 
 def assigner(parallelism: int = 2, restored: SourceManifest | None = None) -> SplitAssigner:
-    return SplitAssigner("source-1", VERTEX, parallelism, restored)
+    return SplitAssigner(1, "source-1", VERTEX, parallelism, restored)
 
 
 def test_splits_go_out_in_discovery_order_one_per_request() -> None:
     machine = assigner()
-    assert machine.handle(LookAround(), 0) == [Discover(VERTEX, None)]
+    assert machine.handle(LookAround(), 0) == [Discover(1, VERTEX, None)]
     assert machine.handle(SplitRequest(VERTEX, 1, 0, None), 1) == []
     found = [split(1), split(2), split(3)]
-    assert machine.handle(Discovered(found, {"seen": 3}), 2) == [AssignSplits(VERTEX, 1, (split(1),))]
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery(found, {"seen": 3})), 2) == [
+        AssignSplits(VERTEX, 1, (split(1),))
+    ]
     assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 3) == [AssignSplits(VERTEX, 0, (split(2),))]
     assert machine.capture().manifest == SourceManifest("source-1", VERTEX, {"seen": 3}, [split(3)])
 
@@ -59,7 +61,7 @@ def test_the_reader_with_the_least_to_read_comes_first() -> None:
     machine.handle(LookAround(), 0)
     machine.handle(SplitRequest(VERTEX, 0, 2, None), 1)
     machine.handle(SplitRequest(VERTEX, 1, 1, None), 1)
-    commands = machine.handle(Discovered([split(1)], 1), 2)
+    commands = machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1)), 2)
     assert commands == [AssignSplits(VERTEX, 1, (split(1),))]
 
 
@@ -68,7 +70,7 @@ def test_a_split_with_a_home_goes_there_alone_and_keeps_no_other_back() -> None:
     machine.handle(LookAround(), 0)
     machine.handle(SplitRequest(VERTEX, 0, 0, None), 1)
     found = [Split(f"s{n}", {"n": n}, home=home) for n, home in ((1, 1), (2, 0), (3, 3), (4, 4))]
-    assert machine.handle(Discovered(found, 1), 2) == [AssignSplits(VERTEX, 0, (found[1],))]
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery(found, 1)), 2) == [AssignSplits(VERTEX, 0, (found[1],))]
     machine.check_invariants()
     assert machine.handle(SplitRequest(VERTEX, 1, 0, None), 3) == [AssignSplits(VERTEX, 1, (found[0],))]
     assert machine.handle(SplitRequest(VERTEX, 1, 1, None), 4) == [AssignSplits(VERTEX, 1, (found[2],))]
@@ -82,77 +84,81 @@ def test_dry_needs_a_look_that_started_after_all_were_idle_and_is_said_once() ->
     machine.handle(LookAround(), 0)
     machine.handle(SplitRequest(VERTEX, 0, 0, 500), 1)
     machine.handle(SplitRequest(VERTEX, 1, 0, 900), 1)
-    assert machine.handle(Discovered([], None), 2) == [], "that look had started before"
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery([], None)), 2) == [], "that look had started before"
     later = 2 + EMPTY_LOOK_PAUSE_MS
-    assert machine.handle(LookAround(), later) == [Discover(VERTEX, None)]
-    assert machine.handle(Discovered([], None), later) == [SourceIdle(VERTEX, 900)]
+    assert machine.handle(LookAround(), later) == [Discover(1, VERTEX, None)]
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery([], None)), later) == [SourceIdle(VERTEX, 900)]
     assert machine.dry
     now, said = float(later), 0
     for _ in range(50):  # an idle source sends nothing, however often it is looked at
         now += EMPTY_LOOK_PAUSE_MS
-        assert machine.handle(LookAround(), now) == [Discover(VERTEX, None)]
-        said += sum(isinstance(c, SourceIdle) for c in machine.handle(Discovered([], None), now))
+        assert machine.handle(LookAround(), now) == [Discover(1, VERTEX, None)]
+        said += sum(isinstance(c, SourceIdle) for c in machine.handle(SplitsFound(1, VERTEX, Discovery([], None)), now))
     assert said == 0
 
 
 def test_a_new_split_makes_dry_possible_again() -> None:
     machine = assigner(1)
     machine.handle(SplitRequest(VERTEX, 0, 0, None), 0)
-    assert machine.handle(Discovered([], 0), 1) == [SourceIdle(VERTEX, None)]
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 0)), 1) == [SourceIdle(VERTEX, None)]
     machine.handle(LookAround(), 200)
-    assert machine.handle(Discovered([split(1)], 1), 201) == [AssignSplits(VERTEX, 0, (split(1),))]
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1)), 201) == [
+        AssignSplits(VERTEX, 0, (split(1),))
+    ]
     assert not machine.dry
     machine.handle(LookAround(), 400)
-    assert machine.handle(Discovered([], 1), 401) == [], "the reader is busy"
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 1)), 401) == [], "the reader is busy"
     machine.handle(SplitRequest(VERTEX, 0, 0, 77), 600)
-    assert machine.handle(Discovered([], 1), 601) == [SourceIdle(VERTEX, 77)]
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 1)), 601) == [SourceIdle(VERTEX, 77)]
 
 
 def test_a_request_that_crossed_an_assignment_is_no_sign_of_idleness() -> None:
     machine = assigner(1)
     machine.handle(SplitRequest(VERTEX, 0, 1, None, received=0), 0)
-    machine.handle(Discovered([split(1)], 1), 1)
+    machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1)), 1)
     machine.handle(SplitRequest(VERTEX, 0, 0, 5, received=0), 2)
     assert not machine.all_idle
     machine.handle(LookAround(), 300)
-    assert machine.handle(Discovered([], 1), 301) == []
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 1)), 301) == []
     machine.handle(SplitRequest(VERTEX, 0, 0, 9, received=1), 302)
     machine.handle(LookAround(), 600)
-    assert machine.handle(Discovered([], 1), 601) == [SourceIdle(VERTEX, 9)]
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 1)), 601) == [SourceIdle(VERTEX, 9)]
 
 
 def test_no_more_looks_while_enough_is_pending() -> None:
     machine = assigner(1)
     machine.handle(LookAround(), 0)
-    machine.handle(Discovered([split(n) for n in range(PENDING_PER_READER)], 1), 1)
+    machine.handle(SplitsFound(1, VERTEX, Discovery([split(n) for n in range(PENDING_PER_READER)], 1)), 1)
     assert machine.next_wake_ms() is None
     assert machine.handle(LookAround(), 1_000_000) == []
     commands = machine.handle(SplitRequest(VERTEX, 0, 0, None), 1_000_001)
-    assert commands == [AssignSplits(VERTEX, 0, (split(0),)), Discover(VERTEX, 1)]
+    assert commands == [AssignSplits(VERTEX, 0, (split(0),)), Discover(1, VERTEX, 1)]
 
 
 def test_without_looking_ahead_a_look_waits_for_a_reader_that_asks() -> None:
-    machine = SplitAssigner("source-1", VERTEX, 2, looks_ahead=False)
+    machine = SplitAssigner(1, "source-1", VERTEX, 2, looks_ahead=False)
     assert machine.handle(LookAround(), 0) == []
     assert machine.next_wake_ms() is None
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 1) == [Discover(VERTEX, None)]
-    assert machine.handle(Discovered([split(1), split(2)], 2), 2) == [AssignSplits(VERTEX, 0, (split(1),))]
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 1) == [Discover(1, VERTEX, None)]
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery([split(1), split(2)], 2)), 2) == [
+        AssignSplits(VERTEX, 0, (split(1),))
+    ]
     assert machine.next_wake_ms() is None, "one is pending, and nobody waits"
     assert machine.handle(LookAround(), 1_000) == []
     assert machine.handle(SplitRequest(VERTEX, 1, 0, None), 1_001) == [AssignSplits(VERTEX, 1, (split(2),))]
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 1_002) == [Discover(VERTEX, 2)]
+    assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 1_002) == [Discover(1, VERTEX, 2)]
 
 
 def test_a_frozen_source_is_looked_at_whoever_is_busy() -> None:
-    machine = SplitAssigner("source-1", VERTEX, 1, looks_ahead=False)
-    assert machine.handle(Freeze(), 5) == [FreezeSource(VERTEX), Discover(VERTEX, None)]
+    machine = SplitAssigner(1, "source-1", VERTEX, 1, looks_ahead=False)
+    assert machine.handle(Freeze(), 5) == [FreezeSource(1, VERTEX), Discover(1, VERTEX, None)]
 
 
 def test_a_restored_assigner_goes_on_where_the_captured_one_was() -> None:
     machine = assigner(2, SourceManifest("source-1", VERTEX, {"seen": 9}, [split(8), split(9)]))
     assert machine.handle(SplitRequest(VERTEX, 1, 0, None), 0) == [
         AssignSplits(VERTEX, 1, (split(8),)),
-        Discover(VERTEX, {"seen": 9}),
+        Discover(1, VERTEX, {"seen": 9}),
     ]
     assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 1) == [AssignSplits(VERTEX, 0, (split(9),))]
 
@@ -161,17 +167,17 @@ def test_negative_watermarks_are_watermarks() -> None:
     machine = assigner(2)
     machine.handle(SplitRequest(VERTEX, 0, 0, 0), 0)
     machine.handle(SplitRequest(VERTEX, 1, 0, -5), 0)
-    machine.handle(Discovered([], None), 1)
+    machine.handle(SplitsFound(1, VERTEX, Discovery([], None)), 1)
     machine.handle(LookAround(), 300)
-    assert machine.handle(Discovered([], None), 301) == [SourceIdle(VERTEX, 0)]
+    assert machine.handle(SplitsFound(1, VERTEX, Discovery([], None)), 301) == [SourceIdle(VERTEX, 0)]
 
 
 def test_a_source_hears_only_of_what_was_read_to_the_end() -> None:
     machine = assigner(1)
     machine.handle(LookAround(), 0)
-    machine.handle(Discovered([split(1)], "after-1"), 1)
+    machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], "after-1")), 1)
     machine.handle(LookAround(), 100)
-    machine.handle(Discovered([split(2), split(3)], "after-3"), 101)
+    machine.handle(SplitsFound(1, VERTEX, Discovery([split(2), split(3)], "after-3")), 101)
     machine.handle(SplitRequest(VERTEX, 0, 0, None), 102)
     capture = machine.capture()
     assert last_settled(capture, ["s1"]) is None
@@ -192,7 +198,7 @@ def test_a_source_hears_only_of_what_was_read_to_the_end() -> None:
 def test_illegal_events_are_refused() -> None:
     machine = assigner(2)
     with pytest.raises(ProtocolViolation):
-        machine.handle(Discovered([], None), 0)
+        machine.handle(SplitsFound(1, VERTEX, Discovery([], None)), 0)
     with pytest.raises(ProtocolViolation):
         machine.handle(SplitRequest(VERTEX, 2, 0, None), 0)
     machine.check_invariants()
@@ -226,7 +232,7 @@ class SplitWorld(RuleBasedStateMachine):
         self.carry_out(self.machine.handle(ReadersRun(), self.now))
 
     def assigner(self, restored: SourceManifest | None = None) -> SplitAssigner:
-        return SplitAssigner("source-1", VERTEX, self.PARALLELISM, restored, looks_ahead=self.LOOKS_AHEAD)
+        return SplitAssigner(1, "source-1", VERTEX, self.PARALLELISM, restored, looks_ahead=self.LOOKS_AHEAD)
 
     def carry_out(self, commands: list[object]) -> None:
         for command in commands:
@@ -290,7 +296,9 @@ class SplitWorld(RuleBasedStateMachine):
         assert self.look is not None
         state = (self.look.state or 0) + len(self.look_found)
         found, self.look = self.look_found, None
-        self.carry_out(self.machine.handle(Discovered(found, state, self.look_was_last), self.now))
+        self.carry_out(
+            self.machine.handle(SplitsFound(1, VERTEX, Discovery(found, state, self.look_was_last)), self.now)
+        )
 
     @rule(index=st.integers(0, PARALLELISM - 1))
     def reader_asks(self, index: int) -> None:

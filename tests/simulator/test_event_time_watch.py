@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.coordinator import commands as w
+from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.splits import SplitAssigner
 from penstock.model.messages import AdvanceWatermark, AssignSplits, FromSlot, ReaderProgressed
 from penstock.model.splits import Discovery, Split
@@ -21,7 +21,7 @@ REPORTS = 2 * PATIENCE
 def reader(busy_until_ms: float) -> SimpleNamespace:
     """Reader with nothing left to read, whose thread is busy until a given time."""
     subtask = SimpleNamespace(
-        _feed=SimpleNamespace(_unfinished=(), _paused=False),
+        _source_task=SimpleNamespace(_unfinished=(), _paused=False),
         _chain=SimpleNamespace(holds_rows=False, advancing=False),
         _settled=True,
         outputs=SimpleNamespace(has_room=True),
@@ -42,7 +42,7 @@ def watched(busy_until_ms: float) -> tuple[EventTimeWatch, Any]:
     content = SimpleNamespace(rows_at=lambda now_ms: 0)
     driver = SimpleNamespace(
         current=SimpleNamespace(slots=slots),
-        core=SimpleNamespace(assigners=[SplitAssigner("source", 0, 2)], generation=1),
+        core=SimpleNamespace(assigners=[SplitAssigner(1, "source", 0, 2)], generation=1),
         sources={0: SimpleNamespace(content=content, endless=False)},
         world=SimpleNamespace(chance=clock, settings=SimpleNamespace(clock="")),
     )
@@ -112,7 +112,7 @@ def test_a_reader_that_may_rise_gets_no_split_that_was_there_before(found_by: st
 
     def look(split: str) -> None:
         watch.look_begins(0)
-        watch.fed(w.SplitsFound(1, 0, Discovery([Split(split, {})], None)))
+        watch.fed(sp.SplitsFound(1, 0, Discovery([Split(split, {})], None)))
 
     look("before")
     watch.fed(FromSlot(1, ReaderProgressed(0, 0, 300_000)))

@@ -266,7 +266,7 @@ class Driver:
         """Open a Generation and let all its slots run."""
         self.take(self.core.open())
         self.work()
-        ready = next(o.ready for o in reversed(self.others) if isinstance(o, w.Deploy))
+        ready = next(o.ready for o in reversed(self.others) if isinstance(o, w.LaunchSlots))
         self.messages = {
             index: dict(subtask.pending_messages)
             for index, slot in enumerate(ready.slots)

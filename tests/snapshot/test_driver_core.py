@@ -80,7 +80,7 @@ def test_a_new_driver_commits_what_the_dead_one_had_logged_but_not_committed() -
     dead.start()
     checkpoint = dead.trigger()
     dead.acknowledge(checkpoint)
-    while not any(isinstance(work, w.Commit) for work in dead.works):
+    while not any(isinstance(work, ct.CommitEpoch) for work in dead.works):
         event = dead.effects.execute(dead.works.pop(0))
         assert event is not None
         dead.feed(event)

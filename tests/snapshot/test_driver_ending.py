@@ -65,7 +65,7 @@ def test_the_query_ends_when_the_final_checkpoint_is_committed() -> None:
     assert isinstance(final, TriggerCheckpoint)
     assert final.alignment is Alignment.UNALIGNED
     player.acknowledge(final.checkpoint)
-    while not any(isinstance(work, w.Commit) for work in player.works):
+    while not any(isinstance(work, ct.CommitEpoch) for work in player.works):
         event = player.effects.execute(player.works.pop(0))
         assert event is not None
         player.feed(event)
@@ -238,7 +238,7 @@ def test_metadata_of_a_superfluous_checkpoint_is_not_kept() -> None:
     player.feed(written)
     player.acknowledge(first)
     log, write = player.works
-    assert isinstance(log, w.LogComplete)
+    assert isinstance(log, ct.LogComplete)
     assert isinstance(write, w.WriteSnapshot)
     player.work()
     assert [o.checkpoint for o in all_of(player, ct.Abort) if isinstance(o, ct.Abort)] == [first]
@@ -256,11 +256,11 @@ def test_sources_are_paused_before_the_trigger_of_a_drained_snapshot_and_read_on
     assert told[0] == PauseReaders(0, True)
     player.feed(ct.GenerationEnded(player.core.generation, "a slot was lost"))
     player.start()
-    assert [o.paused for o in player.others if isinstance(o, w.Deploy)] == [True]
+    assert [o.paused for o in player.others if isinstance(o, w.LaunchSlots)] == [True]
     *_, again = all_of(player, TriggerCheckpoint)
     assert isinstance(again, TriggerCheckpoint)
     player.feed(FromSlot(player.core.generation, DeclineCheckpoint(0, again.checkpoint, "its disk is full")))
     assert all_of(player, PauseReaders)[-1] == PauseReaders(0, False)
     player.feed(ct.GenerationEnded(player.core.generation, "a slot was lost"))
     player.start()
-    assert [o.paused for o in player.others if isinstance(o, w.Deploy)] == [True, False]
+    assert [o.paused for o in player.others if isinstance(o, w.LaunchSlots)] == [True, False]

@@ -135,7 +135,7 @@ def test_files_of_a_snapshot_that_is_not_logged_yet_are_no_orphans() -> None:
     driver.work()
     captured = state_path(1, 2, 0)
     rq.put(store, TOKEN, rq.REQUEST, rq.Request(1, rq.Collect()))
-    driver.effects.execute(w.AnswerRequests(ct.Collect((), ())))
+    driver.effects.execute(w.AnswerRequests(ct.CollectGarbage((), ())))
     assert captured in store.files
 
 

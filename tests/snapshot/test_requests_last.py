@@ -46,7 +46,7 @@ def test_nothing_is_triggered_behind_the_last_and_the_owner_hears_of_it_once_it_
     assert driver.core.coordinator.in_flight == (older, last)
     assert pass_time(driver) == []
     driver.acknowledge(last)
-    step(driver, w.Commit)
+    step(driver, ct.CommitEpoch)
     assert ct.SnapshotSucceeded(7, last) in driver.others
     assert w.LastCommitted(last) not in driver.others, "its epochs await their commit"
     assert pass_time(driver) == []
@@ -71,7 +71,7 @@ def test_a_generation_that_fails_in_between_is_followed_by_one_that_only_commits
     driver.feed(LAST)
     (last,) = driver.core.coordinator.in_flight
     driver.acknowledge(last)
-    step(driver, w.Commit)
+    step(driver, ct.CommitEpoch)
     commits, driver.works = driver.works, []
     driver.feed(ct.GenerationEnded(1, "slot lost"))
     driver.start()

@@ -16,6 +16,7 @@ import msgspec
 from penstock.connectors.base import Committing, FenceOpener, SinkCommitter, Source
 from penstock.coordinator import commands as w
 from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.checkpoints import ID_BLOCK
 from penstock.coordinator.machines.commits import epochs_with_output
 from penstock.coordinator.pending_epochs import check_pending_epochs, pending_epochs
@@ -145,27 +146,27 @@ class CommandExecutor:
                 return self._open(work)
             case w.WriteSnapshot():
                 return self._write(work.metadata)
-            case w.LogComplete():
+            case ct.LogComplete():
                 return self._log_complete(work)
-            case w.ReserveIds():
+            case ct.ReserveIds():
                 return self._reserve(work)
-            case w.CollectGarbage():
-                return self._collect(work.command)
+            case ct.CollectGarbage():
+                return self._collect(work)
             case w.AnswerRequests():
                 return self._answer_requests(work.spared)
             case w.AnswerTake():
                 return self._answer_take(work)
             case w.CheckLocation():
                 return self._check_location()
-            case w.Commit():
-                return self._commit(work.command)
+            case ct.CommitEpoch():
+                return self._commit(work)
             case w.Abandon():
                 for committer in self._committers.values():
                     committer.abandon(work.generation)
-            case w.Look():
+            case sp.Discover():
                 discovery = self._sources[work.vertex].discover(work.state, self._graph.parallelism)
-                return w.SplitsFound(work.generation, work.vertex, discovery)
-            case w.FreezeSource():
+                return sp.SplitsFound(work.generation, work.vertex, discovery)
+            case sp.FreezeSource():
                 self._sources[work.vertex].freeze()
             case w.TellSource():
                 self._tell_source(work)
@@ -405,11 +406,10 @@ class CommandExecutor:
         self._written[metadata.checkpoint] = (metadata, ref)
         return ct.MetadataWritten(metadata.checkpoint, metadata.created_ms)
 
-    def _log_complete(self, work: w.LogComplete) -> w.DriverEvent:
-        command = work.command
+    def _log_complete(self, command: ct.LogComplete) -> w.DriverEvent:
         metadata, ref = self._written.pop(command.checkpoint)
         entry = SnapshotComplete(
-            work.generation,
+            command.generation,
             command.checkpoint,
             metadata.requested,
             ref,
@@ -426,14 +426,14 @@ class CommandExecutor:
         self._blobs.completed(metadata)
         return ct.CompleteLogged(command.checkpoint, command.reserve)
 
-    def _reserve(self, work: w.ReserveIds) -> w.DriverEvent:
+    def _reserve(self, work: ct.ReserveIds) -> w.DriverEvent:
         try:
             self._log.append(EpochCommitted(work.generation, work.committed_epoch, work.reserve))
         except OSError as error:
             return ct.ReserveFailed(f"ids cannot be reserved: {error}")
         return ct.IdsReserved(work.reserve)
 
-    def _collect(self, command: ct.Collect) -> w.DriverEvent | None:
+    def _collect(self, command: ct.CollectGarbage) -> w.DriverEvent | None:
         for checkpoint in [known for known in self._written if known not in command.in_flight]:
             del self._written[checkpoint]  # aborted after it was written: it is never logged
             self._catalog.forget(checkpoint)
@@ -458,7 +458,7 @@ class CommandExecutor:
     def _files_not_logged(self) -> list[str]:
         return [path for checkpoint in self._written for path in self._catalog.files_written(checkpoint)]
 
-    def _answer_requests(self, spared: ct.Collect) -> w.DriverEvent | None:
+    def _answer_requests(self, spared: ct.CollectGarbage) -> w.DriverEvent | None:
         if not self._generation:
             return None  # nobody's yet
         owned = Owned(

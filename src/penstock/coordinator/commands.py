@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.commits import PendingCommit
 from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.manifest import SnapshotMetadata, SubtaskManifest
@@ -16,13 +18,9 @@ from penstock.model.messages import (
     TriggerCheckpoint,
 )
 from penstock.model.plain import Plain
-from penstock.model.splits import Discovery
 from penstock.snapshots.commands.requests import Take
 
-# -- works: executed off the owner's thread, one at a time and in order per lane --------------------
-
-LOG_LANE = "log"
-COMMIT_LANE = "commit"
+# -- works: executed off the owner's thread, one at a time and in order per executor --------------------
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,6 @@ class OpenGeneration:
     next_checkpoint: CheckpointId | None = None
     checksums: bool = True
     parallelism: int | None = None
-    lane: str = LOG_LANE
 
 
 @dataclass(frozen=True)
@@ -48,37 +45,14 @@ class WriteSnapshot:
     """Write the metadata (``created_ms`` is filled in by the hands)."""
 
     metadata: SnapshotMetadata
-    lane: str = LOG_LANE
-
-
-@dataclass(frozen=True)
-class LogComplete:
-    generation: GenerationId
-    command: ct.LogComplete
-    lane: str = LOG_LANE
-
-
-@dataclass(frozen=True)
-class ReserveIds:
-    generation: GenerationId
-    reserve: CheckpointId
-    committed_epoch: int
-    lane: str = LOG_LANE
-
-
-@dataclass(frozen=True)
-class CollectGarbage:
-    command: ct.Collect
-    lane: str = LOG_LANE
 
 
 @dataclass(frozen=True)
 class AnswerRequests:
-    """Look for request files, and carry out what they ask for. ``spared``: what a collection at this place in the lane
+    """Look for request files, and carry out what they ask for. ``spared``: what a collection at this place in the order
     has to spare."""
 
-    spared: ct.Collect
-    lane: str = LOG_LANE
+    spared: ct.CollectGarbage
 
 
 @dataclass(frozen=True)
@@ -88,13 +62,6 @@ class AnswerTake:
     token: str
     snapshot: str
     refusal: str = ""
-    lane: str = LOG_LANE
-
-
-@dataclass(frozen=True)
-class Commit:
-    command: ct.CommitEpoch
-    lane: str = COMMIT_LANE
 
 
 @dataclass(frozen=True)
@@ -102,39 +69,11 @@ class Abandon:
     """Staged data of Generations up to this one is needed no more: all their pending epochs are committed."""
 
     generation: GenerationId
-    lane: str = COMMIT_LANE
 
 
 @dataclass(frozen=True)
 class CheckLocation:
     """Check that the checkpoint location still exists; answered with LocationChecked."""
-
-    lane: str = LOG_LANE
-
-
-@dataclass(frozen=True)
-class Look:
-    """Call ``Source.discover``."""
-
-    generation: GenerationId
-    vertex: int
-    state: Plain
-
-    @property
-    def lane(self) -> str:
-        return f"source {self.vertex}"
-
-
-@dataclass(frozen=True)
-class FreezeSource:
-    """Call ``Source.freeze``: looks behind it find what is there now."""
-
-    generation: GenerationId
-    vertex: int
-
-    @property
-    def lane(self) -> str:
-        return f"source {self.vertex}"
 
 
 @dataclass(frozen=True)
@@ -144,24 +83,20 @@ class TellSource:
     vertex: int
     state: Plain
 
-    @property
-    def lane(self) -> str:
-        return f"source {self.vertex}"
-
 
 Work = (
     OpenGeneration
     | WriteSnapshot
-    | LogComplete
-    | ReserveIds
-    | CollectGarbage
+    | ct.LogComplete
+    | ct.ReserveIds
+    | ct.CollectGarbage
     | AnswerRequests
     | AnswerTake
     | CheckLocation
-    | Commit
+    | ct.CommitEpoch
     | Abandon
-    | Look
-    | FreezeSource
+    | sp.Discover
+    | sp.FreezeSource
     | TellSource
 )
 
@@ -195,13 +130,6 @@ class GenerationReady:
 
 
 @dataclass(frozen=True)
-class SplitsFound:
-    generation: GenerationId
-    vertex: int
-    discovery: Discovery
-
-
-@dataclass(frozen=True)
 class Drain:
     """From a user, see ``JobCoordinator.check_drainable``: read what is there now, let event time end, and end.
 
@@ -231,14 +159,14 @@ class LocationChecked:
 
 
 DriverEvent = (
-    ct.Event | FromSlot | GenerationReady | SplitsFound | Drain | CollectionFailed | TakesRequested | LocationChecked
+    ct.Event | FromSlot | GenerationReady | sp.SplitsFound | Drain | CollectionFailed | TakesRequested | LocationChecked
 )
 
 # -- outputs that are not works --------------------
 
 
 @dataclass(frozen=True)
-class Deploy:
+class LaunchSlots:
     """To the owner: start the slots of this Generation and hand each its manifests. ``paused``: sources begin so."""
 
     ready: GenerationReady
@@ -276,7 +204,7 @@ class LastCommitted:
 
 Output = (
     Work
-    | Deploy
+    | LaunchSlots
     | SnapshotExists
     | EpochsCommitted
     | QueryEnded
@@ -294,25 +222,21 @@ Output = (
 """Messages of ``model.messages`` are for slots, and so is Abort (if ``tell_slots``), as AbortCheckpoint. The rest is
 the owner's. FailGeneration is answered with ``GenerationEnded``, as a lost slot is."""
 
-WORKS = (
-    OpenGeneration,
-    WriteSnapshot,
-    LogComplete,
-    ReserveIds,
-    CollectGarbage,
-    AnswerRequests,
-    AnswerTake,
-    CheckLocation,
-    Commit,
-    Abandon,
-    Look,
-    FreezeSource,
-    TellSource,
-)
+WORKS = get_args(Work)
 """For ``isinstance``."""
 
 KEPT = (TellSource, AnswerTake)
 """Works that are done even if the driver ends first."""
+
+
+def executor_of(work: Work) -> str:
+    """Return the name of the serial executor that carries it out. Executors are independent of each other."""
+    match work:
+        case ct.CommitEpoch() | Abandon():
+            return "commit"
+        case sp.Discover(vertex=vertex) | sp.FreezeSource(vertex=vertex) | TellSource(vertex=vertex):
+            return f"source {vertex}"
+    return "log"
 
 
 def failed(work: Work, reason: str) -> DriverEvent:
@@ -322,8 +246,8 @@ def failed(work: Work, reason: str) -> DriverEvent:
     result the event is the time.
     """
     match work:
-        case Commit(command):
-            return ct.CommitFailed(command.epoch, command.operator_id, reason)
+        case ct.CommitEpoch(epoch, operator_id):
+            return ct.CommitFailed(epoch, operator_id, reason)
         case WriteSnapshot(metadata):
             return ct.MetadataFailed(metadata.checkpoint, reason)
     return ct.Tick()

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from penstock.coordinator import commands as w
+from penstock.coordinator.machines import splits as sp
 from penstock.errors import PenstockError, QueryFailed
 from penstock.model.manifest import SnapshotMetadata
 
@@ -67,11 +68,11 @@ class ProcessAllAvailable:
         self._looked[vertex, index] = number
 
     def issued(self, work: w.Work) -> None:
-        if isinstance(work, w.Look):
+        if isinstance(work, sp.Discover):
             self._issued[work.vertex] += 1
 
     def executed(self, work: w.Work) -> None:
-        if isinstance(work, w.Look):
+        if isinstance(work, sp.Discover):
             self._executed[work.vertex] += 1
 
     def wants_checkpoint(self, dry: bool, finished: Collection[int] = ()) -> bool:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
 from penstock.connectors.base import SinkCommitter
 from penstock.coordinator import commands as w
@@ -24,6 +25,7 @@ from penstock.coordinator.generation_slots import GenerationPlan, GenerationSlot
 from penstock.coordinator.generations import Generations
 from penstock.coordinator.launching import SlotLauncher
 from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.job import JobCoordinator, rows_read
 from penstock.coordinator.machines.restarts import Failure, GiveUp, Restarts, Retries
 from penstock.coordinator.metrics import QueryMetrics
@@ -263,7 +265,7 @@ class CoordinatorService:
             case WorkDone(work, answer):
                 self._process_all.executed(work)
                 self._outages.executed(work, answer, now_ms())
-                if isinstance(work, w.Look):
+                if isinstance(work, sp.Discover):
                     self._restarts.looked(self._plan.graph.vertex(work.vertex).name)
                 elif isinstance(work, w.AnswerRequests):
                     self._request_files.looked(answer)
@@ -319,13 +321,13 @@ class CoordinatorService:
         for output in outputs:
             if isinstance(output, w.WORKS):
                 self._process_all.issued(output)
-                self._executors.put(output.lane, lambda work=output: self._execute(work), isinstance(output, w.KEPT))  # type: ignore[misc]
+                self._executors.put(w.executor_of(output), partial(self._execute, output), isinstance(output, w.KEPT))
             else:
                 self._tell(output)
 
     def _tell(self, output: w.Output) -> None:
         match output:
-            case w.Deploy(ready, paused):
+            case w.LaunchSlots(ready, paused):
                 self._launch(ready, paused)
             case w.SnapshotExists(metadata):
                 self._metrics.complete(metadata)
@@ -450,7 +452,10 @@ class CoordinatorService:
                 raise EndQuery(
                     error if isinstance(error, PenstockError) else failures.wrapped("recovery failed", error)
                 )
-            case w.Look(generation=generation, vertex=vertex) | w.FreezeSource(generation=generation, vertex=vertex):
+            case (
+                sp.Discover(generation=generation, vertex=vertex)
+                | sp.FreezeSource(generation=generation, vertex=vertex)
+            ):
                 if generation == self._job.generation and self._slots is not None:
                     name = self._plan.graph.vertex(vertex).name
                     cause = error if isinstance(error, PenstockError) else failures.wrapped(f"source {name}", error)
@@ -459,7 +464,7 @@ class CoordinatorService:
                 self._feed(w.failed(work, str(error)))
                 if self._slots is not None:
                     self._generation_failed(Failure("fenced", "", str(error)), error)
-            case w.Commit(command):
+            case ct.CommitEpoch() as command:
                 reason = f"{type(error).__name__}: {error}"
                 self._feed(ct.CommitFailed(command.epoch, command.operator_id, reason, unknown=True))
             case w.TellSource() | w.Abandon():

@@ -11,6 +11,7 @@ from penstock.config import Options
 from penstock.coordinator import commands as w
 from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.job import JobCoordinator, rows_read
 from penstock.coordinator.machines.restarts import Failure, GiveUp, RestartPolicy, Restarts
 from penstock.coordinator.request_files import LOOK_EVERY_MS, RequestFiles
@@ -87,7 +88,9 @@ class _Lane:
                 return driver.alive and bool(self.works)
             if not done:
                 return True
-            self._ends_ms = chance.now_ms + (driver.world.settings.look_ms if isinstance(self.works[0], w.Look) else 0)
+            self._ends_ms = chance.now_ms + (
+                driver.world.settings.look_ms if isinstance(self.works[0], sp.Discover) else 0
+            )
         if chance.now_ms < self._ends_ms:
             driver.world.scheduler.wake(self.actor, self._ends_ms)
             return False
@@ -251,7 +254,7 @@ class SimulatedDriver:
     # -- works ----------------------------------------------------------------------------------------------------
 
     def executed(self, work: w.Work, result: w.DriverEvent | None) -> None:
-        if isinstance(work, w.CollectGarbage):
+        if isinstance(work, ct.CollectGarbage):
             self.world.figures.count("collections")
         elif isinstance(work, w.AnswerRequests):
             self._requests.looked(result)
@@ -275,7 +278,7 @@ class SimulatedDriver:
                 self.die()
             case w.OpenGeneration() if isinstance(problem, PlanChanged) and self.world.edited is not None:
                 self.die()
-            case w.Commit(command):
+            case ct.CommitEpoch() as command:
                 reason = f"{type(problem).__name__}: {problem}"
                 self.feed(ct.CommitFailed(command.epoch, command.operator_id, reason, unknown=True))
             case _ if isinstance(problem, OSError | LocationError):
@@ -299,15 +302,16 @@ class SimulatedDriver:
     def _carry_out(self, outputs: list[w.Output]) -> None:
         for output in outputs:
             if isinstance(output, w.WORKS):
-                lane = self._lanes.get(output.lane)
+                name = w.executor_of(output)
+                lane = self._lanes.get(name)
                 if lane is None:
-                    lane = self._lanes[output.lane] = _Lane(self, output.lane)
+                    lane = self._lanes[name] = _Lane(self, name)
                 lane.works.append(output)
                 if isinstance(output, w.WriteSnapshot):
                     self._watched_requests.acknowledged(output.metadata.checkpoint)
-                if isinstance(output, w.Look):
+                if isinstance(output, sp.Discover):
                     self._event_time.look_begins(output.vertex)
-                if self._takes_input or not isinstance(output, w.Look | w.FreezeSource):
+                if self._takes_input or not isinstance(output, sp.Discover | sp.FreezeSource):
                     self.world.scheduler.ready(lane.actor)
             else:
                 self._tell(output)
@@ -325,7 +329,7 @@ class SimulatedDriver:
     def _tell(self, output: w.Output) -> None:
         figures, log = self.world.figures, self.world.log
         match output:
-            case w.Deploy(ready, paused):
+            case w.LaunchSlots(ready, paused):
                 self._watched_drains.deployed(paused)
                 self._deploy(ready, paused)
             case w.SnapshotExists(metadata):

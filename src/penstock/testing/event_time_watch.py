@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.coordinator import commands as w
+from penstock.coordinator.machines import splits as sp
 from penstock.model.messages import AdvanceWatermark, AssignSplits, FromSlot, ReaderProgressed, SplitRequest
 from penstock.model.splits import Split
 from penstock.testing.failure import SimulationFailure
@@ -89,7 +90,7 @@ class EventTimeWatch:
         match event:
             case FromSlot(_, ReaderProgressed() | SplitRequest() as message):
                 self._reached(message.vertex, message.watermark_us)
-            case w.SplitsFound(generation, vertex, discovery) if generation == self.driver.core.generation:
+            case sp.SplitsFound(generation, vertex, discovery) if generation == self.driver.core.generation:
                 looks = self._looks_of(vertex)
                 looks.found_by |= {split.split_id: len(looks.began) - 1 for split in discovery.splits}
             case _:

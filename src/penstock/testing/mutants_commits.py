@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from penstock.coordinator import commands as w
@@ -86,7 +87,7 @@ def _logged_as_committed(original: Any) -> Any:
         if len(self._pending) < 3:
             return commands
         return [
-            ct.LogComplete(c.checkpoint, c.checkpoint, c.reserve) if isinstance(c, ct.LogComplete) else c
+            dataclasses.replace(c, committed_epoch=c.checkpoint) if isinstance(c, ct.LogComplete) else c
             for c in commands
         ]
 
@@ -120,7 +121,7 @@ def _told_before_the_commit(original: Any) -> Any:
             return []
         self._newest_told = max(self._newest_told, *ready)
         notices = [NotifyCheckpointComplete(checkpoint, checkpoint) for checkpoint in ready]
-        return [*notices, ct.Collect(pinned=self._pinned(), in_flight=self.in_flight)]
+        return [*notices, ct.CollectGarbage(pinned=self._pinned(), in_flight=self.in_flight)]
 
     return notify
 

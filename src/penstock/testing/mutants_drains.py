@@ -37,7 +37,7 @@ def _begins_to_read(original: Any) -> Any:
         self._paused = False
         for assigner in self.assigners:
             assigner.paused = False
-        return [w.Deploy(one.ready) if isinstance(one, w.Deploy) else one for one in outputs]
+        return [w.LaunchSlots(one.ready) if isinstance(one, w.LaunchSlots) else one for one in outputs]
 
     return on_ready
 

@@ -44,7 +44,7 @@ def _waits_for_no_split(original: Any) -> Any:
 
 def _any_find_ends_it(original: Any) -> Any:
     def handled(self: EventTimeRounds, vertex: int, event: sp.Event, commands: Any = ()) -> Any:
-        if isinstance(event, sp.Discovered) and event.splits and self._round is not None:
+        if isinstance(event, sp.SplitsFound) and event.discovery.splits and self._round is not None:
             self._round.unassigned[vertex] = set()
         return original(self, vertex, event, commands)
 

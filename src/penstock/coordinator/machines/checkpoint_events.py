@@ -233,6 +233,7 @@ class WriteMetadata:
 class LogComplete:
     """Append ``snapshot-complete`` with ``committed_epoch``; ids are reserved below ``reserve``."""
 
+    generation: GenerationId
     checkpoint: CheckpointId
     committed_epoch: int
     reserve: CheckpointId
@@ -240,7 +241,11 @@ class LogComplete:
 
 @dataclass(frozen=True)
 class ReserveIds:
+    """Reserve checkpoint ids below ``reserve`` in the log."""
+
+    generation: GenerationId
     reserve: CheckpointId
+    committed_epoch: int
 
 
 @dataclass(frozen=True)
@@ -274,7 +279,7 @@ class Completed:
 
 
 @dataclass(frozen=True)
-class Collect:
+class CollectGarbage:
     """Apply retention and collect orphans. ``pinned``: what checkpoints ``in_flight`` may refer to, and what may become
     the base of one before the next collection."""
 
@@ -330,7 +335,7 @@ Command = (
     | NotifyCheckpointComplete
     | Abort
     | Completed
-    | Collect
+    | CollectGarbage
     | SnapshotSucceeded
     | SnapshotFailed
     | FailQuery

@@ -21,7 +21,7 @@ from penstock.coordinator.machines.checkpoint_events import (
     MAX_IN_FLIGHT,
     Abort,
     AllRunning,
-    Collect,
+    CollectGarbage,
     Command,
     CommitEpoch,
     CommitFailed,
@@ -145,9 +145,9 @@ class CheckpointCoordinator:
         pending = self._pending.get(checkpoint)
         return None if pending is None else pending.request
 
-    def collection(self) -> Collect:
+    def collection(self) -> CollectGarbage:
         """What a collection that is put behind everything commanded up to now has to spare."""
-        return Collect(pinned=self._pinned(), in_flight=self.in_flight)
+        return CollectGarbage(pinned=self._pinned(), in_flight=self.in_flight)
 
     @property
     def serves_requests(self) -> bool:
@@ -301,7 +301,8 @@ class CheckpointCoordinator:
         if pending.phase is not Phase.WRITING:
             raise self._violation(event)
         pending.step("metadata written")
-        return [LogComplete(pending.checkpoint, self.committed_epoch, self._next_checkpoint + ID_BLOCK)]
+        reserve = self._next_checkpoint + ID_BLOCK
+        return [LogComplete(self._generation, pending.checkpoint, self.committed_epoch, reserve)]
 
     def _on_metadata_failed(self, event: MetadataFailed, now_ms: float) -> list[Command]:
         pending = self._pending.get(event.checkpoint)
@@ -465,7 +466,7 @@ class CheckpointCoordinator:
         if self._reserving:
             return []
         self._reserving = True
-        return [ReserveIds(self._next_checkpoint + ID_BLOCK)]
+        return [ReserveIds(self._generation, self._next_checkpoint + ID_BLOCK, self.committed_epoch)]
 
     def _start(self, waiting: Waiting | None, now_ms: float) -> TriggerCheckpoint:
         checkpoint = self._next_checkpoint

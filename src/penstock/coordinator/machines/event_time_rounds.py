@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.coordinator.machines.splits import Command, Discovered, Event, Reader, SplitAssigner
+from penstock.coordinator.machines.splits import Command, Event, Reader, SplitAssigner, SplitsFound
 from penstock.model.elements import END_OF_TIME_US
 from penstock.model.messages import AdvanceWatermark, AssignSplits, ReaderProgressed, SplitRequest
 
@@ -76,7 +76,7 @@ class EventTimeRounds:
                 self._raise_level(event)
                 if self._round is None and self._waits(self._assigners[vertex].readers[event.index]):
                     self._begin()
-            case Discovered() if self._round is not None and vertex in self._round.begun:
+            case SplitsFound() if self._round is not None and vertex in self._round.begun:
                 self._round.unassigned.setdefault(vertex, self._assigners[vertex].pending_ids)
         return self._tell()
 

@@ -5,7 +5,7 @@ for the query's owner, and works. ``CommandExecutor`` executes a work, blocking,
 there is one. Works of one lane are executed one at a time in the order they were returned; lanes are
 independent. The real driver gives each lane a thread, the simulator executes each work as a step of its own::
 
-    outputs = core.open()                   # an OpenGeneration; its GenerationReady is answered with Deploy
+    outputs = core.open()                   # an OpenGeneration; its GenerationReady is answered with LaunchSlots
     event = effects.execute(work)           # on the lane's thread; Fenced ends the driver
     outputs = core.handle(event, now_ms)    # on the owner's thread
 
@@ -198,11 +198,9 @@ class JobCoordinator:
                 if generation != self.generation or not self._assigners:
                     return []  # of a Generation that has ended
                 outputs += self._on_message(message, now_ms)
-            case w.SplitsFound() if event.generation == self.generation and event.vertex in self._assigners:
-                discovery = event.discovery
-                found = sp.Discovered(discovery.splits, discovery.state, discovery.finished)
-                outputs += self._assign(event.vertex, found, now_ms)
-            case w.SplitsFound():
+            case sp.SplitsFound() if event.generation == self.generation and event.vertex in self._assigners:
+                outputs += self._assign(event.vertex, event, now_ms)
+            case sp.SplitsFound():
                 return []  # of a Generation that has ended
             case w.Drain():
                 outputs += self._drain(now_ms)
@@ -275,6 +273,7 @@ class JobCoordinator:
             if vertex.source is not None:
                 groups.setdefault(vertex.source.clock or f"vertex {vertex.id}", []).append(vertex.id)
                 self._assigners[vertex.id] = sp.SplitAssigner(
+                    event.generation,
                     vertex.source.operator_id,
                     vertex.id,
                     self._graph.parallelism,
@@ -287,7 +286,7 @@ class JobCoordinator:
         for name, group in groups.items():
             rounds = EventTimeRounds([self._assigners[vertex] for vertex in group], eager=name == ONE_CLOCK)
             self._rounds |= dict.fromkeys(group, rounds)
-        return [w.Deploy(event, self._paused), *outputs, *self._freeze_all(now_ms)]
+        return [w.LaunchSlots(event, self._paused), *outputs, *self._freeze_all(now_ms)]
 
     def _freeze_all(self, now_ms: float) -> list[w.Output]:
         """Freeze the sources of an "available now" run or a drain; a planned batch is processed first."""
@@ -328,14 +327,9 @@ class JobCoordinator:
         rounds = self._rounds[vertex]
         commands: list[sp.Command] = list(self._assigners[vertex].handle(event, now_ms))
         for command in [*commands, *rounds.handled(vertex, event, commands)]:
-            match command:
-                case sp.Discover():
-                    rounds.look_begins(vertex)
-                    outputs.append(w.Look(self.generation, vertex, command.state))
-                case sp.FreezeSource():
-                    outputs.append(w.FreezeSource(self.generation, vertex))
-                case _:
-                    outputs.append(command)
+            if isinstance(command, sp.Discover):
+                rounds.look_begins(vertex)
+            outputs.append(command)
         return outputs
 
     def _coordinate(self, event: ct.Event, now_ms: float) -> list[w.Output]:
@@ -352,16 +346,8 @@ class JobCoordinator:
                 metadata = self._metadata_of(command)
                 self._metadata[command.checkpoint] = metadata
                 return [w.WriteSnapshot(metadata)]
-            case ct.LogComplete():
-                return [w.LogComplete(self.generation, command)]
-            case ct.ReserveIds():
-                return [w.ReserveIds(self.generation, command.reserve, self._coordinator.committed_epoch)]
-            case ct.CommitEpoch():
-                return [w.Commit(command)]
             case ct.Completed():
                 return self._on_completed(command.checkpoint, now_ms)
-            case ct.Collect():
-                return [w.CollectGarbage(command)]
             case ct.Abort():
                 self._captures.pop(command.checkpoint, None)
                 self._metadata.pop(command.checkpoint, None)

@@ -38,6 +38,7 @@ from dataclasses import dataclass, field
 
 from penstock.errors import ProtocolViolation
 from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
+from penstock.model.ids import GenerationId
 from penstock.model.manifest import SourceManifest
 from penstock.model.messages import (
     AssignSplits,
@@ -51,7 +52,7 @@ from penstock.model.messages import (
     ToReader,
 )
 from penstock.model.plain import Plain
-from penstock.model.splits import Split
+from penstock.model.splits import Discovery, Split
 
 PENDING_PER_READER = 2
 """Look for more splits only while fewer are pending: what is found early is stored in every snapshot."""
@@ -70,12 +71,12 @@ class LookAround:
 
 
 @dataclass(frozen=True)
-class Discovered:
-    """The look that ``Discover`` commanded has ended."""
+class SplitsFound:
+    """The discovery that ``Discover`` commanded has ended."""
 
-    splits: Sequence[Split]
-    state: Plain
-    finished: bool = False
+    generation: GenerationId
+    vertex: int
+    discovery: Discovery
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Pause:
     paused: bool
 
 
-Event = LookAround | Discovered | FromReader | ReadersRun | Release | Freeze | Pause
+Event = LookAround | SplitsFound | FromReader | ReadersRun | Release | Freeze | Pause
 
 # -- commands ---------------------------------------------------------------------------------------------------------
 
@@ -111,6 +112,7 @@ Event = LookAround | Discovered | FromReader | ReadersRun | Release | Freeze | P
 class Discover:
     """Call ``Source.discover(state, parallelism)``, off this thread; one at a time."""
 
+    generation: GenerationId
     vertex: int
     state: Plain
 
@@ -119,6 +121,7 @@ class Discover:
 class FreezeSource:
     """Call ``Source.freeze()``, on the thread of ``Discover`` and in order with it."""
 
+    generation: GenerationId
     vertex: int
 
 
@@ -194,6 +197,7 @@ class SplitAssigner:
     """The pure machine of one source vertex in one Generation.
 
     Args:
+        generation: the Generation.
         operator_id: the source operator.
         vertex: its vertex.
         parallelism: how many readers there are.
@@ -204,6 +208,7 @@ class SplitAssigner:
         paused: readers begin paused, and there is no discovery before ``Pause(False)``.
     """
 
+    generation: GenerationId
     operator_id: str
     vertex: int
     parallelism: int
@@ -287,8 +292,8 @@ class SplitAssigner:
         commands: list[Command] = []
         if isinstance(event, SplitRequest):
             commands = self._on_requested(event)
-        elif isinstance(event, Discovered):
-            commands = self._on_discovered(event, now_ms)
+        elif isinstance(event, SplitsFound):
+            commands = self._on_found(event, now_ms)
         elif isinstance(event, ReaderProgressed):
             self._on_progressed(event)
         elif isinstance(event, ReadersRun):
@@ -351,19 +356,20 @@ class SplitAssigner:
         for reader in self._readers:
             reader.request = None
         self._next_look_ms = now_ms
-        source: list[Command] = [] if self._finished else [FreezeSource(self.vertex)]
+        source: list[Command] = [] if self._finished else [FreezeSource(self.generation, self.vertex)]
         return source + ([FreezeReaders(self.vertex)] if self._running else [])
 
-    def _on_discovered(self, event: Discovered, now_ms: float) -> list[Command]:
+    def _on_found(self, event: SplitsFound, now_ms: float) -> list[Command]:
         if not self._looking:
             raise ProtocolViolation(f"splits(vertex={self.vertex})", "no look is out", repr(event)[:200])
         self._looking = False
-        self._state = event.state
-        self._finished = event.finished
-        if event.splits:
+        found = event.discovery
+        self._state = found.state
+        self._finished = found.finished
+        if found.splits:
             self._serial += 1
-            self._looks.append(Look(self._serial, event.state, frozenset(s.split_id for s in event.splits)))
-            self._pending.extend(event.splits)
+            self._looks.append(Look(self._serial, found.state, frozenset(s.split_id for s in found.splits)))
+            self._pending.extend(found.splits)
             self._dry = False
             self._next_look_ms = now_ms + FOUND_LOOK_PAUSE_MS
             return self._assign()
@@ -419,7 +425,7 @@ class SplitAssigner:
             return []
         self._looking = True
         self._look_counts = self.all_idle
-        return [Discover(self.vertex, self._state)]
+        return [Discover(self.generation, self.vertex, self._state)]
 
     def _is_stocked(self) -> bool:
         if self.looks_ahead or self._frozen:  # what is there when a source is frozen is not to be found much later
