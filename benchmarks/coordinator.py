@@ -106,7 +106,7 @@ class Driver:
         self._splits: dict[int, tuple[Split, ...]] = {}
         self._slots = Slots(folder, shape, parallelism, self._splits)
         self._parallelism = parallelism
-        self._works: deque[w.Work] = deque()
+        self._works: deque[w.Command] = deque()
         self._checkpoint = 0
         self._now_ms = 0.0
         self._decoder = msgspec.msgpack.Decoder(ToDriver)
@@ -169,7 +169,7 @@ class Driver:
 
     def _take(self, outputs: list[w.Output]) -> None:
         for output in outputs:
-            if isinstance(output, w.WORKS):
+            if isinstance(output, w.COMMANDS):
                 self._works.append(output)
             else:
                 self._tell(output)

@@ -236,13 +236,13 @@ class Driver:
             summary_every=summary_every,
         )
         self.now = 0.0
-        self.works: list[w.Work] = []
+        self.works: list[w.Command] = []
         self.others: list[object] = []
         self.messages: dict[int, dict[int, bytes]] = {}
 
     def take(self, outputs: list[w.Output]) -> None:
         for output in outputs:
-            if isinstance(output, w.WORKS):
+            if isinstance(output, w.COMMANDS):
                 self.works.append(output)
             else:
                 self.others.append(output)

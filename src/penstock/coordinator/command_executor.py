@@ -1,7 +1,7 @@
 """Command executor: all I/O that ``JobCoordinator`` commands, blocking, one method per command.
 
-Owned by the lanes: everything of the log lane runs on one thread, everything of the commit lane on one thread, each
-source on one. Nothing here decides anything about checkpoints; a failure becomes the event that the brain knows.
+Commands for the log are executed on one thread, those for sinks on another, those for a source on a thread of that
+source (``commands.executor_of``). Nothing is decided here; a failure becomes an event for the job coordinator.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class CommandExecutor:
         """The log as this driver last knew it."""
         return self._log.view
 
-    def execute(self, work: w.Work) -> w.DriverEvent | None:
-        """Do the work; returns the event for the brain, if it awaits one.
+    def execute(self, work: w.Command) -> w.DriverEvent | None:
+        """Carry out a command; return the event for the job coordinator, if it awaits one.
 
         Raises:
             Fenced: another driver took over; this one stops.
@@ -182,7 +182,7 @@ class CommandExecutor:
             self._log.append(EpochCommitted(self._generation, committed_epoch, next_checkpoint, ended=True))
             self._settle()
 
-    # -- the log lane ----------------------------------------------------------------------------------------------
+    # -- the log ------------------------------------------------------------------------------------------------------
 
     def _open(self, work: w.OpenGeneration) -> w.GenerationReady:
         if work.parallelism is not None:
@@ -491,7 +491,7 @@ class CommandExecutor:
         for token in self._requests.in_hand:
             self._answer_take(w.AnswerTake(token, "", told))
 
-    # -- the commit lane -------------------------------------------------------------------------------------------
+    # -- sinks --------------------------------------------------------------------------------------------------------
 
     def _commit(self, command: ct.CommitEpoch) -> w.DriverEvent:
         self._settle()
@@ -539,7 +539,7 @@ class CommandExecutor:
         return query_id if operator_id == first else f"{query_id}/{operator_id}"
 
     def _settle(self) -> None:
-        """Tell the committers what is in the log. The view is a value that the log lane replaces as a whole."""
+        """Tell the committers what is in the log. The view is a value that the log's thread replaces as a whole."""
         epoch = self._log.view.committed_epoch
         if epoch > self._settled_epoch:
             self._settled_epoch = epoch

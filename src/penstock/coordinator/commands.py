@@ -1,4 +1,4 @@
-"""What the driver's brain and hands say to each other: works, their completion events, and the other outputs."""
+"""Commands of the job coordinator, their completion events, and its other outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.model.messages import (
 from penstock.model.plain import Plain
 from penstock.snapshots.commands.requests import Take
 
-# -- works: executed off the owner's thread, one at a time and in order per executor --------------------
+# -- commands: executed off the owner's thread, one at a time and in order per executor --------------------
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class OpenGeneration:
 
 @dataclass(frozen=True)
 class WriteSnapshot:
-    """Write the metadata (``created_ms`` is filled in by the hands)."""
+    """Write the metadata (``created_ms`` is filled in by the executor)."""
 
     metadata: SnapshotMetadata
 
@@ -84,7 +84,7 @@ class TellSource:
     state: Plain
 
 
-Work = (
+Command = (
     OpenGeneration
     | WriteSnapshot
     | ct.LogComplete
@@ -162,7 +162,7 @@ DriverEvent = (
     ct.Event | FromSlot | GenerationReady | sp.SplitsFound | Drain | CollectionFailed | TakesRequested | LocationChecked
 )
 
-# -- outputs that are not works --------------------
+# -- outputs that are not commands --------------------
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class LastCommitted:
 
 
 Output = (
-    Work
+    Command
     | LaunchSlots
     | SnapshotExists
     | EpochsCommitted
@@ -222,16 +222,16 @@ Output = (
 """Messages of ``model.messages`` are for slots, and so is Abort (if ``tell_slots``), as AbortCheckpoint. The rest is
 the owner's. FailGeneration is answered with ``GenerationEnded``, as a lost slot is."""
 
-WORKS = get_args(Work)
+COMMANDS = get_args(Command)
 """For ``isinstance``."""
 
 KEPT = (TellSource, AnswerTake)
-"""Works that are done even if the driver ends first."""
+"""Commands that are executed even if the driver ends first."""
 
 
-def executor_of(work: Work) -> str:
+def executor_of(command: Command) -> str:
     """Return the name of the serial executor that carries it out. Executors are independent of each other."""
-    match work:
+    match command:
         case ct.CommitEpoch() | Abandon():
             return "commit"
         case sp.Discover(vertex=vertex) | sp.FreezeSource(vertex=vertex) | TellSource(vertex=vertex):
@@ -239,13 +239,13 @@ def executor_of(work: Work) -> str:
     return "log"
 
 
-def failed(work: Work, reason: str) -> DriverEvent:
-    """Return the event for the state machine after a work item that was not done.
+def failed(command: Command, reason: str) -> DriverEvent:
+    """Return the event for the state machine after a command that was not executed.
 
-    The state machine requests a commit again; that commit finds what is already visible. For work without an awaited
-    result the event is the time.
+    The state machine requests a commit again; that commit finds what is already visible. For a command without an
+    awaited result the event is the time.
     """
-    match work:
+    match command:
         case ct.CommitEpoch(epoch, operator_id):
             return ct.CommitFailed(epoch, operator_id, reason)
         case WriteSnapshot(metadata):

@@ -220,7 +220,7 @@ class GenerationSlots:
             self.send(slot, message)
 
     def tell(self, output: w.Output) -> None:
-        """What the brain has for slots, as messages; anything else is for nobody here."""
+        """Send an output that is for slots. Others are passed over."""
         match output:
             case AssignSplits(index=index) | AdvanceWatermark(index=index):
                 self.send(index, output)

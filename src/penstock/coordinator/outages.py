@@ -32,7 +32,7 @@ class Outages:
         self._retries = retries
         self._location_in_doubt = False
 
-    def executed(self, work: w.Work, answer: w.DriverEvent | None, now_ms: float) -> None:
+    def executed(self, work: w.Command, answer: w.DriverEvent | None, now_ms: float) -> None:
         """Record the result of a work item.
 
         Raises:

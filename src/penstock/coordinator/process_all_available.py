@@ -67,11 +67,11 @@ class ProcessAllAvailable:
         """A reader's answer."""
         self._looked[vertex, index] = number
 
-    def issued(self, work: w.Work) -> None:
+    def issued(self, work: w.Command) -> None:
         if isinstance(work, sp.Discover):
             self._issued[work.vertex] += 1
 
-    def executed(self, work: w.Work) -> None:
+    def executed(self, work: w.Command) -> None:
         if isinstance(work, sp.Discover):
             self._executed[work.vertex] += 1
 

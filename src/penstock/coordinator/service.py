@@ -1,7 +1,7 @@
-"""The coordinator thread: it owns the driver's brain and turns its outputs into messages, works and news.
+"""The coordinator thread: it owns the job coordinator, sends its messages and has its commands executed.
 
-Everything that happens - slots speaking, works ending, users asking - is put into one queue and taken from it by this
-thread alone. Restarting is its own affair: when a Generation fails, its links are closed (slots die at once), the
+Everything that happens - slots speaking, commands ending, users asking - is put into one queue and taken from it by
+this thread alone. Restarting is its own affair: when a Generation fails, its links are closed (slots die at once), the
 restart strategy decides, and the next Generation is opened once the back-off is over and the old slots are gone.
 """
 
@@ -36,7 +36,7 @@ from penstock.coordinator.rendezvous import SlotLost, SlotSaid
 from penstock.coordinator.request_files import RequestFiles, written_beside
 from penstock.coordinator.scaling import Scaling
 from penstock.coordinator.serial_executors import SerialExecutors
-from penstock.coordinator.service_events import Call, EndQuery, QueueEvent, WorkDone, WorkRaised
+from penstock.coordinator.service_events import Call, CommandDone, CommandRaised, EndQuery, QueueEvent
 from penstock.coordinator.shutdown import await_goodbyes, close_connectors, log_the_end
 from penstock.coordinator.snapshot_tickets import SnapshotTickets, SnapshotWish
 from penstock.coordinator.view import EpochProgress
@@ -154,7 +154,7 @@ class CoordinatorService:
         self.ended = threading.Event()
         self.thread = daemon_thread(self._run, "penstock-coordinator")
 
-    # -- from any thread ------------------------------------------------------------------------------------------
+    # -- from any thread ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the thread; returns when the first Generation's slots were asked for, or raises why they were not."""
@@ -205,7 +205,7 @@ class CoordinatorService:
         """The current Generation's slots."""
         return self._generations.current
 
-    # -- the thread -----------------------------------------------------------------------------------------------
+    # -- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         error: PenstockError | None = None
@@ -262,7 +262,7 @@ class CoordinatorService:
                 self._generation_failed(Failure("lost", "", text), None)
             case SlotSaid() | SlotLost():
                 log.debug("%s is of a Generation that is over", event)
-            case WorkDone(work, answer):
+            case CommandDone(work, answer):
                 self._process_all.executed(work)
                 self._outages.executed(work, answer, now_ms())
                 if isinstance(work, sp.Discover):
@@ -271,7 +271,7 @@ class CoordinatorService:
                     self._request_files.looked(answer)
                 if answer is not None:
                     self._feed(answer)
-            case WorkRaised(work, error):
+            case CommandRaised(work, error):
                 self._work_raised(work, error)
             case Call(function):
                 function()
@@ -279,7 +279,7 @@ class CoordinatorService:
     def _feed(self, event: w.DriverEvent) -> None:
         self._carry_out(self._job.handle(event, now_ms()))
 
-    # -- what slots say -------------------------------------------------------------------------------------------
+    # -- what slots say -----------------------------------------------------------------------------------------------
 
     def _slot_said(self, attempt: GenerationSlots, said: SlotSaid) -> None:
         slot, generation, message = attempt.slot_of(said.seat), said.generation, said.message
@@ -315,11 +315,11 @@ class CoordinatorService:
             case ms.Stopped():
                 attempt.gone(slot)
 
-    # -- outputs of the brain -------------------------------------------------------------------------------------
+    # -- outputs of the job coordinator -------------------------------------------------------------------------------
 
     def _carry_out(self, outputs: list[w.Output]) -> None:
         for output in outputs:
-            if isinstance(output, w.WORKS):
+            if isinstance(output, w.COMMANDS):
                 self._process_all.issued(output)
                 self._executors.put(w.executor_of(output), partial(self._execute, output), isinstance(output, w.KEPT))
             else:
@@ -372,12 +372,12 @@ class CoordinatorService:
                     self._outages.checkpoint_failed(checkpoint, reason)
         attempt.tell(output)
 
-    def _execute(self, work: w.Work) -> None:
-        """On the lane's thread."""
+    def _execute(self, work: w.Command) -> None:
+        """On the executor's thread."""
         try:
-            self._queue.put(WorkDone(work, self._executor.execute(work)))
+            self._queue.put(CommandDone(work, self._executor.execute(work)))
         except Exception as problem:  # noqa: BLE001 - handed to the coordinator thread
-            self._queue.put(WorkRaised(work, problem))
+            self._queue.put(CommandRaised(work, problem))
 
     def _committed(self, epoch: int) -> None:
         progress = self._metrics.committed(epoch)
@@ -391,7 +391,7 @@ class CoordinatorService:
         except Exception:
             log.exception("a listener raised on the progress of epoch %d", progress.epoch)
 
-    # -- Generations ----------------------------------------------------------------------------------------------
+    # -- Generations --------------------------------------------------------------------------------------------------
 
     def _launch(self, ready: w.GenerationReady, paused: bool) -> None:
         self._metrics.opened(ready.generation, ready.restored, ready.committed_epoch, ready.inflight_rows)
@@ -443,7 +443,7 @@ class CoordinatorService:
         self._process_all.generation_failed()
         self._feed(ct.GenerationEnded(generation, reason))
 
-    def _work_raised(self, work: w.Work, error: Exception) -> None:
+    def _work_raised(self, work: w.Command, error: Exception) -> None:
         match work:
             case w.OpenGeneration() if failures.may_pass(error) and self._started.done():
                 self._job.opening_failed()
@@ -479,7 +479,7 @@ class CoordinatorService:
     def _raise_end(self, error: PenstockError | None) -> None:
         raise EndQuery(error)
 
-    # -- wishes ---------------------------------------------------------------------------------------------------
+    # -- wishes -------------------------------------------------------------------------------------------------------
 
     def _drain(self, future: Future[None]) -> None:
         try:
@@ -519,7 +519,7 @@ class CoordinatorService:
             future.add_done_callback(self._process_all.checkpoint_ended)
             self._snapshot(future, SnapshotWish(Alignment.ALIGNED, kept=False))
 
-    # -- the end --------------------------------------------------------------------------------------------------
+    # -- the end ------------------------------------------------------------------------------------------------------
 
     def _shut_down(self, error: PenstockError | None) -> None:
         try:
@@ -573,5 +573,5 @@ class CoordinatorService:
 
     def _take_late(self, event: object) -> None:
         """The answers of works still count; nothing is begun for them."""
-        if isinstance(event, WorkDone) and event.event is not None:
+        if isinstance(event, CommandDone) and event.event is not None:
             self._job.handle(event.event, now_ms())

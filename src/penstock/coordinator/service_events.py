@@ -11,18 +11,18 @@ from penstock.errors import PenstockError
 
 
 @dataclass(frozen=True)
-class WorkDone:
-    """A work was executed."""
+class CommandDone:
+    """A command was executed."""
 
-    work: w.Work
+    command: w.Command
     event: w.DriverEvent | None
 
 
 @dataclass(frozen=True)
-class WorkRaised:
-    """A work raised beyond its contract."""
+class CommandRaised:
+    """A command raised beyond its contract."""
 
-    work: w.Work
+    command: w.Command
     error: Exception
 
 
@@ -33,7 +33,7 @@ class Call:
     function: Callable[[], None]
 
 
-QueueEvent = WorkDone | WorkRaised | Call | SlotSaid | SlotLost
+QueueEvent = CommandDone | CommandRaised | Call | SlotSaid | SlotLost
 
 
 class EndQuery(Exception):

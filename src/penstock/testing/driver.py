@@ -1,4 +1,4 @@
-"""A simulated driver: the real brain and hands; works and messages wait until the scheduler picks them."""
+"""A simulated driver: the real coordinator and executor; commands and messages wait for the scheduler."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _Lane:
     """Works of one lane, one at a time."""
 
     def __init__(self, driver: SimulatedDriver, name: str) -> None:
-        self.works: deque[w.Work] = deque()
+        self.works: deque[w.Command] = deque()
         self.routine: Routine | None = None
         self._ends_ms: float | None = None
         self.actor = Actor(f"{driver.name} {name}", self._act)
@@ -167,7 +167,7 @@ class SimulatedDriver:
         self._actor_reopen = Actor(f"{name} reopens", self._open)
         self._open()
 
-    # -- life -----------------------------------------------------------------------------------------------------
+    # -- life ---------------------------------------------------------------------------------------------------------
 
     @property
     def sound(self) -> bool:
@@ -251,15 +251,15 @@ class SimulatedDriver:
             self._event_time.fed(event)
             self._carry_out(self.core.handle(event, self.world.chance.now_ms))
 
-    # -- works ----------------------------------------------------------------------------------------------------
+    # -- works --------------------------------------------------------------------------------------------------------
 
-    def executed(self, work: w.Work, result: w.DriverEvent | None) -> None:
+    def executed(self, work: w.Command, result: w.DriverEvent | None) -> None:
         if isinstance(work, ct.CollectGarbage):
             self.world.figures.count("collections")
         elif isinstance(work, w.AnswerRequests):
             self._requests.looked(result)
 
-    def work_raised(self, work: w.Work, problem: Exception) -> None:
+    def work_raised(self, work: w.Command, problem: Exception) -> None:
         """As ``CoordinatorService`` does it."""
         self.world.chance.note(f"{type(work).__name__} raises {type(problem).__name__}")
         match work:
@@ -297,11 +297,11 @@ class SimulatedDriver:
             self.world.scheduler.wake(self._actor_tick, self.world.chance.now_ms + LOOK_EVERY_MS)
         return False
 
-    # -- outputs of the brain -------------------------------------------------------------------------------------
+    # -- outputs of the job coordinator -------------------------------------------------------------------------------
 
     def _carry_out(self, outputs: list[w.Output]) -> None:
         for output in outputs:
-            if isinstance(output, w.WORKS):
+            if isinstance(output, w.COMMANDS):
                 name = w.executor_of(output)
                 lane = self._lanes.get(name)
                 if lane is None:
@@ -444,7 +444,7 @@ class SimulatedDriver:
             self.world.on_query_ended(self)
         self.die()
 
-    # -- Generations ----------------------------------------------------------------------------------------------
+    # -- Generations --------------------------------------------------------------------------------------------------
 
     def _open(self) -> bool:
         self._carry_out(self.core.open(parallelism=self._parallelism()))

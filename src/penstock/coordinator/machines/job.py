@@ -1,12 +1,13 @@
 """Job coordinator: pure state machine of the driver. The coordinator service and the simulator both drive it.
 
 ``JobCoordinator`` owns the other machines. ``handle(event, now_ms)`` returns outputs in order: messages for slots, news
-for the query's owner, and works. ``CommandExecutor`` executes a work, blocking, and returns the event to hand back, if
-there is one. Works of one lane are executed one at a time in the order they were returned; lanes are
-independent. The real driver gives each lane a thread, the simulator executes each work as a step of its own::
+for the query's owner, and commands. ``CommandExecutor`` executes a command, blocking, and returns the event to hand
+back, if there is one. Commands of one serial executor (``commands.executor_of``) are executed one at a time, in the
+order in which they were returned. The real driver gives each executor a thread, the simulator executes each command as
+a step of its own::
 
     outputs = core.open()                   # an OpenGeneration; its GenerationReady is answered with LaunchSlots
-    event = effects.execute(work)           # on the lane's thread; Fenced ends the driver
+    event = effects.execute(command)        # on the executor's thread; Fenced ends the driver
     outputs = core.handle(event, now_ms)    # on the owner's thread
 
 A Generation ends with the event ``GenerationEnded``; then ``open`` begins the next. Tickets of ``SnapshotRequested``
@@ -51,7 +52,7 @@ PLANNED_TICKET = 0
 
 
 class JobCoordinator:
-    """The brain of one driver, over all its Generations.
+    """State machine of one driver, over all its Generations.
 
     Args:
         graph: the job.
@@ -89,7 +90,7 @@ class JobCoordinator:
         self._covers_planned = False
         self._paused = False
 
-    # -- what others may read ------------------------------------------------------------------------------------
+    # -- what others may read -----------------------------------------------------------------------------------------
 
     @property
     def coordinator(self) -> CheckpointCoordinator:
@@ -159,10 +160,10 @@ class JobCoordinator:
         return min((time for time in times if time is not None), default=None)
 
     def look_for_requests(self) -> w.AnswerRequests:
-        """For the owner, about once a second while the driver lives; to be put into the lane at once."""
+        """For the owner, about once a second while the driver lives; to be executed at once."""
         return w.AnswerRequests(self._coordinator.collection())
 
-    # -- the brain -----------------------------------------------------------------------------------------------
+    # -- the machine --------------------------------------------------------------------------------------------------
 
     def open(self, *, checksums: bool = True, parallelism: int | None = None) -> list[w.Output]:
         """Begin the next Generation; none may be running.
