@@ -21,6 +21,7 @@ SHOWN = {
         "listing",
         "location_cache",
         "measures",
+        "messages",
         "positions",
         "sharing",
         "showing",

@@ -35,7 +35,7 @@ def zipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_slot_runs_from_the_zip_alone(zipped: Path) -> None:
     told = elsewhere("import penstock.worker.slot as s; print(s.__file__, s.Slot.__name__)", path=str(zipped))
-    assert told.startswith(f"{zipped}/penstock/runtime/slot.py")  # the compiled module, with .pyc at its end
+    assert told.startswith(f"{zipped}/penstock/worker/slot.py")  # the compiled module, with .pyc at its end
 
 
 def test_the_zip_has_sources_compiled_modules_and_pages(zipped: Path) -> None:
