@@ -1,4 +1,4 @@
-"""What a checkpoint costs the driver of a large job: its real coordinator, executor and metrics, and made-up slots.
+"""Cost of a checkpoint for the driver of a large job: real coordinator, executor and metrics, made-up slots.
 
 ``JobCoordinator``, ``CommandExecutor`` over a ``LocalStore`` and ``QueryMetrics`` are driven by hand, on one thread:
 the trigger, from each slot its figures and its acknowledgement as the bytes that come over its link, the metadata, the

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from file_sinks import KINDS, batch, file_format, sink, visible, visible_files
@@ -17,6 +19,9 @@ from kits import QUERY_ID, check_commits_once, stage
 from penstock.connectors.base import SinkContext
 from penstock.connectors.files import sink_plan as file_sink_plan
 from penstock.connectors.files import sink_writer as file_sink_writer
+from penstock.connectors.files.csv.sink import csv_sink_format
+from penstock.connectors.files.format import LINES_AT_ONCE
+from penstock.connectors.files.partitions import Partitioning
 from penstock.connectors.files.private_directory import HOME
 from penstock.connectors.files.sink import FileSink, FileSizes, file_sizes
 from penstock.connectors.files.sink_committer import FileSinkCommitter
@@ -106,6 +111,22 @@ def test_many_partitions_take_few_files_and_little_memory(tmp_path: Path, monkey
     assert not new._open
     opened(made).commit(EpochCommit(QUERY_ID, 1, {0: message}, 0))
     assert seen(made) == list(range(5000))
+
+
+def test_more_directories_than_open_files_take_no_file_for_every_few_lines(tmp_path: Path) -> None:
+    options = OptionTexts("csv sink", {})
+    made = csv_sink_format(pa.schema([("n", pa.int64())]), options, "UTC")
+    new = FileSinkWriter(tmp_path, made, Partitioning((0,), ("p",), (1,), "UTC", True), 1 << 30)
+    new.open(SinkContext(QUERY_ID, 1, 0, 1, "aa"))
+    directories, rows = 2 * file_sink_writer.MAX_OPEN_FILES, 4 * LINES_AT_ONCE
+    for _ in range(directories):
+        numbers = np.arange(rows)
+        new.write(pa.record_batch({"p": numbers % directories, "n": numbers}))
+    message = new.prepare(1)
+    assert message is not None
+    files = msgspec.json.decode(message, type=FilesMessage).files
+    assert sum(file.rows for file in files) == directories * rows
+    assert len(files) == directories
 
 
 def test_files_are_ended_at_the_target_size(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from penstock.model.manifest import SnapshotMetadata
 
 @dataclass(frozen=True)
 class SnapshotWish:
-    """A snapshot that somebody wants now; see ``checkpoint_events.SnapshotRequested``."""
+    """A request for a snapshot; see ``checkpoint_events.SnapshotRequested``."""
 
     alignment: Alignment
     label: str = ""

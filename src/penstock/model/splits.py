@@ -18,10 +18,10 @@ class Split(msgspec.Struct, frozen=True):
     Attributes:
         split_id: unique within the source for ever.
         spec: what to read (path, partition, offsets...). A relative ``path`` is below the checkpoint location, where
-            the source keeps that file (``Source.open``): whoever copies a snapshot takes it along.
-        position: how far it was read; ``{}`` at the start. Only its reader writes and reads it.
-        home: counted round the readers, the one that is to read it; None: whoever asks first. Endless splits need one,
-            or the reader that asks first would read them all.
+            the source keeps that file (``Source.open``). A copy of a snapshot includes the file.
+        position: progress of its reader; ``{}`` at the start. Only the reader writes and reads it.
+        home: number of the reader that must read it, modulo the parallelism; None: the first reader that asks. An
+            endless split needs one, or one reader would get all of them.
     """
 
     split_id: FreeText
@@ -32,10 +32,11 @@ class Split(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Discovery:
-    """What one look at the outside found: new splits in the order they are to be read, and the state after it.
+    """Result of one discovery: new splits in reading order, and the source's state after it.
 
-    ``finished``: no later look in this run will find anything; the query ends once everything is read and committed.
-    It is not stored: a later run looks again.
+    Attributes:
+        finished: later discoveries in this run find nothing, so the query ends once everything is read and committed.
+            It is not stored: a later run discovers again.
     """
 
     splits: Sequence[Split]

@@ -1,4 +1,4 @@
-"""What the planner reads from the session, and the optimizer run as Penstock needs it."""
+"""Session settings that the planner reads, and a run of Spark's optimizer with the rules that Penstock needs."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class StoredRows:
 
 
 class TableCapture(ABC):
-    """What a table held at one moment, whatever is written to the table afterwards.
+    """Content of a table at one moment. Later writes to the table do not change it.
 
     Taken on the subtask's thread, where it costs milliseconds, however large the table. Everything else may be called
     on one other thread (at a time), while the table is in use: blocks of rows are copied out as they are asked for, and
@@ -159,7 +159,7 @@ class TableCapture(ABC):
 
 
 class RestorePoint(ABC):
-    """What ``TableCapture.keep`` has kept of a table, beyond the table's ``close``.
+    """Content of a table that ``TableCapture.keep`` keeps after the table's ``close``.
 
     Call order: ``go_back`` or ``release``, once, from any thread; for ``go_back`` the table's own must be through with
     it. A table has several of these at a time, for several captures; ``go_back`` makes the others void.

@@ -56,7 +56,7 @@ class FileFormat(ABC):
 
     @property
     def group_rows(self) -> int:
-        """How many rows are gathered before they are written."""
+        """Rows to gather before they are written."""
         return ROW_GROUP_ROWS
 
     @property

@@ -13,15 +13,11 @@ ROW_GROUP_BYTES = 32 << 20
 class RowGroup:
     """What will be the next row group.
 
-    Args:
-        most_rows: with which it is full.
-
     Attributes:
         rows, bytes: of the batches gathered so far, in Arrow's form.
     """
 
-    def __init__(self, most_rows: int = ROW_GROUP_ROWS) -> None:
-        self._most_rows = most_rows
+    def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []
         self.rows = 0
         self.bytes = 0
@@ -30,9 +26,9 @@ class RowGroup:
         """Whether there is a batch, which may be empty."""
         return bool(self._batches)
 
-    @property
-    def full(self) -> bool:
-        return self.rows >= self._most_rows or self.bytes >= ROW_GROUP_BYTES
+    def is_full(self, most_rows: int = ROW_GROUP_ROWS) -> bool:
+        """Return True if it has ``most_rows``, or as many bytes as a row group may have."""
+        return self.rows >= most_rows or self.bytes >= ROW_GROUP_BYTES
 
     def add(self, batch: pa.RecordBatch) -> None:
         """All batches have the same schema."""

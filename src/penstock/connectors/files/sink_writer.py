@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.connectors.base import SinkContext, SinkWriter
 from penstock.connectors.files.format import FileFormat, FileWriter
 from penstock.connectors.files.partitions import Partitioning
-from penstock.connectors.files.row_groups import RowGroup
+from penstock.connectors.files.row_groups import ROW_GROUP_ROWS, RowGroup
 from penstock.connectors.files.sink_plan import (
     PRIVATE_DIRECTORY,
     FilesMessage,
@@ -30,8 +30,8 @@ MAX_OPEN_FILES = 16
 class _Directory:
     """What one epoch brings for one directory: gathered rows, a file that is being written, files that are ended."""
 
-    def __init__(self, group_rows: int) -> None:
-        self.group = RowGroup(group_rows)
+    def __init__(self) -> None:
+        self.group = RowGroup()
         self.writer: FileWriter | None = None
         self.path = Path()
         self.rows = 0
@@ -105,11 +105,18 @@ class FileSinkWriter(SinkWriter):
         return f"{directory}/{name}" if directory else name
 
     def _gather(self, name: str, rows: pa.RecordBatch) -> None:
-        directory = self._directories.setdefault(name, _Directory(self._format.group_rows))
+        directory = self._directories.setdefault(name, _Directory())
         directory.group.add(rows)
         self._gathered_bytes += rows.nbytes
-        if directory.group.full:
+        if directory.group.is_full(self._rows_at_once(directory)):
             self._flush(directory)
+
+    def _rows_at_once(self, directory: _Directory) -> int:
+        """Return how many rows are gathered. A flush that would end the file of another directory pays only for many
+        rows: else there are many small files."""
+        if directory.writer is None and len(self._open) >= MAX_OPEN_FILES:
+            return ROW_GROUP_ROWS
+        return self._format.group_rows
 
     def _flush(self, directory: _Directory) -> None:
         """Write what is gathered, and end the file if it is large enough."""

@@ -128,7 +128,7 @@ class StagedRowsWriter(SinkWriter):
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._group.add(pa.RecordBatch.from_arrays(batch.columns, schema=self._format.schema))
-        if self._group.full:
+        if self._group.is_full():
             self._flush()
 
     def replace(self) -> None:

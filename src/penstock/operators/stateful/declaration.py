@@ -23,7 +23,7 @@ from penstock.state.stored_form import stored_schema
 
 
 class RowForm(Enum):
-    """As what the user's code gets rows and gives them."""
+    """Form in which the user's code gets and returns rows."""
 
     ROWS = "rows"
     """``transformWithState``."""

@@ -1,1 +1,1 @@
-"""What a snapshot consists of: sections, metadata, plans, and checks of them."""
+"""Format of snapshots: sections, metadata, plans, and checks of them."""

@@ -60,7 +60,7 @@ class ParquetFormat(FileFormat):
             with pq.ParquetFile(source, pre_buffer=False) as file:
                 for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
                     group.add(batch)
-                    if group.full:
+                    if group.is_full():
                         writer.write(group.take())
         if group:
             writer.write(group.take())
