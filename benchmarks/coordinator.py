@@ -41,8 +41,9 @@ from penstock.model.messages import (
     FromSlot,
     NotifyCheckpointComplete,
     ReaderProgressed,
+    ReaderStatus,
+    RequestSplit,
     SlotRunning,
-    SplitRequest,
     TriggerCheckpoint,
 )
 from penstock.model.splits import Split
@@ -123,7 +124,8 @@ class Driver:
         self._feed(ct.Tick())
         self._work()
         for index in range(self._parallelism):
-            self._feed(FromSlot(self.core.generation, SplitRequest(0, index, 0, None, 0)))
+            for message in (ReaderStatus(0, index, 0, 0), RequestSplit(0, index)):
+                self._feed(FromSlot(self.core.generation, message))
         self._work()
         assert len(self._splits) == self._parallelism, "every reader has a split"
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines.checkpoints import ID_BLOCK, CheckpointCoordinator
 from penstock.coordinator.machines.commits import CommitLedger
+from penstock.coordinator.machines.splits import Command, SplitAssigner
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SlotManifest, SubtaskManifest
-from penstock.model.messages import AcknowledgeCheckpoint
+from penstock.model.messages import AcknowledgeCheckpoint, ReaderStatus, RequestSplit
 
 SINK = "sink-1"
 SINK_VERTEX = 2
@@ -64,3 +65,21 @@ def complete(
     commands = machine.handle(ct.CompleteLogged(checkpoint, log.reserve), now_ms)
     machine.check_invariants()
     return commands
+
+
+def ask(
+    machine: SplitAssigner,
+    index: int,
+    now_ms: float,
+    *,
+    unread: int = 0,
+    seen_us: int | None = None,
+    received: int | None = None,
+    frozen: bool = False,
+) -> list[Command]:
+    """Report a reader's status and request a split for it. ``received``: by default all that it was assigned."""
+    if received is None:
+        received = machine.readers[index].assigned if index < machine.parallelism else 0
+    status = ReaderStatus(machine.vertex, index, unread, received, seen_us, frozen=frozen)
+    request = RequestSplit(machine.vertex, index, frozen)
+    return machine.handle(status, now_ms) + machine.handle(request, now_ms)

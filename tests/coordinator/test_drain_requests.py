@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator_kit import ALIGNED, UNALIGNED, complete, started
+from coordinator_kit import ALIGNED, UNALIGNED, ask, complete, started
 
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines import splits as sp
@@ -12,7 +12,6 @@ from penstock.model.messages import (
     DeclineCheckpoint,
     PauseReaders,
     SourceIdle,
-    SplitRequest,
     TriggerCheckpoint,
 )
 from penstock.model.splits import Discovery
@@ -72,7 +71,7 @@ def test_sources_may_read_when_it_has_failed() -> None:
 
 def test_a_paused_source_is_not_looked_at() -> None:
     assigner = SplitAssigner(1, "source", 3, 1, paused=True)
-    assert assigner.handle(SplitRequest(0, 0, 0, None, 0), 0) == []
+    assert ask(assigner, 0, 0, received=0) == []
     assert assigner.next_wake_ms() is None
     assert assigner.handle(sp.Pause(False), 1) == [PauseReaders(3, False), sp.Discover(1, 3, None)]
     assert assigner.handle(sp.Pause(True), 2) == [PauseReaders(3, True)]

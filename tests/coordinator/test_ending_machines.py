@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from coordinator_kit import ask
+
 from penstock.coordinator.machines.endings import FINAL_RETRY_MS, Ending
 from penstock.coordinator.machines.splits import (
     EMPTY_LOOK_PAUSE_MS,
@@ -22,7 +24,6 @@ from penstock.model.messages import (
     NoMoreSplits,
     ReaderProgressed,
     SourceIdle,
-    SplitRequest,
 )
 from penstock.model.splits import Discovery, Split
 
@@ -43,13 +44,11 @@ def after_a_last_look(parallelism: int, *splits: Split) -> SplitAssigner:
 
 def test_a_finished_source_ends_when_everything_was_handed_out_and_read() -> None:
     machine = after_a_last_look(2, split(1), split(2), split(3))
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 2) == [AssignSplits(VERTEX, 0, (split(1),))]
-    assert machine.handle(SplitRequest(VERTEX, 1, 0, None), 3) == [AssignSplits(VERTEX, 1, (split(2),))]
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, 700), 4) == [AssignSplits(VERTEX, 0, (split(3),))]
-    assert machine.handle(SplitRequest(VERTEX, 1, 0, 900), 5) == [], "reader 0 still reads"
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, 800), 6) == [SourceIdle(VERTEX, 900), NoMoreSplits(VERTEX)], (
-        "event time rises first"
-    )
+    assert ask(machine, 0, 2) == [AssignSplits(VERTEX, 0, (split(1),))]
+    assert ask(machine, 1, 3) == [AssignSplits(VERTEX, 1, (split(2),))]
+    assert ask(machine, 0, 4, seen_us=700) == [AssignSplits(VERTEX, 0, (split(3),))]
+    assert ask(machine, 1, 5, seen_us=900) == [], "reader 0 still reads"
+    assert ask(machine, 0, 6, seen_us=800) == [SourceIdle(VERTEX, 900), NoMoreSplits(VERTEX)], "event time rises first"
     assert machine.dry
     machine.check_invariants()
 
@@ -57,9 +56,9 @@ def test_a_finished_source_ends_when_everything_was_handed_out_and_read() -> Non
 def test_nobody_looks_for_more_and_the_end_is_said_once() -> None:
     machine = after_a_last_look(1, split(1))
     assert machine.next_wake_ms() is None
-    machine.handle(SplitRequest(VERTEX, 0, 0, None), 2)
+    ask(machine, 0, 2)
     assert machine.handle(LookAround(), 100_000) == []
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, 5), 100_001) == [SourceIdle(VERTEX, 5), NoMoreSplits(VERTEX)]
+    assert ask(machine, 0, 100_001, seen_us=5) == [SourceIdle(VERTEX, 5), NoMoreSplits(VERTEX)]
     assert machine.handle(LookAround(), 200_000) == []
     assert machine.handle(ReaderProgressed(VERTEX, 0, 5), 200_001) == []
     assert machine.next_wake_ms() is None
@@ -67,14 +66,14 @@ def test_nobody_looks_for_more_and_the_end_is_said_once() -> None:
 
 def test_a_source_without_anything_ends_when_its_readers_ask() -> None:
     machine = after_a_last_look(2)
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 2) == []
+    assert ask(machine, 0, 2) == []
     nothing: list[Command] = [SourceIdle(VERTEX, START_OF_TIME_US), NoMoreSplits(VERTEX)]
-    assert machine.handle(SplitRequest(VERTEX, 1, 0, None), 3) == nothing, "no other source may go ahead of it"
+    assert ask(machine, 1, 3) == nothing, "no other source may go ahead of it"
 
 
 def test_a_source_that_was_dry_before_its_last_look_only_ends() -> None:
     machine = SplitAssigner(1, "source-1", VERTEX, 1)
-    machine.handle(SplitRequest(VERTEX, 0, 0, 5), 0)
+    ask(machine, 0, 0, seen_us=5)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 1)), 1) == [SourceIdle(VERTEX, 5)]
     assert machine.handle(LookAround(), 500) == [Discover(1, VERTEX, 1)]
     assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 1, finished=True)), 501) == [NoMoreSplits(VERTEX)]
@@ -82,24 +81,24 @@ def test_a_source_that_was_dry_before_its_last_look_only_ends() -> None:
 
 def test_a_reader_of_an_endless_split_that_reads_on_makes_dry_possible_again() -> None:
     machine = after_a_last_look(1, split(1))
-    machine.handle(SplitRequest(VERTEX, 0, 0, None), 2)
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, 5), 3) == [SourceIdle(VERTEX, 5), NoMoreSplits(VERTEX)], (
+    ask(machine, 0, 2)
+    assert ask(machine, 0, 3, seen_us=5) == [SourceIdle(VERTEX, 5), NoMoreSplits(VERTEX)], (
         "idle, though its split never ends"
     )
-    assert machine.handle(SplitRequest(VERTEX, 0, 1, 5), 4) == []
+    assert ask(machine, 0, 4, unread=1, seen_us=5) == []
     assert not machine.dry
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, 9), 5) == [SourceIdle(VERTEX, 9)]
+    assert ask(machine, 0, 5, seen_us=9) == [SourceIdle(VERTEX, 9)]
 
 
 def test_a_restored_assigner_looks_again_although_its_discovery_was_finished() -> None:
     machine = after_a_last_look(2, split(1), split(2))
-    machine.handle(SplitRequest(VERTEX, 0, 0, None), 2)
+    ask(machine, 0, 2)
     restored = SplitAssigner(1, "source-1", VERTEX, 2, machine.capture().manifest, ["s1"])
     assert not restored.finished
     assert restored.handle(LookAround(), 10_000) == [Discover(1, VERTEX, "all")]
-    assert restored.handle(SplitRequest(VERTEX, 1, 0, None), 10_001) == [AssignSplits(VERTEX, 1, (split(2),))]
-    assert restored.handle(SplitRequest(VERTEX, 0, 0, 3), 10_002) == []
-    assert restored.handle(SplitRequest(VERTEX, 1, 0, 4), 10_003) == []
+    assert ask(restored, 1, 10_001) == [AssignSplits(VERTEX, 1, (split(2),))]
+    assert ask(restored, 0, 10_002, seen_us=3) == []
+    assert ask(restored, 1, 10_003, seen_us=4) == []
     ended: list[Command] = [SourceIdle(VERTEX, 4), NoMoreSplits(VERTEX)]
     assert restored.handle(SplitsFound(1, VERTEX, Discovery((), "all", finished=True)), 10_004) == ended
 
@@ -117,11 +116,11 @@ def frozen(parallelism: int, *, drain: bool = False) -> SplitAssigner:
 
 def test_a_source_is_frozen_before_the_look_that_follows_and_its_readers_when_they_run() -> None:
     machine = frozen(1)
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, None, frozen=True), 2) == []
+    assert ask(machine, 0, 2, frozen=True) == []
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1, finished=True)), 3) == [
         AssignSplits(VERTEX, 0, (split(1),))
     ]
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, 5, frozen=True), 4) == [
+    assert ask(machine, 0, 4, seen_us=5, frozen=True) == [
         SourceIdle(VERTEX, 5),
         NoMoreSplits(VERTEX),
     ]
@@ -133,7 +132,7 @@ def test_a_look_that_was_out_when_the_source_was_frozen_is_not_the_last() -> Non
     machine.handle(LookAround(), 0)
     machine.handle(ReadersRun(), 1)
     assert machine.handle(Freeze(), 2) == [FreezeSource(1, VERTEX), FreezeReaders(VERTEX)]
-    machine.handle(SplitRequest(VERTEX, 0, 0, None, frozen=True), 3)
+    ask(machine, 0, 3, frozen=True)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 0)), 4) == [], "it began before"
     assert machine.handle(LookAround(), 4 + EMPTY_LOOK_PAUSE_MS) == [Discover(1, VERTEX, 0)]
     assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 0, finished=True)), 200) == [
@@ -145,7 +144,7 @@ def test_a_look_that_was_out_when_the_source_was_frozen_is_not_the_last() -> Non
 def test_what_a_reader_asked_before_it_was_frozen_is_void() -> None:
     """It called itself idle in front of an endless split, or on its way to one; there may be rows now."""
     machine = SplitAssigner(1, "source-1", VERTEX, 1)
-    machine.handle(SplitRequest(VERTEX, 0, 0, 5), 0)
+    ask(machine, 0, 0, seen_us=5)
     machine.handle(ReadersRun(), 0)
     machine.handle(SplitsFound(1, VERTEX, Discovery((), 1)), 1)
     assert machine.dry
@@ -154,9 +153,9 @@ def test_what_a_reader_asked_before_it_was_frozen_is_void() -> None:
     assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 1, finished=True)), 3) == [], (
         "the reader has not answered"
     )
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, 5), 4) == [], "said before it heard of the freeze"
+    assert ask(machine, 0, 4, seen_us=5) == [], "said before it heard of the freeze"
     machine.check_invariants()
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, 9, frozen=True), 5) == [
+    assert ask(machine, 0, 5, seen_us=9, frozen=True) == [
         SourceIdle(VERTEX, END_OF_TIME_US),
         NoMoreSplits(VERTEX),
     ]
@@ -164,17 +163,17 @@ def test_what_a_reader_asked_before_it_was_frozen_is_void() -> None:
 
 def test_no_split_is_given_for_a_void_request() -> None:
     machine = frozen(1)
-    machine.handle(SplitRequest(VERTEX, 0, 0, None), 2)
+    ask(machine, 0, 2)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1)), 3) == []
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, None, frozen=True), 4) == [AssignSplits(VERTEX, 0, (split(1),))]
+    assert ask(machine, 0, 4, frozen=True) == [AssignSplits(VERTEX, 0, (split(1),))]
 
 
 def test_a_drained_source_ends_event_time_and_its_captures_say_so_from_then_on() -> None:
     machine = frozen(1, drain=True)
     machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1, finished=True)), 2)
-    machine.handle(SplitRequest(VERTEX, 0, 0, None, frozen=True), 3)
+    ask(machine, 0, 3, frozen=True)
     assert not machine.capture().manifest.drained
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, 7, frozen=True), 4) == [
+    assert ask(machine, 0, 4, seen_us=7, frozen=True) == [
         SourceIdle(VERTEX, END_OF_TIME_US),
         NoMoreSplits(VERTEX),
     ]
@@ -185,13 +184,13 @@ def test_a_drained_source_ends_event_time_and_its_captures_say_so_from_then_on()
     assert restored.handle(ReadersRun(), 1) == [FreezeReaders(VERTEX)]
     assert restored.handle(LookAround(), 10_000) == []
     ended: list[Command] = [SourceIdle(VERTEX, END_OF_TIME_US), NoMoreSplits(VERTEX)]
-    assert restored.handle(SplitRequest(VERTEX, 0, 0, None, frozen=True), 10_001) == ended
+    assert ask(restored, 0, 10_001, frozen=True) == ended
 
 
 def test_a_frozen_source_that_stood_dry_still_ends_event_time_when_it_is_drained() -> None:
     machine = frozen(1)
     assert machine.handle(Freeze(drain=True), 2) == [], "frozen once"
-    machine.handle(SplitRequest(VERTEX, 0, 0, 5, frozen=True), 3)
+    ask(machine, 0, 3, seen_us=5, frozen=True)
     machine.handle(SplitsFound(1, VERTEX, Discovery((), 0)), 4)
     machine.handle(LookAround(), 500)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 0)), 501) == [SourceIdle(VERTEX, 5)], (
@@ -206,7 +205,7 @@ def test_a_frozen_source_that_stood_dry_still_ends_event_time_when_it_is_drained
 def test_a_source_that_has_ended_cannot_be_drained() -> None:
     machine = after_a_last_look(1)
     assert machine.may_drain
-    machine.handle(SplitRequest(VERTEX, 0, 0, None), 2)
+    ask(machine, 0, 2)
     assert not machine.may_drain
 
 

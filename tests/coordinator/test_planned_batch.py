@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator_kit import SINK, SINK_VERTEX, complete, policy
+from coordinator_kit import SINK, SINK_VERTEX, ask, complete, policy
 
 from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines import splits as sp
@@ -13,7 +13,7 @@ from penstock.coordinator.machines.commits import CommitLedger
 from penstock.coordinator.machines.job import PLANNED_TICKET
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SourceManifest
-from penstock.model.messages import AssignSplits, SplitRequest, TriggerCheckpoint
+from penstock.model.messages import AssignSplits, TriggerCheckpoint
 from penstock.model.splits import Split
 
 TICK = ct.Tick()
@@ -74,9 +74,9 @@ def test_there_is_no_discovery_before_the_release() -> None:
     manifest = SourceManifest("source", 0, {"read": 1}, [split])
     assigner = sp.SplitAssigner(1, "source", 0, 1, manifest, held=True)
     assert assigner.handle(sp.ReadersRun(), 0) == []
-    assert assigner.handle(SplitRequest(0, 0, 0, None, 0), 1) == [AssignSplits(0, 0, (split,))]
+    assert ask(assigner, 0, 1, received=0) == [AssignSplits(0, 0, (split,))]
     assert not assigner.all_idle
-    assert assigner.handle(SplitRequest(0, 0, 0, None, 1), 2) == []
+    assert ask(assigner, 0, 2, received=1) == []
     assert assigner.all_idle
     assert assigner.next_wake_ms() is None
     assert assigner.handle(sp.LookAround(), 10_000) == []

@@ -9,7 +9,7 @@ import pytest
 from penstock.coordinator.machines.event_time_rounds import EventTimeRounds
 from penstock.coordinator.machines.splits import Command, Discover, LookAround, SplitAssigner, SplitsFound
 from penstock.model.elements import END_OF_TIME_US
-from penstock.model.messages import AdvanceWatermark, ReaderProgressed, SourceIdle, SplitRequest
+from penstock.model.messages import AdvanceWatermark, ReaderProgressed, ReaderStatus, RequestSplit, SourceIdle
 from penstock.model.splits import Discovery, Split
 
 ONE, OTHER = 0, 1
@@ -56,7 +56,8 @@ class Group:
 
     def asks(self, index: int, us: int | None = None, holding: int = 0, vertex: int = ONE) -> list[Command]:
         received = self.assigners[vertex].readers[index].assigned
-        return self.handle(vertex, SplitRequest(0, index, holding, us, received, announced_us=us))
+        status = ReaderStatus(0, index, holding, received, us, us)
+        return self.handle(vertex, status) + self.handle(vertex, RequestSplit(0, index))
 
     def busy(self, readers: int, vertex: int = ONE) -> None:
         """Give each reader a split."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from coordinator_kit import ask
 from effort import some
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -28,8 +29,9 @@ from penstock.model.messages import (
     FreezeReaders,
     NoMoreSplits,
     ReaderProgressed,
+    ReaderStatus,
+    RequestSplit,
     SourceIdle,
-    SplitRequest,
 )
 from penstock.model.splits import Discovery, Split
 
@@ -47,20 +49,20 @@ def assigner(parallelism: int = 2, restored: SourceManifest | None = None) -> Sp
 def test_splits_go_out_in_discovery_order_one_per_request() -> None:
     machine = assigner()
     assert machine.handle(LookAround(), 0) == [Discover(1, VERTEX, None)]
-    assert machine.handle(SplitRequest(VERTEX, 1, 0, None), 1) == []
+    assert ask(machine, 1, 1) == []
     found = [split(1), split(2), split(3)]
     assert machine.handle(SplitsFound(1, VERTEX, Discovery(found, {"seen": 3})), 2) == [
         AssignSplits(VERTEX, 1, (split(1),))
     ]
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 3) == [AssignSplits(VERTEX, 0, (split(2),))]
+    assert ask(machine, 0, 3) == [AssignSplits(VERTEX, 0, (split(2),))]
     assert machine.capture().manifest == SourceManifest("source-1", VERTEX, {"seen": 3}, [split(3)])
 
 
 def test_the_reader_with_the_least_to_read_comes_first() -> None:
     machine = assigner()
     machine.handle(LookAround(), 0)
-    machine.handle(SplitRequest(VERTEX, 0, 2, None), 1)
-    machine.handle(SplitRequest(VERTEX, 1, 1, None), 1)
+    ask(machine, 0, 1, unread=2)
+    ask(machine, 1, 1, unread=1)
     commands = machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1)), 2)
     assert commands == [AssignSplits(VERTEX, 1, (split(1),))]
 
@@ -68,22 +70,22 @@ def test_the_reader_with_the_least_to_read_comes_first() -> None:
 def test_a_split_with_a_home_goes_there_alone_and_keeps_no_other_back() -> None:
     machine = assigner()
     machine.handle(LookAround(), 0)
-    machine.handle(SplitRequest(VERTEX, 0, 0, None), 1)
+    ask(machine, 0, 1)
     found = [Split(f"s{n}", {"n": n}, home=home) for n, home in ((1, 1), (2, 0), (3, 3), (4, 4))]
     assert machine.handle(SplitsFound(1, VERTEX, Discovery(found, 1)), 2) == [AssignSplits(VERTEX, 0, (found[1],))]
     machine.check_invariants()
-    assert machine.handle(SplitRequest(VERTEX, 1, 0, None), 3) == [AssignSplits(VERTEX, 1, (found[0],))]
-    assert machine.handle(SplitRequest(VERTEX, 1, 1, None), 4) == [AssignSplits(VERTEX, 1, (found[2],))]
-    assert machine.handle(SplitRequest(VERTEX, 1, 2, None), 5) == [], "the last one is not for this reader"
-    assert machine.handle(SplitRequest(VERTEX, 0, 1, None), 6) == [AssignSplits(VERTEX, 0, (found[3],))]
+    assert ask(machine, 1, 3) == [AssignSplits(VERTEX, 1, (found[0],))]
+    assert ask(machine, 1, 4, unread=1) == [AssignSplits(VERTEX, 1, (found[2],))]
+    assert ask(machine, 1, 5, unread=2) == [], "the last one is not for this reader"
+    assert ask(machine, 0, 6, unread=1) == [AssignSplits(VERTEX, 0, (found[3],))]
     machine.check_invariants()
 
 
 def test_dry_needs_a_look_that_started_after_all_were_idle_and_is_said_once() -> None:
     machine = assigner()
     machine.handle(LookAround(), 0)
-    machine.handle(SplitRequest(VERTEX, 0, 0, 500), 1)
-    machine.handle(SplitRequest(VERTEX, 1, 0, 900), 1)
+    ask(machine, 0, 1, seen_us=500)
+    ask(machine, 1, 1, seen_us=900)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], None)), 2) == [], "that look had started before"
     later = 2 + EMPTY_LOOK_PAUSE_MS
     assert machine.handle(LookAround(), later) == [Discover(1, VERTEX, None)]
@@ -99,7 +101,7 @@ def test_dry_needs_a_look_that_started_after_all_were_idle_and_is_said_once() ->
 
 def test_a_new_split_makes_dry_possible_again() -> None:
     machine = assigner(1)
-    machine.handle(SplitRequest(VERTEX, 0, 0, None), 0)
+    ask(machine, 0, 0)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 0)), 1) == [SourceIdle(VERTEX, None)]
     machine.handle(LookAround(), 200)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1)), 201) == [
@@ -108,19 +110,19 @@ def test_a_new_split_makes_dry_possible_again() -> None:
     assert not machine.dry
     machine.handle(LookAround(), 400)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 1)), 401) == [], "the reader is busy"
-    machine.handle(SplitRequest(VERTEX, 0, 0, 77), 600)
+    ask(machine, 0, 600, seen_us=77)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 1)), 601) == [SourceIdle(VERTEX, 77)]
 
 
 def test_a_request_that_crossed_an_assignment_is_no_sign_of_idleness() -> None:
     machine = assigner(1)
-    machine.handle(SplitRequest(VERTEX, 0, 1, None, received=0), 0)
+    ask(machine, 0, 0, unread=1, received=0)
     machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1)), 1)
-    machine.handle(SplitRequest(VERTEX, 0, 0, 5, received=0), 2)
+    ask(machine, 0, 2, seen_us=5, received=0)
     assert not machine.all_idle
     machine.handle(LookAround(), 300)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 1)), 301) == []
-    machine.handle(SplitRequest(VERTEX, 0, 0, 9, received=1), 302)
+    ask(machine, 0, 302, seen_us=9, received=1)
     machine.handle(LookAround(), 600)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 1)), 601) == [SourceIdle(VERTEX, 9)]
 
@@ -131,7 +133,7 @@ def test_no_more_looks_while_enough_is_pending() -> None:
     machine.handle(SplitsFound(1, VERTEX, Discovery([split(n) for n in range(PENDING_PER_READER)], 1)), 1)
     assert machine.next_wake_ms() is None
     assert machine.handle(LookAround(), 1_000_000) == []
-    commands = machine.handle(SplitRequest(VERTEX, 0, 0, None), 1_000_001)
+    commands = ask(machine, 0, 1_000_001)
     assert commands == [AssignSplits(VERTEX, 0, (split(0),)), Discover(1, VERTEX, 1)]
 
 
@@ -139,14 +141,14 @@ def test_without_looking_ahead_a_look_waits_for_a_reader_that_asks() -> None:
     machine = SplitAssigner(1, "source-1", VERTEX, 2, looks_ahead=False)
     assert machine.handle(LookAround(), 0) == []
     assert machine.next_wake_ms() is None
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 1) == [Discover(1, VERTEX, None)]
+    assert ask(machine, 0, 1) == [Discover(1, VERTEX, None)]
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([split(1), split(2)], 2)), 2) == [
         AssignSplits(VERTEX, 0, (split(1),))
     ]
     assert machine.next_wake_ms() is None, "one is pending, and nobody waits"
     assert machine.handle(LookAround(), 1_000) == []
-    assert machine.handle(SplitRequest(VERTEX, 1, 0, None), 1_001) == [AssignSplits(VERTEX, 1, (split(2),))]
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 1_002) == [Discover(1, VERTEX, 2)]
+    assert ask(machine, 1, 1_001) == [AssignSplits(VERTEX, 1, (split(2),))]
+    assert ask(machine, 0, 1_002) == [Discover(1, VERTEX, 2)]
 
 
 def test_a_frozen_source_is_looked_at_whoever_is_busy() -> None:
@@ -156,17 +158,17 @@ def test_a_frozen_source_is_looked_at_whoever_is_busy() -> None:
 
 def test_a_restored_assigner_goes_on_where_the_captured_one_was() -> None:
     machine = assigner(2, SourceManifest("source-1", VERTEX, {"seen": 9}, [split(8), split(9)]))
-    assert machine.handle(SplitRequest(VERTEX, 1, 0, None), 0) == [
-        AssignSplits(VERTEX, 1, (split(8),)),
+    assert ask(machine, 1, 0) == [
         Discover(1, VERTEX, {"seen": 9}),
+        AssignSplits(VERTEX, 1, (split(8),)),
     ]
-    assert machine.handle(SplitRequest(VERTEX, 0, 0, None), 1) == [AssignSplits(VERTEX, 0, (split(9),))]
+    assert ask(machine, 0, 1) == [AssignSplits(VERTEX, 0, (split(9),))]
 
 
 def test_negative_watermarks_are_watermarks() -> None:
     machine = assigner(2)
-    machine.handle(SplitRequest(VERTEX, 0, 0, 0), 0)
-    machine.handle(SplitRequest(VERTEX, 1, 0, -5), 0)
+    ask(machine, 0, 0, seen_us=0)
+    ask(machine, 1, 0, seen_us=-5)
     machine.handle(SplitsFound(1, VERTEX, Discovery([], None)), 1)
     machine.handle(LookAround(), 300)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], None)), 301) == [SourceIdle(VERTEX, 0)]
@@ -178,15 +180,15 @@ def test_a_source_hears_only_of_what_was_read_to_the_end() -> None:
     machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], "after-1")), 1)
     machine.handle(LookAround(), 100)
     machine.handle(SplitsFound(1, VERTEX, Discovery([split(2), split(3)], "after-3")), 101)
-    machine.handle(SplitRequest(VERTEX, 0, 0, None), 102)
+    ask(machine, 0, 102)
     capture = machine.capture()
     assert last_settled(capture, ["s1"]) is None
     settled = last_settled(capture, [])
     assert settled is not None
     assert settled.state == "after-1", "2 and 3 are pending"
     machine.settled(settled)
-    machine.handle(SplitRequest(VERTEX, 0, 0, None), 103)
-    machine.handle(SplitRequest(VERTEX, 0, 0, None), 104)
+    ask(machine, 0, 103)
+    ask(machine, 0, 104)
     later = machine.capture()
     assert last_settled(later, ["s2", "s3"]) is None
     assert last_settled(later, ["s3"]) is None
@@ -200,7 +202,7 @@ def test_illegal_events_are_refused() -> None:
     with pytest.raises(ProtocolViolation):
         machine.handle(SplitsFound(1, VERTEX, Discovery([], None)), 0)
     with pytest.raises(ProtocolViolation):
-        machine.handle(SplitRequest(VERTEX, 2, 0, None), 0)
+        ask(machine, 2, 0)
     machine.check_invariants()
 
 
@@ -268,7 +270,7 @@ class SplitWorld(RuleBasedStateMachine):
                     self.ended = True
 
     def somebody_waits(self) -> bool:
-        return any(reader.request is not None for reader in self.machine._readers)
+        return any(reader.requests for reader in self.machine._readers)
 
     @rule(number=st.integers(1, 7))
     def outside_grows(self, number: int) -> None:
@@ -301,9 +303,15 @@ class SplitWorld(RuleBasedStateMachine):
         )
 
     @rule(index=st.integers(0, PARALLELISM - 1))
+    def reader_reports(self, index: int) -> None:
+        unread, received = len(self.readers[index]), self.received[index]
+        status = ReaderStatus(VERTEX, index, unread, received, frozen=self.frozen[index])
+        self.carry_out(self.machine.handle(status, self.now))
+
+    @rule(index=st.integers(0, PARALLELISM - 1))
     def reader_asks(self, index: int) -> None:
-        request = SplitRequest(VERTEX, index, len(self.readers[index]), None, self.received[index], self.frozen[index])
-        self.carry_out(self.machine.handle(request, self.now))
+        self.reader_reports(index)
+        self.carry_out(self.machine.handle(RequestSplit(VERTEX, index, self.frozen[index]), self.now))
 
     @rule(index=st.integers(0, PARALLELISM - 1))
     def reader_receives(self, index: int) -> None:

@@ -14,7 +14,7 @@ from penstock.model.elements import Alignment, Barrier, Captured, Element, EndOf
 from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.model.job_graph import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
 from penstock.model.manifest import InflightEntry
-from penstock.model.messages import AssignSplits, SplitRequest, TriggerCheckpoint
+from penstock.model.messages import AssignSplits, PollCompleted, ReaderStatus, RequestSplit, TriggerCheckpoint
 from penstock.model.splits import Split
 from penstock.operators.base import Operator, OperatorState
 from penstock.worker.host import Arrived, Granted, InboxEvent, SubtaskCapture, SubtaskRestore, Triggered
@@ -155,8 +155,7 @@ class HandDriven:
         self.captures: dict[tuple[CheckpointId, SubtaskId], SubtaskCapture] = {}
         self.dropped_: list[OperatorState] = []
         self.declined_: list[tuple[SubtaskId, CheckpointId]] = []
-        self.requests: list[tuple[SubtaskId, int, int | None]] = []
-        self.looks: list[tuple[SubtaskId, int]] = []
+        self.statuses: list[tuple[SubtaskId, int, int | None]] = []
         self.loads: list[tuple[SubtaskId, InflightEntry]] = []
         self.clock_s = self.tick_s = 0.0
         self.subtasks: dict[SubtaskId, Subtask] = {}
@@ -205,11 +204,9 @@ class HandDriven:
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         self.declined_.append((subtask, checkpoint))
 
-    def request_split(self, request: SplitRequest) -> None:
-        self.requests.append((SubtaskId(request.vertex, request.index), request.holding, request.watermark_us))
-
-    def looked(self, subtask: SubtaskId, number: int) -> None:
-        self.looks.append((subtask, number))
+    def tell_assigner(self, message: RequestSplit | ReaderStatus | PollCompleted) -> None:
+        if isinstance(message, ReaderStatus):
+            self.statuses.append((SubtaskId(message.vertex, message.index), message.unread, message.seen_us))
 
     def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
         self.loads.append((subtask, entry))

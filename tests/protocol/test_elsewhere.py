@@ -213,13 +213,13 @@ def test_no_watermark_passes_rows_that_are_away() -> None:
 def test_a_source_asks_for_more_when_its_rows_are_back() -> None:
     job = HandDriven(graph_of(first=Elsewhere))
     job.step(0)
-    asked = len(job.requests)
+    asked = len(job.statuses)
     job.assign(0, 0, 10)
     job.run(vertices=(0,))
-    assert len(job.requests) == asked
+    assert len(job.statuses) == asked
     elsewhere(job, 0, 0).done = True
     job.run(vertices=(0,))
-    assert job.requests[asked:] == [(SubtaskId(0, 0), 0, None)]
+    assert job.statuses[asked:] == [(SubtaskId(0, 0), 0, None)]
     job.close()
 
 

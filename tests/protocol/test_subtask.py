@@ -66,10 +66,10 @@ def test_an_idle_source_asks_for_one_split_and_again_only_when_it_is_read() -> N
     job = HandDriven(graph_of())
     job.step(0)
     job.step(0)
-    assert job.requests == [(SubtaskId(0, 0), 0, None), (SubtaskId(0, 1), 0, None)]
+    assert job.statuses == [(SubtaskId(0, 0), 0, None), (SubtaskId(0, 1), 0, None)]
     job.assign(0, 0, 10)
     job.run()
-    assert job.requests[2:] == [(SubtaskId(0, 0), 0, None)]
+    assert job.statuses[2:] == [(SubtaskId(0, 0), 0, None)]
     with pytest.raises(ProtocolViolation):
         job.at(1, 0).inbox.append(AssignSplits(1, 0, ())) or job.step(1, 0)
 
@@ -339,7 +339,7 @@ def test_the_watermark_is_the_minimum_over_channels_until_all_sources_run_dry() 
     job.assign(1, 90, 101)
     job.run()
     assert job.operator(1, 0).watermark == 30  # type: ignore[attr-defined]
-    assert job.requests[-2:] == [(SubtaskId(0, 0), 0, 30), (SubtaskId(0, 1), 0, 100)]
+    assert job.statuses[-2:] == [(SubtaskId(0, 0), 0, 30), (SubtaskId(0, 1), 0, 100)]
     job.tell(AdvanceWatermark(0, 0, 100), 0)
     job.run()
     assert [job.operator(1, i).watermark for i in range(2)] == [100, 100]  # type: ignore[attr-defined]

@@ -18,7 +18,15 @@ from penstock.model.elements import END_OF_TIME_US, Alignment, Captured, Element
 from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import InflightEntry
-from penstock.model.messages import AssignSplits, NoMoreSplits, SourceIdle, SplitRequest, TriggerCheckpoint
+from penstock.model.messages import (
+    AssignSplits,
+    NoMoreSplits,
+    PollCompleted,
+    ReaderStatus,
+    RequestSplit,
+    SourceIdle,
+    TriggerCheckpoint,
+)
 from penstock.operators.base import OperatorState
 from penstock.worker.host import Arrived, Granted, InboxEvent, SubtaskCapture, SubtaskRestore, Triggered
 from penstock.worker.subtask import Subtask
@@ -111,23 +119,20 @@ class Stepping:
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         raise AssertionError(reason)
 
-    def looked(self, subtask: SubtaskId, number: int) -> None:
-        """No look is asked for."""
-
     def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
         raise AssertionError("nothing is recovered")
 
-    def request_split(self, request: SplitRequest) -> None:
-        """All splits at once; when they are read, event time and the source end."""
-        vertex = request.vertex
+    def tell_assigner(self, message: RequestSplit | ReaderStatus | PollCompleted) -> None:
+        """Assign all splits at once. When they are read, event time and the source end."""
+        vertex = message.vertex
         subtask = SubtaskId(vertex, 0)
-        if vertex not in self._asked:
+        if isinstance(message, RequestSplit) and vertex not in self._asked:
             self._asked.add(vertex)
             source = self.graph.vertex(vertex).source
             assert source is not None
             splits = list(source.source.discover(None, 1).splits)
             self._mail.append((subtask, AssignSplits(vertex, 0, tuple(splits))))
-        elif not request.holding and vertex not in self._read:
+        elif isinstance(message, ReaderStatus) and not message.unread and vertex in self._asked - self._read:
             self._read.add(vertex)
             if self.close_event_time:
                 self._mail.append((subtask, SourceIdle(vertex, END_OF_TIME_US)))

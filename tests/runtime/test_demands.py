@@ -161,11 +161,11 @@ def test_every_reader_has_to_look_once_more() -> None:
     look(demands, 0)
     look(demands, 3)
     for vertex, index in ((0, 0), (0, 1), (3, 0)):
-        demands.looked(vertex, index, number)
+        demands.poll_completed(vertex, index, number)
     assert not demands.wants_checkpoint(dry=True)
-    demands.looked(3, 1, number - 1)
+    demands.poll_completed(3, 1, number - 1)
     assert not demands.wants_checkpoint(dry=True), "a look that was asked for earlier"
-    demands.looked(3, 1, number)
+    demands.poll_completed(3, 1, number)
     assert demands.wants_checkpoint(dry=True)
     demands.checkpoint_ended(completed(2))
     demands.committed(2)
@@ -182,7 +182,7 @@ def test_a_later_demand_asks_for_a_later_look() -> None:
     assert second is not None
     assert second > first
     look(demands)
-    demands.looked(0, 0, first)
+    demands.poll_completed(0, 0, first)
     assert demands.wants_checkpoint(dry=True), "for the first demand"
     assert not demands.wants_checkpoint(dry=True)
 
@@ -192,10 +192,10 @@ def test_readers_are_asked_anew_after_a_failure() -> None:
     demanded(demands)
     number = demands.look_to_ask_for()
     assert number is not None
-    demands.looked(0, 0, number)
+    demands.poll_completed(0, 0, number)
     demands.generation_failed()
     look(demands)
     assert not demands.wants_checkpoint(dry=True), "the reader that answered is gone"
     assert demands.look_to_ask_for() == number
-    demands.looked(0, 0, number)
+    demands.poll_completed(0, 0, number)
     assert demands.wants_checkpoint(dry=True)

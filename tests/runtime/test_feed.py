@@ -14,7 +14,7 @@ from penstock.connectors.python.reader import PythonSourceReader
 from penstock.connectors.rate import RateReader
 from penstock.errors import ProtocolViolation
 from penstock.model.ids import SubtaskId
-from penstock.model.messages import SplitRequest
+from penstock.model.messages import PollCompleted, ReaderStatus, RequestSplit
 from penstock.model.splits import Split
 from penstock.worker.source_task import BEHIND, SourceTask
 
@@ -54,14 +54,18 @@ class EndlessReader(SourceReader):
 
 class Requests:
     def __init__(self) -> None:
-        self.made: list[Request] = []
-        self.looks: list[int] = []
+        self.statuses: list[Request] = []
+        self.polls: list[int] = []
+        self.requests = 0
 
-    def request_split(self, request: SplitRequest) -> None:
-        self.made.append((request.holding, request.received))
-
-    def looked(self, subtask: SubtaskId, number: int) -> None:
-        self.looks.append(number)
+    def tell_assigner(self, message: RequestSplit | ReaderStatus | PollCompleted) -> None:
+        match message:
+            case ReaderStatus():
+                self.statuses.append((message.unread, message.received))
+            case RequestSplit():
+                self.requests += 1
+            case PollCompleted(number=number):
+                self.polls.append(number)
 
 
 def feed_of(reader: SourceReader) -> tuple[SourceTask, Requests]:
@@ -77,43 +81,43 @@ def test_a_reader_that_reads_side_by_side_always_has_one_request_out() -> None:
     reader = EndlessReader()
     feed, host = feed_of(reader)
     for _ in range(3):
-        feed.ask(None, None)
+        feed.report(None, None)
     feed.assigned([split(1)])
     for _ in range(3):
-        feed.ask(None, None)
+        feed.report(None, None)
     feed.assigned([split(2)])
-    feed.ask(None, None)
-    assert host.made == [(0, 0), (1, 1), (2, 2)]
+    feed.report(None, None)
+    assert host.statuses == [(0, 0), (1, 1), (2, 2)]
     reader.idle = True
     for _ in range(3):
-        feed.ask(None, None)
+        feed.report(None, None)
     reader.idle = False
-    feed.ask(None, None)
-    assert host.made[3:] == [(0, 2), (2, 2)], "it says when its being idle changes"
+    feed.report(None, None)
+    assert host.statuses[3:] == [(0, 2), (2, 2)], "it says when its being idle changes"
 
 
-def test_two_requests_may_be_answered_by_two_splits_and_no_third() -> None:
+def test_one_request_is_answered_by_one_assignment() -> None:
     reader = EndlessReader()
-    feed, _ = feed_of(reader)
-    feed.ask(None, None)
+    feed, host = feed_of(reader)
+    feed.report(None, None)
     feed.assigned([split(1)])
-    feed.ask(None, None)
+    feed.report(None, None)
     reader.idle = True
-    feed.ask(None, None)  # crosses the answer to the one before
+    feed.report(None, None)
+    assert host.requests == 2, "becoming idle is a status, and no further request"
     feed.assigned([split(2)])
-    feed.assigned([split(3)])
-    with pytest.raises(ProtocolViolation, match="nothing asked for"):
-        feed.assigned([split(4)])
+    with pytest.raises(ProtocolViolation, match="no split requested"):
+        feed.assigned([split(3)])
 
 
 def test_a_reader_that_reads_one_after_the_other_asks_when_it_is_idle() -> None:
     reader = EndlessReader()
     reader.side_by_side = False
     feed, host = feed_of(reader)
-    feed.ask(None, None)
+    feed.report(None, None)
     feed.assigned([split(1)])
-    feed.ask(None, None)
-    assert host.made == [(0, 0)]
+    feed.report(None, None)
+    assert host.statuses == [(0, 0)]
 
 
 def test_a_reader_hears_of_the_end_of_an_epoch() -> None:
@@ -126,7 +130,7 @@ def test_a_reader_hears_of_the_end_of_an_epoch() -> None:
 def test_a_reader_that_is_drained_is_polled_no_more() -> None:
     reader = EndlessReader()
     feed, _ = feed_of(reader)
-    feed.ask(None, None)
+    feed.report(None, None)
     feed.assigned([split(1)])
     feed.freeze()
     assert feed.poll(10, 1_000.0) is None
@@ -195,7 +199,7 @@ class FrontierReader(EndlessReader):
 def test_newer_levels_do_not_move_a_recorded_frontier() -> None:
     reader = FrontierReader()
     feed, _ = feed_of(reader)
-    feed.ask(None, None)
+    feed.report(None, None)
     feed.assigned([split(1)])
     feed.may_rise(100)
     feed.may_rise(300)
@@ -211,7 +215,7 @@ def test_newer_levels_do_not_move_a_recorded_frontier() -> None:
 def test_splits_that_end_are_their_own_frontier() -> None:
     reader = OneByOne()
     feed, _ = feed_of(reader)
-    feed.ask(None, None)
+    feed.report(None, None)
     feed.assigned([split(1)])
     feed.may_rise(7)
     assert feed.risen() is None
@@ -224,7 +228,7 @@ def test_a_frozen_reader_that_has_read_what_was_there_is_past_any_frontier() -> 
     """It reads no further, wherever its splits end now."""
     reader = FrontierReader()
     feed, _ = feed_of(reader)
-    feed.ask(None, None)
+    feed.report(None, None)
     feed.assigned([split(1)])
     feed.freeze()
     feed.may_rise(7)
@@ -244,7 +248,7 @@ def test_a_reader_that_may_rise_is_polled_at_once() -> None:
     """Some readers learn where their frontier is at the next poll."""
     reader = FrontierReader()
     feed, _ = feed_of(reader)
-    feed.ask(None, None)
+    feed.report(None, None)
     feed.assigned([split(1)])
     feed.poll(10, 0)
     assert feed.wake_at_ms is not None
@@ -270,18 +274,18 @@ def _all_readers(kind: type[SourceReader]) -> set[type[SourceReader]]:
 def test_a_look_over_a_source_that_has_always_more_is_answered_when_its_rows_have_been_processed() -> None:
     reader = RateReader(rows_per_second=1000, ramp_up_s=0)
     feed, host = feed_of(reader)
-    feed.ask(None, None)
+    feed.report(None, None)
     feed.assigned([Split("0", {"partition": 0, "partitions": 1, "start_ms": 0})])
-    feed.look(7)
-    feed.ask(None, None)
+    feed.poll_again(7)
+    feed.report(None, None)
     assert feed.poll(400, 500.0) is not None
-    feed.ask(None, None)
+    feed.report(None, None)
     assert not feed.releases(500.0), "101 rows of the look are left"
     assert feed.poll(400, 505.0) is not None
     assert feed.releases(505.0), "functions yield what they hold of it"
-    feed.ask(None, None, holds_rows=True)
-    assert host.looks == []
-    feed.ask(None, None)
-    assert host.looks == [7]
+    feed.report(None, None, holds_rows=True)
+    assert host.polls == []
+    feed.report(None, None)
+    assert host.polls == [7]
     assert not reader.caught_up()
     assert not feed.releases(505.0)

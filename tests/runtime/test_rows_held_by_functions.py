@@ -11,7 +11,7 @@ import pytest
 
 from penstock.connectors.base import SourceReader
 from penstock.model.ids import SubtaskId
-from penstock.model.messages import SplitRequest
+from penstock.model.messages import PollCompleted, ReaderStatus, RequestSplit
 from penstock.model.splits import Split
 from penstock.operators.python.map_function import MapInArrowSpec
 from penstock.operators.watermark import WatermarkSpec
@@ -109,14 +109,18 @@ class EndingReader(SourceReader):
 
 class Requests:
     def __init__(self) -> None:
-        self.made: list[tuple[int, int | None]] = []
-        self.looks: list[int] = []
+        self.statuses: list[tuple[int, int | None]] = []
+        self.polls: list[int] = []
+        self.requests = 0
 
-    def request_split(self, request: SplitRequest) -> None:
-        self.made.append((request.holding, request.watermark_us))
-
-    def looked(self, subtask: SubtaskId, number: int) -> None:
-        self.looks.append(number)
+    def tell_assigner(self, message: RequestSplit | ReaderStatus | PollCompleted) -> None:
+        match message:
+            case ReaderStatus():
+                self.statuses.append((message.unread, message.seen_us))
+            case RequestSplit():
+                self.requests += 1
+            case PollCompleted(number=number):
+                self.polls.append(number)
 
 
 def feed_of() -> tuple[SourceTask, Any]:
@@ -126,43 +130,43 @@ def feed_of() -> tuple[SourceTask, Any]:
 
 def test_a_reader_whose_rows_are_held_asks_for_more_but_is_not_idle() -> None:
     feed, host = feed_of()
-    feed.ask(None, None)
+    feed.report(None, None)
     feed.assigned([Split("s", {})])
     feed.poll(10, 0.0)
     for _ in range(3):
-        feed.ask(7, None, holds_rows=True)
-    assert host.made == [(0, None), (1, 7)]
-    feed.look(1)
-    feed.ask(7, None, holds_rows=True)
-    assert host.looks == []
-    feed.ask(9, None)
-    assert host.made[2:] == [(0, 9)], "its watermark is final now"
-    assert host.looks == [1]
+        feed.report(7, None, holds_rows=True)
+    assert host.statuses == [(0, None), (1, 7)]
+    feed.poll_again(1)
+    feed.report(7, None, holds_rows=True)
+    assert host.polls == []
+    feed.report(9, None)
+    assert host.statuses[2:] == [(0, 9)], "its watermark is final now"
+    assert host.polls == [1]
 
 
 def test_an_idle_reader_reports_a_new_watermark() -> None:
     feed, host = feed_of()
-    feed.ask(3, 2)
-    feed.ask(3, 2)
-    feed.ask(3, 3)
-    feed.ask(5, 3)
-    assert [watermark_us for _, watermark_us in host.made] == [3, 3, 5]
+    feed.report(3, 2)
+    feed.report(3, 2)
+    feed.report(3, 3)
+    feed.report(5, 3)
+    assert [watermark_us for _, watermark_us in host.statuses] == [3, 3, 5]
 
 
 @pytest.mark.parametrize("why", ["frozen", "asked", "a while"])
 def test_functions_release_rows_when_nothing_is_left_to_read(why: str) -> None:
     feed, _ = feed_of()
-    feed.ask(None, None)
+    feed.report(None, None)
     feed.assigned([Split("s", {})])
     if why == "frozen":
         feed.freeze()
     elif why == "asked":
-        feed.look(1)
+        feed.poll_again(1)
     assert not feed.releases(0.0), "a split is left"
     assert feed.release_at_ms is None
     feed.poll(10, 0.0)
     assert feed.releases(5.0) == (why != "a while")
     assert feed.release_at_ms == 5.0 + HELD_MS
     assert feed.releases(5.0 + HELD_MS)
-    feed.ask(None, None)
+    feed.report(None, None)
     assert feed.release_at_ms is None, "nothing is held"

@@ -22,6 +22,8 @@ from penstock.model.messages import (
     AcknowledgeCheckpoint,
     FromSlot,
     NotifyCheckpointComplete,
+    ReaderStatus,
+    RequestSplit,
     SlotRunning,
     TriggerCheckpoint,
 )
@@ -254,6 +256,22 @@ class Driver:
     def feed(self, event: w.DriverEvent) -> None:
         self.take(self.core.handle(event, self.now))
         self.core.check_invariants()
+
+    def ask(
+        self,
+        index: int,
+        *,
+        generation: int | None = None,
+        seen_us: int | None = None,
+        sent_us: int | None = None,
+        frozen: bool = False,
+    ) -> None:
+        """Report a reader that has read all that it was assigned, and request a split for it."""
+        generation = self.core.generation if generation is None else generation
+        received = self.core.assigners[0].readers[index].assigned
+        status = ReaderStatus(0, index, 0, received, seen_us, sent_us, frozen)
+        self.feed(FromSlot(generation, status))
+        self.feed(FromSlot(generation, RequestSplit(0, index, frozen)))
 
     def work(self) -> None:
         """Do all that is to do, oldest first."""

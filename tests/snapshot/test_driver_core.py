@@ -18,7 +18,6 @@ from penstock.model.messages import (
     FromSlot,
     SlotRunning,
     SourceIdle,
-    SplitRequest,
     TriggerCheckpoint,
 )
 from penstock.model.splits import Split
@@ -114,7 +113,7 @@ def test_splits_are_captured_with_the_trigger_and_go_on_after_a_restore() -> Non
         player.now = now
         player.feed(ct.Tick())
         player.work()
-    player.feed(FromSlot(1, SplitRequest(0, 0, 0, None)))
+    player.ask(0, generation=1)
     assert AssignSplits(0, 0, (Split("s0", {"n": 0}),)) in player.others
     player.now = 600
     player.feed(ct.Tick())
@@ -122,15 +121,15 @@ def test_splits_are_captured_with_the_trigger_and_go_on_after_a_restore() -> Non
     checkpoint = player.trigger()
     captured = player.core.assigners[0].capture().manifest
     assert [split.split_id for split in captured.pending] == ["s1", "s2"]
-    player.feed(FromSlot(1, SplitRequest(0, 0, 0, None)))  # after the trigger: not in that snapshot
+    player.ask(0, generation=1)  # after the trigger: not in that snapshot
     player.acknowledge(checkpoint)
     player.work()
     player.end_generation()
     ready = player.start()
     assert ready.restored is not None
     assert [split.split_id for split in ready.restored.sources[0].pending] == ["s1", "s2"]
-    player.feed(FromSlot(2, SplitRequest(0, 0, 0, None)))
-    player.feed(FromSlot(1, SplitRequest(0, 0, 0, None)))  # of a dead Generation
+    player.ask(0, generation=2)
+    player.ask(0, generation=1)  # of a dead Generation
     assigned = [o.splits[0].split_id for o in player.others if isinstance(o, AssignSplits)]
     assert assigned == ["s0", "s1", "s1"]
 
@@ -159,7 +158,7 @@ def test_a_source_is_told_only_of_what_a_complete_snapshot_has_behind_it() -> No
     player.checkpoint()
     assert source.told == [], "both splits are pending"
     for _ in range(3):
-        player.feed(FromSlot(1, SplitRequest(0, 0, 0, None)))
+        player.ask(0, generation=1)
     player.checkpoint()
     assert source.told == [2]
     player.checkpoint()
@@ -169,14 +168,14 @@ def test_a_source_is_told_only_of_what_a_complete_snapshot_has_behind_it() -> No
 def test_dry_is_said_over_the_driver() -> None:
     player = driver()
     player.start()
-    player.feed(FromSlot(1, SplitRequest(0, 0, 0, 5)))
+    player.ask(0, generation=1, seen_us=5)
     player.work()
     player.now = 500
     player.feed(ct.Tick())
     player.work()
     assert SourceIdle(0, 5) in player.others
     assert not player.core.dry, "the reader has not sent the watermark that it may rise to"
-    player.feed(FromSlot(1, SplitRequest(0, 0, 0, 5, announced_us=5)))
+    player.ask(0, generation=1, seen_us=5, sent_us=5)
     assert player.core.dry
 
 

@@ -16,7 +16,6 @@ from penstock.model.messages import (
     FromSlot,
     NoMoreSplits,
     PauseReaders,
-    SplitRequest,
     SubtaskFinished,
     TriggerCheckpoint,
 )
@@ -39,7 +38,7 @@ def read_everything(player: Driver) -> None:
         player.now += 200
         player.feed(ct.Tick())
         player.work()
-        player.feed(FromSlot(player.core.generation, SplitRequest(0, 0, 0, None)))
+        player.ask(0)
 
 
 def finish(player: Driver) -> None:
@@ -83,7 +82,7 @@ def test_a_final_checkpoint_that_is_declined_is_taken_again() -> None:
     player.checkpoint()
     player.feed(ct.PolicyChanged(ct.Policy(3_600_000, 60_000, Alignment.UNALIGNED)))
     player.checkpoint()  # the next periodic one is an hour away
-    player.feed(FromSlot(1, SplitRequest(0, 0, 0, None)))
+    player.ask(0, generation=1)
     player.work()
     finish(player)
     first = all_of(player, TriggerCheckpoint)[-1]
@@ -145,7 +144,7 @@ def test_a_generation_lost_before_the_end_is_restored_and_ends_again() -> None:
     assert ready.restored.checkpoint == final
     player.feed(FromSlot(1, SubtaskFinished(1, 0)))  # said by a slot of the lost Generation
     assert player.core.finished_subtasks == 0
-    player.feed(FromSlot(2, SplitRequest(0, 0, 0, None)))
+    player.ask(0, generation=2)
     assert all_of(player, NoMoreSplits) == [NoMoreSplits(0), NoMoreSplits(0)]
     finish(player)
     last = all_of(player, TriggerCheckpoint)[-1]

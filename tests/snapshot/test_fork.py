@@ -18,7 +18,7 @@ from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.errors import CorruptSnapshot, Fenced, LocationError
 from penstock.model.elements import Alignment
 from penstock.model.manifest import QueryIdentity
-from penstock.model.messages import DeclineCheckpoint, FromSlot, SplitRequest, TriggerCheckpoint
+from penstock.model.messages import DeclineCheckpoint, FromSlot, TriggerCheckpoint
 from penstock.model.plain import Plain
 from penstock.model.splits import Discovery
 from penstock.snapshots.catalog import Catalog
@@ -221,7 +221,7 @@ def test_a_snapshot_amid_a_drain_cannot_be_forked(tmp_path: Path) -> None:
         scene.owner.now += 150
         scene.owner.feed(ct.Tick())
         scene.owner.work()
-        scene.owner.feed(FromSlot(1, SplitRequest(0, 0, 0, None, frozen=True)))
+        scene.owner.ask(0, generation=1, frozen=True)
     newest = scene.owner.checkpoint()
     metadata = Catalog(scene.owner.store).read(scene.owner.effects.view.snapshots[-1])
     assert (metadata.checkpoint, metadata.drained, metadata.sources[0].drained) == (newest, False, True)
@@ -399,7 +399,7 @@ def test_a_planned_batch_is_an_epoch_of_its_own_or_begins_again(scene: Scene) ->
             "it is not read yet"
         )
         for index in range(fork.graph.parallelism):
-            fork.feed(FromSlot(attempt, SplitRequest(0, index, 0, None)))
+            fork.ask(index, generation=attempt)
         trigger = next(o for o in reversed(fork.others) if isinstance(o, TriggerCheckpoint))
         assert (trigger.alignment, source.looks) == (Alignment.ALIGNED, 0)
         if attempt == 2:

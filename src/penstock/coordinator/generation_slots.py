@@ -20,10 +20,10 @@ from penstock.model.messages import (
     AdvanceWatermark,
     AssignSplits,
     FreezeReaders,
-    LookAgain,
     NoMoreSplits,
     NotifyCheckpointComplete,
     PauseReaders,
+    PollAgain,
     SourceIdle,
     TriggerCheckpoint,
 )
@@ -236,10 +236,10 @@ class GenerationSlots:
             case ct.Abort(checkpoint, _, tell_slots=True):
                 self.broadcast(AbortCheckpoint(checkpoint))
 
-    def look_again(self, vertices: Sequence[int], number: int) -> None:
-        """Every reader of these vertices answers with the number once it is idle after another look."""
+    def poll_again(self, vertices: Sequence[int], number: int) -> None:
+        """Tell the readers of these vertices; each answers with ``PollCompleted``."""
         for vertex in vertices:
-            self.broadcast(LookAgain(vertex, number))
+            self.broadcast(PollAgain(vertex, number))
 
     def stop(self) -> None:
         """Ask for an orderly end; ``Stopped`` follows from each slot."""

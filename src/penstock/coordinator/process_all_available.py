@@ -63,7 +63,7 @@ class ProcessAllAvailable:
         self._asked = self._waiting[-1].number
         return self._asked
 
-    def looked(self, vertex: int, index: int, number: int) -> None:
+    def poll_completed(self, vertex: int, index: int, number: int) -> None:
         """A reader's answer."""
         self._looked[vertex, index] = number
 

@@ -48,10 +48,11 @@ from penstock.model.messages import (
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
     FromSlot,
-    Looked,
+    PollCompleted,
     ReaderProgressed,
+    ReaderStatus,
+    RequestSplit,
     SlotRunning,
-    SplitRequest,
     SubtaskFinished,
     TriggerCheckpoint,
 )
@@ -297,10 +298,10 @@ class CoordinatorService:
             case AcknowledgeCheckpoint():
                 self._metrics.acknowledged(message.checkpoint, message.limit_wait_ms, message.recovered_rows_read)
                 self._feed(FromSlot(generation, message))
-            case DeclineCheckpoint() | SplitRequest() | SubtaskFinished():
+            case DeclineCheckpoint() | RequestSplit() | ReaderStatus() | SubtaskFinished():
                 self._feed(FromSlot(generation, message))
-            case Looked(vertex, index, number):
-                self._process_all.looked(vertex, index, number)
+            case PollCompleted(vertex, index, number):
+                self._process_all.poll_completed(vertex, index, number)
             case ms.SlotMetrics():
                 self._metrics.metrics(message)
                 for one in message.subtasks:
@@ -513,7 +514,7 @@ class CoordinatorService:
         if self._slots is None:
             return
         if self._slots.runs and (number := self._process_all.look_to_ask_for()) is not None:
-            self._slots.look_again(self._source_vertices, number)
+            self._slots.poll_again(self._source_vertices, number)
         if self._process_all.wants_checkpoint(self._job.dry_but_for_endless, self._job.not_looked_at):
             future: Future[SnapshotMetadata] = Future()
             future.add_done_callback(self._process_all.checkpoint_ended)

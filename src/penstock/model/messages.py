@@ -56,7 +56,7 @@ class AbortCheckpoint(msgspec.Struct, frozen=True, tag=True):
 
 
 class AssignSplits(msgspec.Struct, frozen=True, tag=True):
-    """To one reader, in answer to its split request."""
+    """To one reader, in answer to its ``RequestSplit``."""
 
     vertex: int
     index: int
@@ -84,8 +84,8 @@ class AdvanceWatermark(msgspec.Struct, frozen=True, tag=True):
 
 
 class FreezeReaders(msgspec.Struct, frozen=True, tag=True):
-    """To every reader of a source: endless splits end with the input that is there now. A split request that was made
-    before this message is void and must be repeated."""
+    """To every reader of a source: endless splits end with the input that is there now. Requests and statuses from
+    before this message are void and must be repeated."""
 
     vertex: int
 
@@ -97,8 +97,9 @@ class PauseReaders(msgspec.Struct, frozen=True, tag=True):
     paused: bool
 
 
-class LookAgain(msgspec.Struct, frozen=True, tag=True):
-    """To every reader of a source: look at the outside once more; ``Looked`` with this number follows. Numbers rise."""
+class PollAgain(msgspec.Struct, frozen=True, tag=True):
+    """To every reader of a source: ask the external system once more which input there is, and read it.
+    ``PollCompleted`` with this number follows. Numbers rise."""
 
     vertex: int
     number: int
@@ -111,7 +112,7 @@ class NoMoreSplits(msgspec.Struct, frozen=True, tag=True):
     vertex: int
 
 
-ToReader = AssignSplits | SourceIdle | AdvanceWatermark | FreezeReaders | PauseReaders | LookAgain | NoMoreSplits
+ToReader = AssignSplits | SourceIdle | AdvanceWatermark | FreezeReaders | PauseReaders | PollAgain | NoMoreSplits
 """To the source subtasks of a vertex."""
 ToSubtask = TriggerCheckpoint | NotifyCheckpointComplete | AbortCheckpoint | ToReader
 
@@ -151,25 +152,37 @@ class DeclineCheckpoint(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-class SplitRequest(msgspec.Struct, frozen=True, tag=True):
-    """Reader ``index`` asks for a split; a repeated request replaces the older one.
+class RequestSplit(msgspec.Struct, frozen=True, tag=True):
+    """Reader ``index`` requests one more split. The request stays open until ``AssignSplits`` or ``FreezeReaders``.
 
     Attributes:
-        holding: number of splits that are unread or whose rows are still held by functions; 0: the reader is idle.
-        watermark_us: the largest watermark that the reader has seen.
-        received: number of splits that the reader has received in this Generation; None if the link does not report it.
-            It distinguishes a request from before an assignment from one made after it.
         frozen: the request was made after ``FreezeReaders``.
-        announced_us: the watermark that the reader has sent.
     """
 
     vertex: int
     index: int
-    holding: int
-    watermark_us: int | None
-    received: int | None = None
     frozen: bool = False
-    announced_us: int | None = None
+
+
+class ReaderStatus(msgspec.Struct, frozen=True, tag=True):
+    """Status of reader ``index``, sent before each ``RequestSplit`` and when the reader becomes idle or busy.
+
+    Attributes:
+        unread: number of splits that are unread or whose rows are still held by functions; 0: the reader is idle.
+        received: number of splits that the reader has received in this Generation. Splits that were assigned beyond
+            them are on their way to it.
+        seen_us: the largest watermark that the reader has seen.
+        watermark_us: the watermark that the reader has sent.
+        frozen: the status is from after ``FreezeReaders``.
+    """
+
+    vertex: int
+    index: int
+    unread: int
+    received: int
+    seen_us: int | None = None
+    watermark_us: int | None = None
+    frozen: bool = False
 
 
 class ReaderProgressed(msgspec.Struct, frozen=True, tag=True):
@@ -183,8 +196,8 @@ class ReaderProgressed(msgspec.Struct, frozen=True, tag=True):
     watermark_us: int | None
 
 
-class Looked(msgspec.Struct, frozen=True, tag=True):
-    """A reader is idle after a look at the outside that began after ``LookAgain``."""
+class PollCompleted(msgspec.Struct, frozen=True, tag=True):
+    """A reader has processed all input that existed in the external system when it received ``PollAgain``."""
 
     vertex: int
     index: int
@@ -198,7 +211,8 @@ class SubtaskFinished(msgspec.Struct, frozen=True, tag=True):
     index: int
 
 
-FromReader = SplitRequest | ReaderProgressed
+FromReader = RequestSplit | ReaderStatus | ReaderProgressed
+"""To the split assigner of a vertex."""
 MessageOfSlot = SlotRunning | AcknowledgeCheckpoint | DeclineCheckpoint | FromReader | SubtaskFinished
 
 

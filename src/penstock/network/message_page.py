@@ -40,9 +40,11 @@ _TO_SLOT = {
     m.AssignSplits: _Route("one reader", "it has asked, and there is a split for it"),
     m.SourceIdle: _Route(_EVERY_READER, "all readers are idle and a discovery found nothing"),
     m.AdvanceWatermark: _Route("one reader", "other readers have reached a higher watermark"),
-    m.FreezeReaders: _Route(_EVERY_READER, 'a drain or an "available now" run begins', (m.SplitRequest,)),
+    m.FreezeReaders: _Route(
+        _EVERY_READER, 'a drain or an "available now" run begins', (m.ReaderStatus, m.RequestSplit)
+    ),
     m.PauseReaders: _Route(_EVERY_READER, "a drain of in-flight data begins, ends or fails"),
-    m.LookAgain: _Route(_EVERY_READER, "`processAllAvailable` waits", (m.Looked,)),
+    m.PollAgain: _Route(_EVERY_READER, "`processAllAvailable` waits", (m.PollCompleted,)),
     m.NoMoreSplits: _Route(_EVERY_READER, "the source has finished and is idle", (m.SubtaskFinished,)),
     ms.Stop: _Route("every slot", "the query ends orderly", (ms.Stopped,)),
 }
@@ -51,8 +53,9 @@ _TO_DRIVER = {
     m.SlotRunning: _Route("a slot", "its state is restored"),
     m.AcknowledgeCheckpoint: _Route("a slot", "all that it captured is durable", (m.NotifyCheckpointComplete,)),
     m.DeclineCheckpoint: _Route("a slot", "it cannot take part in a checkpoint", (m.AbortCheckpoint,)),
-    m.SplitRequest: _Route("a reader", "it wants a split, or has become idle", (m.AssignSplits, m.SourceIdle)),
-    m.Looked: _Route("a reader", "it is idle after a look that was asked for"),
+    m.RequestSplit: _Route("a reader", "it has nothing to read, or reads several splits at a time", (m.AssignSplits,)),
+    m.ReaderStatus: _Route("a reader", "before each request; it becomes idle or busy", (m.SourceIdle,)),
+    m.PollCompleted: _Route("a reader", "it has processed the input that existed at `PollAgain`"),
     m.SubtaskFinished: _Route("a subtask", "all of its input has ended"),
     ms.SlotMetrics: _Route("a slot", "twice a second; it is the heartbeat, too"),
     ms.SlotLogged: _Route("a slot", "lines were logged"),

@@ -8,9 +8,10 @@ from penstock.model.manifest import SubtaskManifest
 from penstock.model.messages import (
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
-    Looked,
+    PollCompleted,
+    ReaderStatus,
+    RequestSplit,
     SlotRunning,
-    SplitRequest,
     SubtaskFinished,
     ToSubtask,
 )
@@ -120,8 +121,9 @@ ToDriver = (
     | SlotRunning
     | AcknowledgeCheckpoint
     | DeclineCheckpoint
-    | SplitRequest
-    | Looked
+    | RequestSplit
+    | ReaderStatus
+    | PollCompleted
     | SubtaskFinished
     | SlotFailed
     | SlotMetrics

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.coordinator import commands as w
 from penstock.coordinator.machines import splits as sp
-from penstock.model.messages import AdvanceWatermark, AssignSplits, FromSlot, ReaderProgressed, SplitRequest
+from penstock.model.messages import AdvanceWatermark, AssignSplits, FromSlot, ReaderProgressed, ReaderStatus
 from penstock.model.splits import Split
 from penstock.testing.failure import SimulationFailure
 from penstock.testing.sources import number_of, position
@@ -88,8 +88,10 @@ class EventTimeWatch:
         """Note an event before the driver handles it: a level is reached, or a discovery ends."""
         self._events += 1
         match event:
-            case FromSlot(_, ReaderProgressed() | SplitRequest() as message):
-                self._reached(message.vertex, message.watermark_us)
+            case FromSlot(_, ReaderProgressed(vertex=vertex, watermark_us=reached_us)):
+                self._reached(vertex, reached_us)
+            case FromSlot(_, ReaderStatus(vertex=vertex, seen_us=reached_us)):
+                self._reached(vertex, reached_us)
             case sp.SplitsFound(generation, vertex, discovery) if generation == self.driver.core.generation:
                 looks = self._looks_of(vertex)
                 looks.found_by |= {split.split_id: len(looks.began) - 1 for split in discovery.splits}

@@ -11,7 +11,7 @@ from penstock.coordinator import commands as w
 from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.job import JobCoordinator
 from penstock.coordinator.machines.splits import SplitAssigner
-from penstock.model.messages import SplitRequest
+from penstock.model.messages import ReaderStatus, RequestSplit
 from penstock.testing.mutation import mutant
 
 
@@ -27,19 +27,19 @@ def _recovered_unfrozen(original: Any) -> Any:
     return on_ready
 
 
-def _any_request_counts(original: Any) -> Any:
-    def on_requested(self: SplitAssigner, event: SplitRequest) -> list[sp.Command]:
-        return original(self, msgspec.structs.replace(event, frozen=True))  # type: ignore[no-any-return]
+def _counts_as_frozen(original: Any) -> Any:
+    def handler(self: SplitAssigner, event: RequestSplit | ReaderStatus) -> Any:
+        return original(self, msgspec.structs.replace(event, frozen=True))
 
-    return on_requested
+    return handler
 
 
 def _requests_kept(original: Any) -> Any:
     def on_freeze(self: SplitAssigner, event: sp.Freeze, now_ms: float) -> list[sp.Command]:
-        requests = [reader.request for reader in self._readers]
+        before = [(reader.requests, reader.status) for reader in self._readers]
         commands: list[sp.Command] = original(self, event, now_ms)
-        for reader, request in zip(self._readers, requests, strict=True):
-            reader.request = request
+        for reader, (requests, status) in zip(self._readers, before, strict=True):
+            reader.requests, reader.status = requests, status
         return commands
 
     return on_freeze
@@ -88,7 +88,8 @@ ENDS = {
     ),
     "idle-before-the-freeze": mutant(
         "a reader that was idle before it was frozen counts as one that has read what was there then",
-        (SplitAssigner, "_on_requested", _any_request_counts),
+        (SplitAssigner, "_on_requested", _counts_as_frozen),
+        (SplitAssigner, "_on_status", _counts_as_frozen),
         (SplitAssigner, "_on_freeze", _requests_kept),
     ),
     "event-time-ends-before-the-last-rows": mutant(

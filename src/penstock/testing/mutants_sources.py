@@ -12,7 +12,7 @@ from penstock.coordinator.machines import checkpoint_events as ct
 from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.job import JobCoordinator
 from penstock.coordinator.machines.splits import SplitAssigner
-from penstock.model.messages import AssignSplits, SplitRequest
+from penstock.model.messages import AssignSplits, RequestSplit
 from penstock.model.splits import Split
 from penstock.protocol.alignment import CaptureReady
 from penstock.testing.mutation import mutant
@@ -51,7 +51,7 @@ def _remember_handed_out(original: Any) -> Any:
         for command in commands:
             if isinstance(command, AssignSplits):
                 self.mutant_handed_out = command.splits  # type: ignore[attr-defined]
-        if isinstance(event, SplitRequest) and not any(isinstance(c, AssignSplits) for c in commands):
+        if isinstance(event, RequestSplit) and not any(isinstance(c, AssignSplits) for c in commands):
             self.mutant_handed_out = ()  # type: ignore[attr-defined]
         return commands
 

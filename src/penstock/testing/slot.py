@@ -19,9 +19,11 @@ from penstock.model.messages import (
     FromSlot,
     NotifyCheckpointComplete,
     PauseReaders,
+    PollCompleted,
     ReaderProgressed,
+    ReaderStatus,
+    RequestSplit,
     SlotRunning,
-    SplitRequest,
     SubtaskFinished,
     ToSubtask,
     TriggerCheckpoint,
@@ -284,11 +286,9 @@ class SimulatedSlot:
         self.runners[subtask.vertex].promptness.over(checkpoint)
         self.uploads.declined(checkpoint, reason)
 
-    def request_split(self, request: SplitRequest) -> None:
-        self.tell(FromSlot(self.generation, request))
-
-    def looked(self, subtask: SubtaskId, number: int) -> None:
-        raise AssertionError("nobody asks for looks here")
+    def tell_assigner(self, message: RequestSplit | ReaderStatus | PollCompleted) -> None:
+        assert not isinstance(message, PollCompleted), "processAllAvailable is not simulated"
+        self.tell(FromSlot(self.generation, message))
 
     def finished(self, subtask: SubtaskId) -> None:
         self.world.figures.count("subtasks finished")

@@ -13,7 +13,15 @@ from typing import Protocol
 from penstock.model.elements import Captured, Element
 from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
 from penstock.model.manifest import InflightEntry
-from penstock.model.messages import AbortCheckpoint, NotifyCheckpointComplete, SplitRequest, ToReader, TriggerCheckpoint
+from penstock.model.messages import (
+    AbortCheckpoint,
+    NotifyCheckpointComplete,
+    PollCompleted,
+    ReaderStatus,
+    RequestSplit,
+    ToReader,
+    TriggerCheckpoint,
+)
 from penstock.model.splits import Split
 from penstock.operators.base import OperatorState
 from penstock.snapshots.writing.handover import SubtaskCapture as SubtaskCapture
@@ -99,11 +107,8 @@ class SubtaskHost(Protocol):
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
         """This subtask cannot take the checkpoint."""
 
-    def request_split(self, request: SplitRequest) -> None:
-        """Ask for one more split."""
-
-    def looked(self, subtask: SubtaskId, number: int) -> None:
-        """In answer to ``LookAgain``: idle after a look that began behind it."""
+    def tell_assigner(self, message: RequestSplit | ReaderStatus | PollCompleted) -> None:
+        """Send a message of a source's reader to the job coordinator."""
 
     def finished(self, subtask: SubtaskId) -> None:
         """All input of this subtask has ended and its own end has gone out; it goes on passing barriers. Said once."""

@@ -12,9 +12,10 @@ from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import InflightEntry
 from penstock.model.messages import (
     AbortCheckpoint,
-    Looked,
     NotifyCheckpointComplete,
-    SplitRequest,
+    PollCompleted,
+    ReaderStatus,
+    RequestSplit,
     SubtaskFinished,
     ToSubtask,
     TriggerCheckpoint,
@@ -105,11 +106,8 @@ class SlotHost:
         assert self.uploader is not None
         self.uploader.declined(checkpoint, f"{subtask}: {reason}")
 
-    def request_split(self, request: SplitRequest) -> None:
-        send(self._control, request)
-
-    def looked(self, subtask: SubtaskId, number: int) -> None:
-        send(self._control, Looked(subtask.vertex, subtask.index, number))
+    def tell_assigner(self, message: RequestSplit | ReaderStatus | PollCompleted) -> None:
+        send(self._control, message)
 
     def finished(self, subtask: SubtaskId) -> None:
         send(self._control, SubtaskFinished(subtask.vertex, subtask.index))

@@ -1,11 +1,10 @@
 """A source subtask's input: the reader, its splits, and asking for more.
 
 A split is requested when none is left. A reader is idle when nothing is left to read and all rows have left the chain,
-including those that user functions held. A request says if the reader is idle; a reader that becomes idle after its
-request requests again. The watermark of an idle reader is final: the assigner may conclude from the requests alone that
-all sources are dry, with no split in flight to a reader that seems idle. A reader whose only splits are endless ones
-without rows now is idle as well, and reports each change. If these splits are frozen, it has then read them to their
-end.
+including those that user functions held. It reports when it becomes idle or busy. The watermark of an idle reader is
+final: the assigner may conclude from the statuses alone that all sources are idle, with no split in flight to a reader
+that seems idle. A reader whose only splits are endless ones without rows now is idle as well. If these splits are
+frozen, it has then read them to their end.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pyarrow as pa
 from penstock.connectors.base import BATCH_BYTES, SourceReader
 from penstock.errors import ProtocolViolation
 from penstock.model.ids import CheckpointId, SubtaskId
-from penstock.model.messages import SplitRequest
+from penstock.model.messages import PollCompleted, ReaderStatus, RequestSplit
 from penstock.model.splits import Split
 from penstock.worker.host import SubtaskHost
 
@@ -36,17 +35,16 @@ class SourceTask:
         self._reader = reader
         self._subtask = subtask
         self._host = host
-        self._asked = False
-        self._requests = 0
+        self._requested = False
         self._received = 0
-        self._told_idle = False
-        self._told_us: tuple[int | None, int | None] = None, None
+        self._reported_idle = False
+        self._reported_us: tuple[int | None, int | None] = None, None
         self._rise_us: int | None = None
         self._next_rise_us: int | None = None
         self._frontier: frozenset[str] = frozenset()
         self._frozen = self._paused = False
         self._drained = False
-        self._look: int | None = None
+        self._poll_number: int | None = None
         self._captures: dict[CheckpointId, Sequence[Split]] = {}
         self._poll_at_ms: float | None = None
         self._held_since_ms: float | None = None
@@ -85,28 +83,25 @@ class SourceTask:
 
     def assigned(self, splits: Sequence[Split]) -> None:
         """The answer to the request."""
-        if not self._requests:
-            raise ProtocolViolation(f"source {self._subtask}", "nothing asked for", f"{len(splits)} splits")
-        self._requests -= 1
+        if not self._requested:
+            raise ProtocolViolation(f"source {self._subtask}", "no split requested", f"{len(splits)} splits")
         self._received += len(splits)
-        self._asked = False
-        self._told_idle = False
+        self._requested = self._reported_idle = False
         for split in splits:
             self._reader.add_split(split)
         self._unfinished = tuple(self._reader.snapshot())
         self._poll_at_ms = None
 
-    def look(self, number: int) -> None:
-        """Begin a look: ``ask`` answers with this number when all rows that it finds have been processed."""
-        self._look = number
+    def poll_again(self, number: int) -> None:
+        """Ask the external system for its input; ``report`` answers when all rows that exist now are processed."""
+        self._poll_number = number
         self._reader.look()
         self._poll_at_ms = None
 
     def freeze(self) -> None:
-        """What is there now is all; what was asked for is void. ``ask`` asks anew."""
+        """End endless splits with the input that exists now. The open request is void; ``report`` repeats it."""
         self._frozen = True
-        self._asked = self._told_idle = False
-        self._requests = 0
+        self._requested = self._reported_idle = False
         self._reader.freeze()
         self._poll_at_ms = None
 
@@ -184,8 +179,8 @@ class SourceTask:
         return not self._unfinished or self._reader.caught_up()
 
     @property
-    def _look_passed(self) -> bool:
-        return self._look is not None and (not self._unfinished or self._reader.look_passed())
+    def _poll_passed(self) -> bool:
+        return self._poll_number is not None and (not self._unfinished or self._reader.look_passed())
 
     def releases(self, now_ms: float) -> bool:
         """Return True if functions must yield the rows that they hold: what a look found has been read, or nothing is
@@ -193,43 +188,44 @@ class SourceTask:
         rows have been processed."""
         if not self._nothing_to_read:
             self._held_since_ms = None
-            return self._look_passed
+            return self._poll_passed
         if self._held_since_ms is None:
             self._held_since_ms = now_ms
-        return self._look_passed or self._frozen or now_ms >= self._held_since_ms + HELD_MS
+        return self._poll_passed or self._frozen or now_ms >= self._held_since_ms + HELD_MS
 
     @property
     def release_at_ms(self) -> float | None:
         """Time at which ``releases`` returns True by the clock; None if it is not known."""
         return None if self._held_since_ms is None else self._held_since_ms + HELD_MS
 
-    def ask(self, reached_us: int | None, announced_us: int | None, holds_rows: bool = False) -> None:
-        """Ask for a split if there is nothing to read; to be called when all rows polled have been processed.
+    def report(self, seen_us: int | None, sent_us: int | None, holds_rows: bool = False) -> None:
+        """Report a change of the reader's status, and request a split if there is nothing to read.
 
-        An idle reader of an endless split that found rows again takes its being idle back; its request stays. One that
-        reads side by side always has a request out. An idle one reports a change of its watermarks.
+        Call it when all polled rows have been processed. A reader that reads several splits at a time always has an
+        open request. An idle reader of an endless split that finds rows again reports that; its request stays open.
 
         Args:
-            reached_us: the largest watermark that the reader has seen.
-            announced_us: the watermark that it has sent.
+            seen_us: the largest watermark that the reader has seen.
+            sent_us: the watermark that it has sent.
             holds_rows: functions hold rows. Then the reader is not idle, but may still request a split.
         """
         if not holds_rows:
             self._held_since_ms = None
+        vertex, index = self._subtask.vertex, self._subtask.index
         idle = self._nothing_to_read and not holds_rows
-        changed = idle != self._told_idle or (idle and self._told_us != (reached_us, announced_us))
-        if changed or (not self._asked and (self._reader.side_by_side or not self._unfinished)):
-            self._told_idle, self._told_us = idle, (reached_us, announced_us)
-            self._asked = True
-            self._requests += 1
-            holding = 0 if idle else max(1, len(self._unfinished))
-            vertex, index = self._subtask.vertex, self._subtask.index
-            self._host.request_split(
-                SplitRequest(vertex, index, holding, reached_us, self._received, self._frozen, announced_us)
-            )
-        if self._look is not None and self._look_passed and not holds_rows:
-            self._host.looked(self._subtask, self._look)
-            self._look = None
+        changed = idle != self._reported_idle or (idle and self._reported_us != (seen_us, sent_us))
+        requests = not self._requested and (idle or self._reader.side_by_side or not self._unfinished)
+        if changed or requests:
+            self._reported_idle, self._reported_us = idle, (seen_us, sent_us)
+            unread = 0 if idle else max(1, len(self._unfinished))
+            status = ReaderStatus(vertex, index, unread, self._received, seen_us, sent_us, self._frozen)
+            self._host.tell_assigner(status)
+        if requests:
+            self._requested = True
+            self._host.tell_assigner(RequestSplit(vertex, index, self._frozen))
+        if self._poll_number is not None and self._poll_passed and not holds_rows:
+            self._host.tell_assigner(PollCompleted(vertex, index, self._poll_number))
+            self._poll_number = None
 
     def end_epoch(self, checkpoint: CheckpointId) -> Sequence[Split]:
         """The unfinished splits, behind the last row of the checkpoint's epoch."""

@@ -28,10 +28,10 @@ from penstock.model.messages import (
     AdvanceWatermark,
     AssignSplits,
     FreezeReaders,
-    LookAgain,
     NoMoreSplits,
     NotifyCheckpointComplete,
     PauseReaders,
+    PollAgain,
     SourceIdle,
 )
 from penstock.operators.base import OperatorContext
@@ -251,8 +251,8 @@ class Subtask:
                     self._source_task.aborted(checkpoint)
             case AssignSplits(splits=splits):
                 self._source().assigned(splits)
-            case LookAgain(_, number):
-                self._source().look(number)
+            case PollAgain(_, number):
+                self._source().poll_again(number)
             case FreezeReaders():
                 self._source().freeze()
             case PauseReaders(_, paused):
@@ -539,7 +539,7 @@ class Subtask:
             made_due = self._chain.advancing
             if self._settled:
                 watermarks = self._chain.reached_watermark(), self._chain.generated_watermark()
-                self._source_task.ask(*watermarks, self._chain.holds_rows)
+                self._source_task.report(*watermarks, self._chain.holds_rows)
         return made_due
 
     def _pump(self) -> None:

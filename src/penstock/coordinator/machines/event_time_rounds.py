@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from penstock.coordinator.machines.splits import Command, Event, Reader, SplitAssigner, SplitsFound
 from penstock.model.elements import END_OF_TIME_US
-from penstock.model.messages import AdvanceWatermark, AssignSplits, ReaderProgressed, SplitRequest
+from penstock.model.messages import AdvanceWatermark, AssignSplits, ReaderProgressed, ReaderStatus
 
 
 @dataclass
@@ -72,7 +72,7 @@ class EventTimeRounds:
                 if isinstance(command, AssignSplits):
                     self._round.unassigned[vertex].difference_update(split.split_id for split in command.splits)
         match event:
-            case ReaderProgressed() | SplitRequest():
+            case ReaderProgressed() | ReaderStatus():
                 self._raise_level(event)
                 if self._round is None and self._waits(self._assigners[vertex].readers[event.index]):
                     self._begin()
@@ -80,8 +80,8 @@ class EventTimeRounds:
                 self._round.unassigned.setdefault(vertex, self._assigners[vertex].pending_ids)
         return self._tell()
 
-    def _raise_level(self, event: ReaderProgressed | SplitRequest) -> None:
-        reached_us = event.watermark_us
+    def _raise_level(self, event: ReaderProgressed | ReaderStatus) -> None:
+        reached_us = event.seen_us if isinstance(event, ReaderStatus) else event.watermark_us
         if reached_us is not None and reached_us != END_OF_TIME_US:
             self._level_us = reached_us if self._level_us is None else max(self._level_us, reached_us)
 

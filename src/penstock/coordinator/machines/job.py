@@ -40,8 +40,9 @@ from penstock.model.messages import (
     FromSlot,
     MessageOfSlot,
     ReaderProgressed,
+    ReaderStatus,
+    RequestSplit,
     SlotRunning,
-    SplitRequest,
     SubtaskFinished,
     TriggerCheckpoint,
 )
@@ -236,7 +237,7 @@ class JobCoordinator:
                 return self._coordinate(message, now_ms)
             case SlotRunning(slot):
                 return self._on_running(slot, now_ms)
-            case SplitRequest() | ReaderProgressed():
+            case RequestSplit() | ReaderStatus() | ReaderProgressed():
                 return self._assign(message.vertex, message, now_ms) if message.vertex in self._assigners else []
             case SubtaskFinished(vertex, index):
                 self._ending.subtask_finished(SubtaskId(vertex, index), self._coordinator.next_checkpoint, now_ms)

@@ -47,8 +47,9 @@ from penstock.model.messages import (
     NoMoreSplits,
     PauseReaders,
     ReaderProgressed,
+    ReaderStatus,
+    RequestSplit,
     SourceIdle,
-    SplitRequest,
     ToReader,
 )
 from penstock.model.plain import Plain
@@ -134,29 +135,29 @@ class Reader:
 
     Attributes:
         assigned: number of splits that it was given in this Generation.
-        request: its open request.
+        requests: it has an open request.
+        status: the newest one; None: no valid one yet.
         watermark_us: the largest watermark that it has reported as sent.
         still: it is idle, or its watermark is the same as in the report before.
         told_us: the watermark to which it was last told to rise.
     """
 
     assigned: int = 0
-    request: SplitRequest | None = None
+    requests: bool = False
+    status: ReaderStatus | None = None
     watermark_us: int | None = None
     still: bool = False
     told_us: int | None = None
 
     @property
     def idle(self) -> bool:
-        return self.request is not None and self.holding == 0
+        return self.status is not None and self.unread == 0
 
     @property
-    def holding(self) -> int:
-        """Unread splits, those on their way included."""
-        if self.request is None:
-            return 1
-        received = self.request.received
-        return self.request.holding + (0 if received is None else max(self.assigned - received, 0))
+    def unread(self) -> int:
+        """Number of unread splits, including those on their way to the reader."""
+        on_the_way = self.assigned - (0 if self.status is None else self.status.received)
+        return on_the_way + (0 if self.status is None else self.status.unread)
 
 
 @dataclass(frozen=True)
@@ -290,8 +291,10 @@ class SplitAssigner:
     def handle(self, event: Event, now_ms: float) -> list[Command]:
         """Take one event; the commands are to be executed in order."""
         commands: list[Command] = []
-        if isinstance(event, SplitRequest):
+        if isinstance(event, RequestSplit):
             commands = self._on_requested(event)
+        elif isinstance(event, ReaderStatus):
+            self._on_status(event)
         elif isinstance(event, SplitsFound):
             commands = self._on_found(event, now_ms)
         elif isinstance(event, ReaderProgressed):
@@ -321,21 +324,29 @@ class SplitAssigner:
         self._looks = [known for known in self._looks if known.serial > self._settled]
         return news
 
-    def _on_requested(self, event: SplitRequest) -> list[Command]:
-        if not 0 <= event.index < self.parallelism:
-            raise ProtocolViolation(f"splits(vertex={self.vertex})", f"{self.parallelism} readers", repr(event))
+    def _on_requested(self, event: RequestSplit) -> list[Command]:
         if self._frozen and not event.frozen:
             return []
-        reader = self._readers[event.index]
-        reader.request = event
-        reader.still = reader.idle
-        self._announced(reader, event.announced_us)
-        if event.watermark_us is not None and (self._watermark_us is None or event.watermark_us > self._watermark_us):
-            self._watermark_us = event.watermark_us
-            self._dry = False
-        if event.holding:
-            self._dry = False
+        self._reader(event).requests = True
         return self._assign()
+
+    def _on_status(self, event: ReaderStatus) -> None:
+        if self._frozen and not event.frozen:
+            return
+        reader = self._reader(event)
+        reader.status = event
+        reader.still = reader.idle
+        self._announced(reader, event.watermark_us)
+        if event.seen_us is not None and (self._watermark_us is None or event.seen_us > self._watermark_us):
+            self._watermark_us = event.seen_us
+            self._dry = False
+        if event.unread:
+            self._dry = False
+
+    def _reader(self, event: RequestSplit | ReaderStatus) -> Reader:
+        if not 0 <= event.index < self.parallelism:
+            raise ProtocolViolation(f"splits(vertex={self.vertex})", f"{self.parallelism} readers", repr(event))
+        return self._readers[event.index]
 
     def _on_progressed(self, event: ReaderProgressed) -> None:
         reader = self._readers[event.index]
@@ -354,7 +365,7 @@ class SplitAssigner:
         self._frozen = True
         self._dry = False
         for reader in self._readers:
-            reader.request = None
+            reader.requests, reader.status = False, None
         self._next_look_ms = now_ms
         source: list[Command] = [] if self._finished else [FreezeSource(self.generation, self.vertex)]
         return source + ([FreezeReaders(self.vertex)] if self._running else [])
@@ -388,19 +399,19 @@ class SplitAssigner:
         """Hand pending splits to waiting readers: to their homes, else to who has the least to read, then by index."""
         commands: list[Command] = []
         kept: list[Split] = []
-        while self._pending and any(reader.request is not None for reader in self._readers):
+        while self._pending and any(reader.requests for reader in self._readers):
             split = self._pending.popleft()
             waiting = [
-                (reader.holding, index)
+                (reader.unread, index)
                 for index, reader in enumerate(self._readers)
-                if reader.request is not None and self._may_read(index, split)
+                if reader.requests and self._may_read(index, split)
             ]
             if not waiting:
                 kept.append(split)
                 continue
             _, index = min(waiting)
             self._readers[index].assigned += 1
-            self._readers[index].request = None
+            self._readers[index].requests = False
             self._dry = False
             commands.append(AssignSplits(self.vertex, index, (split,)))
         self._pending.extendleft(reversed(kept))
@@ -430,12 +441,12 @@ class SplitAssigner:
     def _is_stocked(self) -> bool:
         if self.looks_ahead or self._frozen:  # what is there when a source is frozen is not to be found much later
             return len(self._pending) >= PENDING_PER_READER * self.parallelism
-        return all(reader.request is None for reader in self._readers)  # to who waits, nothing is left to give
+        return not any(reader.requests for reader in self._readers)  # to who waits, nothing is left to give
 
     def check_invariants(self) -> None:
         ids = [split.split_id for split in self._pending]
         assert len(ids) == len(set(ids)), "a split is pending once"
-        waiting = [index for index, reader in enumerate(self._readers) if reader.request is not None]
+        waiting = [index for index, reader in enumerate(self._readers) if reader.requests]
         missed = [index for index in waiting if any(self._may_read(index, split) for split in self._pending)]
         assert not missed, "no reader waits while a split for it is pending"
         assert not (self._dry and not self.all_idle), "a dry source has idle readers only"
