@@ -28,11 +28,30 @@ import msgspec
 
 from benchmarks.made_up_slots import SHAPES, VERTICES, Shape, Slots, channels, job
 from benchmarks.metered_store import MeteredStore
-from penstock.coordinator import commands as w
 from penstock.coordinator.command_executor import CommandExecutor
-from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.commands import (
+    COMMANDS,
+    AbandonStagedData,
+    Command,
+    EpochsCommitted,
+    JobEvent,
+    NotifySourceCommitted,
+    OpenGeneration,
+    Output,
+    SnapshotCompleted,
+    WriteSnapshot,
+)
+from penstock.coordinator.machines.checkpoint_events import (
+    Abort,
+    CheckpointPolicy,
+    CollectGarbage,
+    CommitEpoch,
+    LogSnapshot,
+    ReserveIds,
+    Tick,
+)
 from penstock.coordinator.machines.job import JobCoordinator
+from penstock.coordinator.machines.splits import Discover
 from penstock.coordinator.metrics import QueryMetrics
 from penstock.model.elements import Alignment
 from penstock.model.messages import (
@@ -69,15 +88,15 @@ FEWEST, MOST = 4, 100
 INTERVAL_MS = 1_000
 RETAINED = 3
 PARTS = {
-    w.WriteSnapshot: "metadata",
-    ct.LogComplete: "log",
-    ct.ReserveIds: "log",
-    ct.CommitEpoch: "commit",
-    ct.CollectGarbage: "collection",
-    w.OpenGeneration: "start",
-    w.Abandon: "commit",
-    sp.Discover: "sources",
-    w.TellSource: "sources",
+    WriteSnapshot: "metadata",
+    LogSnapshot: "log",
+    ReserveIds: "log",
+    CommitEpoch: "commit",
+    CollectGarbage: "collection",
+    OpenGeneration: "start",
+    AbandonStagedData: "commit",
+    Discover: "sources",
+    NotifySourceCommitted: "sources",
 }
 BEHIND_THE_ENTRY = ("commit", "collection", "sources")
 """Parts that do not belong to how long a checkpoint takes, though they come with each."""
@@ -88,7 +107,7 @@ class Driver:
 
     def __init__(self, shape: Shape, parallelism: int, folder: Path) -> None:
         graph = job(parallelism)
-        policy = ct.Policy(INTERVAL_MS, timeout_ms=3_600_000, alignment=Alignment.AUTO)
+        policy = CheckpointPolicy(INTERVAL_MS, timeout_ms=3_600_000, alignment=Alignment.AUTO)
         self.store = MeteredStore(folder)
         self.core = JobCoordinator(graph, plan_of(graph), "query", policy)
         self.figures = QueryMetrics(graph, "query", "run", None)
@@ -107,7 +126,7 @@ class Driver:
         self._splits: dict[int, tuple[Split, ...]] = {}
         self._slots = Slots(folder, shape, parallelism, self._splits)
         self._parallelism = parallelism
-        self._works: deque[w.Command] = deque()
+        self._works: deque[Command] = deque()
         self._checkpoint = 0
         self._now_ms = 0.0
         self._decoder = msgspec.msgpack.Decoder(ToDriver)
@@ -121,7 +140,7 @@ class Driver:
         self._work()
         for slot in range(self._parallelism):
             self._feed(FromSlot(self.core.generation, SlotRunning(slot)))
-        self._feed(ct.Tick())
+        self._feed(Tick())
         self._work()
         for index in range(self._parallelism):
             for message in (ReaderStatus(0, index, 0, 0), RequestSplit(0, index)):
@@ -132,7 +151,7 @@ class Driver:
     def checkpoint(self) -> None:
         """A whole one, committed and collected; or refused."""
         self._now_ms += INTERVAL_MS
-        self._feed(ct.Tick())
+        self._feed(Tick())
         self._slots.write_files(self._checkpoint)
         for figures, answer in self._slots.say(self._checkpoint):
             self._hear(figures)
@@ -162,21 +181,21 @@ class Driver:
                     self.figures.acknowledged(checkpoint)
                 self._feed(FromSlot(generation, AcknowledgeCheckpoint(checkpoint, manifest)))
 
-    def _feed(self, event: w.DriverEvent, part: str = "machine") -> None:
+    def _feed(self, event: JobEvent, part: str = "machine") -> None:
         with self._part(part):
             outputs = self.core.handle(event, self._now_ms)
             self.core.next_wake_ms()
             self.figures.turned(self.core.dry)
         self._take(outputs)
 
-    def _take(self, outputs: list[w.Output]) -> None:
+    def _take(self, outputs: list[Output]) -> None:
         for output in outputs:
-            if isinstance(output, w.COMMANDS):
+            if isinstance(output, COMMANDS):
                 self._works.append(output)
             else:
                 self._tell(output)
 
-    def _tell(self, output: w.Output) -> None:
+    def _tell(self, output: Output) -> None:
         match output:
             case TriggerCheckpoint(checkpoint, alignment):
                 self._checkpoint = checkpoint
@@ -185,13 +204,13 @@ class Driver:
                 self._send(output)
             case NotifyCheckpointComplete():
                 self._send(output)
-            case w.SnapshotExists(metadata):
+            case SnapshotCompleted(metadata):
                 with self._part("figures"):
                     self.figures.complete(metadata)
-            case w.EpochsCommitted(epoch):
+            case EpochsCommitted(epoch):
                 with self._part("figures"):
                     self.figures.committed(epoch)
-            case ct.Abort(_, reason):
+            case Abort(_, reason):
                 self.refused = reason
             case AssignSplits(_, index, splits):
                 self._splits[index] = splits

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import (
+    AllSlotsRunning,
+    CheckpointCommand,
+    CheckpointPolicy,
+    GenerationOpened,
+    LogSnapshot,
+    MetadataWritten,
+    SnapshotLogged,
+    WriteMetadata,
+)
 from penstock.coordinator.machines.checkpoints import ID_BLOCK, CheckpointCoordinator
 from penstock.coordinator.machines.commits import CommitLedger
-from penstock.coordinator.machines.splits import Command, SplitAssigner
+from penstock.coordinator.machines.splits import SplitAssigner, SplitCommand
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SlotManifest, SubtaskManifest
 from penstock.model.messages import AcknowledgeCheckpoint, ReaderStatus, RequestSplit
@@ -23,16 +32,16 @@ def manifest(slot: int, messages: Mapping[int, bytes] | None = None) -> SlotMani
     return SlotManifest(slot, [SubtaskManifest(SINK_VERTEX, slot, pending_messages=dict(messages or {}))])
 
 
-def policy(**changes: object) -> ct.Policy:
+def policy(**changes: object) -> CheckpointPolicy:
     values: dict[str, object] = {"interval_ms": 1000, "timeout_ms": 5000, "alignment": UNALIGNED, **changes}
-    return ct.Policy(**values)  # type: ignore[arg-type]
+    return CheckpointPolicy(**values)  # type: ignore[arg-type]
 
 
 def started(parallelism: int = 2, now_ms: float = 0.0, **changes: object) -> CheckpointCoordinator:
     """A coordinator whose Generation 1 runs since ``now_ms``."""
     machine = CheckpointCoordinator(policy(**changes), parallelism, CommitLedger({SINK_VERTEX: SINK}))
-    assert machine.handle(ct.GenerationOpened(1, 0, 1, 1 + ID_BLOCK), now_ms) == []
-    assert machine.handle(ct.AllRunning(1), now_ms) == []
+    assert machine.handle(GenerationOpened(1, 0, 1, 1 + ID_BLOCK), now_ms) == []
+    assert machine.handle(AllSlotsRunning(1), now_ms) == []
     return machine
 
 
@@ -42,9 +51,9 @@ def acknowledge(
     now_ms: float,
     messages: Mapping[int, bytes] | None = None,
     parallelism: int = 2,
-) -> list[ct.Command]:
+) -> list[CheckpointCommand]:
     """All slots acknowledge; every one of them reports the same messages."""
-    commands: list[ct.Command] = []
+    commands: list[CheckpointCommand] = []
     for slot in range(parallelism):
         commands += machine.handle(AcknowledgeCheckpoint(checkpoint, manifest(slot, messages)), now_ms)
         machine.check_invariants()
@@ -56,13 +65,13 @@ def complete(
     checkpoint: int,
     now_ms: float,
     messages: Mapping[int, bytes] | None = None,
-) -> list[ct.Command]:
+) -> list[CheckpointCommand]:
     """Acknowledge, write and log a triggered checkpoint; the commands of the last step."""
     (write,) = acknowledge(machine, checkpoint, now_ms, messages)
-    assert isinstance(write, ct.WriteMetadata)
-    (log,) = machine.handle(ct.MetadataWritten(checkpoint), now_ms)
-    assert isinstance(log, ct.LogComplete)
-    commands = machine.handle(ct.CompleteLogged(checkpoint, log.reserve), now_ms)
+    assert isinstance(write, WriteMetadata)
+    (log,) = machine.handle(MetadataWritten(checkpoint), now_ms)
+    assert isinstance(log, LogSnapshot)
+    commands = machine.handle(SnapshotLogged(checkpoint, log.reserve), now_ms)
     machine.check_invariants()
     return commands
 
@@ -76,7 +85,7 @@ def ask(
     seen_us: int | None = None,
     received: int | None = None,
     frozen: bool = False,
-) -> list[Command]:
+) -> list[SplitCommand]:
     """Report a reader's status and request a split for it. ``received``: by default all that it was assigned."""
     if received is None:
         received = machine.readers[index].assigned if index < machine.parallelism else 0

@@ -12,7 +12,34 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import (
+    MAX_IN_FLIGHT,
+    Abort,
+    AllSlotsRunning,
+    CheckpointCommand,
+    CheckpointCompleted,
+    CheckpointEvent,
+    CollectGarbage,
+    CommitEpoch,
+    CommitFailed,
+    EpochCommitted,
+    FailGeneration,
+    GenerationEnded,
+    GenerationOpened,
+    IdsReserved,
+    LogFailed,
+    LogSnapshot,
+    MetadataFailed,
+    MetadataWritten,
+    ReserveFailed,
+    ReserveIds,
+    SnapshotFailed,
+    SnapshotLogged,
+    SnapshotRequested,
+    SnapshotSucceeded,
+    Tick,
+    WriteMetadata,
+)
 from penstock.coordinator.machines.checkpoint_lifecycle import Phase
 from penstock.coordinator.machines.checkpoints import ID_BLOCK, CheckpointCoordinator
 from penstock.coordinator.machines.commits import CommitLedger, pending_commits
@@ -56,60 +83,60 @@ class CoordinatorWorld(RuleBasedStateMachine):
         self.generation = 0
         self.tickets = 0
         self.answered: dict[int, int] = {}
-        self.works: list[ct.Command] = []
-        self.replies: list[ct.Event] = []
+        self.works: list[CheckpointCommand] = []
+        self.replies: list[CheckpointEvent] = []
         self.store: dict[int, SnapshotRecord] = {}
         self.strict: dict[int, bool] = {}
         self.told = 0
         self.first = 1
         self.failing = False
-        self.commit: ct.CommitEpoch | None = None
+        self.commit: CommitEpoch | None = None
         self.triggered: list[int] = []
         self.dead: set[int] = set()
         self.subsumed: set[int] = set()
         self.acked: dict[int, set[int]] = {}
         self.staged: dict[int, dict[int, bytes]] = {slot: {} for slot in range(PARALLELISM)}
-        self.logged: list[ct.WriteMetadata] = []
-        self.written: dict[int, ct.WriteMetadata] = {}
+        self.logged: list[WriteMetadata] = []
+        self.written: dict[int, WriteMetadata] = {}
         self.visible: list[int] = []
         self.lost: set[int] = set()
         self.open_generation()
 
-    def feed(self, event: ct.Event) -> None:
+    def feed(self, event: CheckpointEvent) -> None:
         for command in self.machine.handle(event, self.now):
             match command:
                 case TriggerCheckpoint():
                     self.check_trigger(command)
                     self.triggered.append(command.checkpoint)
                     self.acked[command.checkpoint] = set()
-                case ct.WriteMetadata():
+                case WriteMetadata():
                     assert self.acked[command.checkpoint] == set(range(PARALLELISM))
                     self.written[command.checkpoint] = command
                     self.works.append(command)
-                case ct.LogComplete() | ct.ReserveIds() | ct.CollectGarbage():
+                case LogSnapshot() | ReserveIds() | CollectGarbage():
                     self.works.append(command)
-                case ct.CommitEpoch():
+                case CommitEpoch():
                     assert self.commit is None, "one commit at a time"
                     assert any(command.epoch <= write.checkpoint for write in self.logged), "only after the log"
                     assert not self.visible or command.epoch > self.visible[-1], "in order, once"
                     assert command.batch == len(self.visible), "numbered without gaps"
                     self.commit = command
-                case ct.Abort():
+                case Abort():
                     self.dead.add(command.checkpoint)
                     self.strict.pop(command.checkpoint)
                     if command.reason.endswith("which is newer, is complete"):
                         assert not command.failed
                         assert command.checkpoint < self.machine.newest_complete
                         self.subsumed.add(command.checkpoint)
-                case ct.SnapshotFailed() if command.checkpoint:
+                case SnapshotFailed() if command.checkpoint:
                     assert command.checkpoint not in self.subsumed, "a user's snapshot is not superfluous"
                     self.answered[command.ticket] = self.answered.get(command.ticket, 0) + 1
-                case ct.Completed():
+                case CheckpointCompleted():
                     self.strict.pop(command.checkpoint)
                     for left in self.machine._pending.values():
                         older = left.periodic and left.checkpoint < command.checkpoint
                         assert not older or left.phase is Phase.LOGGING, "superfluous"
-                case ct.FailGeneration():
+                case FailGeneration():
                     assert command.generation == self.generation
                     assert not self.failing, "said once"
                     self.failing = True
@@ -118,7 +145,7 @@ class CoordinatorWorld(RuleBasedStateMachine):
                     assert command.checkpoint <= command.committed_epoch
                     for slot in self.staged:
                         self.staged[slot] = {e: m for e, m in self.staged[slot].items() if e > command.committed_epoch}
-                case ct.SnapshotSucceeded() | ct.SnapshotFailed():
+                case SnapshotSucceeded() | SnapshotFailed():
                     self.answered[command.ticket] = self.answered.get(command.ticket, 0) + 1
                 case _:
                     pass
@@ -127,7 +154,7 @@ class CoordinatorWorld(RuleBasedStateMachine):
         assert not self.triggered or trigger.checkpoint > self.triggered[-1], "ids rise"
         assert not self.failing, "the Generation is to end"
         assert not any(self.strict.values()), "nothing beside a strictly aligned one"
-        assert len(self.strict) < ct.MAX_IN_FLIGHT
+        assert len(self.strict) < MAX_IN_FLIGHT
         assert trigger.base == self.told, "the newest that the slots were told of"
         strictly = trigger.alignment is Alignment.ALIGNED and trigger.remaining_ms is None
         self.strict[trigger.checkpoint] = strictly
@@ -142,7 +169,7 @@ class CoordinatorWorld(RuleBasedStateMachine):
     @rule(step=st.sampled_from([1, 20, 100, 300, 1000]))
     def time_passes(self, step: int) -> None:
         self.now += step
-        self.feed(ct.Tick())
+        self.feed(Tick())
 
     @precondition(lambda self: not self.alive() and not self.works and not self.replies)
     @rule()
@@ -162,20 +189,20 @@ class CoordinatorWorld(RuleBasedStateMachine):
         first = self.first = self.machine.next_checkpoint
         self.told, self.failing = restored, False
         until = first + ID_BLOCK
-        self.feed(ct.GenerationOpened(self.generation, restored, first, until, committed, pending, None, next_batch))
-        self.feed(ct.AllRunning(self.generation))
+        self.feed(GenerationOpened(self.generation, restored, first, until, committed, pending, None, next_batch))
+        self.feed(AllSlotsRunning(self.generation))
 
     @precondition(lambda self: self.alive())
     @rule(indeed=st.sampled_from([False, False, False, False, True]))
     def generation_ends(self, indeed: bool) -> None:
         if not (indeed or self.failing):
             return
-        self.feed(ct.GenerationEnded(self.generation, "slot lost"))
+        self.feed(GenerationEnded(self.generation, "slot lost"))
 
     @rule(alignment=st.sampled_from(list(Alignment)), timeout_ms=st.sampled_from([None, None, 500]))
     def request_snapshot(self, alignment: Alignment, timeout_ms: int | None) -> None:
         self.tickets += 1
-        self.feed(ct.SnapshotRequested(self.tickets, alignment, timeout_ms=timeout_ms))
+        self.feed(SnapshotRequested(self.tickets, alignment, timeout_ms=timeout_ms))
 
     @precondition(lambda self: self.alive() and self.triggered)
     @rule(pick=PICKS, slot=st.integers(0, PARALLELISM - 1))
@@ -214,23 +241,23 @@ class CoordinatorWorld(RuleBasedStateMachine):
 
     def work(self, fails: bool) -> None:
         match self.works.pop(0):
-            case ct.WriteMetadata() as write:
-                reply = ct.MetadataFailed(write.checkpoint, "full") if fails else ct.MetadataWritten(write.checkpoint)
+            case WriteMetadata() as write:
+                reply = MetadataFailed(write.checkpoint, "full") if fails else MetadataWritten(write.checkpoint)
                 self.replies.append(reply)
-            case ct.LogComplete() as log:
+            case LogSnapshot() as log:
                 if fails:
-                    self.replies.append(ct.LogFailed(log.checkpoint, "full"))
+                    self.replies.append(LogFailed(log.checkpoint, "full"))
                 else:
                     self.log(self.written[log.checkpoint])
-                    self.replies.append(ct.CompleteLogged(log.checkpoint, log.reserve))
-            case ct.ReserveIds() as reserve:
-                self.replies.append(ct.ReserveFailed("full") if fails else ct.IdsReserved(reserve.reserve))
-            case ct.CollectGarbage() as collect:
+                    self.replies.append(SnapshotLogged(log.checkpoint, log.reserve))
+            case ReserveIds() as reserve:
+                self.replies.append(ReserveFailed("full") if fails else IdsReserved(reserve.reserve))
+            case CollectGarbage() as collect:
                 records = tuple(self.store[checkpoint] for checkpoint in sorted(self.store))
                 for gone in expired(LogView(owner=self.generation, snapshots=records), 1, collect.pinned):
                     del self.store[gone]
 
-    def log(self, write: ct.WriteMetadata) -> None:
+    def log(self, write: WriteMetadata) -> None:
         self.logged.append(write)
         ref = MetadataRef("", 0, "")
         self.store[write.checkpoint] = SnapshotRecord(write.checkpoint, write.generation, write.requested, ref)
@@ -247,11 +274,11 @@ class CoordinatorWorld(RuleBasedStateMachine):
         commit, self.commit = self.commit, None
         assert commit is not None
         if fails:
-            self.feed(ct.CommitFailed(commit.epoch, commit.operator_id, "down"))
+            self.feed(CommitFailed(commit.epoch, commit.operator_id, "down"))
             return
         assert commit.epoch not in self.lost, "what no complete snapshot holds is never committed"
         self.visible.append(commit.epoch)
-        self.feed(ct.EpochCommitted(commit.epoch, commit.operator_id))
+        self.feed(EpochCommitted(commit.epoch, commit.operator_id))
 
     def check(self) -> None:
         """All invariants, where hypothesis does not do it."""

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from coordinator_kit import ask
 
+from penstock.coordinator.machines.checkpoint_events import AllSlotsRunning, Tick
 from penstock.coordinator.machines.endings import FINAL_RETRY_MS, Ending
 from penstock.coordinator.machines.splits import (
-    EMPTY_LOOK_PAUSE_MS,
-    Command,
+    EMPTY_DISCOVERY_PAUSE_MS,
     Discover,
     Freeze,
     FreezeSource,
-    LookAround,
-    ReadersRun,
     SplitAssigner,
+    SplitCommand,
     SplitsFound,
 )
 from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.model.ids import SubtaskId
-from penstock.model.messages import (
-    AssignSplits,
-    FreezeReaders,
-    NoMoreSplits,
-    ReaderProgressed,
-    SourceIdle,
-)
+from penstock.model.messages import AssignSplits, FreezeReaders, NoMoreSplits, ReaderProgressed, SourceIdle
 from penstock.model.splits import Discovery, Split
 
 VERTEX = 0
@@ -37,7 +30,7 @@ def split(number: int) -> Split:
 def after_a_last_look(parallelism: int, *splits: Split) -> SplitAssigner:
     """An assigner whose first look found these and nothing else for ever."""
     machine = SplitAssigner(1, "source-1", VERTEX, parallelism)
-    assert machine.handle(LookAround(), 0) == [Discover(1, VERTEX, None)]
+    assert machine.handle(Tick(), 0) == [Discover(1, VERTEX, None)]
     assert machine.handle(SplitsFound(1, VERTEX, Discovery(splits, "all", finished=True)), 1) == []
     return machine
 
@@ -57,9 +50,9 @@ def test_nobody_looks_for_more_and_the_end_is_said_once() -> None:
     machine = after_a_last_look(1, split(1))
     assert machine.next_wake_ms() is None
     ask(machine, 0, 2)
-    assert machine.handle(LookAround(), 100_000) == []
+    assert machine.handle(Tick(), 100_000) == []
     assert ask(machine, 0, 100_001, seen_us=5) == [SourceIdle(VERTEX, 5), NoMoreSplits(VERTEX)]
-    assert machine.handle(LookAround(), 200_000) == []
+    assert machine.handle(Tick(), 200_000) == []
     assert machine.handle(ReaderProgressed(VERTEX, 0, 5), 200_001) == []
     assert machine.next_wake_ms() is None
 
@@ -67,7 +60,7 @@ def test_nobody_looks_for_more_and_the_end_is_said_once() -> None:
 def test_a_source_without_anything_ends_when_its_readers_ask() -> None:
     machine = after_a_last_look(2)
     assert ask(machine, 0, 2) == []
-    nothing: list[Command] = [SourceIdle(VERTEX, START_OF_TIME_US), NoMoreSplits(VERTEX)]
+    nothing: list[SplitCommand] = [SourceIdle(VERTEX, START_OF_TIME_US), NoMoreSplits(VERTEX)]
     assert ask(machine, 1, 3) == nothing, "no other source may go ahead of it"
 
 
@@ -75,7 +68,7 @@ def test_a_source_that_was_dry_before_its_last_look_only_ends() -> None:
     machine = SplitAssigner(1, "source-1", VERTEX, 1)
     ask(machine, 0, 0, seen_us=5)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 1)), 1) == [SourceIdle(VERTEX, 5)]
-    assert machine.handle(LookAround(), 500) == [Discover(1, VERTEX, 1)]
+    assert machine.handle(Tick(), 500) == [Discover(1, VERTEX, 1)]
     assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 1, finished=True)), 501) == [NoMoreSplits(VERTEX)]
 
 
@@ -95,11 +88,11 @@ def test_a_restored_assigner_looks_again_although_its_discovery_was_finished() -
     ask(machine, 0, 2)
     restored = SplitAssigner(1, "source-1", VERTEX, 2, machine.capture().manifest, ["s1"])
     assert not restored.finished
-    assert restored.handle(LookAround(), 10_000) == [Discover(1, VERTEX, "all")]
+    assert restored.handle(Tick(), 10_000) == [Discover(1, VERTEX, "all")]
     assert ask(restored, 1, 10_001) == [AssignSplits(VERTEX, 1, (split(2),))]
     assert ask(restored, 0, 10_002, seen_us=3) == []
     assert ask(restored, 1, 10_003, seen_us=4) == []
-    ended: list[Command] = [SourceIdle(VERTEX, 4), NoMoreSplits(VERTEX)]
+    ended: list[SplitCommand] = [SourceIdle(VERTEX, 4), NoMoreSplits(VERTEX)]
     assert restored.handle(SplitsFound(1, VERTEX, Discovery((), "all", finished=True)), 10_004) == ended
 
 
@@ -110,7 +103,7 @@ def frozen(parallelism: int, *, drain: bool = False) -> SplitAssigner:
     """An assigner that was frozen before its first look; its readers run."""
     machine = SplitAssigner(1, "source-1", VERTEX, parallelism)
     assert machine.handle(Freeze(drain), 0) == [FreezeSource(1, VERTEX), Discover(1, VERTEX, None)]
-    assert machine.handle(ReadersRun(), 1) == [FreezeReaders(VERTEX)]
+    assert machine.handle(AllSlotsRunning(1), 1) == [FreezeReaders(VERTEX)]
     return machine
 
 
@@ -129,12 +122,12 @@ def test_a_source_is_frozen_before_the_look_that_follows_and_its_readers_when_th
 
 def test_a_look_that_was_out_when_the_source_was_frozen_is_not_the_last() -> None:
     machine = SplitAssigner(1, "source-1", VERTEX, 1)
-    machine.handle(LookAround(), 0)
-    machine.handle(ReadersRun(), 1)
+    machine.handle(Tick(), 0)
+    machine.handle(AllSlotsRunning(1), 1)
     assert machine.handle(Freeze(), 2) == [FreezeSource(1, VERTEX), FreezeReaders(VERTEX)]
     ask(machine, 0, 3, frozen=True)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 0)), 4) == [], "it began before"
-    assert machine.handle(LookAround(), 4 + EMPTY_LOOK_PAUSE_MS) == [Discover(1, VERTEX, 0)]
+    assert machine.handle(Tick(), 4 + EMPTY_DISCOVERY_PAUSE_MS) == [Discover(1, VERTEX, 0)]
     assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 0, finished=True)), 200) == [
         SourceIdle(VERTEX, START_OF_TIME_US),
         NoMoreSplits(VERTEX),
@@ -145,7 +138,7 @@ def test_what_a_reader_asked_before_it_was_frozen_is_void() -> None:
     """It called itself idle in front of an endless split, or on its way to one; there may be rows now."""
     machine = SplitAssigner(1, "source-1", VERTEX, 1)
     ask(machine, 0, 0, seen_us=5)
-    machine.handle(ReadersRun(), 0)
+    machine.handle(AllSlotsRunning(1), 0)
     machine.handle(SplitsFound(1, VERTEX, Discovery((), 1)), 1)
     assert machine.dry
     machine.handle(Freeze(drain=True), 2)
@@ -181,9 +174,9 @@ def test_a_drained_source_ends_event_time_and_its_captures_say_so_from_then_on()
     assert manifest.drained
     restored = SplitAssigner(1, "source-1", VERTEX, 1, manifest)
     assert restored.handle(Freeze(drain=True), 0) == [], "nothing to be frozen, and no look"
-    assert restored.handle(ReadersRun(), 1) == [FreezeReaders(VERTEX)]
-    assert restored.handle(LookAround(), 10_000) == []
-    ended: list[Command] = [SourceIdle(VERTEX, END_OF_TIME_US), NoMoreSplits(VERTEX)]
+    assert restored.handle(AllSlotsRunning(1), 1) == [FreezeReaders(VERTEX)]
+    assert restored.handle(Tick(), 10_000) == []
+    ended: list[SplitCommand] = [SourceIdle(VERTEX, END_OF_TIME_US), NoMoreSplits(VERTEX)]
     assert ask(restored, 0, 10_001, frozen=True) == ended
 
 
@@ -192,12 +185,12 @@ def test_a_frozen_source_that_stood_dry_still_ends_event_time_when_it_is_drained
     assert machine.handle(Freeze(drain=True), 2) == [], "frozen once"
     ask(machine, 0, 3, seen_us=5, frozen=True)
     machine.handle(SplitsFound(1, VERTEX, Discovery((), 0)), 4)
-    machine.handle(LookAround(), 500)
+    machine.handle(Tick(), 500)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 0)), 501) == [SourceIdle(VERTEX, 5)], (
         "there may be more to be found"
     )
-    machine.handle(LookAround(), 1000)
-    ended: list[Command] = [SourceIdle(VERTEX, END_OF_TIME_US), NoMoreSplits(VERTEX)]
+    machine.handle(Tick(), 1000)
+    ended: list[SplitCommand] = [SourceIdle(VERTEX, END_OF_TIME_US), NoMoreSplits(VERTEX)]
     assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 0, finished=True)), 1001) == ended
     machine.check_invariants()
 
@@ -211,10 +204,10 @@ def test_a_source_that_has_ended_cannot_be_drained() -> None:
 
 def test_an_older_snapshot_that_completes_late_tells_the_source_nothing() -> None:
     machine = SplitAssigner(1, "source-1", VERTEX, 1)
-    machine.handle(LookAround(), 0)
+    machine.handle(Tick(), 0)
     machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], "after 1")), 1)
     older = machine.capture()
-    machine.handle(LookAround(), 100)
+    machine.handle(Tick(), 100)
     machine.handle(SplitsFound(1, VERTEX, Discovery([split(2)], "after 2")), 101)
     newer = machine.capture()
     assert machine.settled(newer.looks[-1])

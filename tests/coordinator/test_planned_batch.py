@@ -6,27 +6,35 @@ from dataclasses import replace
 
 from coordinator_kit import SINK, SINK_VERTEX, ask, complete, policy
 
-from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.machines.checkpoint_events import (
+    AllSlotsRunning,
+    CommitEpoch,
+    EpochCommitted,
+    GenerationEnded,
+    GenerationOpened,
+    SnapshotRequested,
+    Tick,
+)
 from penstock.coordinator.machines.checkpoints import ID_BLOCK, CheckpointCoordinator
 from penstock.coordinator.machines.commits import CommitLedger
 from penstock.coordinator.machines.job import PLANNED_TICKET
+from penstock.coordinator.machines.splits import Discover, ReleaseDiscovery, SplitAssigner
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SourceManifest
 from penstock.model.messages import AssignSplits, TriggerCheckpoint
 from penstock.model.splits import Split
 
-TICK = ct.Tick()
+TICK = Tick()
 
-COVERS = ct.SnapshotRequested(PLANNED_TICKET, Alignment.ALIGNED, kept=False, planned=True)
+COVERS = SnapshotRequested(PLANNED_TICKET, Alignment.ALIGNED, kept=False, planned=True)
 
 
 def begun() -> CheckpointCoordinator:
     """A coordinator whose location begins with batch 7 planned: ids from 8 on are free."""
     machine = CheckpointCoordinator(policy(), 2, CommitLedger({SINK_VERTEX: SINK}))
-    opened = ct.GenerationOpened(2, 1, 9, 9 + ID_BLOCK, 1, next_batch=8, planned=7)
+    opened = GenerationOpened(2, 1, 9, 9 + ID_BLOCK, 1, next_batch=8, planned=7)
     assert machine.handle(opened, 0) == []
-    machine.handle(ct.AllRunning(2), 0)
+    machine.handle(AllSlotsRunning(2), 0)
     return machine
 
 
@@ -34,18 +42,16 @@ def test_the_checkpoint_of_a_planned_batch_is_first_and_uses_its_id() -> None:
     machine = begun()
     assert machine.next_wake_ms() is None
     assert machine.handle(TICK, 10_000) == [], "no periodic one"
-    users = ct.SnapshotRequested(5, Alignment.UNALIGNED)
+    users = SnapshotRequested(5, Alignment.UNALIGNED)
     assert machine.handle(users, 10_001) == [], "nor a user's"
     assert machine.handle(COVERS, 10_002) == [TriggerCheckpoint(9, Alignment.ALIGNED, base=1)]
     commands = complete(machine, 9, 10_003, {9: b"planned"})
-    assert ct.CommitEpoch(9, SINK, {0: b"planned", 1: b"planned"}, batch=7) in commands
+    assert CommitEpoch(9, SINK, {0: b"planned", 1: b"planned"}, batch=7) in commands
     assert [c.checkpoint for c in commands if isinstance(c, TriggerCheckpoint)] == [10, 11], (
         "the user's, and a periodic one"
     )
     commands = complete(machine, 10, 10_004, {10: b"next"})
-    assert ct.CommitEpoch(10, SINK, {0: b"next", 1: b"next"}, batch=8) in machine.handle(
-        ct.EpochCommitted(9, SINK), 10_005
-    )
+    assert CommitEpoch(10, SINK, {0: b"next", 1: b"next"}, batch=8) in machine.handle(EpochCommitted(9, SINK), 10_005)
     machine.check_invariants()
 
 
@@ -55,30 +61,30 @@ def test_the_id_of_a_planned_batch_without_output_is_used() -> None:
     complete(machine, 9, 2)
     machine.handle(TICK, 5_000)
     commands = complete(machine, 10, 5_001, {10: b"next"})
-    assert ct.CommitEpoch(10, SINK, {0: b"next", 1: b"next"}, batch=8) in commands
+    assert CommitEpoch(10, SINK, {0: b"next", 1: b"next"}, batch=8) in commands
 
 
 def test_a_request_that_waited_when_its_generation_ended_is_not_made_in_the_next_one() -> None:
     machine = CheckpointCoordinator(policy(), 2, CommitLedger({SINK_VERTEX: SINK}))
-    opened = ct.GenerationOpened(2, 1, 9, 9 + ID_BLOCK, 1, next_batch=8, planned=7)
+    opened = GenerationOpened(2, 1, 9, 9 + ID_BLOCK, 1, next_batch=8, planned=7)
     machine.handle(opened, 0)
     assert machine.handle(COVERS, 1) == [], "not all slots run"
-    machine.handle(ct.GenerationEnded(2, "slot lost"), 2)
+    machine.handle(GenerationEnded(2, "slot lost"), 2)
     machine.handle(replace(opened, generation=3), 3)
-    assert machine.handle(ct.AllRunning(3), 4) == []
+    assert machine.handle(AllSlotsRunning(3), 4) == []
     assert machine.handle(COVERS, 5) == [TriggerCheckpoint(9, Alignment.ALIGNED, base=1)]
 
 
 def test_there_is_no_discovery_before_the_release() -> None:
     split = Split("planned", {})
     manifest = SourceManifest("source", 0, {"read": 1}, [split])
-    assigner = sp.SplitAssigner(1, "source", 0, 1, manifest, held=True)
-    assert assigner.handle(sp.ReadersRun(), 0) == []
+    assigner = SplitAssigner(1, "source", 0, 1, manifest, held=True)
+    assert assigner.handle(AllSlotsRunning(1), 0) == []
     assert ask(assigner, 0, 1, received=0) == [AssignSplits(0, 0, (split,))]
     assert not assigner.all_idle
     assert ask(assigner, 0, 2, received=1) == []
     assert assigner.all_idle
     assert assigner.next_wake_ms() is None
-    assert assigner.handle(sp.LookAround(), 10_000) == []
-    assert assigner.handle(sp.Release(), 10_001) == [sp.Discover(1, 0, {"read": 1})]
+    assert assigner.handle(Tick(), 10_000) == []
+    assert assigner.handle(ReleaseDiscovery(), 10_001) == [Discover(1, 0, {"read": 1})]
     assigner.check_invariants()

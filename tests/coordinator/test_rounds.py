@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from penstock.coordinator.machines.checkpoint_events import Tick
 from penstock.coordinator.machines.event_time_rounds import EventTimeRounds
-from penstock.coordinator.machines.splits import Command, Discover, LookAround, SplitAssigner, SplitsFound
+from penstock.coordinator.machines.splits import Discover, SplitAssigner, SplitCommand, SplitsFound
 from penstock.model.elements import END_OF_TIME_US
 from penstock.model.messages import AdvanceWatermark, ReaderProgressed, ReaderStatus, RequestSplit, SourceIdle
 from penstock.model.splits import Discovery, Split
@@ -24,9 +25,9 @@ class Group:
         self.now_ms = -1.0
         self.looks = [False] * sources
 
-    def handle(self, vertex: int, event: Any) -> list[Command]:
+    def handle(self, vertex: int, event: Any) -> list[SplitCommand]:
         """Handle an event like the driver. Return the commands for readers."""
-        commands: list[Command] = self.assigners[vertex].handle(event, self.now_ms)
+        commands: list[SplitCommand] = self.assigners[vertex].handle(event, self.now_ms)
         commands += self.rounds.handled(vertex, event, commands)
         for command in commands:
             if isinstance(command, Discover):
@@ -34,27 +35,27 @@ class Group:
                 self.rounds.look_begins(vertex)
         return [command for command in commands if isinstance(command, AdvanceWatermark | SourceIdle)]
 
-    def look_begins(self, vertex: int = ONE) -> list[Command]:
+    def look_begins(self, vertex: int = ONE) -> list[SplitCommand]:
         self.now_ms += 1_000
         assert not self.looks[vertex]
-        commands = self.handle(vertex, LookAround())
+        commands = self.handle(vertex, Tick())
         assert self.looks[vertex]
         return commands
 
-    def look_ends(self, *splits: str, vertex: int = ONE, finished: bool = False) -> list[Command]:
+    def look_ends(self, *splits: str, vertex: int = ONE, finished: bool = False) -> list[SplitCommand]:
         self.looks[vertex] = False
         return self.handle(vertex, SplitsFound(1, 0, Discovery([Split(each, {}) for each in splits], None, finished)))
 
-    def whole_look(self, vertex: int) -> list[Command]:
+    def whole_look(self, vertex: int) -> list[SplitCommand]:
         """Run a discovery that begins now and finds nothing, after the current one has ended."""
         told = self.look_ends(vertex=vertex) if self.looks[vertex] else []
         self.now_ms += 1_000
-        return told + self.handle(vertex, LookAround()) + self.look_ends(vertex=vertex)
+        return told + self.handle(vertex, Tick()) + self.look_ends(vertex=vertex)
 
-    def reports(self, index: int, us: int | None, vertex: int = ONE, times: int = 1) -> list[Command]:
+    def reports(self, index: int, us: int | None, vertex: int = ONE, times: int = 1) -> list[SplitCommand]:
         return [c for _ in range(times) for c in self.handle(vertex, ReaderProgressed(0, index, us))]
 
-    def asks(self, index: int, us: int | None = None, holding: int = 0, vertex: int = ONE) -> list[Command]:
+    def asks(self, index: int, us: int | None = None, holding: int = 0, vertex: int = ONE) -> list[SplitCommand]:
         received = self.assigners[vertex].readers[index].assigned
         status = ReaderStatus(0, index, holding, received, us, us)
         return self.handle(vertex, status) + self.handle(vertex, RequestSplit(0, index))

@@ -9,17 +9,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from penstock.coordinator.machines.checkpoint_events import AllSlotsRunning, Tick
 from penstock.coordinator.machines.splits import (
-    EMPTY_LOOK_PAUSE_MS,
+    EMPTY_DISCOVERY_PAUSE_MS,
     PENDING_PER_READER,
     Discover,
     Freeze,
     FreezeSource,
-    LookAround,
-    ReadersRun,
     SplitAssigner,
     SplitsFound,
-    last_settled,
+    last_fully_read,
 )
 from penstock.errors import ProtocolViolation
 from penstock.model.elements import END_OF_TIME_US
@@ -48,7 +47,7 @@ def assigner(parallelism: int = 2, restored: SourceManifest | None = None) -> Sp
 
 def test_splits_go_out_in_discovery_order_one_per_request() -> None:
     machine = assigner()
-    assert machine.handle(LookAround(), 0) == [Discover(1, VERTEX, None)]
+    assert machine.handle(Tick(), 0) == [Discover(1, VERTEX, None)]
     assert ask(machine, 1, 1) == []
     found = [split(1), split(2), split(3)]
     assert machine.handle(SplitsFound(1, VERTEX, Discovery(found, {"seen": 3})), 2) == [
@@ -60,7 +59,7 @@ def test_splits_go_out_in_discovery_order_one_per_request() -> None:
 
 def test_the_reader_with_the_least_to_read_comes_first() -> None:
     machine = assigner()
-    machine.handle(LookAround(), 0)
+    machine.handle(Tick(), 0)
     ask(machine, 0, 1, unread=2)
     ask(machine, 1, 1, unread=1)
     commands = machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1)), 2)
@@ -69,7 +68,7 @@ def test_the_reader_with_the_least_to_read_comes_first() -> None:
 
 def test_a_split_with_a_home_goes_there_alone_and_keeps_no_other_back() -> None:
     machine = assigner()
-    machine.handle(LookAround(), 0)
+    machine.handle(Tick(), 0)
     ask(machine, 0, 1)
     found = [Split(f"s{n}", {"n": n}, home=home) for n, home in ((1, 1), (2, 0), (3, 3), (4, 4))]
     assert machine.handle(SplitsFound(1, VERTEX, Discovery(found, 1)), 2) == [AssignSplits(VERTEX, 0, (found[1],))]
@@ -83,18 +82,18 @@ def test_a_split_with_a_home_goes_there_alone_and_keeps_no_other_back() -> None:
 
 def test_dry_needs_a_look_that_started_after_all_were_idle_and_is_said_once() -> None:
     machine = assigner()
-    machine.handle(LookAround(), 0)
+    machine.handle(Tick(), 0)
     ask(machine, 0, 1, seen_us=500)
     ask(machine, 1, 1, seen_us=900)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], None)), 2) == [], "that look had started before"
-    later = 2 + EMPTY_LOOK_PAUSE_MS
-    assert machine.handle(LookAround(), later) == [Discover(1, VERTEX, None)]
+    later = 2 + EMPTY_DISCOVERY_PAUSE_MS
+    assert machine.handle(Tick(), later) == [Discover(1, VERTEX, None)]
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], None)), later) == [SourceIdle(VERTEX, 900)]
     assert machine.dry
     now, said = float(later), 0
     for _ in range(50):  # an idle source sends nothing, however often it is looked at
-        now += EMPTY_LOOK_PAUSE_MS
-        assert machine.handle(LookAround(), now) == [Discover(1, VERTEX, None)]
+        now += EMPTY_DISCOVERY_PAUSE_MS
+        assert machine.handle(Tick(), now) == [Discover(1, VERTEX, None)]
         said += sum(isinstance(c, SourceIdle) for c in machine.handle(SplitsFound(1, VERTEX, Discovery([], None)), now))
     assert said == 0
 
@@ -103,12 +102,12 @@ def test_a_new_split_makes_dry_possible_again() -> None:
     machine = assigner(1)
     ask(machine, 0, 0)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 0)), 1) == [SourceIdle(VERTEX, None)]
-    machine.handle(LookAround(), 200)
+    machine.handle(Tick(), 200)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1)), 201) == [
         AssignSplits(VERTEX, 0, (split(1),))
     ]
     assert not machine.dry
-    machine.handle(LookAround(), 400)
+    machine.handle(Tick(), 400)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 1)), 401) == [], "the reader is busy"
     ask(machine, 0, 600, seen_us=77)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 1)), 601) == [SourceIdle(VERTEX, 77)]
@@ -120,33 +119,33 @@ def test_a_request_that_crossed_an_assignment_is_no_sign_of_idleness() -> None:
     machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1)), 1)
     ask(machine, 0, 2, seen_us=5, received=0)
     assert not machine.all_idle
-    machine.handle(LookAround(), 300)
+    machine.handle(Tick(), 300)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 1)), 301) == []
     ask(machine, 0, 302, seen_us=9, received=1)
-    machine.handle(LookAround(), 600)
+    machine.handle(Tick(), 600)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 1)), 601) == [SourceIdle(VERTEX, 9)]
 
 
 def test_no_more_looks_while_enough_is_pending() -> None:
     machine = assigner(1)
-    machine.handle(LookAround(), 0)
+    machine.handle(Tick(), 0)
     machine.handle(SplitsFound(1, VERTEX, Discovery([split(n) for n in range(PENDING_PER_READER)], 1)), 1)
     assert machine.next_wake_ms() is None
-    assert machine.handle(LookAround(), 1_000_000) == []
+    assert machine.handle(Tick(), 1_000_000) == []
     commands = ask(machine, 0, 1_000_001)
     assert commands == [AssignSplits(VERTEX, 0, (split(0),)), Discover(1, VERTEX, 1)]
 
 
 def test_without_looking_ahead_a_look_waits_for_a_reader_that_asks() -> None:
     machine = SplitAssigner(1, "source-1", VERTEX, 2, looks_ahead=False)
-    assert machine.handle(LookAround(), 0) == []
+    assert machine.handle(Tick(), 0) == []
     assert machine.next_wake_ms() is None
     assert ask(machine, 0, 1) == [Discover(1, VERTEX, None)]
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([split(1), split(2)], 2)), 2) == [
         AssignSplits(VERTEX, 0, (split(1),))
     ]
     assert machine.next_wake_ms() is None, "one is pending, and nobody waits"
-    assert machine.handle(LookAround(), 1_000) == []
+    assert machine.handle(Tick(), 1_000) == []
     assert ask(machine, 1, 1_001) == [AssignSplits(VERTEX, 1, (split(2),))]
     assert ask(machine, 0, 1_002) == [Discover(1, VERTEX, 2)]
 
@@ -170,29 +169,29 @@ def test_negative_watermarks_are_watermarks() -> None:
     ask(machine, 0, 0, seen_us=0)
     ask(machine, 1, 0, seen_us=-5)
     machine.handle(SplitsFound(1, VERTEX, Discovery([], None)), 1)
-    machine.handle(LookAround(), 300)
+    machine.handle(Tick(), 300)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], None)), 301) == [SourceIdle(VERTEX, 0)]
 
 
 def test_a_source_hears_only_of_what_was_read_to_the_end() -> None:
     machine = assigner(1)
-    machine.handle(LookAround(), 0)
+    machine.handle(Tick(), 0)
     machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], "after-1")), 1)
-    machine.handle(LookAround(), 100)
+    machine.handle(Tick(), 100)
     machine.handle(SplitsFound(1, VERTEX, Discovery([split(2), split(3)], "after-3")), 101)
     ask(machine, 0, 102)
     capture = machine.capture()
-    assert last_settled(capture, ["s1"]) is None
-    settled = last_settled(capture, [])
+    assert last_fully_read(capture, ["s1"]) is None
+    settled = last_fully_read(capture, [])
     assert settled is not None
     assert settled.state == "after-1", "2 and 3 are pending"
     machine.settled(settled)
     ask(machine, 0, 103)
     ask(machine, 0, 104)
     later = machine.capture()
-    assert last_settled(later, ["s2", "s3"]) is None
-    assert last_settled(later, ["s3"]) is None
-    newest = last_settled(later, [])
+    assert last_fully_read(later, ["s2", "s3"]) is None
+    assert last_fully_read(later, ["s3"]) is None
+    newest = last_fully_read(later, [])
     assert newest is not None
     assert newest.state == "after-3"
 
@@ -231,7 +230,7 @@ class SplitWorld(RuleBasedStateMachine):
         self.asked = [False] * self.PARALLELISM
         self.read: list[str] = []
         self.saved: tuple[SourceManifest, list[Split], list[str]] | None = None
-        self.carry_out(self.machine.handle(ReadersRun(), self.now))
+        self.carry_out(self.machine.handle(AllSlotsRunning(1), self.now))
 
     def assigner(self, restored: SourceManifest | None = None) -> SplitAssigner:
         return SplitAssigner(1, "source-1", VERTEX, self.PARALLELISM, restored, looks_ahead=self.LOOKS_AHEAD)
@@ -290,7 +289,7 @@ class SplitWorld(RuleBasedStateMachine):
     @rule(step=st.integers(1, 300))
     def time_passes(self, step: int) -> None:
         self.now += step
-        self.carry_out(self.machine.handle(LookAround(), self.now))
+        self.carry_out(self.machine.handle(Tick(), self.now))
 
     @precondition(lambda self: self.look is not None)
     @rule()
@@ -358,7 +357,7 @@ class SplitWorld(RuleBasedStateMachine):
         self.links = [[] for _ in range(self.PARALLELISM)]
         self.readers = [held[index :: self.PARALLELISM] for index in range(self.PARALLELISM)]
         self.received = [0] * self.PARALLELISM
-        self.carry_out(self.machine.handle(ReadersRun(), self.now))
+        self.carry_out(self.machine.handle(AllSlotsRunning(1), self.now))
 
     @invariant()
     def a_finished_source_that_is_read_has_ended(self) -> None:

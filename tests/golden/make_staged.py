@@ -18,7 +18,7 @@ from typing import Any
 
 import penstock
 from penstock.coordinator.command_executor import CommandExecutor
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import CommitEpoch, CommitFailed
 
 HERE = Path(__file__).parent
 
@@ -47,8 +47,8 @@ def main() -> int:
     return 0
 
 
-def _refuse(effects: CommandExecutor, command: ct.CommitEpoch) -> Any:
-    return ct.CommitFailed(command.epoch, command.operator_id, "the golden epoch stays pending")
+def _refuse(effects: CommandExecutor, command: CommitEpoch) -> Any:
+    return CommitFailed(command.epoch, command.operator_id, "the golden epoch stays pending")
 
 
 def _waiting(location: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from query_running import eventually
 import penstock
 from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator.command_executor import CommandExecutor
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import CommitEpoch, CommitFailed
 
 BASE = ("a", "b", "c")
 EDITS = {
@@ -256,8 +256,8 @@ class Interrupted:
     def __enter__(self) -> Interrupted:
         real = CommandExecutor._commit
 
-        def commit(effects: CommandExecutor, command: ct.CommitEpoch) -> Any:
-            said: Any = ct.CommitFailed(command.epoch, command.operator_id, "interrupted")
+        def commit(effects: CommandExecutor, command: CommitEpoch) -> Any:
+            said: Any = CommitFailed(command.epoch, command.operator_id, "interrupted")
             if self._released.is_set():
                 return said
             if self._end == "killed":

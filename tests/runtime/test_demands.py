@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.machines.splits import Discover
 from penstock.coordinator.process_all_available import ProcessAllAvailable
 from penstock.errors import CheckpointFailed, FunctionError, QueryFailed
 from penstock.model.manifest import SnapshotMetadata
@@ -14,8 +14,8 @@ from penstock.model.manifest import SnapshotMetadata
 
 def look(demands: ProcessAllAvailable, vertex: int = 0) -> None:
     """One look at a source, from its command to its end."""
-    demands.issued(sp.Discover(1, vertex, None))
-    demands.executed(sp.Discover(1, vertex, None))
+    demands.issued(Discover(1, vertex, None))
+    demands.executed(Discover(1, vertex, None))
 
 
 def completed(checkpoint: int) -> Future[SnapshotMetadata]:
@@ -40,9 +40,9 @@ def demanded(demands: ProcessAllAvailable) -> Future[None]:
 
 def test_a_look_that_began_before_the_demand_does_not_count() -> None:
     demands = ProcessAllAvailable([0])
-    demands.issued(sp.Discover(1, 0, None))
+    demands.issued(Discover(1, 0, None))
     future = demanded(demands)
-    demands.executed(sp.Discover(1, 0, None))
+    demands.executed(Discover(1, 0, None))
     assert not demands.wants_checkpoint(dry=True)
     look(demands)
     assert not demands.wants_checkpoint(dry=False)

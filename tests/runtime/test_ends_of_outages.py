@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tiny import Numbers, tiny_graph
 
-from penstock.coordinator import commands as w
+from penstock.coordinator.commands import CheckLocation, LocationChecked
 from penstock.coordinator.machines.restarts import RestartPolicy, Retries
 from penstock.coordinator.metrics import QueryMetrics
 from penstock.coordinator.outages import Outages
@@ -17,7 +17,7 @@ def test_a_checkpoint_that_completes_ends_the_outage_of_the_location_before_the_
     retries = Retries(RestartPolicy(attempts=1, delay_ms=1000, max_delay_ms=1000))
     outages = Outages(figures, retries)
     outages.checkpoint_failed(2, "its metadata cannot be written")
-    outages.executed(w.CheckLocation(), w.LocationChecked("the location is gone"), 100.0)
+    outages.executed(CheckLocation(), LocationChecked("the location is gone"), 100.0)
     assert [outage.what for outage in figures.view().outages] == ["checkpoints", "the checkpoint location"]
     assert not outages.location_due(1099.0)
     outages.checkpoint_completed(0)

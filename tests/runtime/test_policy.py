@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.config import MAX_CONCURRENT, Options, RestartStrategy, parse_options
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import MAX_IN_FLIGHT, CheckpointPolicy
 from penstock.coordinator.machines.restarts import RestartPolicy
 from penstock.coordinator.policy import policy_of, restart_policy_of
 from penstock.errors import ConfigError
@@ -13,7 +13,7 @@ from penstock.model.elements import Alignment
 
 
 def test_the_default_is_aligned_with_a_budget_one_at_a_time_and_any_number_of_failures() -> None:
-    assert policy_of(Options()) == ct.Policy(
+    assert policy_of(Options()) == CheckpointPolicy(
         interval_ms=10_000,
         timeout_ms=600_000,
         alignment=Alignment.AUTO,
@@ -38,7 +38,7 @@ def test_every_option_of_checkpoints_reaches_the_policy() -> None:
         "restart.attempts": "4",
         "sink.retryTimeout": "5m",
     }
-    assert policy_of(parse_options(texts)) == ct.Policy(
+    assert policy_of(parse_options(texts)) == CheckpointPolicy(
         interval_ms=1000,
         timeout_ms=120_000,
         alignment=Alignment.UNALIGNED,
@@ -99,4 +99,4 @@ def test_the_shortest_checkpoint_interval_is_taken() -> None:
 
 
 def test_as_many_periodic_ones_as_can_be_in_flight_at_all() -> None:
-    assert MAX_CONCURRENT == ct.MAX_IN_FLIGHT
+    assert MAX_CONCURRENT == MAX_IN_FLIGHT

@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.coordinator.machines import splits as sp
-from penstock.coordinator.machines.splits import SplitAssigner
+from penstock.coordinator.machines.splits import SplitAssigner, SplitsFound
 from penstock.model.messages import AdvanceWatermark, AssignSplits, FromSlot, ReaderProgressed
 from penstock.model.splits import Discovery, Split
 from penstock.testing.driver import SimulatedDriver
@@ -112,7 +111,7 @@ def test_a_reader_that_may_rise_gets_no_split_that_was_there_before(found_by: st
 
     def look(split: str) -> None:
         watch.look_begins(0)
-        watch.fed(sp.SplitsFound(1, 0, Discovery([Split(split, {})], None)))
+        watch.fed(SplitsFound(1, 0, Discovery([Split(split, {})], None)))
 
     look("before")
     watch.fed(FromSlot(1, ReaderProgressed(0, 0, 300_000)))

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 from snapshot_kit import COUNT, STATE, CountSpec, Driver, NoSource, Target, capture, captured, graph, rows
 
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import CheckpointPolicy, SnapshotRequested, Tick
 from penstock.coordinator.machines.job import JobCoordinator
 from penstock.model.elements import Alignment, Captured, Side
 from penstock.model.ids import ChannelId
@@ -89,7 +89,7 @@ class Scene:
             table.pop((keys[number],), None)
         player, before = self.player, len(self.player.others)
         player.now += 1000
-        player.feed(ct.SnapshotRequested(number, Alignment.UNALIGNED, label) if label else ct.Tick())
+        player.feed(SnapshotRequested(number, Alignment.UNALIGNED, label) if label else Tick())
         trigger = next(o for o in player.others[before:] if isinstance(o, TriggerCheckpoint))
         for slot, writer in enumerate(self.slots):
             # Which splits a reader has is of no importance here; that they come back is.
@@ -172,7 +172,7 @@ def one_table(directory: Path, batch: pa.RecordBatch, table: str = "counts") -> 
     job = graph(1, CountSpec(states={table: batch.schema}))
     player = Driver(store, Target())
     player.graph = job
-    player.core = JobCoordinator(job, plan_of(job), "query-1", ct.Policy(1000, 60_000, Alignment.UNALIGNED))
+    player.core = JobCoordinator(job, plan_of(job), "query-1", CheckpointPolicy(1000, 60_000, Alignment.UNALIGNED))
     claim_identity(store, identity_of(player.graph, "query-1"))
     player.start()
     checkpoint = player.trigger()

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.connectors.base import Sink, SinkCommitter, SinkWriter, Source, SourceReader
-from penstock.coordinator import commands as w
 from penstock.coordinator.command_executor import CommandExecutor
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.commands import COMMANDS, Command, GenerationReady, JobEvent, LaunchSlots, Output
+from penstock.coordinator.machines.checkpoint_events import CheckpointPolicy, GenerationEnded, Tick
 from penstock.coordinator.machines.job import JobCoordinator
 from penstock.model.commits import EpochCommit
 from penstock.model.elements import Alignment, Buffer, Captured, Side
@@ -221,7 +221,7 @@ class Driver:
         self.graph = job or graph(parallelism)
         self.source = source or NoSource()
         self.committer = TargetCommitter(target, name)
-        policy = ct.Policy(interval_ms=1000, timeout_ms=60_000, alignment=Alignment.UNALIGNED)
+        policy = CheckpointPolicy(interval_ms=1000, timeout_ms=60_000, alignment=Alignment.UNALIGNED)
         self.core = JobCoordinator(self.graph, plan_of(self.graph), query_id, policy)
         self.effects = CommandExecutor(
             self.graph,
@@ -238,13 +238,13 @@ class Driver:
             summary_every=summary_every,
         )
         self.now = 0.0
-        self.works: list[w.Command] = []
+        self.works: list[Command] = []
         self.others: list[object] = []
         self.messages: dict[int, dict[int, bytes]] = {}
 
-    def take(self, outputs: list[w.Output]) -> None:
+    def take(self, outputs: list[Output]) -> None:
         for output in outputs:
-            if isinstance(output, w.COMMANDS):
+            if isinstance(output, COMMANDS):
                 self.works.append(output)
             else:
                 self.others.append(output)
@@ -253,7 +253,7 @@ class Driver:
                         for epoch in [e for e in pending if e <= output.committed_epoch]:
                             del pending[epoch]
 
-    def feed(self, event: w.DriverEvent) -> None:
+    def feed(self, event: JobEvent) -> None:
         self.take(self.core.handle(event, self.now))
         self.core.check_invariants()
 
@@ -280,11 +280,11 @@ class Driver:
             if event is not None:
                 self.feed(event)
 
-    def start(self) -> w.GenerationReady:
+    def start(self) -> GenerationReady:
         """Open a Generation and let all its slots run."""
         self.take(self.core.open())
         self.work()
-        ready = next(o.ready for o in reversed(self.others) if isinstance(o, w.LaunchSlots))
+        ready = next(o.ready for o in reversed(self.others) if isinstance(o, LaunchSlots))
         self.messages = {
             index: dict(subtask.pending_messages)
             for index, slot in enumerate(ready.slots)
@@ -300,7 +300,7 @@ class Driver:
         """Let the interval pass; the checkpoint that was triggered."""
         self.now += 1000
         before = len(self.others)
-        self.feed(ct.Tick())
+        self.feed(Tick())
         return next(o.checkpoint for o in self.others[before:] if isinstance(o, TriggerCheckpoint))
 
     def acknowledge(self, checkpoint: int, **changes: object) -> None:
@@ -327,7 +327,7 @@ class Driver:
         return checkpoint
 
     def end_generation(self, reason: str = "slot lost") -> None:
-        self.feed(ct.GenerationEnded(self.core.generation, reason))
+        self.feed(GenerationEnded(self.core.generation, reason))
         self.work()
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from snapshot_kit import COUNT, Target, capture, captured, driver, graph, manifests, rows, state, write_captures
 
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import GenerationEnded, SnapshotRequested
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.model.elements import Alignment, Side
 from penstock.model.ids import ChannelId
@@ -214,13 +214,13 @@ def test_a_driver_keeps_what_it_should_and_removes_the_rest() -> None:
     player = driver(retained=2)
     assert isinstance(player.store, MemoryStore)
     player.start()
-    player.feed(ct.SnapshotRequested(1, Alignment.UNALIGNED, "mine"))
+    player.feed(SnapshotRequested(1, Alignment.UNALIGNED, "mine"))
     requested = next(o.checkpoint for o in player.others if isinstance(o, TriggerCheckpoint))
     player.acknowledge(requested)
     player.work()
     aborted = player.trigger()
     player.acknowledge(aborted)
-    player.feed(ct.GenerationEnded(1, "lost before it was written"))
+    player.feed(GenerationEnded(1, "lost before it was written"))
     player.work()
     player.start()
     for _ in range(4):

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 from snapshot_kit import COUNT, SINK, Driver, NoSource, Target, driver, state
 
-from penstock.coordinator import commands as w
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.commands import EpochsCommitted, SnapshotCompleted
+from penstock.coordinator.machines.checkpoint_events import (
+    CommitEpoch,
+    FailQuery,
+    SnapshotRequested,
+    SnapshotSucceeded,
+    Tick,
+)
 from penstock.errors import CommitFailed, CommitUnknown, CorruptSnapshot, ProtocolViolation
 from penstock.model.commits import EpochCommit
 from penstock.model.elements import Alignment
@@ -32,8 +38,8 @@ def test_a_first_start_restores_nothing_and_numbers_from_one() -> None:
     assert (ready.generation, ready.restored, ready.slots, ready.committed_epoch) == (1, None, [[], []], 0)
     assert player.checkpoint() == 1
     assert player.core.coordinator.committed_epoch == 1
-    assert w.EpochsCommitted(1) in player.others
-    exists = next(o for o in player.others if isinstance(o, w.SnapshotExists))
+    assert EpochsCommitted(1) in player.others
+    exists = next(o for o in player.others if isinstance(o, SnapshotCompleted))
     assert [slot.slot for slot in exists.metadata.slots] == [0, 1]
 
 
@@ -43,7 +49,7 @@ def test_no_checkpoint_before_every_slot_runs() -> None:
     player.work()
     player.feed(FromSlot(1, SlotRunning(0)))
     player.now = 10_000
-    player.feed(ct.Tick())
+    player.feed(Tick())
     assert not any(isinstance(o, TriggerCheckpoint) for o in player.others)
     player.feed(FromSlot(1, SlotRunning(1)))
     player.trigger()
@@ -79,7 +85,7 @@ def test_a_new_driver_commits_what_the_dead_one_had_logged_but_not_committed() -
     dead.start()
     checkpoint = dead.trigger()
     dead.acknowledge(checkpoint)
-    while not any(isinstance(work, ct.CommitEpoch) for work in dead.works):
+    while not any(isinstance(work, CommitEpoch) for work in dead.works):
         event = dead.effects.execute(dead.works.pop(0))
         assert event is not None
         dead.feed(event)
@@ -111,12 +117,12 @@ def test_splits_are_captured_with_the_trigger_and_go_on_after_a_restore() -> Non
     player.start()
     for now in (200, 400):
         player.now = now
-        player.feed(ct.Tick())
+        player.feed(Tick())
         player.work()
     player.ask(0, generation=1)
     assert AssignSplits(0, 0, (Split("s0", {"n": 0}),)) in player.others
     player.now = 600
-    player.feed(ct.Tick())
+    player.feed(Tick())
     player.work()
     checkpoint = player.trigger()
     captured = player.core.assigners[0].capture().manifest
@@ -153,7 +159,7 @@ def test_a_source_is_told_only_of_what_a_complete_snapshot_has_behind_it() -> No
     player.start()
     for now in (200, 400):
         player.now = now
-        player.feed(ct.Tick())
+        player.feed(Tick())
         player.work()
     player.checkpoint()
     assert source.told == [], "both splits are pending"
@@ -171,7 +177,7 @@ def test_dry_is_said_over_the_driver() -> None:
     player.ask(0, generation=1, seen_us=5)
     player.work()
     player.now = 500
-    player.feed(ct.Tick())
+    player.feed(Tick())
     player.work()
     assert SourceIdle(0, 5) in player.others
     assert not player.core.dry, "the reader has not sent the watermark that it may rise to"
@@ -195,11 +201,11 @@ def test_a_sink_that_fails_is_tried_again_unless_its_outcome_is_unknown(unknown:
     player.start()
     player.checkpoint()
     if unknown:
-        assert ct.FailQuery(f"epoch 1 of sink {SINK}: link lost") in player.others
+        assert FailQuery(f"epoch 1 of sink {SINK}: link lost") in player.others
         return
     assert target.visible == {}
     player.now += 150
-    player.feed(ct.Tick())
+    player.feed(Tick())
     player.work()
     assert sorted(target.visible) == [1]
 
@@ -207,13 +213,13 @@ def test_a_sink_that_fails_is_tried_again_unless_its_outcome_is_unknown(unknown:
 def test_user_snapshots_carry_their_label_and_are_answered() -> None:
     player = driver()
     player.start()
-    player.feed(ct.SnapshotRequested(42, Alignment.ALIGNED, "before-upgrade"))
+    player.feed(SnapshotRequested(42, Alignment.ALIGNED, "before-upgrade"))
     player.acknowledge(1)
     player.work()
-    assert ct.SnapshotSucceeded(42, 1) in player.others
+    assert SnapshotSucceeded(42, 1) in player.others
     (record,) = player.effects.view.snapshots
     assert (record.requested, record.label) == (True, "before-upgrade")
-    exists = next(o for o in player.others if isinstance(o, w.SnapshotExists))
+    exists = next(o for o in player.others if isinstance(o, SnapshotCompleted))
     assert (exists.metadata.label, exists.metadata.alignment, exists.metadata.requested) == (
         "before-upgrade",
         "aligned",

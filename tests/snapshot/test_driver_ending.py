@@ -6,8 +6,19 @@ import msgspec
 import pytest
 from snapshot_kit import Driver, NoSource, Target, driver
 
-from penstock.coordinator import commands as w
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.commands import LaunchSlots, QueryFinished, SnapshotCompleted, WriteSnapshot
+from penstock.coordinator.machines.checkpoint_events import (
+    Abort,
+    CheckpointPolicy,
+    CommitEpoch,
+    GenerationEnded,
+    LogSnapshot,
+    PolicyChanged,
+    SnapshotFailed,
+    SnapshotRequested,
+    SnapshotSucceeded,
+    Tick,
+)
 from penstock.coordinator.machines.endings import FINAL_RETRY_MS
 from penstock.model.elements import Alignment
 from penstock.model.manifest import InflightEntry, SectionRef
@@ -36,7 +47,7 @@ def read_everything(player: Driver) -> None:
     """The only reader asks until nothing comes any more."""
     for _ in range(10):
         player.now += 200
-        player.feed(ct.Tick())
+        player.feed(Tick())
         player.work()
         player.ask(0)
 
@@ -64,23 +75,23 @@ def test_the_query_ends_when_the_final_checkpoint_is_committed() -> None:
     assert isinstance(final, TriggerCheckpoint)
     assert final.alignment is Alignment.UNALIGNED
     player.acknowledge(final.checkpoint)
-    while not any(isinstance(work, ct.CommitEpoch) for work in player.works):
+    while not any(isinstance(work, CommitEpoch) for work in player.works):
         event = player.effects.execute(player.works.pop(0))
         assert event is not None
         player.feed(event)
-    assert all_of(player, w.QueryEnded) == [], "not before its epoch is visible"
+    assert all_of(player, QueryFinished) == [], "not before its epoch is visible"
     player.work()
-    assert player.others[-1] == w.QueryEnded(final.checkpoint)
+    assert player.others[-1] == QueryFinished(final.checkpoint)
     assert final.checkpoint in target.visible
     assert not player.effects.view.snapshots[-1].requested, "retention may take it"
-    assert all_of(player, ct.SnapshotSucceeded) == [], "nobody asked for it"
+    assert all_of(player, SnapshotSucceeded) == [], "nobody asked for it"
 
 
 def test_a_final_checkpoint_that_is_declined_is_taken_again() -> None:
     player = driver(source=Bounded(0))
     player.start()
     player.checkpoint()
-    player.feed(ct.PolicyChanged(ct.Policy(3_600_000, 60_000, Alignment.UNALIGNED)))
+    player.feed(PolicyChanged(CheckpointPolicy(3_600_000, 60_000, Alignment.UNALIGNED)))
     player.checkpoint()  # the next periodic one is an hour away
     player.ask(0, generation=1)
     player.work()
@@ -88,32 +99,32 @@ def test_a_final_checkpoint_that_is_declined_is_taken_again() -> None:
     first = all_of(player, TriggerCheckpoint)[-1]
     assert isinstance(first, TriggerCheckpoint)
     player.feed(FromSlot(1, DeclineCheckpoint(0, first.checkpoint, "disk full")))
-    assert all_of(player, ct.SnapshotFailed) == []
+    assert all_of(player, SnapshotFailed) == []
     assert player.core.finished_sources == (0,)
     assert player.core.next_wake_ms() == player.now + FINAL_RETRY_MS
     player.now += FINAL_RETRY_MS
-    player.feed(ct.Tick())
+    player.feed(Tick())
     second = all_of(player, TriggerCheckpoint)[-1]
     assert isinstance(second, TriggerCheckpoint)
     assert second.checkpoint > first.checkpoint
     player.acknowledge(second.checkpoint)
     player.work()
-    assert player.others[-1] == w.QueryEnded(second.checkpoint)
+    assert player.others[-1] == QueryFinished(second.checkpoint)
 
 
 def test_the_end_waits_for_a_snapshot_that_a_user_still_awaits() -> None:
     player = driver(source=Bounded(0))
     player.start()
-    player.feed(ct.SnapshotRequested(7, Alignment.UNALIGNED))
+    player.feed(SnapshotRequested(7, Alignment.UNALIGNED))
     finish(player)
     mine, final = (o.checkpoint for o in all_of(player, TriggerCheckpoint) if isinstance(o, TriggerCheckpoint))
     player.acknowledge(final)
     player.work()
-    assert all_of(player, w.QueryEnded) == []
+    assert all_of(player, QueryFinished) == []
     player.acknowledge(mine)
     player.work()
-    assert ct.SnapshotSucceeded(7, mine) in player.others
-    assert isinstance(player.others[-1], w.QueryEnded)
+    assert SnapshotSucceeded(7, mine) in player.others
+    assert isinstance(player.others[-1], QueryFinished)
 
 
 def test_the_end_does_not_wait_for_a_final_checkpoint_when_a_newer_one_is_committed() -> None:
@@ -127,7 +138,7 @@ def test_the_end_does_not_wait_for_a_final_checkpoint_when_a_newer_one_is_commit
     player.acknowledge(newer)
     player.work()
     assert player.core.coordinator.in_flight == (lost.checkpoint,), "an acknowledgement may be lost"
-    assert player.others[-1] == w.QueryEnded(newer)
+    assert player.others[-1] == QueryFinished(newer)
 
 
 def test_a_generation_lost_before_the_end_is_restored_and_ends_again() -> None:
@@ -151,7 +162,7 @@ def test_a_generation_lost_before_the_end_is_restored_and_ends_again() -> None:
     assert isinstance(last, TriggerCheckpoint)
     player.acknowledge(last.checkpoint)
     player.work()
-    assert player.others[-1] == w.QueryEnded(last.checkpoint)
+    assert player.others[-1] == QueryFinished(last.checkpoint)
 
 
 # -- references -------------------------------------------------------------------------------------------------------
@@ -165,8 +176,8 @@ def with_reference(player: Driver, checkpoint: int, section: SectionRef) -> None
 
 def section_of(player: Driver) -> SectionRef:
     """Of the snapshot that was complete last."""
-    exists = all_of(player, w.SnapshotExists)[-1]
-    assert isinstance(exists, w.SnapshotExists)
+    exists = all_of(player, SnapshotCompleted)[-1]
+    assert isinstance(exists, SnapshotCompleted)
     return exists.metadata.slots[0].subtasks[1].states[0].section
 
 
@@ -191,7 +202,7 @@ def test_a_reference_into_an_aborted_checkpoint_fails_the_snapshot_by_name() -> 
     player.checkpoint()
     aborted = player.trigger()
     player.acknowledge(aborted)
-    player.feed(ct.GenerationEnded(1, "lost"))
+    player.feed(GenerationEnded(1, "lost"))
     player.work()
     path = f"data/1-{aborted}-0-state.arrows"
     section = msgspec.structs.replace(section_of(player), path=path)
@@ -200,7 +211,7 @@ def test_a_reference_into_an_aborted_checkpoint_fails_the_snapshot_by_name() -> 
     checkpoint = player.trigger()
     with_reference(player, checkpoint, section)
     player.work()
-    (abort,) = [o for o in all_of(player, ct.Abort) if isinstance(o, ct.Abort) and o.checkpoint == checkpoint]
+    (abort,) = [o for o in all_of(player, Abort) if isinstance(o, Abort) and o.checkpoint == checkpoint]
     assert f"refers to {path}, which belongs to no complete snapshot" in abort.reason
     assert player.effects.view.snapshot(checkpoint) is None
 
@@ -220,15 +231,15 @@ def test_references_into_older_files_are_checked_before_the_entry_is_written(dam
     with_reference(player, checkpoint, old)
     player.work()
     assert player.effects.view.snapshot(checkpoint) is None
-    (abort,) = all_of(player, ct.Abort)
-    assert isinstance(abort, ct.Abort)
+    (abort,) = all_of(player, Abort)
+    assert isinstance(abort, Abort)
     assert old.path in abort.reason
 
 
 def test_metadata_of_a_superfluous_checkpoint_is_not_kept() -> None:
     player = driver()
     player.start()
-    player.feed(ct.PolicyChanged(ct.Policy(1000, 60_000, Alignment.UNALIGNED, max_concurrent=2)))
+    player.feed(PolicyChanged(CheckpointPolicy(1000, 60_000, Alignment.UNALIGNED, max_concurrent=2)))
     first, second = player.trigger(), player.trigger()
     player.work()
     player.acknowledge(second, messages={first: b"first", second: b"second"})  # as subtasks do: what is not committed
@@ -237,10 +248,10 @@ def test_metadata_of_a_superfluous_checkpoint_is_not_kept() -> None:
     player.feed(written)
     player.acknowledge(first)
     log, write = player.works
-    assert isinstance(log, ct.LogComplete)
-    assert isinstance(write, w.WriteSnapshot)
+    assert isinstance(log, LogSnapshot)
+    assert isinstance(write, WriteSnapshot)
     player.work()
-    assert [o.checkpoint for o in all_of(player, ct.Abort) if isinstance(o, ct.Abort)] == [first]
+    assert [o.checkpoint for o in all_of(player, Abort) if isinstance(o, Abort)] == [first]
     assert [record.checkpoint for record in player.effects.view.snapshots] == [second]
     assert player.effects._written == {}
 
@@ -249,17 +260,17 @@ def test_sources_are_paused_before_the_trigger_of_a_drained_snapshot_and_read_on
     player = driver()
     player.start()
     player.others.clear()
-    player.feed(ct.SnapshotRequested(7, Alignment.ALIGNED, last=True, drain=True))
+    player.feed(SnapshotRequested(7, Alignment.ALIGNED, last=True, drain=True))
     told = [o for o in player.others if isinstance(o, PauseReaders | TriggerCheckpoint)]
     assert [type(one) for one in told] == [PauseReaders, TriggerCheckpoint]
     assert told[0] == PauseReaders(0, True)
-    player.feed(ct.GenerationEnded(player.core.generation, "a slot was lost"))
+    player.feed(GenerationEnded(player.core.generation, "a slot was lost"))
     player.start()
-    assert [o.paused for o in player.others if isinstance(o, w.LaunchSlots)] == [True]
+    assert [o.paused for o in player.others if isinstance(o, LaunchSlots)] == [True]
     *_, again = all_of(player, TriggerCheckpoint)
     assert isinstance(again, TriggerCheckpoint)
     player.feed(FromSlot(player.core.generation, DeclineCheckpoint(0, again.checkpoint, "its disk is full")))
     assert all_of(player, PauseReaders)[-1] == PauseReaders(0, False)
-    player.feed(ct.GenerationEnded(player.core.generation, "a slot was lost"))
+    player.feed(GenerationEnded(player.core.generation, "a slot was lost"))
     player.start()
-    assert [o.paused for o in player.others if isinstance(o, w.LaunchSlots)] == [True, False]
+    assert [o.paused for o in player.others if isinstance(o, LaunchSlots)] == [True, False]

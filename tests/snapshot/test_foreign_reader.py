@@ -11,7 +11,7 @@ import pyarrow as pa
 import xxhash
 from snapshot_kit import COUNT, SINK, STATE, Driver, NoSource, Target, capture, captured, rows
 
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import SnapshotRequested, Tick
 from penstock.model.elements import Alignment, Side
 from penstock.model.ids import ChannelId
 from penstock.model.messages import AcknowledgeCheckpoint, FromSlot, TriggerCheckpoint
@@ -164,14 +164,14 @@ def test_a_stranger_can_read_a_location(tmp_path: Path) -> None:
     claim_identity(store, identity_of(player.graph, "query-1"))
     player.start()
     player.now = 200
-    player.feed(ct.Tick())
+    player.feed(Tick())
     player.work()
     zero = ChannelId(0, 0, 0)
     first = player.trigger()
     player.acknowledge(first, inflight=[captured(zero, Side.CONSUMER, 2, rows(1, 2, 3), offset=1)])
     player.work()
     player.checkpoint()
-    player.feed(ct.SnapshotRequested(1, Alignment.UNALIGNED, "mine, für später"))
+    player.feed(SnapshotRequested(1, Alignment.UNALIGNED, "mine, für später"))
     requested = player.core.coordinator.in_flight[0]
     player.acknowledge(requested, inflight=[captured(zero, Side.CONSUMER, 7, rows(8, 9))])
     for _ in range(3):  # metadata written, logged, and not yet committed

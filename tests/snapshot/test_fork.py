@@ -13,8 +13,8 @@ import msgspec
 import pytest
 from snapshot_kit import Driver, NoSource, Target, graph
 
-from penstock.coordinator import commands as w
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.commands import DrainRequested
+from penstock.coordinator.machines.checkpoint_events import FailGeneration, SnapshotRequested, Tick
 from penstock.errors import CorruptSnapshot, Fenced, LocationError
 from penstock.model.elements import Alignment
 from penstock.model.manifest import QueryIdentity
@@ -48,7 +48,7 @@ class Scene:
 
     def request(self, label: str) -> int:
         """A snapshot that its user keeps."""
-        self.owner.feed(ct.SnapshotRequested(len(label), Alignment.UNALIGNED, label))
+        self.owner.feed(SnapshotRequested(len(label), Alignment.UNALIGNED, label))
         checkpoint = self.owner.core.coordinator.in_flight[0]
         self.owner.acknowledge(checkpoint)
         self.owner.work()
@@ -216,10 +216,10 @@ class Ends(NoSource):
 
 def test_a_snapshot_amid_a_drain_cannot_be_forked(tmp_path: Path) -> None:
     scene = Scene(tmp_path, Ends())
-    scene.owner.feed(w.Drain())
+    scene.owner.feed(DrainRequested())
     for _ in range(5):
         scene.owner.now += 150
-        scene.owner.feed(ct.Tick())
+        scene.owner.feed(Tick())
         scene.owner.work()
         scene.owner.ask(0, generation=1, frozen=True)
     newest = scene.owner.checkpoint()
@@ -394,7 +394,7 @@ def test_a_planned_batch_is_an_epoch_of_its_own_or_begins_again(scene: Scene) ->
     for attempt in (2, 3):
         assert fork.start().planned == 40
         fork.now += 60_000
-        fork.feed(ct.Tick())
+        fork.feed(Tick())
         assert not [o for o in fork.others if isinstance(o, TriggerCheckpoint) and o.checkpoint > 42], (
             "it is not read yet"
         )
@@ -405,10 +405,10 @@ def test_a_planned_batch_is_an_epoch_of_its_own_or_begins_again(scene: Scene) ->
         if attempt == 2:
             fork.feed(FromSlot(2, DeclineCheckpoint(0, trigger.checkpoint, "no room")))
             failed = fork.others[-1]
-            assert isinstance(failed, ct.FailGeneration)
+            assert isinstance(failed, FailGeneration)
             assert "batch 40, which Spark had planned, failed: slot 0 declined: no room" in failed.reason
             fork.end_generation(failed.reason)
-            assert fork.others[-1] == failed or not isinstance(fork.others[-1], ct.FailGeneration)
+            assert fork.others[-1] == failed or not isinstance(fork.others[-1], FailGeneration)
     fork.acknowledge(trigger.checkpoint)
     fork.work()
     assert fork.committer.permits[-1].batch == 40

@@ -14,7 +14,7 @@ from snapshot_kit import Driver, Target
 from test_requests import Asker, a_driver, end, requests_of
 from test_requests_cli import forget_that_it_ended, location, penstock  # noqa: F401 - the fixture
 
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import SnapshotRequested
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.model.elements import Alignment
 from penstock.snapshots.commands import ownership
@@ -130,7 +130,7 @@ def test_one_that_was_asked_for_stays_without_its_label() -> None:
     store = MemoryStore()
     driver = Driver(store, Target(), retained=1)
     driver.start()
-    driver.feed(ct.SnapshotRequested(1, Alignment.UNALIGNED, "mine"))
+    driver.feed(SnapshotRequested(1, Alignment.UNALIGNED, "mine"))
     driver.acknowledge(1)
     driver.work()
     ownership.change(store, rq.Label(1, ""), ask=Asker(driver))

@@ -6,7 +6,7 @@ import itertools
 
 from test_requests import TOKEN, a_driver, look
 
-from penstock.coordinator import commands as w
+from penstock.coordinator.commands import AnswerTake
 from penstock.snapshots.commands import requests as rq
 from penstock.snapshots.store.store import MemoryStore
 
@@ -17,7 +17,7 @@ def test_a_refusal_is_stored_without_secrets() -> None:
 
     def sleep(seconds: float) -> None:
         look(driver)
-        driver.effects.execute(w.AnswerTake(TOKEN, "", "it failed: password=hunter2"))
+        driver.effects.execute(AnswerTake(TOKEN, "", "it failed: password=hunter2"))
 
     ticks = itertools.count()
     answer = rq.ask(store, rq.Take(), TOKEN, clock=lambda: float(next(ticks)), sleep=sleep)

@@ -10,8 +10,15 @@ from snapshot_kit import Driver, Target
 from test_crashes_and_rivals import check_location
 from test_references_and_collection import Bench
 
-from penstock.coordinator import commands as w
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.commands import (
+    AnswerRequestFiles,
+    AnswerTake,
+    CollectionFailed,
+    JobEvent,
+    TakesRequested,
+    WriteSnapshot,
+)
+from penstock.coordinator.machines.checkpoint_events import CollectGarbage, MetadataWritten, SnapshotRequested
 from penstock.errors import Fenced, LocationError
 from penstock.model.elements import Alignment
 from penstock.snapshots.catalog import Catalog
@@ -32,7 +39,7 @@ TOKEN = "0123456789abcdef" * 2
 GARBAGE = "data/1-1-7.arrows"
 
 
-def look(driver: Driver) -> w.DriverEvent | None:
+def look(driver: Driver) -> JobEvent | None:
     return driver.effects.execute(driver.core.look_for_requests())
 
 
@@ -96,7 +103,7 @@ def test_a_snapshot_that_was_asked_for_is_never_collected_but_can_be_deleted() -
     store = MemoryStore()
     driver = Driver(store, Target(), retained=1)
     driver.start()
-    driver.feed(ct.SnapshotRequested(1, Alignment.UNALIGNED, "mine", note="before the move"))
+    driver.feed(SnapshotRequested(1, Alignment.UNALIGNED, "mine", note="before the move"))
     driver.acknowledge(1)
     driver.work()
     driver.checkpoint()
@@ -125,17 +132,17 @@ def test_files_go_with_the_last_snapshot_that_needs_them() -> None:
 def test_files_of_a_snapshot_that_is_not_logged_yet_are_no_orphans() -> None:
     store = MemoryStore()
     driver = a_driver(store, 1)
-    driver.feed(ct.SnapshotRequested(1, Alignment.UNALIGNED))
+    driver.feed(SnapshotRequested(1, Alignment.UNALIGNED))
     driver.acknowledge(2)
-    (write,) = (work for work in driver.works if isinstance(work, w.WriteSnapshot))
+    (write,) = (work for work in driver.works if isinstance(work, WriteSnapshot))
     driver.works.remove(write)
-    assert isinstance(driver.effects.execute(write), ct.MetadataWritten)
-    driver.feed(ct.SnapshotRequested(2, Alignment.UNALIGNED))
+    assert isinstance(driver.effects.execute(write), MetadataWritten)
+    driver.feed(SnapshotRequested(2, Alignment.UNALIGNED))
     driver.acknowledge(3)
     driver.work()
     captured = state_path(1, 2, 0)
     rq.put(store, TOKEN, rq.REQUEST, rq.Request(1, rq.Collect()))
-    driver.effects.execute(w.AnswerRequests(ct.CollectGarbage((), ())))
+    driver.effects.execute(AnswerRequestFiles(CollectGarbage((), ())))
     assert captured in store.files
 
 
@@ -152,9 +159,9 @@ def test_the_newest_is_refused_and_so_is_what_a_checkpoint_in_flight_builds_on()
     with pytest.raises(LocationError, match="chk-3 is the newest snapshot"):
         ownership.change(store, rq.Delete([2, 3]), ask=Asker(driver))
     in_flight = driver.trigger()
-    driver.feed(ct.SnapshotRequested(1, Alignment.UNALIGNED))  # it completes first, and makes 3 old, but still a base
+    driver.feed(SnapshotRequested(1, Alignment.UNALIGNED))  # it completes first, and makes 3 old, but still a base
     driver.acknowledge(in_flight + 1)
-    driver.feed(ct.SnapshotRequested(2, Alignment.UNALIGNED))
+    driver.feed(SnapshotRequested(2, Alignment.UNALIGNED))
     works, driver.works = driver.works, []
     for work in works:
         event = driver.effects.execute(work)
@@ -185,17 +192,17 @@ def test_a_driver_collects_orphans_and_spares_what_is_in_flight() -> None:
 def test_a_snapshot_is_taken_once_and_whoever_asked_hears_its_id() -> None:
     store = MemoryStore()
     driver = a_driver(store, 1)
-    heard: list[w.DriverEvent | None] = []
+    heard: list[JobEvent | None] = []
 
     def sleep(seconds: float) -> None:
         heard.append(look(driver))
         if len(heard) == 3:
-            driver.effects.execute(w.AnswerTake(TOKEN, "chk-2"))
+            driver.effects.execute(AnswerTake(TOKEN, "chk-2"))
 
     wish = rq.Take("mine", "why", "aligned", 1500)
     answer = rq.ask(store, wish, TOKEN, clock=lambda: 100.0 * len(heard), sleep=sleep, patience_s=250.0)
     assert answer == rq.Answer(snapshot="chk-2")
-    assert heard == [w.TakesRequested(((TOKEN, wish),)), None, None], "once, however long it takes"
+    assert heard == [TakesRequested(((TOKEN, wish),)), None, None], "once, however long it takes"
     assert requests_of(store) == []
 
 
@@ -409,7 +416,7 @@ def test_names_are_ids_or_labels_and_a_wrong_one_is_named() -> None:
     store = MemoryStore()
     driver = a_driver(store, 1)
     for ticket in (1, 2):
-        driver.feed(ct.SnapshotRequested(ticket, Alignment.UNALIGNED, "twice"))
+        driver.feed(SnapshotRequested(ticket, Alignment.UNALIGNED, "twice"))
         driver.acknowledge(driver.core.coordinator.in_flight[-1])
         driver.work()
     driver.checkpoint()
@@ -511,7 +518,7 @@ def test_one_look_takes_a_bounded_number_in_hand_and_the_next_goes_on() -> None:
     for token in tokens:
         rq.put(store, token, rq.REQUEST, rq.Request(1, rq.Take()))
     looks = [look(driver) for _ in range(3)]
-    assert [[token for token, _ in event.takes] for event in looks if isinstance(event, w.TakesRequested)] == [
+    assert [[token for token, _ in event.takes] for event in looks if isinstance(event, TakesRequested)] == [
         tokens[:MAX_AT_ONCE],
         tokens[MAX_AT_ONCE:],
     ]
@@ -522,8 +529,8 @@ def test_a_query_that_ends_refuses_what_a_last_look_has_found() -> None:
     driver = a_driver(store)
     for token in (TOKEN, "b" * 32):
         rq.put(store, token, rq.REQUEST, rq.Request(1, rq.Take()))
-    assert isinstance(look(driver), w.TakesRequested), "which nobody hears of"
-    driver.effects.execute(w.AnswerTake(TOKEN, "chk-2"))
+    assert isinstance(look(driver), TakesRequested), "which nobody hears of"
+    driver.effects.execute(AnswerTake(TOKEN, "chk-2"))
     driver.effects.refuse_takes("the query has ended")
     assert rq.read(store, TOKEN, rq.ANSWER, rq.Answer) == rq.Answer("", "chk-2")
     refusal = rq.read(store, "b" * 32, rq.ANSWER, rq.Answer).refusal
@@ -589,6 +596,6 @@ def test_a_snapshot_in_hand_survives_a_look_in_which_the_store_fails() -> None:
             raise OSError(28, "No space left on device")
 
     store.hook = fail
-    assert isinstance(look(driver), w.CollectionFailed)
+    assert isinstance(look(driver), CollectionFailed)
     store.hook = None
-    assert look(driver) == w.TakesRequested((("a" * 32, rq.Take("mine")),))
+    assert look(driver) == TakesRequested((("a" * 32, rq.Take("mine")),))

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from snapshot_kit import Driver, Target
 
-from penstock.coordinator import commands as w
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.commands import LastSnapshotCommitted
+from penstock.coordinator.machines.checkpoint_events import (
+    CommitEpoch,
+    GenerationEnded,
+    SnapshotFailed,
+    SnapshotRequested,
+    SnapshotSucceeded,
+    Tick,
+)
 from penstock.model.elements import Alignment
 from penstock.model.messages import DeclineCheckpoint, FromSlot, TriggerCheckpoint
 from penstock.snapshots.store.store import MemoryStore
 
-LAST = ct.SnapshotRequested(7, Alignment.UNALIGNED, last=True)
+LAST = SnapshotRequested(7, Alignment.UNALIGNED, last=True)
 
 
 def a_driver() -> Driver:
@@ -24,7 +31,7 @@ def pass_time(driver: Driver) -> list[object]:
     before = len(driver.others)
     for _ in range(3):
         driver.now += 1000
-        driver.feed(ct.Tick())
+        driver.feed(Tick())
     return [output for output in driver.others[before:] if isinstance(output, TriggerCheckpoint)]
 
 
@@ -42,16 +49,16 @@ def test_nothing_is_triggered_behind_the_last_and_the_owner_hears_of_it_once_it_
     driver.feed(LAST)
     last = driver.core.coordinator.in_flight[-1]
     assert last == older + 1
-    driver.feed(ct.SnapshotRequested(8, Alignment.UNALIGNED))
+    driver.feed(SnapshotRequested(8, Alignment.UNALIGNED))
     assert driver.core.coordinator.in_flight == (older, last)
     assert pass_time(driver) == []
     driver.acknowledge(last)
-    step(driver, ct.CommitEpoch)
-    assert ct.SnapshotSucceeded(7, last) in driver.others
-    assert w.LastCommitted(last) not in driver.others, "its epochs await their commit"
+    step(driver, CommitEpoch)
+    assert SnapshotSucceeded(7, last) in driver.others
+    assert LastSnapshotCommitted(last) not in driver.others, "its epochs await their commit"
     assert pass_time(driver) == []
     driver.work()
-    assert w.LastCommitted(last) in driver.others
+    assert LastSnapshotCommitted(last) in driver.others
     assert max(driver.committer.target.visible) == last
     assert pass_time(driver) == []
 
@@ -61,9 +68,9 @@ def test_a_last_one_that_fails_is_not_the_last() -> None:
     driver.feed(LAST)
     (last,) = driver.core.coordinator.in_flight
     driver.feed(FromSlot(1, DeclineCheckpoint(0, last, "no")))
-    assert ct.SnapshotFailed(7, last, "slot 0 declined: no") in driver.others
+    assert SnapshotFailed(7, last, "slot 0 declined: no") in driver.others
     assert driver.checkpoint() == last + 1
-    assert not [output for output in driver.others if isinstance(output, w.LastCommitted)]
+    assert not [output for output in driver.others if isinstance(output, LastSnapshotCommitted)]
 
 
 def test_a_generation_that_fails_in_between_is_followed_by_one_that_only_commits() -> None:
@@ -71,12 +78,12 @@ def test_a_generation_that_fails_in_between_is_followed_by_one_that_only_commits
     driver.feed(LAST)
     (last,) = driver.core.coordinator.in_flight
     driver.acknowledge(last)
-    step(driver, ct.CommitEpoch)
+    step(driver, CommitEpoch)
     commits, driver.works = driver.works, []
-    driver.feed(ct.GenerationEnded(1, "slot lost"))
+    driver.feed(GenerationEnded(1, "slot lost"))
     driver.start()
     assert pass_time(driver) == []
     assert commits
     driver.works = commits
     driver.work()
-    assert w.LastCommitted(last) in driver.others
+    assert LastSnapshotCommitted(last) in driver.others

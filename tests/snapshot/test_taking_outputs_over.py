@@ -11,7 +11,7 @@ from test_moving_crashes import driver as revocable_driver
 
 from penstock.connectors.base import FenceOpener
 from penstock.coordinator.command_executor import CommandExecutor
-from penstock.coordinator.commands import TellSource
+from penstock.coordinator.commands import NotifySourceCommitted
 from penstock.errors import ConfigError, LocationError, SinkError, SinkFenced
 from penstock.model.commits import LogPosition
 from penstock.snapshots.commands.rolling_back import Output, roll_back
@@ -192,7 +192,7 @@ def test_every_output_is_held_before_input_is_cleaned_away(scene: Scene, lost: b
             told.append((state, len(other.target.calls)))
 
     running.effects._sources[0] = Cleaning()  # type: ignore[assignment]
-    tell = TellSource(0, "state")
+    tell = NotifySourceCommitted(0, "state")
     if lost:
         with pytest.raises(SinkFenced):
             running.effects.execute(tell)

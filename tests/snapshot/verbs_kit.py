@@ -7,7 +7,7 @@ from pathlib import Path
 
 from snapshot_kit import COUNT, STATE, Driver, Target, capture, captured, rows
 
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import SnapshotRequested
 from penstock.model.elements import Alignment, Side
 from penstock.model.ids import ChannelId
 from penstock.model.key_groups import owned_range
@@ -62,7 +62,7 @@ class Kept:
         """Take one; ``in_flight``: rows on every channel to subtask 0."""
         before = len(self.player.others)
         if label:
-            self.player.feed(ct.SnapshotRequested(1, Alignment.UNALIGNED, label))
+            self.player.feed(SnapshotRequested(1, Alignment.UNALIGNED, label))
             checkpoint = self.player.core.coordinator.in_flight[-1]
         else:
             checkpoint = self.player.trigger()

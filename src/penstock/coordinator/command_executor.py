@@ -14,11 +14,38 @@ from itertools import count
 import msgspec
 
 from penstock.connectors.base import Committing, FenceOpener, SinkCommitter, Source
-from penstock.coordinator import commands as w
-from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.commands import (
+    AbandonStagedData,
+    AnswerRequestFiles,
+    AnswerTake,
+    CheckLocation,
+    CollectionFailed,
+    Command,
+    GenerationReady,
+    JobEvent,
+    LocationChecked,
+    NotifySourceCommitted,
+    OpenGeneration,
+    TakesRequested,
+    WriteSnapshot,
+)
+from penstock.coordinator.machines.checkpoint_events import (
+    CollectGarbage,
+    CommitEpoch,
+    CommitFailed,
+    EpochCommitted,
+    IdsReserved,
+    LogFailed,
+    LogSnapshot,
+    MetadataFailed,
+    MetadataWritten,
+    ReserveFailed,
+    ReserveIds,
+    SnapshotLogged,
+)
 from penstock.coordinator.machines.checkpoints import ID_BLOCK
 from penstock.coordinator.machines.commits import epochs_with_output
+from penstock.coordinator.machines.splits import Discover, FreezeSource, SplitsFound
 from penstock.coordinator.pending_epochs import check_pending_epochs, pending_epochs
 from penstock.coordinator.retraction import check_retraction, take_back
 from penstock.errors import (
@@ -40,15 +67,8 @@ from penstock.snapshots.commands.owned import Owned
 from penstock.snapshots.format.blobs import BlobStore
 from penstock.snapshots.format.plan import taken_away
 from penstock.snapshots.location import refuse_moved
-from penstock.snapshots.log.entries import (
-    Counted,
-    EpochCommitted,
-    Forked,
-    GenerationOpened,
-    LogView,
-    MetadataRef,
-    SnapshotComplete,
-)
+from penstock.snapshots.log import entries
+from penstock.snapshots.log.entries import Counted, Forked, LogView, MetadataRef
 from penstock.snapshots.log.snapshot_log import SUMMARY_EVERY, SnapshotLog
 from penstock.snapshots.rescaling.relocate import relocate
 from penstock.snapshots.restoring.narrowing import rows_to_replay
@@ -129,7 +149,7 @@ class CommandExecutor:
         """The log as this driver last knew it."""
         return self._log.view
 
-    def execute(self, work: w.Command) -> w.DriverEvent | None:
+    def execute(self, work: Command) -> JobEvent | None:
         """Carry out a command; return the event for the job coordinator, if it awaits one.
 
         Raises:
@@ -142,33 +162,33 @@ class CommandExecutor:
             Exception: what a source's ``discover`` or a committer raised beyond its contract.
         """
         match work:
-            case w.OpenGeneration():
+            case OpenGeneration():
                 return self._open(work)
-            case w.WriteSnapshot():
+            case WriteSnapshot():
                 return self._write(work.metadata)
-            case ct.LogComplete():
+            case LogSnapshot():
                 return self._log_complete(work)
-            case ct.ReserveIds():
+            case ReserveIds():
                 return self._reserve(work)
-            case ct.CollectGarbage():
+            case CollectGarbage():
                 return self._collect(work)
-            case w.AnswerRequests():
+            case AnswerRequestFiles():
                 return self._answer_requests(work.spared)
-            case w.AnswerTake():
+            case AnswerTake():
                 return self._answer_take(work)
-            case w.CheckLocation():
+            case CheckLocation():
                 return self._check_location()
-            case ct.CommitEpoch():
+            case CommitEpoch():
                 return self._commit(work)
-            case w.Abandon():
+            case AbandonStagedData():
                 for committer in self._committers.values():
                     committer.abandon(work.generation)
-            case sp.Discover():
+            case Discover():
                 discovery = self._sources[work.vertex].discover(work.state, self._graph.parallelism)
-                return sp.SplitsFound(work.generation, work.vertex, discovery)
-            case sp.FreezeSource():
+                return SplitsFound(work.generation, work.vertex, discovery)
+            case FreezeSource():
                 self._sources[work.vertex].freeze()
-            case w.TellSource():
+            case NotifySourceCommitted():
                 self._tell_source(work)
         return None
 
@@ -179,12 +199,12 @@ class CommandExecutor:
             Fenced, OSError: it could not be logged; the next driver commits the last epochs again, which is harmless.
         """
         if self._generation:
-            self._log.append(EpochCommitted(self._generation, committed_epoch, next_checkpoint, ended=True))
+            self._log.append(entries.EpochCommitted(self._generation, committed_epoch, next_checkpoint, ended=True))
             self._settle()
 
     # -- the log ------------------------------------------------------------------------------------------------------
 
-    def _open(self, work: w.OpenGeneration) -> w.GenerationReady:
+    def _open(self, work: OpenGeneration) -> GenerationReady:
         if work.parallelism is not None:
             self._graph = replace(self._graph, parallelism=work.parallelism)
         for _ in range(OPEN_ATTEMPTS):
@@ -262,7 +282,7 @@ class CommandExecutor:
         first, committed_epoch = view.next_checkpoint, view.committed_epoch
         if foreign and restored > committed_epoch:
             raise _pending_and_foreign(view)
-        entry = GenerationOpened(
+        entry = entries.GenerationOpened(
             view.next_generation, restored, first, first, committed_epoch, retract=retract, over=list(view.over)
         )
         self._log.append(entry)
@@ -332,10 +352,10 @@ class CommandExecutor:
             return view
 
     def _opening_entry(
-        self, work: w.OpenGeneration, view: LogView, metadata: SnapshotMetadata | None
-    ) -> GenerationOpened:
+        self, work: OpenGeneration, view: LogView, metadata: SnapshotMetadata | None
+    ) -> entries.GenerationOpened:
         first = max(view.next_checkpoint, self._ids_from) if work.next_checkpoint is None else work.next_checkpoint
-        return GenerationOpened(
+        return entries.GenerationOpened(
             generation=view.next_generation,
             restored=0 if metadata is None else metadata.checkpoint,
             first_checkpoint=first,
@@ -345,8 +365,8 @@ class CommandExecutor:
         )
 
     def _opened(
-        self, entry: GenerationOpened, metadata: SnapshotMetadata | None, skipped: tuple[str, ...]
-    ) -> w.GenerationReady:
+        self, entry: entries.GenerationOpened, metadata: SnapshotMetadata | None, skipped: tuple[str, ...]
+    ) -> GenerationReady:
         begins, self._generation = not self._generation, entry.generation
         self._written.clear()
         self._log.summarise()
@@ -358,7 +378,7 @@ class CommandExecutor:
             batches = _batch_ids(metadata, self._log.view.counted)
             pending = pending_epochs(self._graph, metadata, entry.committed_epoch, batches)
         planned = self._log.view.planned
-        return w.GenerationReady(
+        return GenerationReady(
             entry.generation,
             metadata,
             slots,
@@ -386,7 +406,7 @@ class CommandExecutor:
         ]
         return msgspec.structs.replace(metadata, sources=sources)
 
-    def _write(self, metadata: SnapshotMetadata) -> w.DriverEvent:
+    def _write(self, metadata: SnapshotMetadata) -> JobEvent:
         metadata = msgspec.structs.replace(metadata, created_ms=self._wall_ms())
         try:
             # The new owner may have collected this driver's files: that is no failed checkpoint, it is the end.
@@ -400,15 +420,15 @@ class CommandExecutor:
         except CorruptSnapshot as error:
             self._blobs.forget()
             reason = f"a file that it refers to is damaged: {error}; the next checkpoint writes everything anew"
-            return ct.MetadataFailed(metadata.checkpoint, reason, damaged=True)
+            return MetadataFailed(metadata.checkpoint, reason, damaged=True)
         except (OSError, LocationError, CheckpointFailed) as error:
-            return ct.MetadataFailed(metadata.checkpoint, f"its metadata cannot be written: {error}")
+            return MetadataFailed(metadata.checkpoint, f"its metadata cannot be written: {error}")
         self._written[metadata.checkpoint] = (metadata, ref)
-        return ct.MetadataWritten(metadata.checkpoint, metadata.created_ms)
+        return MetadataWritten(metadata.checkpoint, metadata.created_ms)
 
-    def _log_complete(self, command: ct.LogComplete) -> w.DriverEvent:
+    def _log_complete(self, command: LogSnapshot) -> JobEvent:
         metadata, ref = self._written.pop(command.checkpoint)
-        entry = SnapshotComplete(
+        entry = entries.SnapshotComplete(
             command.generation,
             command.checkpoint,
             metadata.requested,
@@ -422,18 +442,18 @@ class CommandExecutor:
         try:
             self._log.append(entry)
         except OSError as error:
-            return ct.LogFailed(command.checkpoint, f"it cannot be logged: {error}")
+            return LogFailed(command.checkpoint, f"it cannot be logged: {error}")
         self._blobs.completed(metadata)
-        return ct.CompleteLogged(command.checkpoint, command.reserve)
+        return SnapshotLogged(command.checkpoint, command.reserve)
 
-    def _reserve(self, work: ct.ReserveIds) -> w.DriverEvent:
+    def _reserve(self, work: ReserveIds) -> JobEvent:
         try:
-            self._log.append(EpochCommitted(work.generation, work.committed_epoch, work.reserve))
+            self._log.append(entries.EpochCommitted(work.generation, work.committed_epoch, work.reserve))
         except OSError as error:
-            return ct.ReserveFailed(f"ids cannot be reserved: {error}")
-        return ct.IdsReserved(work.reserve)
+            return ReserveFailed(f"ids cannot be reserved: {error}")
+        return IdsReserved(work.reserve)
 
-    def _collect(self, command: ct.CollectGarbage) -> w.DriverEvent | None:
+    def _collect(self, command: CollectGarbage) -> JobEvent | None:
         for checkpoint in [known for known in self._written if known not in command.in_flight]:
             del self._written[checkpoint]  # aborted after it was written: it is never logged
             self._catalog.forget(checkpoint)
@@ -452,13 +472,13 @@ class CommandExecutor:
         except Fenced:
             raise
         except (OSError, LocationError) as error:
-            return w.CollectionFailed(str(error))
+            return CollectionFailed(str(error))
         return None
 
     def _files_not_logged(self) -> list[str]:
         return [path for checkpoint in self._written for path in self._catalog.files_written(checkpoint)]
 
-    def _answer_requests(self, spared: ct.CollectGarbage) -> w.DriverEvent | None:
+    def _answer_requests(self, spared: CollectGarbage) -> JobEvent | None:
         if not self._generation:
             return None  # nobody's yet
         owned = Owned(
@@ -469,31 +489,31 @@ class CommandExecutor:
         except Fenced:
             raise
         except (OSError, LocationError) as error:
-            return w.CollectionFailed(str(error))
-        return w.TakesRequested(takes) if takes else None
+            return CollectionFailed(str(error))
+        return TakesRequested(takes) if takes else None
 
-    def _answer_take(self, work: w.AnswerTake) -> w.DriverEvent | None:
+    def _answer_take(self, work: AnswerTake) -> JobEvent | None:
         try:
             self._requests.answer_take(work.token, work.snapshot, work.refusal)
         except OSError as error:
-            return w.CollectionFailed(f"who asked for {work.snapshot or 'a snapshot'} cannot be told: {error}")
+            return CollectionFailed(f"who asked for {work.snapshot or 'a snapshot'} cannot be told: {error}")
         return None
 
-    def _check_location(self) -> w.DriverEvent:
+    def _check_location(self) -> JobEvent:
         try:
-            return w.LocationChecked(self._log.gone())
+            return LocationChecked(self._log.gone())
         except OSError:
-            return w.LocationChecked("")  # a store that fails may return; nothing is known to be deleted
+            return LocationChecked("")  # a store that fails may return; nothing is known to be deleted
 
     def refuse_takes(self, reason: str) -> None:
         """The query has ended, and no work runs any more: whoever still waits for a snapshot is told so."""
         told = f"{reason}; `penstock snapshot list` tells whether it was taken before that"
         for token in self._requests.in_hand:
-            self._answer_take(w.AnswerTake(token, "", told))
+            self._answer_take(AnswerTake(token, "", told))
 
     # -- sinks --------------------------------------------------------------------------------------------------------
 
-    def _commit(self, command: ct.CommitEpoch) -> w.DriverEvent:
+    def _commit(self, command: CommitEpoch) -> JobEvent:
         self._settle()
         position = self._log.position_of(command.epoch)
         writer_id = self._writer_id(command.operator_id, command.batch)
@@ -507,10 +527,10 @@ class CommandExecutor:
         except SinkFenced:
             raise
         except CommitUnknown as error:
-            return ct.CommitFailed(command.epoch, command.operator_id, str(error), unknown=True)
+            return CommitFailed(command.epoch, command.operator_id, str(error), unknown=True)
         except SinkError as error:
-            return ct.CommitFailed(command.epoch, command.operator_id, str(error))
-        return ct.EpochCommitted(command.epoch, command.operator_id)
+            return CommitFailed(command.epoch, command.operator_id, str(error))
+        return EpochCommitted(command.epoch, command.operator_id)
 
     def _check_held(self) -> None:
         for committer in self._committers.values():
@@ -521,7 +541,7 @@ class CommandExecutor:
         for committer in self._committers.values():
             committer.hold(position, next_batch)
 
-    def _tell_source(self, work: w.TellSource) -> None:
+    def _tell_source(self, work: NotifySourceCommitted) -> None:
         source = self._sources[work.vertex]
         self._check_held()
         if source.takes_away():

@@ -6,17 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import get_args
 
-from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.machines.checkpoint_events import (
+    Abort,
+    CheckpointEvent,
+    CollectGarbage,
+    CommitEpoch,
+    CommitFailed,
+    FailGeneration,
+    FailQuery,
+    Ignored,
+    LogSnapshot,
+    MetadataFailed,
+    ReserveIds,
+    SnapshotFailed,
+    SnapshotSucceeded,
+    Tick,
+)
 from penstock.coordinator.machines.commits import PendingCommit
+from penstock.coordinator.machines.splits import Discover, FreezeSource, SplitsFound
 from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.manifest import SnapshotMetadata, SubtaskManifest
-from penstock.model.messages import (
-    FromSlot,
-    NotifyCheckpointComplete,
-    ToReader,
-    TriggerCheckpoint,
-)
+from penstock.model.messages import FromSlot, NotifyCheckpointComplete, ToReader, TriggerCheckpoint
 from penstock.model.plain import Plain
 from penstock.snapshots.commands.requests import Take
 
@@ -48,11 +58,11 @@ class WriteSnapshot:
 
 
 @dataclass(frozen=True)
-class AnswerRequests:
+class AnswerRequestFiles:
     """Look for request files, and carry out what they ask for. ``spared``: what a collection at this place in the order
     has to spare."""
 
-    spared: ct.CollectGarbage
+    spared: CollectGarbage
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ class AnswerTake:
 
 
 @dataclass(frozen=True)
-class Abandon:
+class AbandonStagedData:
     """Staged data of Generations up to this one is needed no more: all their pending epochs are committed."""
 
     generation: GenerationId
@@ -77,7 +87,7 @@ class CheckLocation:
 
 
 @dataclass(frozen=True)
-class TellSource:
+class NotifySourceCommitted:
     """Call ``Source.committed``: everything found before this state is read and in a complete snapshot."""
 
     vertex: int
@@ -87,17 +97,17 @@ class TellSource:
 Command = (
     OpenGeneration
     | WriteSnapshot
-    | ct.LogComplete
-    | ct.ReserveIds
-    | ct.CollectGarbage
-    | AnswerRequests
+    | LogSnapshot
+    | ReserveIds
+    | CollectGarbage
+    | AnswerRequestFiles
     | AnswerTake
     | CheckLocation
-    | ct.CommitEpoch
-    | Abandon
-    | sp.Discover
-    | sp.FreezeSource
-    | TellSource
+    | CommitEpoch
+    | AbandonStagedData
+    | Discover
+    | FreezeSource
+    | NotifySourceCommitted
 )
 
 # -- events that only the driver has (besides those of the coordinator) --------------------
@@ -130,7 +140,7 @@ class GenerationReady:
 
 
 @dataclass(frozen=True)
-class Drain:
+class DrainRequested:
     """From a user, see ``JobCoordinator.check_drainable``: read what is there now, let event time end, and end.
 
     It holds for all Generations to come, and of a driver to come once a snapshot has seen the end of event time.
@@ -158,8 +168,15 @@ class LocationChecked:
     gone: str
 
 
-DriverEvent = (
-    ct.Event | FromSlot | GenerationReady | sp.SplitsFound | Drain | CollectionFailed | TakesRequested | LocationChecked
+JobEvent = (
+    CheckpointEvent
+    | FromSlot
+    | GenerationReady
+    | SplitsFound
+    | DrainRequested
+    | CollectionFailed
+    | TakesRequested
+    | LocationChecked
 )
 
 # -- outputs that are not commands --------------------
@@ -174,7 +191,7 @@ class LaunchSlots:
 
 
 @dataclass(frozen=True)
-class SnapshotExists:
+class SnapshotCompleted:
     """To the owner: a snapshot is complete and logged (its epochs may still await their commit)."""
 
     metadata: SnapshotMetadata
@@ -188,7 +205,7 @@ class EpochsCommitted:
 
 
 @dataclass(frozen=True)
-class QueryEnded:
+class QueryFinished:
     """To the owner, last of all: the input has ended and everything up to this checkpoint is committed. Stop orderly;
     nothing more comes of it if the owner does not."""
 
@@ -196,7 +213,7 @@ class QueryEnded:
 
 
 @dataclass(frozen=True)
-class LastCommitted:
+class LastSnapshotCommitted:
     """To the owner: the snapshot that was asked for as the last is complete, and so are its commits. Stop orderly."""
 
     checkpoint: CheckpointId
@@ -205,18 +222,18 @@ class LastCommitted:
 Output = (
     Command
     | LaunchSlots
-    | SnapshotExists
+    | SnapshotCompleted
     | EpochsCommitted
-    | QueryEnded
-    | LastCommitted
+    | QueryFinished
+    | LastSnapshotCommitted
     | TriggerCheckpoint
     | NotifyCheckpointComplete
-    | ct.Abort
-    | ct.SnapshotSucceeded
-    | ct.SnapshotFailed
-    | ct.FailQuery
-    | ct.FailGeneration
-    | ct.Ignored
+    | Abort
+    | SnapshotSucceeded
+    | SnapshotFailed
+    | FailQuery
+    | FailGeneration
+    | Ignored
     | ToReader
 )
 """Messages of ``model.messages`` are for slots, and so is Abort (if ``tell_slots``), as AbortCheckpoint. The rest is
@@ -225,29 +242,29 @@ the owner's. FailGeneration is answered with ``GenerationEnded``, as a lost slot
 COMMANDS = get_args(Command)
 """For ``isinstance``."""
 
-KEPT = (TellSource, AnswerTake)
+EXECUTED_AT_THE_END = (NotifySourceCommitted, AnswerTake)
 """Commands that are executed even if the driver ends first."""
 
 
 def executor_of(command: Command) -> str:
     """Return the name of the serial executor that carries it out. Executors are independent of each other."""
     match command:
-        case ct.CommitEpoch() | Abandon():
+        case CommitEpoch() | AbandonStagedData():
             return "commit"
-        case sp.Discover(vertex=vertex) | sp.FreezeSource(vertex=vertex) | TellSource(vertex=vertex):
+        case Discover(vertex=vertex) | FreezeSource(vertex=vertex) | NotifySourceCommitted(vertex=vertex):
             return f"source {vertex}"
     return "log"
 
 
-def failed(command: Command, reason: str) -> DriverEvent:
+def event_of_failure(command: Command, reason: str) -> JobEvent:
     """Return the event for the state machine after a command that was not executed.
 
     The state machine requests a commit again; that commit finds what is already visible. For a command without an
     awaited result the event is the time.
     """
     match command:
-        case ct.CommitEpoch(epoch, operator_id):
-            return ct.CommitFailed(epoch, operator_id, reason)
+        case CommitEpoch(epoch, operator_id):
+            return CommitFailed(epoch, operator_id, reason)
         case WriteSnapshot(metadata):
-            return ct.MetadataFailed(metadata.checkpoint, reason)
-    return ct.Tick()
+            return MetadataFailed(metadata.checkpoint, reason)
+    return Tick()

@@ -9,9 +9,9 @@ from itertools import product
 
 from penstock.config import CONF_PREFIX, Options
 from penstock.connectors.base import Committing
-from penstock.coordinator import commands as w
+from penstock.coordinator.commands import GenerationReady, Output
 from penstock.coordinator.launching import SlotJob, SlotLauncher
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import Abort
 from penstock.coordinator.rendezvous import ControlServer, SlotLost, SlotSaid, peers_of
 from penstock.logs import now_about
 from penstock.model.job_graph import JobGraph
@@ -76,7 +76,7 @@ class GenerationSlots:
 
     def __init__(
         self,
-        ready: w.GenerationReady,
+        ready: GenerationReady,
         plan: GenerationPlan,
         launcher: SlotLauncher,
         loop: IoLoop,
@@ -219,7 +219,7 @@ class GenerationSlots:
         for slot in range(self._parallelism):
             self.send(slot, message)
 
-    def tell(self, output: w.Output) -> None:
+    def tell(self, output: Output) -> None:
         """Send an output that is for slots. Others are passed over."""
         match output:
             case AssignSplits(index=index) | AdvanceWatermark(index=index):
@@ -233,7 +233,7 @@ class GenerationSlots:
                 | NoMoreSplits()
             ):
                 self.broadcast(output)
-            case ct.Abort(checkpoint, _, tell_slots=True):
+            case Abort(checkpoint, _, tell_slots=True):
                 self.broadcast(AbortCheckpoint(checkpoint))
 
     def poll_again(self, vertices: Sequence[int], number: int) -> None:

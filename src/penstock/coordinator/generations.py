@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from penstock.coordinator import commands as w
+from penstock.coordinator.commands import GenerationReady
 from penstock.coordinator.generation_slots import GenerationPlan, GenerationSlots
 from penstock.coordinator.launching import SlotLauncher
 from penstock.coordinator.machines.restarts import Failure
@@ -39,7 +39,7 @@ class Generations:
         self._old: GenerationSlots | None = None
         self._link_failure: tuple[float, Failure] | None = None
 
-    def launch(self, ready: w.GenerationReady, plan: GenerationPlan, paused: bool) -> None:
+    def launch(self, ready: GenerationReady, plan: GenerationPlan, paused: bool) -> None:
         """Start the slots of an opened Generation. ``paused``: sources begin so.
 
         Raises:

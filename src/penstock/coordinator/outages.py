@@ -5,8 +5,8 @@ Each failed operation is retried. Status, metrics and one line of the log report
 
 from __future__ import annotations
 
-from penstock.coordinator import commands as w
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.commands import CheckLocation, Command, JobEvent, LocationChecked
+from penstock.coordinator.machines.checkpoint_events import CommitFailed, EpochCommitted
 from penstock.coordinator.machines.restarts import Retries
 from penstock.coordinator.metrics import QueryMetrics
 from penstock.errors import LocationError
@@ -32,18 +32,18 @@ class Outages:
         self._retries = retries
         self._location_in_doubt = False
 
-    def executed(self, work: w.Command, answer: w.DriverEvent | None, now_ms: float) -> None:
+    def executed(self, work: Command, answer: JobEvent | None, now_ms: float) -> None:
         """Record the result of a work item.
 
         Raises:
             LocationError: the checkpoint location was removed, and the retries are used up.
         """
-        if isinstance(work, w.CheckLocation) and isinstance(answer, w.LocationChecked):
+        if isinstance(work, CheckLocation) and isinstance(answer, LocationChecked):
             self._looked(answer.gone, now_ms)
-        elif isinstance(answer, ct.CommitFailed):
+        elif isinstance(answer, CommitFailed):
             self._metrics.commit_failed()
             self._begun(sink(answer.operator_id), f"epoch {answer.epoch}: {answer.reason}")
-        elif isinstance(answer, ct.EpochCommitted):
+        elif isinstance(answer, EpochCommitted):
             self._metrics.outage_over(sink(answer.operator_id))
 
     def generation_failed(self, reason: str) -> None:

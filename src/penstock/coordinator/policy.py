@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from penstock.config import Options
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import CheckpointPolicy
 from penstock.coordinator.machines.restarts import RestartPolicy
 
 
-def policy_of(options: Options) -> ct.Policy:
+def policy_of(options: Options) -> CheckpointPolicy:
     """The coordinator's policy."""
-    return ct.Policy(
+    return CheckpointPolicy(
         interval_ms=options.checkpoint_interval_ms,
         timeout_ms=options.checkpoint_timeout_ms,
         alignment=options.checkpoint_alignment,

@@ -13,8 +13,8 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from penstock.coordinator import commands as w
-from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.commands import Command
+from penstock.coordinator.machines.splits import Discover
 from penstock.errors import PenstockError, QueryFailed
 from penstock.model.manifest import SnapshotMetadata
 
@@ -67,12 +67,12 @@ class ProcessAllAvailable:
         """A reader's answer."""
         self._looked[vertex, index] = number
 
-    def issued(self, work: w.Command) -> None:
-        if isinstance(work, sp.Discover):
+    def issued(self, work: Command) -> None:
+        if isinstance(work, Discover):
             self._issued[work.vertex] += 1
 
-    def executed(self, work: w.Command) -> None:
-        if isinstance(work, sp.Discover):
+    def executed(self, work: Command) -> None:
+        if isinstance(work, Discover):
             self._executed[work.vertex] += 1
 
     def wants_checkpoint(self, dry: bool, finished: Collection[int] = ()) -> bool:

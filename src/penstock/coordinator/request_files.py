@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from penstock.config import Options, SnapshotFormat
-from penstock.coordinator import commands as w
+from penstock.coordinator.commands import AnswerTake, JobEvent, TakesRequested
 from penstock.coordinator.snapshot_tickets import SnapshotWish
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SnapshotMetadata
@@ -50,7 +50,7 @@ class RequestFiles:
         self,
         options: Options,
         snapshot: Callable[[Future[SnapshotMetadata], SnapshotWish], None],
-        answer: Callable[[w.AnswerTake], None],
+        answer: Callable[[AnswerTake], None],
         portable: Portable,
     ) -> None:
         self._options = options
@@ -67,19 +67,19 @@ class RequestFiles:
         self._looks, self._look_at_ms = True, now_ms + LOOK_EVERY_MS
         return True
 
-    def looked(self, found: w.DriverEvent | None) -> None:
+    def looked(self, found: JobEvent | None) -> None:
         """The look that was due is over."""
         self._looks = False
-        for token, take in found.takes if isinstance(found, w.TakesRequested) else ():
+        for token, take in found.takes if isinstance(found, TakesRequested) else ():
             self._take(token, take)
 
     def _take(self, token: str, take: Take) -> None:
         def tell(snapshot: Future[SnapshotMetadata]) -> None:
             problem = snapshot.exception()
             if problem is None:
-                self._answer(w.AnswerTake(token, snapshot.result().id))
+                self._answer(AnswerTake(token, snapshot.result().id))
             else:
-                self._answer(w.AnswerTake(token, "", str(problem)))
+                self._answer(AnswerTake(token, "", str(problem)))
 
         future: Future[SnapshotMetadata] = Future()
         form = SnapshotFormat(take.format) if take.format else self._options.snapshots_format

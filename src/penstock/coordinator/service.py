@@ -18,16 +18,50 @@ from dataclasses import replace
 from functools import partial
 
 from penstock.connectors.base import SinkCommitter
-from penstock.coordinator import commands as w
 from penstock.coordinator import failures
 from penstock.coordinator.command_executor import CommandExecutor
+from penstock.coordinator.commands import (
+    COMMANDS,
+    EXECUTED_AT_THE_END,
+    AbandonStagedData,
+    AnswerRequestFiles,
+    AnswerTake,
+    CheckLocation,
+    Command,
+    DrainRequested,
+    EpochsCommitted,
+    GenerationReady,
+    JobEvent,
+    LastSnapshotCommitted,
+    LaunchSlots,
+    NotifySourceCommitted,
+    OpenGeneration,
+    Output,
+    QueryFinished,
+    SnapshotCompleted,
+    event_of_failure,
+    executor_of,
+)
 from penstock.coordinator.generation_slots import GenerationPlan, GenerationSlots
 from penstock.coordinator.generations import Generations
 from penstock.coordinator.launching import SlotLauncher
-from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.machines.checkpoint_events import (
+    Abort,
+    CheckpointPolicy,
+    CommitEpoch,
+    CommitFailed,
+    FailGeneration,
+    FailQuery,
+    GenerationEnded,
+    Ignored,
+    PolicyChanged,
+    SnapshotFailed,
+    SnapshotSucceeded,
+    Tick,
+)
 from penstock.coordinator.machines.job import JobCoordinator, rows_read
 from penstock.coordinator.machines.restarts import Failure, GiveUp, Restarts, Retries
+from penstock.coordinator.machines.splits import Discover, FreezeSource
 from penstock.coordinator.metrics import QueryMetrics
 from penstock.coordinator.outages import Outages
 from penstock.coordinator.policy import policy_of, restart_policy_of
@@ -56,7 +90,7 @@ from penstock.model.messages import (
     SubtaskFinished,
     TriggerCheckpoint,
 )
-from penstock.network import messages as ms
+from penstock.network.messages import Register, SlotFailed, SlotLogged, SlotMetrics, Stopped
 from penstock.network.transport import IoLoop
 from penstock.snapshots.format.plan import plan_of
 from penstock.snapshots.store.store import Store
@@ -192,9 +226,9 @@ class CoordinatorService:
         self._queue.put(Call(lambda: self.scaling.rescale(parallelism, future, self._slots)))
         return future
 
-    def change_policy(self, policy: ct.Policy) -> None:
+    def change_policy(self, policy: CheckpointPolicy) -> None:
         """From now on, soon, checkpoints are taken so."""
-        self._queue.put(Call(lambda: self._feed(ct.PolicyChanged(policy))))
+        self._queue.put(Call(lambda: self._feed(PolicyChanged(policy))))
 
     def process_all_available(self) -> Future[None]:
         future: Future[None] = Future()
@@ -242,9 +276,9 @@ class CoordinatorService:
 
     def _tick(self) -> None:
         self._ticked_ms = now_ms()
-        self._feed(ct.Tick())
+        self._feed(Tick())
         if self._outages.location_due(now_ms()):
-            self._carry_out([w.CheckLocation()])
+            self._carry_out([CheckLocation()])
         if self._request_files.due(now_ms()):
             self._carry_out([self._job.look_for_requests()])
         if self._queue.empty() and (overdue := self._generations.overdue(now_ms())) is not None:
@@ -266,9 +300,9 @@ class CoordinatorService:
             case CommandDone(work, answer):
                 self._process_all.executed(work)
                 self._outages.executed(work, answer, now_ms())
-                if isinstance(work, sp.Discover):
+                if isinstance(work, Discover):
                     self._restarts.looked(self._plan.graph.vertex(work.vertex).name)
-                elif isinstance(work, w.AnswerRequests):
+                elif isinstance(work, AnswerRequestFiles):
                     self._request_files.looked(answer)
                 if answer is not None:
                     self._feed(answer)
@@ -277,7 +311,7 @@ class CoordinatorService:
             case Call(function):
                 function()
 
-    def _feed(self, event: w.DriverEvent) -> None:
+    def _feed(self, event: JobEvent) -> None:
         self._carry_out(self._job.handle(event, now_ms()))
 
     # -- what slots say -----------------------------------------------------------------------------------------------
@@ -286,7 +320,7 @@ class CoordinatorService:
         slot, generation, message = attempt.slot_of(said.seat), said.generation, said.message
         attempt.heard(slot, time.monotonic())
         match message:
-            case ms.Register():
+            case Register():
                 if attempt.register(slot, message):
                     self._metrics.registered(attempt.registered)
             case SlotRunning(kept_tables=kept):
@@ -302,78 +336,80 @@ class CoordinatorService:
                 self._feed(FromSlot(generation, message))
             case PollCompleted(vertex, index, number):
                 self._process_all.poll_completed(vertex, index, number)
-            case ms.SlotMetrics():
+            case SlotMetrics():
                 self._metrics.metrics(message)
                 for one in message.subtasks:
                     if one.vertex in self._source_vertices:
                         self._feed(FromSlot(generation, ReaderProgressed(one.vertex, one.index, one.watermark_us)))
-            case ms.SlotLogged():
+            case SlotLogged():
                 relayed(message)
-            case ms.SlotFailed(kind="link"):
+            case SlotFailed(kind="link"):
                 self._generations.link_broke(failures.failure_of(message), now_ms())
-            case ms.SlotFailed():
+            case SlotFailed():
                 self._generation_failed(failures.failure_of(message), failures.error_of(message))
-            case ms.Stopped():
+            case Stopped():
                 attempt.gone(slot)
 
     # -- outputs of the job coordinator -------------------------------------------------------------------------------
 
-    def _carry_out(self, outputs: list[w.Output]) -> None:
+    def _carry_out(self, outputs: list[Output]) -> None:
         for output in outputs:
-            if isinstance(output, w.COMMANDS):
+            if isinstance(output, COMMANDS):
                 self._process_all.issued(output)
-                self._executors.put(w.executor_of(output), partial(self._execute, output), isinstance(output, w.KEPT))
+                self._executors.put(
+                    executor_of(output), partial(self._execute, output), isinstance(output, EXECUTED_AT_THE_END)
+                )
             else:
                 self._tell(output)
 
-    def _tell(self, output: w.Output) -> None:
+    def _tell(self, output: Output) -> None:
         match output:
-            case w.LaunchSlots(ready, paused):
+            case LaunchSlots(ready, paused):
                 self._launch(ready, paused)
-            case w.SnapshotExists(metadata):
+            case SnapshotCompleted(metadata):
                 self._metrics.complete(metadata)
                 self._restarts.completed(rows_read(metadata))
                 self._outages.checkpoint_completed(self._restarts.attempts)
                 self._tickets.exists(metadata)
-            case w.EpochsCommitted(epoch):
+            case EpochsCommitted(epoch):
                 self._committed(epoch)
-            case ct.SnapshotSucceeded(ticket, checkpoint):
+            case SnapshotSucceeded(ticket, checkpoint):
                 self._tickets.succeeded(ticket, checkpoint)
-            case ct.SnapshotFailed(ticket, _, reason, missing):
+            case SnapshotFailed(ticket, _, reason, missing):
                 self._tickets.failed(ticket, self._metrics.explained(reason, missing))
-            case ct.FailGeneration(generation, reason):
+            case FailGeneration(generation, reason):
                 if self._slots is not None and generation == self._slots.generation:
                     self._generation_failed(Failure("checkpoints", "", reason), CheckpointFailed(reason))
-            case w.QueryEnded():
+            case QueryFinished():
                 self.all_committed, self.drained = True, self._job.drains
                 raise EndQuery(None)
-            case w.LastCommitted():
+            case LastSnapshotCommitted():
                 raise EndQuery(None)
-            case ct.FailQuery(reason):
+            case FailQuery(reason):
                 error = QueryFailed(f"the sink cannot be committed: {reason}")
                 error.__cause__ = SinkError(reason)
                 raise EndQuery(error)
-            case ct.Ignored():
+            case Ignored():
                 log.debug("ignored: %s", output)
             case _:
                 self._tell_slots(output)
 
-    def _tell_slots(self, output: w.Output) -> None:
+    def _tell_slots(self, output: Output) -> None:
         attempt = self._slots
         if attempt is None:
-            if isinstance(output, ct.Abort):
+            if isinstance(output, Abort):
                 self._metrics.aborted(output.checkpoint, output.reason, output.failed)
             return
         match output:
             case TriggerCheckpoint(number):
                 self._metrics.triggered(number, output.requested_alignment.value, self._job.coordinator.wish_of(number))
-            case ct.Abort(checkpoint, reason, _, failed, missing):
+            case Abort(checkpoint, reason, _, failed, missing):
                 reason = self._metrics.aborted(checkpoint, reason, failed, missing)
                 if failed:
                     self._outages.checkpoint_failed(checkpoint, reason)
         attempt.tell(output)
 
-    def _execute(self, work: w.Command) -> None:
+    def _execute(self, work: Command) -> None:
         """On the executor's thread."""
         try:
             self._queue.put(CommandDone(work, self._executor.execute(work)))
@@ -394,7 +430,7 @@ class CoordinatorService:
 
     # -- Generations --------------------------------------------------------------------------------------------------
 
-    def _launch(self, ready: w.GenerationReady, paused: bool) -> None:
+    def _launch(self, ready: GenerationReady, paused: bool) -> None:
         self._metrics.opened(ready.generation, ready.restored, ready.committed_epoch, ready.inflight_rows)
         if ready.restored is not None:
             self._restarts.restored(rows_read(ready.restored))
@@ -442,33 +478,30 @@ class CoordinatorService:
         self._generations.give_up()
         self.scaling.generation_ended()
         self._process_all.generation_failed()
-        self._feed(ct.GenerationEnded(generation, reason))
+        self._feed(GenerationEnded(generation, reason))
 
-    def _work_raised(self, work: w.Command, error: Exception) -> None:
+    def _work_raised(self, work: Command, error: Exception) -> None:
         match work:
-            case w.OpenGeneration() if failures.may_pass(error) and self._started.done():
+            case OpenGeneration() if failures.may_pass(error) and self._started.done():
                 self._job.opening_failed()
                 self._generation_failed(*failures.recovery_failure(error))
-            case _ if isinstance(error, Fenced) or isinstance(work, w.OpenGeneration):
+            case _ if isinstance(error, Fenced) or isinstance(work, OpenGeneration):
                 raise EndQuery(
                     error if isinstance(error, PenstockError) else failures.wrapped("recovery failed", error)
                 )
-            case (
-                sp.Discover(generation=generation, vertex=vertex)
-                | sp.FreezeSource(generation=generation, vertex=vertex)
-            ):
+            case Discover(generation=generation, vertex=vertex) | FreezeSource(generation=generation, vertex=vertex):
                 if generation == self._job.generation and self._slots is not None:
                     name = self._plan.graph.vertex(vertex).name
                     cause = error if isinstance(error, PenstockError) else failures.wrapped(f"source {name}", error)
                     self._generation_failed(failures.discovery_failure(name, error), cause)
             case _ if isinstance(error, SinkFenced):
-                self._feed(w.failed(work, str(error)))
+                self._feed(event_of_failure(work, str(error)))
                 if self._slots is not None:
                     self._generation_failed(Failure("fenced", "", str(error)), error)
-            case ct.CommitEpoch() as command:
+            case CommitEpoch() as command:
                 reason = f"{type(error).__name__}: {error}"
-                self._feed(ct.CommitFailed(command.epoch, command.operator_id, reason, unknown=True))
-            case w.TellSource() | w.Abandon():
+                self._feed(CommitFailed(command.epoch, command.operator_id, reason, unknown=True))
+            case NotifySourceCommitted() | AbandonStagedData():
                 log.warning("%s failed: %s; nothing is lost but space", type(work).__name__, error)
                 self._process_all.executed(work)
             case _:
@@ -490,13 +523,13 @@ class CoordinatorService:
         except PenstockError as refusal:
             future.set_exception(refusal)
             return
-        self._feed(w.Drain())
+        self._feed(DrainRequested())
         future.set_result(None)
 
     def _snapshot(self, future: Future[SnapshotMetadata], wish: SnapshotWish) -> None:
         self._feed(wish.requested(self._tickets.issue(future)))
 
-    def _answer(self, work: w.AnswerTake) -> None:
+    def _answer(self, work: AnswerTake) -> None:
         if self._lanes_work:
             self._carry_out([work])
         else:
@@ -564,7 +597,7 @@ class CoordinatorService:
 
         generation = self._generations.end(say_goodbye if orderly else None)
         if generation is not None:
-            self._job.handle(ct.GenerationEnded(generation, "the query ends"), now_ms())
+            self._job.handle(GenerationEnded(generation, "the query ends"), now_ms())
 
     def _next_event(self, timeout_s: float) -> QueueEvent | None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.coordinator import commands as w
+from penstock.coordinator.commands import Command, JobEvent
 from penstock.coordinator.rendezvous import SlotLost, SlotSaid
 from penstock.errors import PenstockError
 
@@ -14,15 +14,15 @@ from penstock.errors import PenstockError
 class CommandDone:
     """A command was executed."""
 
-    command: w.Command
-    event: w.DriverEvent | None
+    command: Command
+    event: JobEvent | None
 
 
 @dataclass(frozen=True)
 class CommandRaised:
     """A command raised beyond its contract."""
 
-    command: w.Command
+    command: Command
     error: Exception
 
 

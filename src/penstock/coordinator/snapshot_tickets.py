@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import SnapshotRequested
 from penstock.errors import CheckpointFailed
 from penstock.model.elements import Alignment
 from penstock.model.ids import CheckpointId
@@ -26,9 +26,9 @@ class SnapshotWish:
     last: bool = False
     drain: bool = False
 
-    def requested(self, ticket: int) -> ct.SnapshotRequested:
+    def requested(self, ticket: int) -> SnapshotRequested:
         """The event for the coordinator."""
-        return ct.SnapshotRequested(
+        return SnapshotRequested(
             ticket,
             self.alignment,
             self.label,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import SnapshotRequested
 from penstock.model.ids import CheckpointId
 from penstock.model.manifest import SnapshotMetadata
 from penstock.testing.failure import SimulationFailure
@@ -22,7 +22,7 @@ class DrainWatch:
     _open: set[int] = field(default_factory=set)
     _paused: bool = False
 
-    def requested(self, wish: ct.SnapshotRequested) -> None:
+    def requested(self, wish: SnapshotRequested) -> None:
         """A user asks for it."""
         if wish.drain:
             self._open.add(wish.ticket)
@@ -39,7 +39,7 @@ class DrainWatch:
         if self._open and not paused:
             raise _failure("a source is read on during a drain")
 
-    def triggered(self, checkpoint: CheckpointId, wish: ct.SnapshotRequested | None) -> None:
+    def triggered(self, checkpoint: CheckpointId, wish: SnapshotRequested | None) -> None:
         """A checkpoint is triggered for this request."""
         if wish is not None and wish.drain:
             self.checkpoints.add(checkpoint)

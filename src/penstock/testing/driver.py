@@ -8,12 +8,40 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from penstock.config import Options
-from penstock.coordinator import commands as w
 from penstock.coordinator.command_executor import CommandExecutor
-from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.commands import (
+    COMMANDS,
+    AnswerRequestFiles,
+    Command,
+    DrainRequested,
+    GenerationReady,
+    JobEvent,
+    LastSnapshotCommitted,
+    LaunchSlots,
+    OpenGeneration,
+    Output,
+    QueryFinished,
+    SnapshotCompleted,
+    WriteSnapshot,
+    executor_of,
+)
+from penstock.coordinator.machines.checkpoint_events import (
+    Abort,
+    CheckpointPolicy,
+    CollectGarbage,
+    CommitEpoch,
+    CommitFailed,
+    FailGeneration,
+    FailQuery,
+    GenerationEnded,
+    PolicyChanged,
+    SnapshotFailed,
+    SnapshotSucceeded,
+    Tick,
+)
 from penstock.coordinator.machines.job import JobCoordinator, rows_read
 from penstock.coordinator.machines.restarts import Failure, GiveUp, RestartPolicy, Restarts
+from penstock.coordinator.machines.splits import Discover, FreezeSource
 from penstock.coordinator.request_files import LOOK_EVERY_MS, RequestFiles
 from penstock.coordinator.snapshot_tickets import DRAINED, SnapshotTickets, SnapshotWish
 from penstock.errors import CorruptSnapshot, Fenced, LocationError, PlanChanged, ProtocolViolation, QueryFailed
@@ -62,7 +90,7 @@ class _Lane:
     """Works of one lane, one at a time."""
 
     def __init__(self, driver: SimulatedDriver, name: str) -> None:
-        self.works: deque[w.Command] = deque()
+        self.works: deque[Command] = deque()
         self.routine: Routine | None = None
         self._ends_ms: float | None = None
         self.actor = Actor(f"{driver.name} {name}", self._act)
@@ -89,7 +117,7 @@ class _Lane:
             if not done:
                 return True
             self._ends_ms = chance.now_ms + (
-                driver.world.settings.look_ms if isinstance(self.works[0], sp.Discover) else 0
+                driver.world.settings.look_ms if isinstance(self.works[0], Discover) else 0
             )
         if chance.now_ms < self._ends_ms:
             driver.world.scheduler.wake(self.actor, self._ends_ms)
@@ -195,10 +223,10 @@ class SimulatedDriver:
             policy = replace(policy, alignment=Alignment.UNALIGNED)
         self._change_policy(policy)
 
-    def _change_policy(self, policy: ct.Policy) -> None:
+    def _change_policy(self, policy: CheckpointPolicy) -> None:
         self.policy = policy
         self._watched_requests.disturbed()
-        self.feed(ct.PolicyChanged(policy))
+        self.feed(PolicyChanged(policy))
 
     def request_snapshot(self, alignment: Alignment, timeout_ms: int | None = REQUEST_TIMEOUT_MS) -> None:
         self._take(Future(), SnapshotWish(alignment, timeout_ms=timeout_ms))
@@ -227,7 +255,7 @@ class SimulatedDriver:
             self.world.figures.count("drains refused")
             return
         self.world.figures.count("drains")
-        self.feed(w.Drain())
+        self.feed(DrainRequested())
 
     def _said(self, slot: SimulatedSlot, message: ToDriver) -> None:
         if self.world.interference is None:
@@ -246,20 +274,20 @@ class SimulatedDriver:
             if isinstance(message, FromSlot) and isinstance(message.message, ReaderProgressed):
                 self._event_time.reported(message.message)
 
-    def feed(self, event: w.DriverEvent) -> None:
+    def feed(self, event: JobEvent) -> None:
         if self.alive:
             self._event_time.fed(event)
             self._carry_out(self.core.handle(event, self.world.chance.now_ms))
 
     # -- works --------------------------------------------------------------------------------------------------------
 
-    def executed(self, work: w.Command, result: w.DriverEvent | None) -> None:
-        if isinstance(work, ct.CollectGarbage):
+    def executed(self, work: Command, result: JobEvent | None) -> None:
+        if isinstance(work, CollectGarbage):
             self.world.figures.count("collections")
-        elif isinstance(work, w.AnswerRequests):
+        elif isinstance(work, AnswerRequestFiles):
             self._requests.looked(result)
 
-    def work_raised(self, work: w.Command, problem: Exception) -> None:
+    def work_raised(self, work: Command, problem: Exception) -> None:
         """As ``CoordinatorService`` does it."""
         self.world.chance.note(f"{type(work).__name__} raises {type(problem).__name__}")
         match work:
@@ -268,19 +296,19 @@ class SimulatedDriver:
             case _ if isinstance(problem, Fenced):
                 self.world.figures.count("drivers fenced")
                 self.die()
-            case w.OpenGeneration() if isinstance(problem, CorruptSnapshot):
+            case OpenGeneration() if isinstance(problem, CorruptSnapshot):
                 self.world.figures.count("corruption noticed at recovery")
                 self.world.repair()
                 self.die()
-            case w.OpenGeneration() if isinstance(problem, LocationError) and self.world.log.drained:
+            case OpenGeneration() if isinstance(problem, LocationError) and self.world.log.drained:
                 self.world.figures.count("drained locations refused")
                 self.world.on_query_ended(self)
                 self.die()
-            case w.OpenGeneration() if isinstance(problem, PlanChanged) and self.world.edited is not None:
+            case OpenGeneration() if isinstance(problem, PlanChanged) and self.world.edited is not None:
                 self.die()
-            case ct.CommitEpoch() as command:
+            case CommitEpoch() as command:
                 reason = f"{type(problem).__name__}: {problem}"
-                self.feed(ct.CommitFailed(command.epoch, command.operator_id, reason, unknown=True))
+                self.feed(CommitFailed(command.epoch, command.operator_id, reason, unknown=True))
             case _ if isinstance(problem, OSError | LocationError):
                 self.world.figures.count("drivers ended by the store")
                 self.die()
@@ -290,7 +318,7 @@ class SimulatedDriver:
     def _tick(self) -> bool:
         if self.world.quiet:
             return False
-        self.feed(ct.Tick())
+        self.feed(Tick())
         if self.world.settings.commands and self.alive:
             if self._requests.due(self.world.chance.now_ms):
                 self._carry_out([self.core.look_for_requests()])
@@ -299,19 +327,19 @@ class SimulatedDriver:
 
     # -- outputs of the job coordinator -------------------------------------------------------------------------------
 
-    def _carry_out(self, outputs: list[w.Output]) -> None:
+    def _carry_out(self, outputs: list[Output]) -> None:
         for output in outputs:
-            if isinstance(output, w.COMMANDS):
-                name = w.executor_of(output)
+            if isinstance(output, COMMANDS):
+                name = executor_of(output)
                 lane = self._lanes.get(name)
                 if lane is None:
                     lane = self._lanes[name] = _Lane(self, name)
                 lane.works.append(output)
-                if isinstance(output, w.WriteSnapshot):
+                if isinstance(output, WriteSnapshot):
                     self._watched_requests.acknowledged(output.metadata.checkpoint)
-                if isinstance(output, sp.Discover):
+                if isinstance(output, Discover):
                     self._event_time.look_begins(output.vertex)
-                if self._takes_input or not isinstance(output, sp.Discover | sp.FreezeSource):
+                if self._takes_input or not isinstance(output, Discover | FreezeSource):
                     self.world.scheduler.ready(lane.actor)
             else:
                 self._tell(output)
@@ -326,34 +354,34 @@ class SimulatedDriver:
         if at_ms is not None:
             self.world.scheduler.wake(self._actor_tick, at_ms)
 
-    def _tell(self, output: w.Output) -> None:
+    def _tell(self, output: Output) -> None:
         figures, log = self.world.figures, self.world.log
         match output:
-            case w.LaunchSlots(ready, paused):
+            case LaunchSlots(ready, paused):
                 self._watched_drains.deployed(paused)
                 self._deploy(ready, paused)
-            case w.SnapshotExists(metadata):
+            case SnapshotCompleted(metadata):
                 self._snapshot_exists(metadata)
-            case ct.SnapshotSucceeded(ticket, checkpoint):
+            case SnapshotSucceeded(ticket, checkpoint):
                 figures.count("user snapshots")
                 self._watched_requests.answered(ticket)
                 self._watched_drains.answered(ticket)
                 self._tickets.succeeded(ticket, checkpoint)
-            case ct.SnapshotFailed(ticket, _, reason, _):
+            case SnapshotFailed(ticket, _, reason, _):
                 figures.count("user snapshots failed")
                 self._watched_requests.answered(ticket)
                 self._watched_drains.answered(ticket, reason)
                 self._tickets.failed(ticket, reason)
                 self._stopping = None if self._stopping is not None and self._stopping.done() else self._stopping
-            case w.LastCommitted(checkpoint):
+            case LastSnapshotCommitted(checkpoint):
                 self._stopped(checkpoint)
-            case w.QueryEnded():
+            case QueryFinished():
                 self._end()
-            case ct.FailQuery(reason):
+            case FailQuery(reason):
                 self.world.chance.note(f"the query gives up: {reason}")
                 figures.count("queries given up")
                 self.die()
-            case ct.FailGeneration(generation, reason):
+            case FailGeneration(generation, reason):
                 if self.current is not None and self.current.generation == generation:
                     figures.count("failed by its checkpoints")
                     self._generation_failed(Failure("checkpoints", "", reason))
@@ -366,7 +394,7 @@ class SimulatedDriver:
                 self._broadcast(output)
                 if self._declines and checkpoint in self._watched_drains.checkpoints:
                     self.world.later(0, lambda: self._decline(checkpoint))
-            case ct.Abort(checkpoint, reason, tell_slots):
+            case Abort(checkpoint, reason, tell_slots):
                 log.given_up(checkpoint)
                 self._watched_requests.ended(checkpoint, gave_way="others had waited" in reason)
                 figures.count("aborted")
@@ -457,7 +485,7 @@ class SimulatedDriver:
             return settings.first_parallelism
         return self.world.chance.random.choice(settings.parallelisms) if settings.parallelisms else None
 
-    def _deploy(self, ready: w.GenerationReady, paused: bool) -> None:
+    def _deploy(self, ready: GenerationReady, paused: bool) -> None:
         world = self.world
         world.newest_generation = max(world.newest_generation, ready.generation)
         self.splits.opened(ready)
@@ -488,7 +516,7 @@ class SimulatedDriver:
         self.world.chance.note(f"{self.name}: Generation {generation} failed: {failure.message}")
         self.world.figures.count(f"generations failed: {failure.kind}")
         self._give_up_generation()
-        self.feed(ct.GenerationEnded(generation, failure.message))
+        self.feed(GenerationEnded(generation, failure.message))
         decision = self._restarts.failed(failure, self.world.chance.now_ms)
         self._restarts.check_invariants()
         if isinstance(decision, GiveUp):

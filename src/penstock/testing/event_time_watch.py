@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.coordinator import commands as w
-from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.commands import JobEvent
+from penstock.coordinator.machines.splits import SplitsFound
 from penstock.model.messages import AdvanceWatermark, AssignSplits, FromSlot, ReaderProgressed, ReaderStatus
 from penstock.model.splits import Split
 from penstock.testing.failure import SimulationFailure
@@ -84,7 +84,7 @@ class EventTimeWatch:
 
     # -- events and commands of the driver ----------------------------------------------------------------------------
 
-    def fed(self, event: w.DriverEvent) -> None:
+    def fed(self, event: JobEvent) -> None:
         """Note an event before the driver handles it: a level is reached, or a discovery ends."""
         self._events += 1
         match event:
@@ -92,7 +92,7 @@ class EventTimeWatch:
                 self._reached(vertex, reached_us)
             case FromSlot(_, ReaderStatus(vertex=vertex, seen_us=reached_us)):
                 self._reached(vertex, reached_us)
-            case sp.SplitsFound(generation, vertex, discovery) if generation == self.driver.core.generation:
+            case SplitsFound(generation, vertex, discovery) if generation == self.driver.core.generation:
                 looks = self._looks_of(vertex)
                 looks.found_by |= {split.split_id: len(looks.began) - 1 for split in discovery.splits}
             case _:

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from penstock.coordinator import command_executor as effects_module
-from penstock.coordinator import commands as w
 from penstock.coordinator.command_executor import CommandExecutor
+from penstock.coordinator.commands import GenerationReady
 from penstock.coordinator.machines.commits import CommitLedger, PendingCommit
 from penstock.model.ids import CheckpointId
 from penstock.testing.mutation import mutant
@@ -27,8 +27,8 @@ def _forgotten(original: Any) -> Any:
 
 
 def _of_the_snapshot(original: Any) -> Any:
-    def opened(self: CommandExecutor, entry: Any, metadata: Any, skipped: Any) -> w.GenerationReady:
-        ready: w.GenerationReady = original(self, entry, metadata, skipped)
+    def opened(self: CommandExecutor, entry: Any, metadata: Any, skipped: Any) -> GenerationReady:
+        ready: GenerationReady = original(self, entry, metadata, skipped)
         known = 0 if ready.restored is None else ready.restored.next_batch
         return replace(ready, next_batch=known or 0)
 

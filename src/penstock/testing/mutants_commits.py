@@ -5,10 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from penstock.coordinator import commands as w
 from penstock.coordinator import pending_epochs
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.commands import AbandonStagedData, GenerationReady, Output
 from penstock.coordinator.machines import commits
+from penstock.coordinator.machines.checkpoint_events import (
+    CheckpointCommand,
+    CollectGarbage,
+    LogSnapshot,
+    MetadataWritten,
+    WriteMetadata,
+)
 from penstock.coordinator.machines.checkpoints import CheckpointCoordinator
 from penstock.coordinator.machines.commits import CommitLedger, PendingCommit
 from penstock.coordinator.machines.endings import Ending
@@ -21,10 +27,10 @@ from penstock.worker.subtask import Subtask
 
 
 def _commit_on_last_ack(original: Any) -> Any:
-    def on_ack(self: CheckpointCoordinator, event: AcknowledgeCheckpoint, now_ms: float) -> list[ct.Command]:
-        commands: list[ct.Command] = original(self, event, now_ms)
+    def on_ack(self: CheckpointCoordinator, event: AcknowledgeCheckpoint, now_ms: float) -> list[CheckpointCommand]:
+        commands: list[CheckpointCommand] = original(self, event, now_ms)
         for command in commands:
-            if isinstance(command, ct.WriteMetadata) and len(self._pending) > 2:
+            if isinstance(command, WriteMetadata) and len(self._pending) > 2:
                 self._ledger.completed(command.checkpoint, command.slots)
         return commands
 
@@ -82,23 +88,24 @@ def _newest_recommitted(original: Any) -> Any:
 
 
 def _logged_as_committed(original: Any) -> Any:
-    def on_metadata_written(self: CheckpointCoordinator, event: ct.MetadataWritten, now_ms: float) -> list[ct.Command]:
-        commands: list[ct.Command] = original(self, event, now_ms)
+    def on_metadata_written(
+        self: CheckpointCoordinator, event: MetadataWritten, now_ms: float
+    ) -> list[CheckpointCommand]:
+        commands: list[CheckpointCommand] = original(self, event, now_ms)
         if len(self._pending) < 3:
             return commands
         return [
-            dataclasses.replace(c, committed_epoch=c.checkpoint) if isinstance(c, ct.LogComplete) else c
-            for c in commands
+            dataclasses.replace(c, committed_epoch=c.checkpoint) if isinstance(c, LogSnapshot) else c for c in commands
         ]
 
     return on_metadata_written
 
 
 def _abandon_at_once(original: Any) -> Any:
-    def on_ready(self: JobCoordinator, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
+    def on_ready(self: JobCoordinator, event: GenerationReady, now_ms: float) -> list[Output]:
         outputs = original(self, event, now_ms)
         if self._abandon is not None and len({commit.epoch for commit in event.pending}) > 1:
-            outputs.insert(0, w.Abandon(self._abandon[0]))
+            outputs.insert(0, AbandonStagedData(self._abandon[0]))
             self._abandon = None
         return outputs  # type: ignore[no-any-return]
 
@@ -115,13 +122,13 @@ def _newest_first(original: Any) -> Any:
 
 
 def _told_before_the_commit(original: Any) -> Any:
-    def notify(self: CheckpointCoordinator) -> list[ct.Command]:
+    def notify(self: CheckpointCoordinator) -> list[CheckpointCommand]:
         ready, self._to_notify = self._to_notify, []
         if not ready:
             return []
         self._newest_told = max(self._newest_told, *ready)
         notices = [NotifyCheckpointComplete(checkpoint, checkpoint) for checkpoint in ready]
-        return [*notices, ct.CollectGarbage(pinned=self._pinned(), in_flight=self.in_flight)]
+        return [*notices, CollectGarbage(pinned=self._pinned(), in_flight=self.in_flight)]
 
     return notify
 

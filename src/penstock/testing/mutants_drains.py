@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from penstock.coordinator import commands as w
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.commands import GenerationReady, LaunchSlots, Output
+from penstock.coordinator.machines.checkpoint_events import GenerationEnded, SnapshotRequested
 from penstock.coordinator.machines.checkpoint_lifecycle import Pending
 from penstock.coordinator.machines.checkpoints import MAX_CANCELLATIONS, CheckpointCoordinator
 from penstock.coordinator.machines.job import JobCoordinator
@@ -17,8 +17,8 @@ from penstock.worker.source_task import SourceTask
 
 
 def _overtakes(original: Any) -> Any:
-    def requested(self: SnapshotWish, ticket: int) -> ct.SnapshotRequested:
-        request: ct.SnapshotRequested = original(self, ticket)
+    def requested(self: SnapshotWish, ticket: int) -> SnapshotRequested:
+        request: SnapshotRequested = original(self, ticket)
         return dataclasses.replace(request, alignment=Alignment.UNALIGNED) if self.drain else request
 
     return requested
@@ -32,18 +32,18 @@ def _reads_on(original: Any) -> Any:
 
 
 def _begins_to_read(original: Any) -> Any:
-    def on_ready(self: JobCoordinator, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
+    def on_ready(self: JobCoordinator, event: GenerationReady, now_ms: float) -> list[Output]:
         outputs = original(self, event, now_ms)
         self._paused = False
         for assigner in self.assigners:
             assigner.paused = False
-        return [w.LaunchSlots(one.ready) if isinstance(one, w.LaunchSlots) else one for one in outputs]
+        return [LaunchSlots(one.ready) if isinstance(one, LaunchSlots) else one for one in outputs]
 
     return on_ready
 
 
 def _trigger_first(original: Any) -> Any:
-    def pause(self: JobCoordinator, now_ms: float) -> list[w.Output]:
+    def pause(self: JobCoordinator, now_ms: float) -> list[Output]:
         drained = any(self._coordinator._pending[c].drain for c in self._coordinator.in_flight)
         return [] if drained and not self._paused else original(self, now_ms)
 
@@ -51,7 +51,7 @@ def _trigger_first(original: Any) -> Any:
 
 
 def _never_reads_on(original: Any) -> Any:
-    def pause(self: JobCoordinator, now_ms: float) -> list[w.Output]:
+    def pause(self: JobCoordinator, now_ms: float) -> list[Output]:
         return [] if self._paused else original(self, now_ms)
 
     return pause
@@ -73,7 +73,7 @@ def _given_up(original: Any) -> Any:
 
 
 def _ends_with_generation(original: Any) -> Any:
-    def on_ended(self: CheckpointCoordinator, event: ct.GenerationEnded, now_ms: float) -> Any:
+    def on_ended(self: CheckpointCoordinator, event: GenerationEnded, now_ms: float) -> Any:
         for pending in self._pending.values():
             _forgets(pending)
         return original(self, event, now_ms)

@@ -7,20 +7,19 @@ from typing import Any
 
 import msgspec
 
-from penstock.coordinator import commands as w
-from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.commands import GenerationReady, Output
 from penstock.coordinator.machines.job import JobCoordinator
-from penstock.coordinator.machines.splits import SplitAssigner
+from penstock.coordinator.machines.splits import Freeze, SourceCapture, SplitAssigner, SplitCommand
 from penstock.model.messages import ReaderStatus, RequestSplit
 from penstock.testing.mutation import mutant
 
 
 def _recovered_unfrozen(original: Any) -> Any:
-    def on_ready(self: JobCoordinator, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
+    def on_ready(self: JobCoordinator, event: GenerationReady, now_ms: float) -> list[Output]:
         freeze = self._freeze
         if event.restored is not None and not any(source.drained for source in event.restored.sources):
             self._freeze = None
-        outputs: list[w.Output] = original(self, event, now_ms)
+        outputs: list[Output] = original(self, event, now_ms)
         self._freeze = freeze or self._freeze
         return outputs
 
@@ -35,9 +34,9 @@ def _counts_as_frozen(original: Any) -> Any:
 
 
 def _requests_kept(original: Any) -> Any:
-    def on_freeze(self: SplitAssigner, event: sp.Freeze, now_ms: float) -> list[sp.Command]:
+    def on_freeze(self: SplitAssigner, event: Freeze, now_ms: float) -> list[SplitCommand]:
         before = [(reader.requests, reader.status) for reader in self._readers]
-        commands: list[sp.Command] = original(self, event, now_ms)
+        commands: list[SplitCommand] = original(self, event, now_ms)
         for reader, (requests, status) in zip(self._readers, before, strict=True):
             reader.requests, reader.status = requests, status
         return commands
@@ -46,7 +45,7 @@ def _requests_kept(original: Any) -> Any:
 
 
 def _nothing_unread_is_finished(original: Any) -> Any:
-    def on_freeze(self: SplitAssigner, event: sp.Freeze, now_ms: float) -> list[sp.Command]:
+    def on_freeze(self: SplitAssigner, event: Freeze, now_ms: float) -> list[SplitCommand]:
         if self.restored is not None and not self._pending and not self.restored_unread:
             self._finished = True
         return original(self, event, now_ms)  # type: ignore[no-any-return]
@@ -63,15 +62,15 @@ def _all_given_is_all_read(original: property) -> Any:
 
 
 def _not_stored(original: Any) -> Any:
-    def capture(self: SplitAssigner) -> sp.SourceCapture:
-        taken: sp.SourceCapture = original(self)
+    def capture(self: SplitAssigner) -> SourceCapture:
+        taken: SourceCapture = original(self)
         return dataclasses.replace(taken, manifest=msgspec.structs.replace(taken.manifest, drained=False))
 
     return capture
 
 
 def _nothing_said(original: Any) -> Any:
-    def say_dry(self: SplitAssigner, watermark_us: int | None) -> list[sp.Command]:
+    def say_dry(self: SplitAssigner, watermark_us: int | None) -> list[SplitCommand]:
         return original(self, None if self._watermark_us is None and not self._drain else watermark_us)  # type: ignore[no-any-return]
 
     return say_dry

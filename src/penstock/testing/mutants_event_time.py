@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.coordinator.machines import splits as sp
 from penstock.coordinator.machines.event_time_rounds import EventTimeRounds
+from penstock.coordinator.machines.splits import Reader, SplitEvent, SplitsFound
 from penstock.operators.python.map_function import MapBatchesOperator
 from penstock.testing.mutation import mutant
 from penstock.worker.chain import Chain
@@ -43,8 +43,8 @@ def _waits_for_no_split(original: Any) -> Any:
 
 
 def _any_find_ends_it(original: Any) -> Any:
-    def handled(self: EventTimeRounds, vertex: int, event: sp.Event, commands: Any = ()) -> Any:
-        if isinstance(event, sp.SplitsFound) and event.discovery.splits and self._round is not None:
+    def handled(self: EventTimeRounds, vertex: int, event: SplitEvent, commands: Any = ()) -> Any:
+        if isinstance(event, SplitsFound) and event.discovery.splits and self._round is not None:
             self._round.unassigned[vertex] = set()
         return original(self, vertex, event, commands)
 
@@ -56,7 +56,7 @@ def _idle_whatever_is_held(original: Any) -> Any:
 
 
 def _told_again(original: Any) -> Any:
-    def waits(self: EventTimeRounds, reader: sp.Reader) -> bool:
+    def waits(self: EventTimeRounds, reader: Reader) -> bool:
         reader.told_us = None
         return bool(original(self, reader))
 

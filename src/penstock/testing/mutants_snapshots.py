@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from penstock.coordinator.command_executor import CommandExecutor
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import MetadataFailed
 from penstock.coordinator.machines.checkpoints import CheckpointCoordinator
 from penstock.errors import CheckpointFailed, Fenced
 from penstock.model.ids import CheckpointId
@@ -54,7 +54,7 @@ def _of_any_generation(original: Any) -> Any:
 
 
 def _damage_ignored(original: Any) -> Any:
-    def on_metadata_failed(self: CheckpointCoordinator, event: ct.MetadataFailed, now_ms: float) -> Any:
+    def on_metadata_failed(self: CheckpointCoordinator, event: MetadataFailed, now_ms: float) -> Any:
         return original(self, dataclasses.replace(event, damaged=False), now_ms)
 
     return on_metadata_failed

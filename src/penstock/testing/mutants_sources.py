@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.coordinator import commands as w
-from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.commands import Output
+from penstock.coordinator.machines.checkpoint_events import CheckpointCommand, WriteMetadata
 from penstock.coordinator.machines.job import JobCoordinator
-from penstock.coordinator.machines.splits import SplitAssigner
+from penstock.coordinator.machines.splits import SourceCapture, SplitAssigner, SplitCommand, SplitEvent
 from penstock.model.messages import AssignSplits, RequestSplit
 from penstock.model.splits import Split
 from penstock.protocol.alignment import CaptureReady
@@ -20,9 +19,9 @@ from penstock.worker.subtask import Subtask
 
 
 def _captured_when_complete(original: Any) -> Any:
-    def carry_out(self: JobCoordinator, command: ct.Command, now_ms: float) -> list[w.Output]:
+    def carry_out(self: JobCoordinator, command: CheckpointCommand, now_ms: float) -> list[Output]:
         if (
-            isinstance(command, ct.WriteMetadata) and command.checkpoint > 1
+            isinstance(command, WriteMetadata) and command.checkpoint > 1
         ):  # a discovery may run during the first one, also in a calm schedule
             self._captures[command.checkpoint] = [assigner.capture() for assigner in self.assigners]
         return original(self, command, now_ms)  # type: ignore[no-any-return]
@@ -33,8 +32,8 @@ def _captured_when_complete(original: Any) -> Any:
 def _handed_out_but_kept(original: Any) -> Any:
     """The driver's side keeps the split that it handed out last until the reader asks for the next one."""
 
-    def capture(self: SplitAssigner) -> sp.SourceCapture:
-        taken: sp.SourceCapture = original(self)
+    def capture(self: SplitAssigner) -> SourceCapture:
+        taken: SourceCapture = original(self)
         more = bool(taken.manifest.pending)  # otherwise calm schedules fail as well
         kept: list[Split] = [
             s for s in getattr(self, "mutant_handed_out", ()) if more and s not in taken.manifest.pending
@@ -46,8 +45,8 @@ def _handed_out_but_kept(original: Any) -> Any:
 
 
 def _remember_handed_out(original: Any) -> Any:
-    def handle(self: SplitAssigner, event: sp.Event, now_ms: float) -> list[sp.Command]:
-        commands: list[sp.Command] = original(self, event, now_ms)
+    def handle(self: SplitAssigner, event: SplitEvent, now_ms: float) -> list[SplitCommand]:
+        commands: list[SplitCommand] = original(self, event, now_ms)
         for command in commands:
             if isinstance(command, AssignSplits):
                 self.mutant_handed_out = command.splits  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import CheckpointPolicy, SnapshotRequested
 from penstock.coordinator.machines.checkpoints import MAX_CANCELLATIONS
 from penstock.model.elements import Alignment
 from penstock.model.ids import CheckpointId
@@ -30,7 +30,7 @@ class _Request:
         acknowledged: by all slots; then its checkpoint has no time-out.
     """
 
-    wish: ct.SnapshotRequested
+    wish: SnapshotRequested
     since_ms: float
     triggers: int = 0
     triggered_ms: float = 0.0
@@ -53,7 +53,7 @@ class RequestWatch:
     """Strictly aligned checkpoints that not all slots have acknowledged, and when each was triggered."""
     _free_ms: float = 0.0
 
-    def requested(self, wish: ct.SnapshotRequested) -> None:
+    def requested(self, wish: SnapshotRequested) -> None:
         self._open[wish.ticket] = _Request(wish, self._now_ms)
 
     def triggered(self, checkpoint: CheckpointId) -> None:
@@ -124,7 +124,7 @@ class RequestWatch:
             raise self._failure(f"checkpoint {strict}, strictly aligned, keeps others waiting for {waited} ms")
 
     @property
-    def _policy(self) -> ct.Policy:
+    def _policy(self) -> CheckpointPolicy:
         return self.driver.policy
 
     @property

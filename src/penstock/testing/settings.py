@@ -11,7 +11,7 @@ from random import Random
 import msgspec
 
 from penstock.config import Options, TriggerOn
-from penstock.coordinator.machines import checkpoint_events as ct
+from penstock.coordinator.machines.checkpoint_events import CheckpointPolicy
 from penstock.model.elements import Alignment
 from penstock.model.job_graph import ONE_CLOCK
 from penstock.testing.rows import KEY, ROW_BYTES, TIME
@@ -216,9 +216,9 @@ class Settings(msgspec.Struct, frozen=True):
             inflight_target_ms=self.inflight_target_ms,
         )
 
-    def policy(self) -> ct.Policy:
+    def policy(self) -> CheckpointPolicy:
         """As the coordinator gets it."""
-        return ct.Policy(
+        return CheckpointPolicy(
             interval_ms=self.interval_ms,
             after_restore_ms=self.interval_ms,
             timeout_ms=self.timeout_ms,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.connectors.base import SinkContext
-from penstock.coordinator import commands as w
+from penstock.coordinator.commands import JobEvent
 from penstock.errors import CorruptSnapshot, FunctionError
 from penstock.model.elements import Barrier, Buffer, Captured, Element
 from penstock.model.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
@@ -61,7 +61,7 @@ class SlotFailed:
     reason: str
 
 
-ToDriver = w.DriverEvent | SlotFailed
+ToDriver = JobEvent | SlotFailed
 
 
 class _Runner:

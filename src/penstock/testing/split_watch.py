@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.coordinator import commands as w
+from penstock.coordinator.commands import GenerationReady
 from penstock.coordinator.machines.job import unread_splits
 from penstock.model.manifest import SnapshotMetadata
 from penstock.model.messages import AdvanceWatermark, AssignSplits
@@ -24,7 +24,7 @@ class SplitWatch:
         self._world = world
         self._owners: dict[tuple[int, str], int] = {}
 
-    def opened(self, ready: w.GenerationReady) -> None:
+    def opened(self, ready: GenerationReady) -> None:
         self._owners = {
             (subtask.vertex, split.split_id): subtask.index
             for slot in ready.slots

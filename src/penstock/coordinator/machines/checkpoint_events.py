@@ -29,7 +29,7 @@ wait for the interval. Earlier there would be little to save."""
 
 
 @dataclass(frozen=True)
-class Policy:
+class CheckpointPolicy:
     """When checkpoints are triggered. Times in milliseconds.
 
     Attributes:
@@ -66,7 +66,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class PolicyChanged:
-    policy: Policy
+    policy: CheckpointPolicy
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class GenerationOpened:
 
 
 @dataclass(frozen=True)
-class AllRunning:
+class AllSlotsRunning:
     """Every slot of the Generation runs: checkpoints may be triggered."""
 
     generation: GenerationId
@@ -143,7 +143,7 @@ class MetadataFailed:
 
 
 @dataclass(frozen=True)
-class CompleteLogged:
+class SnapshotLogged:
     checkpoint: CheckpointId
     reserved_until: CheckpointId
 
@@ -184,18 +184,18 @@ class CommitFailed:
     unknown: bool = False
 
 
-Event = (
+CheckpointEvent = (
     Tick
     | PolicyChanged
     | GenerationOpened
-    | AllRunning
+    | AllSlotsRunning
     | GenerationEnded
     | SnapshotRequested
     | AcknowledgeCheckpoint
     | DeclineCheckpoint
     | MetadataWritten
     | MetadataFailed
-    | CompleteLogged
+    | SnapshotLogged
     | LogFailed
     | IdsReserved
     | ReserveFailed
@@ -204,7 +204,7 @@ Event = (
 )
 
 
-def line_of(event: Event) -> str:
+def line_of(event: CheckpointEvent) -> str:
     """Return the event in a few words: a manifest has thousands of them."""
     if isinstance(event, AcknowledgeCheckpoint):
         return f"AcknowledgeCheckpoint(checkpoint={event.checkpoint}, slot={event.manifest.slot})"
@@ -230,7 +230,7 @@ class WriteMetadata:
 
 
 @dataclass(frozen=True)
-class LogComplete:
+class LogSnapshot:
     """Append ``snapshot-complete`` with ``committed_epoch``; ids are reserved below ``reserve``."""
 
     generation: GenerationId
@@ -272,7 +272,7 @@ class Abort:
 
 
 @dataclass(frozen=True)
-class Completed:
+class CheckpointCompleted:
     """The snapshot exists from here on."""
 
     checkpoint: CheckpointId
@@ -322,19 +322,19 @@ class FailGeneration:
 class Ignored:
     """The event changed nothing, and why."""
 
-    event: Event
+    event: CheckpointEvent
     reason: str
 
 
-Command = (
+CheckpointCommand = (
     TriggerCheckpoint
     | WriteMetadata
-    | LogComplete
+    | LogSnapshot
     | ReserveIds
     | CommitEpoch
     | NotifyCheckpointComplete
     | Abort
-    | Completed
+    | CheckpointCompleted
     | CollectGarbage
     | SnapshotSucceeded
     | SnapshotFailed

@@ -20,30 +20,30 @@ from penstock.coordinator.machines import checkpoint_lifecycle as life
 from penstock.coordinator.machines.checkpoint_events import (
     MAX_IN_FLIGHT,
     Abort,
-    AllRunning,
+    AllSlotsRunning,
+    CheckpointCommand,
+    CheckpointCompleted,
+    CheckpointEvent,
+    CheckpointPolicy,
     CollectGarbage,
-    Command,
     CommitEpoch,
     CommitFailed,
-    Completed,
-    CompleteLogged,
     EpochCommitted,
-    Event,
     FailGeneration,
     FailQuery,
     GenerationEnded,
     GenerationOpened,
     IdsReserved,
     Ignored,
-    LogComplete,
     LogFailed,
+    LogSnapshot,
     MetadataFailed,
     MetadataWritten,
-    Policy,
     PolicyChanged,
     ReserveFailed,
     ReserveIds,
     SnapshotFailed,
+    SnapshotLogged,
     SnapshotRequested,
     SnapshotSucceeded,
     Tick,
@@ -81,7 +81,7 @@ class CheckpointCoordinator:
         ledger: the epochs that await their commit.
     """
 
-    def __init__(self, policy: Policy, parallelism: int, ledger: CommitLedger) -> None:
+    def __init__(self, policy: CheckpointPolicy, parallelism: int, ledger: CommitLedger) -> None:
         self._policy = policy
         self._parallelism = parallelism
         self._ledger = ledger
@@ -177,13 +177,13 @@ class CheckpointCoordinator:
 
     # -- the machine ---------------------------------------------------------------------------------------------
 
-    def handle(self, event: Event, now_ms: float) -> list[Command]:
+    def handle(self, event: CheckpointEvent, now_ms: float) -> list[CheckpointCommand]:
         """Take one event; the returned commands are to be executed in order.
 
         Raises:
             ProtocolViolation: an executor's event that fits no command; the machine is unchanged.
         """
-        handler: Callable[[Event, float], list[Command]] = getattr(self, _HANDLERS[type(event)])
+        handler: Callable[[CheckpointEvent, float], list[CheckpointCommand]] = getattr(self, _HANDLERS[type(event)])
         commands = handler(event, now_ms)
         if not isinstance(event, Tick):
             self._history.append(line_of(event))
@@ -194,7 +194,7 @@ class CheckpointCoordinator:
         commands += self._trigger(now_ms)
         return commands
 
-    def _on_tick(self, event: Tick, now_ms: float) -> list[Command]:
+    def _on_tick(self, event: Tick, now_ms: float) -> list[CheckpointCommand]:
         expired = [p for p in self._pending.values() if p.phase is Phase.RUNNING and now_ms >= p.deadline_ms]
         commands = [c for p in expired for c in self._abort(p, life.TIMED_OUT, self._timeout_text(p), now_ms)]
         late = [w for w in self._requests if w.deadline_ms is not None and now_ms >= w.deadline_ms]
@@ -204,12 +204,12 @@ class CheckpointCoordinator:
             commands.append(SnapshotFailed(waiting.request.ticket, 0, f"not triggered within {waited_ms} ms"))
         return commands
 
-    def _on_policy(self, event: PolicyChanged, now_ms: float) -> list[Command]:
+    def _on_policy(self, event: PolicyChanged, now_ms: float) -> list[CheckpointCommand]:
         self._policy = event.policy
         self._next_trigger_ms = min(self._next_trigger_ms, now_ms + event.policy.interval_ms)
         return []
 
-    def _on_opened(self, event: GenerationOpened, now_ms: float) -> list[Command]:
+    def _on_opened(self, event: GenerationOpened, now_ms: float) -> list[CheckpointCommand]:
         if event.generation <= self._generation or event.next_checkpoint < self._next_checkpoint:
             raise self._violation(event)
         if self._pending:
@@ -231,7 +231,7 @@ class CheckpointCoordinator:
         self._failing = False
         return []
 
-    def _on_running(self, event: AllRunning, now_ms: float) -> list[Command]:
+    def _on_running(self, event: AllSlotsRunning, now_ms: float) -> list[CheckpointCommand]:
         if event.generation != self._generation or self._running:
             return [Ignored(event, f"Generation {self._generation}, running: {self._running}")]
         self._running = True
@@ -240,7 +240,7 @@ class CheckpointCoordinator:
         self._next_trigger_ms = now_ms + min(first_ms, self._policy.interval_ms)
         return []
 
-    def _on_ended(self, event: GenerationEnded, now_ms: float) -> list[Command]:
+    def _on_ended(self, event: GenerationEnded, now_ms: float) -> list[CheckpointCommand]:
         if event.generation != self._generation:
             return [Ignored(event, f"Generation {self._generation} is the current one")]
         self._running = False
@@ -251,7 +251,7 @@ class CheckpointCoordinator:
         self._requests.extend(p.again() for p in dead if p.drain)
         return [c for p in dead for c in self._abort(p, life.ENDED, reason, now_ms, answered=not p.drain)]
 
-    def _on_requested(self, event: SnapshotRequested, now_ms: float) -> list[Command]:
+    def _on_requested(self, event: SnapshotRequested, now_ms: float) -> list[CheckpointCommand]:
         if self._gave_up:
             return [SnapshotFailed(event.ticket, 0, "the query has failed")]
         if len(self._requests) >= MAX_REQUESTS:
@@ -261,7 +261,7 @@ class CheckpointCoordinator:
         put(Waiting(event, now_ms, deadline_ms))
         return []
 
-    def _on_ack(self, event: AcknowledgeCheckpoint, now_ms: float) -> list[Command]:
+    def _on_ack(self, event: AcknowledgeCheckpoint, now_ms: float) -> list[CheckpointCommand]:
         pending = self._pending.get(event.checkpoint)
         if pending is None:
             return [Ignored(event, "the checkpoint is complete, aborted or was never triggered")]
@@ -288,13 +288,13 @@ class CheckpointCoordinator:
             )
         ]
 
-    def _on_decline(self, event: DeclineCheckpoint, now_ms: float) -> list[Command]:
+    def _on_decline(self, event: DeclineCheckpoint, now_ms: float) -> list[CheckpointCommand]:
         pending = self._pending.get(event.checkpoint)
         if pending is None or pending.phase is not Phase.RUNNING:
             return [Ignored(event, "the checkpoint is not in flight")]
         return self._abort(pending, life.DECLINED, f"slot {event.slot} declined: {event.reason}", now_ms)
 
-    def _on_metadata_written(self, event: MetadataWritten, now_ms: float) -> list[Command]:
+    def _on_metadata_written(self, event: MetadataWritten, now_ms: float) -> list[CheckpointCommand]:
         pending = self._pending.get(event.checkpoint)
         if pending is None:  # its Generation ended meanwhile; nothing refers to the file
             return [Ignored(event, "the checkpoint was aborted")]
@@ -302,9 +302,9 @@ class CheckpointCoordinator:
             raise self._violation(event)
         pending.step("metadata written")
         reserve = self._next_checkpoint + ID_BLOCK
-        return [LogComplete(self._generation, pending.checkpoint, self.committed_epoch, reserve)]
+        return [LogSnapshot(self._generation, pending.checkpoint, self.committed_epoch, reserve)]
 
-    def _on_metadata_failed(self, event: MetadataFailed, now_ms: float) -> list[Command]:
+    def _on_metadata_failed(self, event: MetadataFailed, now_ms: float) -> list[CheckpointCommand]:
         pending = self._pending.get(event.checkpoint)
         if pending is None:
             return [Ignored(event, "the checkpoint was aborted")]
@@ -314,7 +314,7 @@ class CheckpointCoordinator:
             self._newest_damaged = max(self._newest_damaged, pending.base)
         return self._abort(pending, life.NOT_WRITTEN, event.reason, now_ms)
 
-    def _on_complete_logged(self, event: CompleteLogged, now_ms: float) -> list[Command]:
+    def _on_complete_logged(self, event: SnapshotLogged, now_ms: float) -> list[CheckpointCommand]:
         pending = self._logging(event, event.checkpoint)
         self._ledger.completed(event.checkpoint, list(pending.acks.values()))
         pending.step("logged")
@@ -326,22 +326,22 @@ class CheckpointCoordinator:
         self._ended(pending, now_ms)
         if pending.generation == self._generation and self._running:
             self._to_notify.append(event.checkpoint)
-        commands: list[Command] = [Completed(event.checkpoint)]
+        commands: list[CheckpointCommand] = [CheckpointCompleted(event.checkpoint)]
         if pending.request is not None:
             commands.append(SnapshotSucceeded(pending.request.ticket, event.checkpoint))
             self._last = event.checkpoint if pending.request.last else self._last
             self._drained |= pending.drain
         return commands + self._subsume(event.checkpoint, now_ms)
 
-    def _on_log_failed(self, event: LogFailed, now_ms: float) -> list[Command]:
+    def _on_log_failed(self, event: LogFailed, now_ms: float) -> list[CheckpointCommand]:
         return self._abort(self._logging(event, event.checkpoint), life.NOT_LOGGED, event.reason, now_ms)
 
-    def _on_ids_reserved(self, event: IdsReserved, now_ms: float) -> list[Command]:
+    def _on_ids_reserved(self, event: IdsReserved, now_ms: float) -> list[CheckpointCommand]:
         self._reserving = False
         self._reserved_until = max(self._reserved_until, event.reserved_until)
         return []
 
-    def _on_reserve_failed(self, event: ReserveFailed, now_ms: float) -> list[Command]:
+    def _on_reserve_failed(self, event: ReserveFailed, now_ms: float) -> list[CheckpointCommand]:
         """The store is failing: as good as a failed checkpoint; try again at the next interval."""
         self._reserving = False
         if now_ms >= self._next_trigger_ms:
@@ -349,12 +349,12 @@ class CheckpointCoordinator:
         self._next_trigger_ms = now_ms + self._policy.interval_ms
         return self._refuse_requests(event.reason)
 
-    def _on_epoch_committed(self, event: EpochCommitted, now_ms: float) -> list[Command]:
+    def _on_epoch_committed(self, event: EpochCommitted, now_ms: float) -> list[CheckpointCommand]:
         self._ledger.done(event.epoch, event.operator_id)
         self._commit_retries.succeeded()
         return []
 
-    def _on_commit_failed(self, event: CommitFailed, now_ms: float) -> list[Command]:
+    def _on_commit_failed(self, event: CommitFailed, now_ms: float) -> list[CheckpointCommand]:
         self._ledger.failed(event.epoch, event.operator_id)
         gave_up = "" if event.unknown else self._commit_retries.failed(now_ms)
         if not (event.unknown or gave_up):
@@ -366,7 +366,7 @@ class CheckpointCoordinator:
 
     # -- decisions taken after every event -------------------------------------------------------------------------
 
-    def _next_commit(self, now_ms: float) -> list[Command]:
+    def _next_commit(self, now_ms: float) -> list[CheckpointCommand]:
         if self._gave_up or not self._commit_retries.due(now_ms):
             return []
         entry = self._ledger.take()
@@ -374,7 +374,7 @@ class CheckpointCoordinator:
             return []
         return [CommitEpoch(entry.epoch, entry.operator_id, entry.messages, entry.batch)]
 
-    def _notify(self) -> list[Command]:
+    def _notify(self) -> list[CheckpointCommand]:
         """Slots hear of a complete checkpoint once its epochs are committed: then they may forget the messages. It may
         be the base of others from then on, and what it replaces in that may be collected."""
         committed = self.committed_epoch
@@ -386,7 +386,7 @@ class CheckpointCoordinator:
         notices = [NotifyCheckpointComplete(checkpoint, committed) for checkpoint in ready]
         return [*notices, self.collection()]
 
-    def _fail_generation(self) -> list[Command]:
+    def _fail_generation(self) -> list[CheckpointCommand]:
         """A Generation in which nothing is committed any more is worth less than one that starts anew."""
         tolerable, failed = self._policy.tolerable_failures, self._failed_in_row
         if tolerable is None or failed <= tolerable or not self._running or self._failing:
@@ -395,9 +395,9 @@ class CheckpointCoordinator:
         text = f"{failed} periodic checkpoints failed in a row, more than checkpoint.tolerableFailures={tolerable}"
         return [FailGeneration(self._generation, f"{text}; the last was {self._last_failure}")]
 
-    def _give_way(self, now_ms: float) -> list[Command]:
+    def _give_way(self, now_ms: float) -> list[CheckpointCommand]:
         """Cancel a strictly aligned checkpoint for which another one has waited for an interval."""
-        commands: list[Command] = []
+        commands: list[CheckpointCommand] = []
         for pending in list(self._pending.values()):
             at_ms = self._gives_way_at_ms(pending)
             if at_ms is not None and now_ms >= at_ms:
@@ -414,7 +414,7 @@ class CheckpointCoordinator:
         waits_ms = min((max(at_ms, pending.triggered_ms) for at_ms in since_ms), default=None)
         return None if waits_ms is None else waits_ms + self._policy.interval_ms
 
-    def _cancel(self, pending: Pending, now_ms: float) -> list[Command]:
+    def _cancel(self, pending: Pending, now_ms: float) -> list[CheckpointCommand]:
         """Abort it and queue its request, if it has one, last.
 
         A user's snapshot is queued at most ``MAX_CANCELLATIONS`` times, unless it drains: each time less is in flight.
@@ -429,7 +429,7 @@ class CheckpointCoordinator:
         self._requests.append(pending.again())
         return self._abort(pending, life.GAVE_WAY, reason, now_ms, answered=False)
 
-    def _trigger(self, now_ms: float) -> list[Command]:
+    def _trigger(self, now_ms: float) -> list[CheckpointCommand]:
         if not self._may_trigger():
             return []
         again = bool(self._requests) and self._requests[0].cancellations > 0
@@ -440,7 +440,7 @@ class CheckpointCoordinator:
             commands.append(self._start(self._requests.popleft(), now_ms))
         return commands + self._trigger_periodic(now_ms)
 
-    def _trigger_periodic(self, now_ms: float) -> list[Command]:
+    def _trigger_periodic(self, now_ms: float) -> list[CheckpointCommand]:
         if now_ms < self._next_trigger_ms or not self._periodic_has_room():
             return []
         if self._next_checkpoint >= self._reserved_until:
@@ -462,7 +462,7 @@ class CheckpointCoordinator:
         periodic = sum(p.periodic for p in self._pending.values())
         return not self._planned and self._has_room() and periodic < most
 
-    def _reserve(self) -> list[Command]:
+    def _reserve(self) -> list[CheckpointCommand]:
         if self._reserving:
             return []
         self._reserving = True
@@ -497,7 +497,7 @@ class CheckpointCoordinator:
 
     def _abort(
         self, pending: Pending, cause: str, reason: str, now_ms: float, *, answered: bool = True
-    ) -> list[Command]:
+    ) -> list[CheckpointCommand]:
         """``answered``: whether its request, if it has one, fails with it."""
         pending.step(cause)
         del self._pending[pending.checkpoint]
@@ -507,7 +507,9 @@ class CheckpointCoordinator:
             self._count_failure(f"checkpoint {pending.checkpoint}: {reason}")
         told = pending.request is not None and pending.request.kept
         missing = tuple(self._missing(pending)) if cause in (life.TIMED_OUT, life.GAVE_WAY) else ()
-        commands: list[Command] = [Abort(pending.checkpoint, reason, self._running, failed and not told, missing)]
+        commands: list[CheckpointCommand] = [
+            Abort(pending.checkpoint, reason, self._running, failed and not told, missing)
+        ]
         if pending.request is not None and answered:
             commands.append(SnapshotFailed(pending.request.ticket, pending.checkpoint, reason, missing))
         return commands
@@ -516,7 +518,7 @@ class CheckpointCoordinator:
         self._failed_in_row += 1
         self._last_failure = reason
 
-    def _subsume(self, complete: CheckpointId, now_ms: float) -> list[Command]:
+    def _subsume(self, complete: CheckpointId, now_ms: float) -> list[CheckpointCommand]:
         """Older periodic ones: what they would have made visible is, and recovery takes the newest."""
         older = [p for p in self._pending.values() if p.periodic and p.checkpoint < complete]
         reason = f"checkpoint {complete}, which is newer, is complete"
@@ -535,8 +537,8 @@ class CheckpointCoordinator:
             found |= {pending.base, pending.origin}
         return tuple(sorted(found - {0}))
 
-    def _refuse_requests(self, reason: str) -> list[Command]:
-        refused: list[Command] = [SnapshotFailed(w.request.ticket, 0, reason) for w in self._requests]
+    def _refuse_requests(self, reason: str) -> list[CheckpointCommand]:
+        refused: list[CheckpointCommand] = [SnapshotFailed(w.request.ticket, 0, reason) for w in self._requests]
         self._requests.clear()
         return refused
 
@@ -544,7 +546,7 @@ class CheckpointCoordinator:
         if pending.periodic:
             self._next_trigger_ms = max(self._next_trigger_ms, now_ms + self._policy.min_pause_ms)
 
-    def _logging(self, event: Event, checkpoint: CheckpointId) -> Pending:
+    def _logging(self, event: CheckpointEvent, checkpoint: CheckpointId) -> Pending:
         pending = self._pending.get(checkpoint)
         if pending is None or pending.phase is not Phase.LOGGING:
             raise self._violation(event)
@@ -557,7 +559,7 @@ class CheckpointCoordinator:
     def _missing(self, pending: Pending) -> list[int]:
         return [slot for slot in range(self._parallelism) if slot not in pending.acks]
 
-    def _violation(self, event: Event) -> ProtocolViolation:
+    def _violation(self, event: CheckpointEvent) -> ProtocolViolation:
         phases = {c: p.phase.value for c, p in self._pending.items()}
         return ProtocolViolation(
             "coordinator", f"generation {self._generation}, in flight {phases}", line_of(event), tuple(self._history)
@@ -583,14 +585,14 @@ _HANDLERS: dict[type, str] = {
     Tick: "_on_tick",
     PolicyChanged: "_on_policy",
     GenerationOpened: "_on_opened",
-    AllRunning: "_on_running",
+    AllSlotsRunning: "_on_running",
     GenerationEnded: "_on_ended",
     SnapshotRequested: "_on_requested",
     AcknowledgeCheckpoint: "_on_ack",
     DeclineCheckpoint: "_on_decline",
     MetadataWritten: "_on_metadata_written",
     MetadataFailed: "_on_metadata_failed",
-    CompleteLogged: "_on_complete_logged",
+    SnapshotLogged: "_on_complete_logged",
     LogFailed: "_on_log_failed",
     IdsReserved: "_on_ids_reserved",
     ReserveFailed: "_on_reserve_failed",

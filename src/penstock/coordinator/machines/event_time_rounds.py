@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.coordinator.machines.splits import Command, Event, Reader, SplitAssigner, SplitsFound
+from penstock.coordinator.machines.splits import Reader, SplitAssigner, SplitCommand, SplitEvent, SplitsFound
 from penstock.model.elements import END_OF_TIME_US
 from penstock.model.messages import AdvanceWatermark, AssignSplits, ReaderProgressed, ReaderStatus
 
@@ -65,7 +65,7 @@ class EventTimeRounds:
         if self._round is not None and vertex in self._round.untold:
             self._round.begun.add(vertex)
 
-    def handled(self, vertex: int, event: Event, commands: Sequence[Command] = ()) -> list[AdvanceWatermark]:
+    def handled(self, vertex: int, event: SplitEvent, commands: Sequence[SplitCommand] = ()) -> list[AdvanceWatermark]:
         """Handle an event after a source's assigner did. The returned commands follow those of the assigner."""
         if self._round is not None and vertex in self._round.unassigned:
             for command in commands:

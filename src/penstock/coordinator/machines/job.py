@@ -22,13 +22,58 @@ from typing import assert_never
 
 import msgspec
 
-from penstock.coordinator import commands as w
-from penstock.coordinator.machines import checkpoint_events as ct
-from penstock.coordinator.machines import splits as sp
+from penstock.coordinator.commands import (
+    AbandonStagedData,
+    AnswerRequestFiles,
+    CollectionFailed,
+    DrainRequested,
+    EpochsCommitted,
+    GenerationReady,
+    JobEvent,
+    LastSnapshotCommitted,
+    LaunchSlots,
+    LocationChecked,
+    NotifySourceCommitted,
+    OpenGeneration,
+    Output,
+    QueryFinished,
+    SnapshotCompleted,
+    TakesRequested,
+    WriteSnapshot,
+)
+from penstock.coordinator.machines.checkpoint_events import (
+    Abort,
+    AllSlotsRunning,
+    CheckpointCommand,
+    CheckpointCompleted,
+    CheckpointEvent,
+    CheckpointPolicy,
+    FailGeneration,
+    GenerationEnded,
+    GenerationOpened,
+    MetadataWritten,
+    SnapshotFailed,
+    SnapshotRequested,
+    SnapshotSucceeded,
+    Tick,
+    WriteMetadata,
+)
 from penstock.coordinator.machines.checkpoints import CheckpointCoordinator
 from penstock.coordinator.machines.commits import CommitLedger
 from penstock.coordinator.machines.endings import Ending
 from penstock.coordinator.machines.event_time_rounds import EventTimeRounds
+from penstock.coordinator.machines.splits import (
+    Discover,
+    Freeze,
+    Pause,
+    ReleaseDiscovery,
+    SourceCapture,
+    SplitAssigner,
+    SplitCommand,
+    SplitEvent,
+    SplitsFound,
+    last_fully_read,
+)
 from penstock.errors import ProtocolViolation, QueryFailed
 from penstock.model.elements import Alignment
 from penstock.model.ids import CheckpointId, GenerationId, SubtaskId, snapshot_id
@@ -68,7 +113,7 @@ class JobCoordinator:
         graph: JobGraph,
         plan: PlanManifest,
         query_id: str,
-        policy: ct.Policy,
+        policy: CheckpointPolicy,
         until_available: bool = False,
     ) -> None:
         self._graph = graph
@@ -76,10 +121,10 @@ class JobCoordinator:
         self._plan = plan
         sinks = {v.id: v.sink.operator_id for v in graph.vertices if v.sink is not None}
         self._coordinator = CheckpointCoordinator(policy, graph.parallelism, CommitLedger(sinks))
-        self._assigners: dict[int, sp.SplitAssigner] = {}
-        self._freeze = sp.Freeze() if until_available else None
+        self._assigners: dict[int, SplitAssigner] = {}
+        self._freeze = Freeze() if until_available else None
         self._ending = Ending(len(graph.vertices) * graph.parallelism)
-        self._captures: dict[CheckpointId, list[sp.SourceCapture]] = {}
+        self._captures: dict[CheckpointId, list[SourceCapture]] = {}
         self._metadata: dict[CheckpointId, SnapshotMetadata] = {}
         self._rounds: dict[int, EventTimeRounds] = {}
         self._endless = {v.id for v in graph.vertices if v.source is not None and v.source.source.has_always_more}
@@ -108,7 +153,7 @@ class JobCoordinator:
         return self._graph
 
     @property
-    def assigners(self) -> Sequence[sp.SplitAssigner]:
+    def assigners(self) -> Sequence[SplitAssigner]:
         """For their figures only, by vertex; empty between two Generations."""
         return [self._assigners[vertex] for vertex in sorted(self._assigners)]
 
@@ -160,13 +205,13 @@ class JobCoordinator:
         times += [assigner.next_wake_ms() for assigner in self._assigners.values()]
         return min((time for time in times if time is not None), default=None)
 
-    def look_for_requests(self) -> w.AnswerRequests:
+    def look_for_requests(self) -> AnswerRequestFiles:
         """For the owner, about once a second while the driver lives; to be executed at once."""
-        return w.AnswerRequests(self._coordinator.collection())
+        return AnswerRequestFiles(self._coordinator.collection())
 
     # -- the machine --------------------------------------------------------------------------------------------------
 
-    def open(self, *, checksums: bool = True, parallelism: int | None = None) -> list[w.Output]:
+    def open(self, *, checksums: bool = True, parallelism: int | None = None) -> list[Output]:
         """Begin the next Generation; none may be running.
 
         Args:
@@ -181,49 +226,49 @@ class JobCoordinator:
             self._ending.rescaled(len(self._graph.vertices) * parallelism)
         known = self._coordinator
         next_checkpoint = None if self.generation == 0 else known.next_checkpoint
-        return [w.OpenGeneration(known.committed_epoch, next_checkpoint, checksums, self._graph.parallelism)]
+        return [OpenGeneration(known.committed_epoch, next_checkpoint, checksums, self._graph.parallelism)]
 
     def opening_failed(self) -> None:
         """Record that OpenGeneration raised. ``open`` may be called again."""
         self._opening = False
 
-    def handle(self, event: w.DriverEvent, now_ms: float) -> list[w.Output]:
+    def handle(self, event: JobEvent, now_ms: float) -> list[Output]:
         """Take one event; the outputs are to be carried out in order.
 
         ``now_ms`` is any monotonic clock. Events of slots must carry the Generation whose link they came by.
         """
-        outputs: list[w.Output] = []
+        outputs: list[Output] = []
         match event:
-            case w.GenerationReady():
+            case GenerationReady():
                 outputs += self._on_ready(event, now_ms)
             case FromSlot(generation, message):
                 if generation != self.generation or not self._assigners:
                     return []  # of a Generation that has ended
                 outputs += self._on_message(message, now_ms)
-            case sp.SplitsFound() if event.generation == self.generation and event.vertex in self._assigners:
+            case SplitsFound() if event.generation == self.generation and event.vertex in self._assigners:
                 outputs += self._assign(event.vertex, event, now_ms)
-            case sp.SplitsFound():
+            case SplitsFound():
                 return []  # of a Generation that has ended
-            case w.Drain():
+            case DrainRequested():
                 outputs += self._drain(now_ms)
-            case w.CollectionFailed():
+            case CollectionFailed():
                 return []  # nothing but space is lost
-            case w.TakesRequested() | w.LocationChecked():
+            case TakesRequested() | LocationChecked():
                 return []  # the owner's
-            case ct.GenerationEnded() if event.generation == self.generation:
+            case GenerationEnded() if event.generation == self.generation:
                 self._planned = None
                 outputs += self._coordinate(event, now_ms)
                 self._assigners.clear()
                 self._rounds.clear()
                 self._running.clear()
                 self._ending.generation_ended()
-            case ct.MetadataWritten() if event.checkpoint in self._metadata:
+            case MetadataWritten() if event.checkpoint in self._metadata:
                 written = self._metadata[event.checkpoint]
                 self._metadata[event.checkpoint] = msgspec.structs.replace(written, created_ms=event.created_ms)
                 outputs += self._coordinate(event, now_ms)
-            case ct.Tick():
+            case Tick():
                 outputs += self._coordinate(event, now_ms)
-                outputs += self._assign_all(sp.LookAround(), now_ms)
+                outputs += self._assign_all(event, now_ms)
             case _:
                 outputs += self._coordinate(event, now_ms)
         outputs += self._finish(now_ms)
@@ -231,7 +276,7 @@ class JobCoordinator:
         outputs = pause + outputs if self._paused else outputs + pause  # before a trigger, and after what has failed
         return outputs + self._after()
 
-    def _on_message(self, message: MessageOfSlot, now_ms: float) -> list[w.Output]:
+    def _on_message(self, message: MessageOfSlot, now_ms: float) -> list[Output]:
         match message:
             case AcknowledgeCheckpoint() | DeclineCheckpoint():
                 return self._coordinate(message, now_ms)
@@ -245,11 +290,11 @@ class JobCoordinator:
             case _:
                 assert_never(message)
 
-    def _on_ready(self, event: w.GenerationReady, now_ms: float) -> list[w.Output]:
+    def _on_ready(self, event: GenerationReady, now_ms: float) -> list[Output]:
         self._opening = False
         metadata = event.restored
         restored = event.checkpoint
-        opened = ct.GenerationOpened(
+        opened = GenerationOpened(
             event.generation,
             restored,
             event.first_checkpoint,
@@ -269,12 +314,12 @@ class JobCoordinator:
         manifests = {} if metadata is None else {manifest.vertex: manifest for manifest in metadata.sources}
         if any(manifest.drained for manifest in manifests.values()):
             # Whoever took that snapshot has begun to drain: it has to be carried through.
-            self._freeze = sp.Freeze(drain=True)
+            self._freeze = Freeze(drain=True)
         groups: dict[str, list[int]] = {}
         for vertex in self._graph.vertices:
             if vertex.source is not None:
                 groups.setdefault(vertex.source.clock or f"vertex {vertex.id}", []).append(vertex.id)
-                self._assigners[vertex.id] = sp.SplitAssigner(
+                self._assigners[vertex.id] = SplitAssigner(
                     event.generation,
                     vertex.source.operator_id,
                     vertex.id,
@@ -288,83 +333,84 @@ class JobCoordinator:
         for name, group in groups.items():
             rounds = EventTimeRounds([self._assigners[vertex] for vertex in group], eager=name == ONE_CLOCK)
             self._rounds |= dict.fromkeys(group, rounds)
-        return [w.LaunchSlots(event, self._paused), *outputs, *self._freeze_all(now_ms)]
+        return [LaunchSlots(event, self._paused), *outputs, *self._freeze_all(now_ms)]
 
-    def _freeze_all(self, now_ms: float) -> list[w.Output]:
+    def _freeze_all(self, now_ms: float) -> list[Output]:
         """Freeze the sources of an "available now" run or a drain; a planned batch is processed first."""
         if self._freeze is None or self._planned is not None:
             return []
         return self._assign_all(self._freeze, now_ms)
 
-    def _on_running(self, slot: int, now_ms: float) -> list[w.Output]:
+    def _on_running(self, slot: int, now_ms: float) -> list[Output]:
         if not 0 <= slot < self._graph.parallelism:
             return []
         self._running.add(slot)
         if len(self._running) < self._graph.parallelism:
             return []
-        return [*self._coordinate(ct.AllRunning(self.generation), now_ms), *self._assign_all(sp.ReadersRun(), now_ms)]
+        running = AllSlotsRunning(self.generation)
+        return [*self._coordinate(running, now_ms), *self._assign_all(running, now_ms)]
 
     @property
     def _drains_inflight(self) -> bool:
         """Sources must not read. A planned batch is read first."""
         return self._coordinator.drains and self._planned is None
 
-    def _pause(self, now_ms: float) -> list[w.Output]:
+    def _pause(self, now_ms: float) -> list[Output]:
         """Pause the sources or let them go on."""
         if self._paused == self._drains_inflight or len(self._running) < self._graph.parallelism:
             return []
         self._paused = not self._paused
-        return self._assign_all(sp.Pause(self._paused), now_ms)
+        return self._assign_all(Pause(self._paused), now_ms)
 
-    def _drain(self, now_ms: float) -> list[w.Output]:
+    def _drain(self, now_ms: float) -> list[Output]:
         self.check_drainable()
-        self._freeze = sp.Freeze(drain=True)
+        self._freeze = Freeze(drain=True)
         return self._freeze_all(now_ms)
 
-    def _assign_all(self, event: sp.Event, now_ms: float) -> list[w.Output]:
+    def _assign_all(self, event: SplitEvent, now_ms: float) -> list[Output]:
         return [output for vertex in sorted(self._assigners) for output in self._assign(vertex, event, now_ms)]
 
-    def _assign(self, vertex: int, event: sp.Event, now_ms: float) -> list[w.Output]:
-        outputs: list[w.Output] = []
+    def _assign(self, vertex: int, event: SplitEvent, now_ms: float) -> list[Output]:
+        outputs: list[Output] = []
         rounds = self._rounds[vertex]
-        commands: list[sp.Command] = list(self._assigners[vertex].handle(event, now_ms))
+        commands: list[SplitCommand] = list(self._assigners[vertex].handle(event, now_ms))
         for command in [*commands, *rounds.handled(vertex, event, commands)]:
-            if isinstance(command, sp.Discover):
+            if isinstance(command, Discover):
                 rounds.look_begins(vertex)
             outputs.append(command)
         return outputs
 
-    def _coordinate(self, event: ct.Event, now_ms: float) -> list[w.Output]:
+    def _coordinate(self, event: CheckpointEvent, now_ms: float) -> list[Output]:
         commands = self._coordinator.handle(event, now_ms)
         return [output for command in commands for output in self._carry_out(command, now_ms)]
 
-    def _carry_out(self, command: ct.Command, now_ms: float) -> list[w.Output]:
+    def _carry_out(self, command: CheckpointCommand, now_ms: float) -> list[Output]:
         """A command of the coordinator as outputs."""
         match command:
             case TriggerCheckpoint():
                 self._captures[command.checkpoint] = [a.capture() for a in self.assigners]
                 return [command]
-            case ct.WriteMetadata():
+            case WriteMetadata():
                 metadata = self._metadata_of(command)
                 self._metadata[command.checkpoint] = metadata
-                return [w.WriteSnapshot(metadata)]
-            case ct.Completed():
+                return [WriteSnapshot(metadata)]
+            case CheckpointCompleted():
                 return self._on_completed(command.checkpoint, now_ms)
-            case ct.Abort():
+            case Abort():
                 self._captures.pop(command.checkpoint, None)
                 self._metadata.pop(command.checkpoint, None)
                 return [command]
-            case ct.SnapshotSucceeded() if command.ticket <= 0:
+            case SnapshotSucceeded() if command.ticket <= 0:
                 return []
-            case ct.SnapshotFailed() if command.ticket == PLANNED_TICKET:
+            case SnapshotFailed() if command.ticket == PLANNED_TICKET:
                 return self._planned_failed(command.reason)
-            case ct.SnapshotFailed() if command.ticket < 0:
+            case SnapshotFailed() if command.ticket < 0:
                 self._ending.refused(command.ticket)
                 return []
             case _:
                 return [command]
 
-    def _planned_failed(self, reason: str) -> list[w.Output]:
+    def _planned_failed(self, reason: str) -> list[Output]:
         """Process the planned batch again from its start.
 
         Some subtasks may have ended the epoch and others not, so continuing would split the batch into two epochs.
@@ -372,9 +418,9 @@ class JobCoordinator:
         if self._planned is None:
             return []  # the checkpoint failed because its Generation ended
         text = f"the checkpoint of batch {self._planned}, which Spark had planned, failed: {reason}"
-        return [ct.FailGeneration(self.generation, text)]
+        return [FailGeneration(self.generation, text)]
 
-    def _metadata_of(self, command: ct.WriteMetadata) -> SnapshotMetadata:
+    def _metadata_of(self, command: WriteMetadata) -> SnapshotMetadata:
         sources = [capture.manifest for capture in self._captures[command.checkpoint]]
         return SnapshotMetadata(
             format_version=FORMAT_VERSION,
@@ -397,24 +443,24 @@ class JobCoordinator:
             next_batch=command.next_batch,
         )
 
-    def _on_completed(self, checkpoint: CheckpointId, now_ms: float) -> list[w.Output]:
+    def _on_completed(self, checkpoint: CheckpointId, now_ms: float) -> list[Output]:
         """A snapshot exists: tell the owner, and each source how far everything is read."""
         metadata = self._metadata.pop(checkpoint)
         if metadata.generation == self.generation:
             self._ending.completed(checkpoint)
-        outputs: list[w.Output] = [w.SnapshotExists(metadata)]
+        outputs: list[Output] = [SnapshotCompleted(metadata)]
         if self._planned is not None and metadata.generation == self.generation:
             self._planned = None
-            outputs += self._assign_all(sp.Release(), now_ms) + self._freeze_all(now_ms)
+            outputs += self._assign_all(ReleaseDiscovery(), now_ms) + self._freeze_all(now_ms)
         for capture in self._captures.pop(checkpoint):
             vertex = capture.manifest.vertex
-            look = sp.last_settled(capture, [split.split_id for split in unread_splits(metadata, vertex)])
+            look = last_fully_read(capture, [split.split_id for split in unread_splits(metadata, vertex)])
             assigner = self._assigners.get(vertex) if metadata.generation == self.generation else None
             if look is not None and assigner is not None and assigner.settled(look):
-                outputs.append(w.TellSource(vertex, look.state))
+                outputs.append(NotifySourceCommitted(vertex, look.state))
         return outputs
 
-    def _finish(self, now_ms: float) -> list[w.Output]:
+    def _finish(self, now_ms: float) -> list[Output]:
         """Request the checkpoint of a planned batch that has been read, or the final checkpoint after all input ended.
 
         The checkpoint of a planned batch has no in-flight data. The final checkpoint waits for nothing and need not be
@@ -424,26 +470,26 @@ class JobCoordinator:
             if self._covers_planned or not all(assigner.all_idle for assigner in self.assigners):
                 return []
             self._covers_planned = True
-            request = ct.SnapshotRequested(PLANNED_TICKET, Alignment.ALIGNED, kept=False, planned=True)
+            request = SnapshotRequested(PLANNED_TICKET, Alignment.ALIGNED, kept=False, planned=True)
             return self._coordinate(request, now_ms)
         ticket = self._ending.ask(now_ms)
         if ticket is None:
             return []
-        return self._coordinate(ct.SnapshotRequested(ticket, Alignment.UNALIGNED, kept=False), now_ms)
+        return self._coordinate(SnapshotRequested(ticket, Alignment.UNALIGNED, kept=False), now_ms)
 
-    def _after(self) -> list[w.Output]:
-        outputs: list[w.Output] = []
+    def _after(self) -> list[Output]:
+        outputs: list[Output] = []
         committed = self._coordinator.committed_epoch
         if committed > self._told_committed:
             self._told_committed = committed
-            outputs.append(w.EpochsCommitted(committed))
+            outputs.append(EpochsCommitted(committed))
         if self._abandon is not None and committed >= self._abandon[1]:
-            outputs.append(w.Abandon(self._abandon[0]))
+            outputs.append(AbandonStagedData(self._abandon[0]))
             self._abandon = None
         if not self._coordinator.serves_requests and self._ending.over(committed):
-            outputs.append(w.QueryEnded(committed))
+            outputs.append(QueryFinished(committed))
         if last := self._coordinator.ended_with:
-            outputs.append(w.LastCommitted(last))
+            outputs.append(LastSnapshotCommitted(last))
         return outputs
 
     def check_invariants(self) -> None:

@@ -27,7 +27,7 @@ A reader without event time rises to the watermark of other readers in a round (
 that was found is handed out, and a look that is under way is answered.
 
 *Holding*: a location that begins with a planned batch reads the splits of that batch first. There is no discovery until
-``Release``, because the rows of the batch are an epoch of their own.
+``ReleaseDiscovery``, because the rows of the batch are an epoch of their own.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from penstock.coordinator.machines.checkpoint_events import AllSlotsRunning, Tick
 from penstock.errors import ProtocolViolation
 from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.model.ids import GenerationId
@@ -57,18 +58,13 @@ from penstock.model.splits import Discovery, Split
 
 PENDING_PER_READER = 2
 """Look for more splits only while fewer are pending: what is found early is stored in every snapshot."""
-EMPTY_LOOK_PAUSE_MS = 100
+EMPTY_DISCOVERY_PAUSE_MS = 100
 """Pause after a look that found nothing: the latency of an idle source against the cost of listing."""
-FOUND_LOOK_PAUSE_MS = 10
+FOUND_DISCOVERY_PAUSE_MS = 10
 """Pause after a look that found something, so that a source that always finds a little cannot spin."""
 
 
 # -- events -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LookAround:
-    """Time has passed: look for new splits if it is worth while."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +77,7 @@ class SplitsFound:
 
 
 @dataclass(frozen=True)
-class ReadersRun:
-    """All readers of this Generation are there to be spoken to."""
-
-
-@dataclass(frozen=True)
-class Release:
+class ReleaseDiscovery:
     """The planned batch is complete: discovery begins."""
 
 
@@ -104,7 +95,7 @@ class Pause:
     paused: bool
 
 
-Event = LookAround | SplitsFound | FromReader | ReadersRun | Release | Freeze | Pause
+SplitEvent = Tick | SplitsFound | FromReader | AllSlotsRunning | ReleaseDiscovery | Freeze | Pause
 
 # -- commands ---------------------------------------------------------------------------------------------------------
 
@@ -126,7 +117,7 @@ class FreezeSource:
     vertex: int
 
 
-Command = Discover | FreezeSource | ToReader
+SplitCommand = Discover | FreezeSource | ToReader
 
 
 @dataclass
@@ -161,7 +152,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Look:
+class DiscoveredSplits:
     """One look that found something: the state after it, and the ids of what it found."""
 
     serial: int
@@ -174,10 +165,10 @@ class SourceCapture:
     """The driver's side of a source at a trigger. ``looks``: those whose splits were not all known to be read."""
 
     manifest: SourceManifest
-    looks: tuple[Look, ...]
+    looks: tuple[DiscoveredSplits, ...]
 
 
-def last_settled(capture: SourceCapture, unread: Collection[str]) -> Look | None:
+def last_fully_read(capture: SourceCapture, unread: Collection[str]) -> DiscoveredSplits | None:
     """The newest look of a complete snapshot before which everything was read: ``Source.committed`` gets its state.
 
     Args:
@@ -205,7 +196,7 @@ class SplitAssigner:
         restored: its manifest in the restored snapshot, or None at the first start.
         restored_unread: ids of the splits that the snapshot gives to readers.
         looks_ahead: as the source says (``Source.looks_ahead``).
-        held: there is no discovery before ``Release``.
+        held: there is no discovery before ``ReleaseDiscovery``.
         paused: readers begin paused, and there is no discovery before ``Pause(False)``.
     """
 
@@ -232,7 +223,7 @@ class SplitAssigner:
     _drained: bool = field(init=False, default=False)
     _finished: bool = field(init=False, default=False)
     _ended: bool = field(init=False, default=False)
-    _looks: list[Look] = field(init=False, default_factory=list)
+    _looks: list[DiscoveredSplits] = field(init=False, default_factory=list)
     _serial: int = field(init=False, default=0)
     _settled: int = field(init=False, default=-1)
     _watermark_us: int | None = field(init=False, default=None)
@@ -244,7 +235,7 @@ class SplitAssigner:
             self._drained = self._drain = self._finished = self.restored.drained
             self._pending.extend(self.restored.pending)
             ids = [split.split_id for split in self._pending] + list(self.restored_unread)
-            self._looks.append(Look(0, self._state, frozenset(ids)))
+            self._looks.append(DiscoveredSplits(0, self._state, frozenset(ids)))
 
     @property
     def dry(self) -> bool:
@@ -281,16 +272,16 @@ class SplitAssigner:
         return not self._pending and all(reader.idle for reader in self._readers)
 
     def next_wake_ms(self) -> float | None:
-        """When ``LookAround`` has something to do; None while a look is out, enough is pending or no look is needed."""
+        """When ``Tick`` has something to do; None while a look is out, enough is pending or no look is needed."""
         return None if self._looking or not self._looks_on or self._is_stocked() else self._next_look_ms
 
     @property
     def _looks_on(self) -> bool:
         return not (self.held or self.paused or self._finished)
 
-    def handle(self, event: Event, now_ms: float) -> list[Command]:
+    def handle(self, event: SplitEvent, now_ms: float) -> list[SplitCommand]:
         """Take one event; the commands are to be executed in order."""
-        commands: list[Command] = []
+        commands: list[SplitCommand] = []
         if isinstance(event, RequestSplit):
             commands = self._on_requested(event)
         elif isinstance(event, ReaderStatus):
@@ -299,10 +290,10 @@ class SplitAssigner:
             commands = self._on_found(event, now_ms)
         elif isinstance(event, ReaderProgressed):
             self._on_progressed(event)
-        elif isinstance(event, ReadersRun):
+        elif isinstance(event, AllSlotsRunning):
             self._running = True
             commands = [FreezeReaders(self.vertex)] if self._frozen else []
-        elif isinstance(event, Release):
+        elif isinstance(event, ReleaseDiscovery):
             self.held = False
         elif isinstance(event, Freeze):
             commands = self._on_freeze(event, now_ms)
@@ -316,7 +307,7 @@ class SplitAssigner:
         manifest = SourceManifest(self.operator_id, self.vertex, self._state, list(self._pending), self._drained)
         return SourceCapture(manifest, tuple(self._looks))
 
-    def settled(self, look: Look) -> bool:
+    def settled(self, look: DiscoveredSplits) -> bool:
         """Everything up to this look is read: it and older ones need not be remembered. False if that is no news: an
         older snapshot may complete after a newer one."""
         news = look.serial > self._settled
@@ -324,7 +315,7 @@ class SplitAssigner:
         self._looks = [known for known in self._looks if known.serial > self._settled]
         return news
 
-    def _on_requested(self, event: RequestSplit) -> list[Command]:
+    def _on_requested(self, event: RequestSplit) -> list[SplitCommand]:
         if self._frozen and not event.frozen:
             return []
         self._reader(event).requests = True
@@ -358,7 +349,7 @@ class SplitAssigner:
         if watermark_us is not None:
             reader.watermark_us = max(watermark_us, reader.watermark_us or watermark_us)
 
-    def _on_freeze(self, event: Freeze, now_ms: float) -> list[Command]:
+    def _on_freeze(self, event: Freeze, now_ms: float) -> list[SplitCommand]:
         self._drain = self._drain or event.drain
         if self._frozen:
             return []
@@ -367,10 +358,10 @@ class SplitAssigner:
         for reader in self._readers:
             reader.requests, reader.status = False, None
         self._next_look_ms = now_ms
-        source: list[Command] = [] if self._finished else [FreezeSource(self.generation, self.vertex)]
+        source: list[SplitCommand] = [] if self._finished else [FreezeSource(self.generation, self.vertex)]
         return source + ([FreezeReaders(self.vertex)] if self._running else [])
 
-    def _on_found(self, event: SplitsFound, now_ms: float) -> list[Command]:
+    def _on_found(self, event: SplitsFound, now_ms: float) -> list[SplitCommand]:
         if not self._looking:
             raise ProtocolViolation(f"splits(vertex={self.vertex})", "no look is out", repr(event)[:200])
         self._looking = False
@@ -379,25 +370,25 @@ class SplitAssigner:
         self._finished = found.finished
         if found.splits:
             self._serial += 1
-            self._looks.append(Look(self._serial, found.state, frozenset(s.split_id for s in found.splits)))
+            self._looks.append(DiscoveredSplits(self._serial, found.state, frozenset(s.split_id for s in found.splits)))
             self._pending.extend(found.splits)
             self._dry = False
-            self._next_look_ms = now_ms + FOUND_LOOK_PAUSE_MS
+            self._next_look_ms = now_ms + FOUND_DISCOVERY_PAUSE_MS
             return self._assign()
-        self._next_look_ms = now_ms + EMPTY_LOOK_PAUSE_MS
+        self._next_look_ms = now_ms + EMPTY_DISCOVERY_PAUSE_MS
         if self._finished or not self._look_counts or not self.all_idle:
             return []
         return self._say_dry(self._watermark_us)
 
-    def _say_dry(self, watermark_us: int | None) -> list[Command]:
+    def _say_dry(self, watermark_us: int | None) -> list[SplitCommand]:
         if self._dry and self._dry_at_us == watermark_us:
             return []
         self._dry, self._dry_at_us = True, watermark_us
         return [SourceIdle(self.vertex, watermark_us)]
 
-    def _assign(self) -> list[Command]:
+    def _assign(self) -> list[SplitCommand]:
         """Hand pending splits to waiting readers: to their homes, else to who has the least to read, then by index."""
-        commands: list[Command] = []
+        commands: list[SplitCommand] = []
         kept: list[Split] = []
         while self._pending and any(reader.requests for reader in self._readers):
             split = self._pending.popleft()
@@ -420,7 +411,7 @@ class SplitAssigner:
     def _may_read(self, index: int, split: Split) -> bool:
         return split.home is None or split.home % self.parallelism == index
 
-    def _end(self) -> list[Command]:
+    def _end(self) -> list[SplitCommand]:
         if not self._finished or not self.all_idle:
             return []
         self._drained = self._drain
@@ -431,7 +422,7 @@ class SplitAssigner:
             commands.append(NoMoreSplits(self.vertex))
         return commands
 
-    def _look(self, now_ms: float) -> list[Command]:
+    def _look(self, now_ms: float) -> list[SplitCommand]:
         if self._looking or not self._looks_on or now_ms < self._next_look_ms or self._is_stocked():
             return []
         self._looking = True
