@@ -20,8 +20,9 @@ from penstock.model.job_graph import Edge, EdgeKind, JobGraph, SinkSpec, SourceS
 from penstock.model.key_groups import owned_range
 from penstock.model.manifest import CaptureMetrics, InflightEntry, SectionRef, SlotManifest, StateEntry, SubtaskManifest
 from penstock.model.messages import AcknowledgeCheckpoint
+from penstock.model.metrics import SubtaskReport
 from penstock.model.splits import Split
-from penstock.network.messages import SlotMetrics, SubtaskMetrics
+from penstock.network.messages import SlotMetrics
 from penstock.snapshots.format.sections import data_path, state_path
 from penstock.snapshots.writing.state_index import BASE, DELTA, MAX_CHAIN
 
@@ -179,7 +180,20 @@ def _captured(subtask: SubtaskManifest) -> CaptureMetrics:
     )
 
 
-def _figures(vertex: int, index: int, checkpoint: int) -> SubtaskMetrics:
+def _figures(vertex: int, index: int, checkpoint: int) -> SubtaskReport:
     counters = {"rows_dropped_late": 0, "state_bytes": 100_000}
     rows, ms = checkpoint * 1_000, checkpoint * 1_000.0
-    return SubtaskMetrics(vertex, index, rows, rows, ms, 0.0, ms, 10_000, 10_000, 0, NOW_US + checkpoint, counters)
+    return SubtaskReport(
+        vertex=vertex,
+        index=index,
+        rows_in=rows,
+        rows_out=rows,
+        busy_ms=ms,
+        backpressured_ms=0.0,
+        idle_ms=ms,
+        input_queued_bytes=10_000,
+        output_queued_bytes=10_000,
+        recovered_rows_left=0,
+        watermark_us=NOW_US + checkpoint,
+        counters=counters,
+    )

@@ -18,7 +18,6 @@ from penstock.config import Options
 from penstock.coordinator import histogram as distribution
 from penstock.coordinator.histogram import Distribution
 from penstock.coordinator.view import (
-    Behind,
     CheckpointState,
     CheckpointView,
     EpochProgress,
@@ -33,7 +32,7 @@ from penstock.coordinator.view import (
 from penstock.errors import ConfigError
 from penstock.model.elements import END_OF_TIME_US
 from penstock.model.manifest import CaptureMetrics
-from penstock.network.messages import SubtaskMetrics
+from penstock.model.metrics import Backlog, SubtaskReport
 from penstock.rest.metric_kinds import UNITS, Kind, MetricSpec
 from penstock.rest.metric_list import GROUPS, METRICS
 from penstock.rest.metric_page import with_metrics
@@ -62,7 +61,7 @@ EPOCH = EpochProgress(
     duration_ms=6_000.0,
     sources=(
         SourceProgress(
-            "source", "Kafka", 10, 2.0, total_rows=90, pending_splits=1, reading_splits=3, behind=Behind(9, 0, 8, 2)
+            "source", "Kafka", 10, 2.0, total_rows=90, pending_splits=1, reading_splits=3, backlog=Backlog(9, 0, 8, 2)
         ),
     ),
     sinks=(SinkProgress("sink", "noop", 5, 55),),
@@ -83,7 +82,20 @@ VIEW = ExecutionView(
         SubtaskView(
             "Source, Sink",
             slot,
-            SubtaskMetrics(0, slot, 10, 5, 1_500.0, 500.0, 8_000.0, 64, 32, 0, 900_000_000, COUNTS),
+            SubtaskReport(
+                vertex=0,
+                index=slot,
+                rows_in=10,
+                rows_out=5,
+                busy_ms=1_500.0,
+                backpressured_ms=500.0,
+                idle_ms=8_000.0,
+                input_queued_bytes=64,
+                output_queued_bytes=32,
+                recovered_rows_left=0,
+                watermark_us=900_000_000,
+                counters=COUNTS,
+            ),
         )
         for slot in (0, 1)
     ),

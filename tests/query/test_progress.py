@@ -12,7 +12,6 @@ import pytest
 
 from penstock.api.progress import ProgressHistory, QueryProgress, for_listeners, iso_timestamp, progress_json
 from penstock.coordinator.view import (
-    Behind,
     CheckpointState,
     CheckpointView,
     EpochProgress,
@@ -21,6 +20,7 @@ from penstock.coordinator.view import (
     StateProgress,
 )
 from penstock.model.manifest import CaptureMetrics
+from penstock.model.metrics import Backlog
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "progress.md"
 ID = "e28cd03e-c7f9-4dd1-b32c-f2a498b137d0"
@@ -178,7 +178,7 @@ def test_a_source_tells_its_offsets_and_how_far_it_is_behind() -> None:
         end_offset=offsets[1],
         pending_splits=1,
         reading_splits=2,
-        behind=Behind(rows=9, least=2, most=7, splits=2),
+        backlog=Backlog(rows=9, least=2, most=7, splits=2),
     )
     first, other = as_progress(replace(EPOCH, sources=(kafka, EPOCH.sources[1]))).sources
     assert (json.loads(first.startOffset), json.loads(first.endOffset)) == offsets

@@ -148,7 +148,7 @@ class Stepping:
         """Until all input is processed and a last checkpoint is captured."""
         deadline, triggered = time.monotonic() + WITHIN_S, 0
         for turn in self._turns():
-            assert time.monotonic() < deadline, f"{self.longest_s}, {self.subtasks[-1].status}"
+            assert time.monotonic() < deadline, f"{self.longest_s}, {self.subtasks[-1].report}"
             is_over = len(self._ended) == len(self.subtasks)
             if is_over and self.checkpoints == triggered:
                 return

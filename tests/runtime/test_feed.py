@@ -15,8 +15,9 @@ from penstock.connectors.rate import RateReader
 from penstock.errors import ProtocolViolation
 from penstock.model.ids import SubtaskId
 from penstock.model.messages import PollCompleted, ReaderStatus, RequestSplit
+from penstock.model.metrics import Backlog
 from penstock.model.splits import Split
-from penstock.worker.source_task import BEHIND, SourceTask
+from penstock.worker.source_task import SourceTask
 
 Request = tuple[int, int]
 """Splits held unread, splits received."""
@@ -174,10 +175,9 @@ def test_what_was_restored_is_caught_up_when_it_is_read_whatever_came_since() ->
 def test_a_reader_that_knows_tells_how_far_it_is_behind() -> None:
     reader = EndlessReader()
     feed, _ = feed_of(reader)
-    assert feed.counters() == {}
+    assert feed.backlog() is None
     reader.lag = [4, 0, 9]
-    assert list(feed.counters().values()) == [13, 0, 9, 3]
-    assert tuple(feed.counters()) == BEHIND
+    assert feed.backlog() == Backlog(rows=13, least=0, most=9, splits=3)
 
 
 class FrontierReader(EndlessReader):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,7 +16,6 @@ from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator.machines.checkpoint_events import SnapshotRequested
 from penstock.coordinator.metrics import QueryMetrics
 from penstock.coordinator.view import (
-    Behind,
     CheckpointState,
     CheckpointView,
     ExecutionState,
@@ -33,11 +33,11 @@ from penstock.model.manifest import (
     SourceManifest,
     SubtaskManifest,
 )
+from penstock.model.metrics import Backlog, SubtaskReport
 from penstock.model.plain import Plain
 from penstock.model.splits import Split
-from penstock.network.messages import Register, SlotMetrics, SubtaskMetrics
+from penstock.network.messages import Register, SlotMetrics
 from penstock.operators.watermark import WatermarkSpec
-from penstock.worker.source_task import BEHIND
 
 
 def snapshot(checkpoint: int, rows: int, requested: bool = False) -> SnapshotMetadata:
@@ -45,6 +45,13 @@ def snapshot(checkpoint: int, rows: int, requested: bool = False) -> SnapshotMet
     slots = [SlotManifest(0, [SubtaskManifest(0, 0, rows_in=rows)])]
     name = f"chk-{checkpoint}"
     return SnapshotMetadata(1, name, "q", 1, checkpoint, "auto", requested, "", 0, 1, 128, slots, [])
+
+
+def report(index: int = 0, **changes: Any) -> SubtaskReport:
+    """Metrics of a subtask of the source that has done nothing yet."""
+    names = [field.name for field in fields(SubtaskReport) if field.default is MISSING]
+    nothing = dict.fromkeys(names, 0) | {"watermark_us": None, "counters": {}}
+    return SubtaskReport(**(nothing | {"index": index} | changes))
 
 
 def test_a_snapshot_that_completes_after_a_newer_one_takes_no_rows_back(tmp_path: Path) -> None:
@@ -177,12 +184,28 @@ def test_between_two_generations_of_a_rescale_nothing_runs(tmp_path: Path) -> No
 def test_nothing_is_queued_without_slots(tmp_path: Path, suspended: bool) -> None:
     """Rows and times of the last Generation stay."""
     figures = QueryMetrics(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
-    figures.metrics(SlotMetrics(0, [SubtaskMetrics(0, 0, 7, 5, 1.0, 2.0, 3.0, 400, 30, 6, None, {})]))
+    figures.metrics(
+        SlotMetrics(
+            0,
+            [
+                report(
+                    rows_in=7,
+                    rows_out=5,
+                    busy_ms=1.0,
+                    backpressured_ms=2.0,
+                    idle_ms=3.0,
+                    input_queued_bytes=400,
+                    output_queued_bytes=30,
+                    recovered_rows_left=6,
+                )
+            ],
+        )
+    )
     assert figures.view().inflight_bytes == 430
     figures.ended(failed=False, suspended=suspended)
     assert figures.view().inflight_bytes == 0
     (subtask,) = figures.view().subtasks
-    assert subtask.metrics == SubtaskMetrics(0, 0, 7, 5, 1.0, 2.0, 3.0, 0, 0, 0, None, {})
+    assert subtask.metrics == report(rows_in=7, rows_out=5, busy_ms=1.0, backpressured_ms=2.0, idle_ms=3.0)
 
 
 def test_slots_that_said_goodbye_do_not_run(tmp_path: Path) -> None:
@@ -237,17 +260,17 @@ def test_a_source_tells_its_splits_offsets_and_how_far_behind_its_readers_are(tm
         figures.triggered(checkpoint, "auto")
         figures.complete(msgspec.structs.replace(snapshot(checkpoint, 0), slots=[slot], sources=[source]))
         for index, said in enumerate(behind or [()]):
-            counters = dict(zip(BEHIND, said, strict=False))
-            figures.metrics(SlotMetrics(0, [SubtaskMetrics(0, index, 0, 0, 0.0, 0.0, 0.0, 0, 0, 0, None, counters)]))
+            backlog = Backlog(*said) if said else None
+            figures.metrics(SlotMetrics(0, [report(index=index, backlog=backlog)]))
         progress = figures.committed(checkpoint)
         assert progress is not None
         return progress.sources[0]
 
     first = commit(1, [])
-    assert (first.pending_splits, first.reading_splits, first.behind) == (1, 0, None)
+    assert (first.pending_splits, first.reading_splits, first.backlog) == (1, 0, None)
     assert (first.start_offset, first.end_offset) == (None, {"a": 5})
     second = commit(2, [reads], (9, 2, 7, 2), (8, 1, 4, 3))
-    assert (second.pending_splits, second.reading_splits, second.behind) == (1, 1, Behind(17, 1, 7, 5))
+    assert (second.pending_splits, second.reading_splits, second.backlog) == (1, 1, Backlog(17, 1, 7, 5))
     assert (second.start_offset, second.end_offset) == ({"a": 5}, {"a": 5, "b": 7})
 
 
@@ -265,7 +288,7 @@ def test_what_a_checkpoint_wrote_of_state_is_told_with_the_operator(tmp_path: Pa
     figures = QueryMetrics(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
     captures = [CaptureMetrics(1, index, 0, 0, 2, 10, 0, 0, 0, 100, 900, {"count": 4}) for index in (0, 1)]
     counters = {"state_bytes": 70, "rows_dropped_late": 3, "rows_dropped_duplicate": 2}
-    figures.metrics(SlotMetrics(0, [SubtaskMetrics(1, 0, 0, 0, 0.0, 0.0, 0.0, 0, 0, 0, None, counters)]))
+    figures.metrics(SlotMetrics(0, [report(vertex=1, counters=counters)]))
     taken = snapshot(1, 0)
     figures.complete(msgspec.structs.replace(taken, slots=[SlotManifest(0, taken.slots[0].subtasks, captures)]))
     progress = figures.committed(1)
@@ -288,7 +311,7 @@ class Clock:
 
 
 def moved(rows: int) -> SlotMetrics:
-    return SlotMetrics(0, [SubtaskMetrics(0, 0, rows, rows, 0.0, 0.0, 0.0, 0, 0, 0, None, {})])
+    return SlotMetrics(0, [report(rows_in=rows, rows_out=rows)])
 
 
 def test_a_view_is_the_same_object_while_nothing_changes(tmp_path: Path) -> None:
@@ -384,7 +407,7 @@ def shown(graph: JobGraph, channels: dict[str, int], reached: tuple[int | None, 
     """
     figures = QueryMetrics(graph, "q", "run", None)
     for index, us in enumerate(reached):
-        figures.metrics(SlotMetrics(index, [SubtaskMetrics(0, index, 1, 1, 0.0, 0.0, 0.0, 0, 0, 0, us, {})]))
+        figures.metrics(SlotMetrics(index, [report(index=index, rows_in=1, rows_out=1, watermark_us=us)]))
     slots = [SlotManifest(index, [SubtaskManifest(1, index, channel_watermarks=channels)]) for index in range(2)]
     figures.triggered(1, "auto")
     figures.complete(msgspec.structs.replace(snapshot(1, 5), slots=slots, parallelism=2))
@@ -403,7 +426,7 @@ def test_a_source_tells_how_far_its_slowest_reader_is_if_a_watermark_is_generate
     source = replace(graph.vertices[0], operators=(watermark,) if generates else ())
     figures = QueryMetrics(replace(graph, vertices=(source, graph.vertices[1])), "q", "run", None)
     for index, us in enumerate(reached):
-        metrics = SubtaskMetrics(0, index, 1, 1, 0.0, 0.0, 0.0, 0, 0, 0, us if generates else None, {})
+        metrics = report(index=index, rows_in=1, rows_out=1, watermark_us=us if generates else None)
         figures.metrics(SlotMetrics(index, [metrics]))
     figures.triggered(1, "auto")
     figures.complete(msgspec.structs.replace(snapshot(1, 5), parallelism=2))

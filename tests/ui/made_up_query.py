@@ -20,7 +20,7 @@ from penstock.coordinator.view import (
     Wanted,
 )
 from penstock.model.manifest import CaptureMetrics
-from penstock.network.messages import SubtaskMetrics
+from penstock.model.metrics import SubtaskReport
 
 LANES = 6
 STEPS = ("source", "parse", "enrich", "deduplicate", "window", "join", "count", "rank")
@@ -49,7 +49,7 @@ class MadeUpQuery:
     options: Options = field(default_factory=Options)
     wanted: Wanted | None = None
     location: str = "/data/checkpoints/orders-by-region"
-    told: dict[tuple[int, int], SubtaskMetrics] = field(default_factory=dict)
+    told: dict[tuple[int, int], SubtaskReport] = field(default_factory=dict)
     """By vertex and index, in place of figures that move on with the clock."""
     began_s: float = field(default_factory=lambda: time.monotonic() - 600)
     began_ms: int = field(default_factory=lambda: int(time.time() * 1000) - 600_000)
@@ -124,7 +124,7 @@ class MadeUpQuery:
             restarts_begun=len(self.restarts),
         )
 
-    def _metrics(self, vertex: int, index: int) -> SubtaskMetrics:
+    def _metrics(self, vertex: int, index: int) -> SubtaskReport:
         """``slow`` vertices are busy, those in front of them wait, all others have little to do."""
         lived_ms = (time.monotonic() - self.began_s) * 1000
         slow = self.vertices // 2
@@ -135,7 +135,7 @@ class MadeUpQuery:
         elif vertex in (slow - LANES, slow - 2 * LANES):
             busy, blocked, queued_out = 0.2, 0.72 - index / 100, LIMIT // 4 - 100_000 * index
         rate = 5000.0 / (1 + vertex // LANES)
-        return SubtaskMetrics(
+        return SubtaskReport(
             vertex=vertex,
             index=index,
             rows_in=int(lived_ms / 1000 * rate),

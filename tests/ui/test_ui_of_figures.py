@@ -12,7 +12,7 @@ from rest_client import Client
 
 from penstock.config import OPTION_NAMES, parse_options
 from penstock.coordinator.view import ExecutionState, Wanted
-from penstock.network.messages import SubtaskMetrics
+from penstock.model.metrics import SubtaskReport
 from penstock.rest.server import RestServer
 from penstock.snapshots.history.keeping import HistoryKeeper
 from penstock.snapshots.store.store import LocalStore
@@ -20,8 +20,20 @@ from penstock.snapshots.store.store import LocalStore
 SECOND_US = 1_000_000
 
 
-def figures(index: int, rows: int, busy: float, blocked: float, idle: float, watermark: int | None) -> SubtaskMetrics:
-    return SubtaskMetrics(0, index, rows, rows * 4 // 5, busy, blocked, idle, 0, 0, 0, watermark, {})
+def figures(index: int, rows: int, busy: float, blocked: float, idle: float, watermark: int | None) -> SubtaskReport:
+    return SubtaskReport(
+        vertex=0,
+        index=index,
+        rows_in=rows,
+        rows_out=rows * 4 // 5,
+        busy_ms=busy,
+        backpressured_ms=blocked,
+        idle_ms=idle,
+        input_queued_bytes=0,
+        output_queued_bytes=0,
+        recovered_rows_left=0,
+        watermark_us=watermark,
+    )
 
 
 def tell(query: MadeUpQuery, rows: int, times: tuple[float, float, float], *watermarks: int | None) -> None:

@@ -170,12 +170,12 @@ def _source_metrics(source: SourceProgress) -> dict[str, str]:
     metrics = {"pendingSplits": str(source.pending_splits), "readingSplits": str(source.reading_splits)}
     if source.has_event_time:
         metrics["watermark"] = _event_time(source.watermark_us).get("watermark", "none")
-    if source.behind is not None:
-        behind = source.behind
+    if source.backlog is not None:
+        backlog = source.backlog
         metrics |= {
-            "minOffsetsBehindLatest": str(behind.least),
-            "maxOffsetsBehindLatest": str(behind.most),
-            "avgOffsetsBehindLatest": str(behind.rows / behind.splits),
+            "minOffsetsBehindLatest": str(backlog.least),
+            "maxOffsetsBehindLatest": str(backlog.most),
+            "avgOffsetsBehindLatest": str(backlog.rows / backlog.splits),
         }
     return metrics
 

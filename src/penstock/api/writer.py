@@ -63,7 +63,7 @@ class DataStreamWriter:
         return self
 
     def outputMode(self, outputMode: str) -> DataStreamWriter:  # noqa: N802, N803 - PySpark's names
-        """``append`` (default) or ``update``."""
+        """Set the output mode: ``append`` (default), ``update`` or ``complete``, with Spark's rules for each."""
         if not isinstance(outputMode, str) or not outputMode.strip():
             raise empty_text("outputMode", outputMode)
         self._output_mode = check_output_mode(outputMode)

@@ -15,7 +15,6 @@ from dataclasses import replace
 from penstock.coordinator.histogram import Distribution
 from penstock.coordinator.machines.checkpoint_events import SnapshotRequested
 from penstock.coordinator.view import (
-    Behind,
     CheckpointState,
     CheckpointView,
     EpochProgress,
@@ -32,19 +31,15 @@ from penstock.coordinator.view import (
 from penstock.model.ids import CheckpointId
 from penstock.model.job_graph import EdgeKind, JobGraph, SourceSpec
 from penstock.model.manifest import CaptureMetrics, SnapshotMetadata
+from penstock.model.metrics import ROWS_DROPPED_DUPLICATE, ROWS_DROPPED_LATE, STATE_BYTES, Backlog, SubtaskReport
 from penstock.model.plain import Plain
 from penstock.model.splits import Split
-from penstock.network.messages import Register, SlotMetrics, SubtaskMetrics
+from penstock.network.messages import Register, SlotMetrics
 from penstock.operators.watermark import WatermarkSpec
 from penstock.snapshots.format.inflight_counts import rows_in_flight
-from penstock.worker.source_task import BEHIND
 
 REMEMBERED = 200
 """Checkpoints and restarts in the history; older ones are forgotten."""
-
-DROPPED_LATE = "rows_dropped_late"
-DROPPED_DUPLICATE = "rows_dropped_duplicate"
-STATE_BYTES = "state_bytes"
 
 
 class QueryMetrics:
@@ -74,7 +69,7 @@ class QueryMetrics:
         self._state = ExecutionState.STARTING
         self._first_generation = self._generation = 0
         self._slots: dict[int, SlotView] = {}
-        self._metrics: dict[tuple[int, int], SubtaskMetrics] = {}
+        self._metrics: dict[tuple[int, int], SubtaskReport] = {}
         self._checkpoints: dict[int, CheckpointView] = {}
         self._triggered_s: dict[int, float] = {}
         self._acks: dict[int, tuple[float, int]] = {}
@@ -196,7 +191,10 @@ class QueryMetrics:
             orderly = ExecutionState.SUSPENDED if suspended else ExecutionState.STOPPED
             self._state = ExecutionState.FAILED if failed else orderly
             self._slots.clear()
-            self._metrics = {subtask: last.without_queues for subtask, last in self._metrics.items()}
+            for subtask, last in self._metrics.items():
+                self._metrics[subtask] = replace(
+                    last, input_queued_bytes=0, output_queued_bytes=0, recovered_rows_left=0
+                )
             self._amend_restart(given_up=True)
 
     def resumed(self) -> None:
@@ -435,9 +433,9 @@ class QueryMetrics:
             if known.state is CheckpointState.PENDING:
                 self._ended(now)
 
-    def _count(self, metrics: SubtaskMetrics) -> None:
+    def _count(self, metrics: SubtaskReport) -> None:
         """Counters begin at zero in each Generation: add up what they grow by."""
-        dropped = {name: metrics.counters.get(name, 0) for name in (DROPPED_LATE, DROPPED_DUPLICATE)}
+        dropped = {name: metrics.counters.get(name, 0) for name in (ROWS_DROPPED_LATE, ROWS_DROPPED_DUPLICATE)}
         values = {"rows_out": metrics.rows_out, **dropped}
         for name, value in values.items():
             key = (metrics.vertex, metrics.index, name)
@@ -474,7 +472,7 @@ class QueryMetrics:
                     total_rows=now[spec.operator_id],
                     pending_splits=len(pending),
                     reading_splits=len(reading),
-                    behind=self._behind(vertex),
+                    backlog=self._backlog(vertex),
                     has_event_time=self._generates(vertex),
                     watermark_us=self._least_generated(vertex, metadata.parallelism),
                 )
@@ -506,17 +504,18 @@ class QueryMetrics:
         said = [None if metrics is None else metrics.watermark_us for metrics in known]
         return min((us for us in said if us is not None), default=None) if None not in said else None
 
-    def _behind(self, vertex: int) -> Behind | None:
-        """What the readers said last; None if none of them can tell."""
-        said = [
-            [known.counters[name] for name in BEHIND]
-            for (number, _), known in self._metrics.items()
-            if number == vertex and BEHIND[0] in known.counters
-        ]
-        if not said:
+    def _backlog(self, vertex: int) -> Backlog | None:
+        """Return the backlog of all readers of a source, as last reported; None if none of them can tell."""
+        reported = [known.backlog for (number, _), known in self._metrics.items() if number == vertex]
+        backlogs = [backlog for backlog in reported if backlog is not None]
+        if not backlogs:
             return None
-        rows, least, most, splits = zip(*said, strict=True)
-        return Behind(sum(rows), min(least), max(most), sum(splits))
+        return Backlog(
+            rows=sum(one.rows for one in backlogs),
+            least=min(one.least for one in backlogs),
+            most=max(one.most for one in backlogs),
+            splits=sum(one.splits for one in backlogs),
+        )
 
     def _sinks(self) -> tuple[SinkProgress, ...]:
         """By output. A vertex yields to its sink whatever it yields."""
@@ -570,7 +569,7 @@ class QueryMetrics:
         found: list[StateProgress] = []
         for vertex in self._graph.vertices:
             specs = [spec for spec in vertex.operators if spec.state_schemas]
-            late, duplicate = (self._dropped(vertex.id, name) for name in (DROPPED_LATE, DROPPED_DUPLICATE))
+            late, duplicate = (self._dropped(vertex.id, name) for name in (ROWS_DROPPED_LATE, ROWS_DROPPED_DUPLICATE))
             in_chain = [
                 StateProgress(
                     spec.operator_id, spec.name, rows.get(spec.operator_id, 0), 0, tables=len(spec.state_schemas)

@@ -8,8 +8,8 @@ from enum import Enum
 
 from penstock.coordinator.histogram import Distribution
 from penstock.model.manifest import CaptureMetrics
+from penstock.model.metrics import Backlog, SubtaskReport
 from penstock.model.plain import Plain
-from penstock.network.messages import SubtaskMetrics
 
 
 class ExecutionState(Enum):
@@ -37,11 +37,11 @@ class SlotView:
 
 @dataclass(frozen=True)
 class SubtaskView:
-    """One subtask's newest figures; ``name`` is its vertex's."""
+    """Newest metrics of one subtask; ``name`` is its vertex's."""
 
     name: str
     slot: int
-    metrics: SubtaskMetrics
+    metrics: SubtaskReport
 
 
 class CheckpointState(Enum):
@@ -140,17 +140,6 @@ class RestartView:
 
 
 @dataclass(frozen=True)
-class Behind:
-    """How many rows are there and not yet read: of all endless splits, of the one with the fewest and of the one with
-    the most; as the readers' last figures said."""
-
-    rows: int
-    least: int
-    most: int
-    splits: int
-
-
-@dataclass(frozen=True)
 class SourceProgress:
     """One source in one epoch.
 
@@ -160,7 +149,7 @@ class SourceProgress:
         total_rows: over the life of the checkpoint location.
         pending_splits: found and not handed out yet.
         reading_splits: handed out and not read to their ends.
-        behind: None: the source cannot tell.
+        backlog: of all its readers; None if the source cannot tell.
         has_event_time: a watermark is generated from its rows.
         watermark_us: the lowest watermark of its readers; None: one of them has none.
     """
@@ -175,7 +164,7 @@ class SourceProgress:
     total_rows: int = 0
     pending_splits: int = 0
     reading_splits: int = 0
-    behind: Behind | None = None
+    backlog: Backlog | None = None
     has_event_time: bool = False
     watermark_us: int | None = None
 

@@ -15,6 +15,7 @@ from penstock.model.messages import (
     SubtaskFinished,
     ToSubtask,
 )
+from penstock.model.metrics import SubtaskReport
 from penstock.snapshots.store.store_access import StoreAccess
 
 
@@ -42,37 +43,11 @@ class SlotFailed(msgspec.Struct, frozen=True, tag=True):
     position: str
 
 
-class SubtaskMetrics(msgspec.Struct, frozen=True):
-    vertex: int
-    index: int
-    rows_in: int
-    rows_out: int
-    busy_ms: float
-    backpressured_ms: float
-    idle_ms: float
-    input_queued_bytes: int
-    output_queued_bytes: int
-    recovered_rows_left: int
-    watermark_us: int | None
-    counters: dict[str, int]
-
-    @property
-    def busy_share(self) -> float:
-        """Share of the time of this Generation at work."""
-        total_ms = self.busy_ms + self.backpressured_ms + self.idle_ms
-        return self.busy_ms / total_ms if total_ms else 0.0
-
-    @property
-    def without_queues(self) -> SubtaskMetrics:
-        """The last metrics of a subtask that has ended: nothing is queued at it any more."""
-        return msgspec.structs.replace(self, input_queued_bytes=0, output_queued_bytes=0, recovered_rows_left=0)
-
-
 class SlotMetrics(msgspec.Struct, frozen=True, tag=True):
     """Sent about twice a second; also the heartbeat."""
 
     slot: int
-    subtasks: list[SubtaskMetrics]
+    subtasks: list[SubtaskReport]
 
 
 class LoggedLine(msgspec.Struct, frozen=True):

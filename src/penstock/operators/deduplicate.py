@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.model.job_graph import OperatorSpec
+from penstock.model.metrics import ROWS_DROPPED_DUPLICATE, ROWS_DROPPED_LATE
 from penstock.model.plain import Plain
 from penstock.operators.base import Operator, OperatorContext, RestoredState
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
@@ -179,5 +180,5 @@ class DeduplicateOperator(OneTableOperator):
         self._closed.restore(state.parts)
 
     def counters(self) -> Mapping[str, int]:
-        dropped = {"rows_dropped_late": self._late, "rows_dropped_duplicate": self._duplicates}
+        dropped = {ROWS_DROPPED_LATE: self._late, ROWS_DROPPED_DUPLICATE: self._duplicates}
         return {**super().counters(), **dropped}

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.model.job_graph import OperatorSpec
+from penstock.model.metrics import ROWS_DROPPED_LATE
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
 
@@ -68,4 +69,4 @@ class LateRowsOperator(Operator):
         self._closed.restore(state.parts)
 
     def counters(self) -> Mapping[str, int]:
-        return {"rows_dropped_late": self._late}
+        return {ROWS_DROPPED_LATE: self._late}

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
+from penstock.model.metrics import STATE_BYTES, STATE_ROWS
 from penstock.model.plain import Plain
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.state.table import KeyedTable, TableSpec
@@ -39,7 +40,7 @@ class OneTableOperator(Operator):
             self._table = state.fill(self.table_name, self._table)
 
     def counters(self) -> Mapping[str, int]:
-        return {"state_rows": len(self._table), "state_bytes": self._table.nbytes}
+        return {STATE_ROWS: len(self._table), STATE_BYTES: self._table.nbytes}
 
     def close(self) -> None:
         if self._opened:

@@ -10,7 +10,7 @@ from penstock.api.facts import QueryFacts
 from penstock.coordinator.histogram import Distribution
 from penstock.coordinator.view import CheckpointState, CheckpointView, SinkProgress, SourceProgress
 from penstock.model.manifest import CaptureMetrics
-from penstock.network.messages import SubtaskMetrics
+from penstock.model.metrics import SubtaskReport
 
 Value = float | Distribution | None
 """None: not known now, and no sample."""
@@ -72,7 +72,7 @@ def distribution(name: str, text: str, read: Callable[[QueryFacts], Distribution
     return _each_query(name, Kind.HISTOGRAM, text, read)
 
 
-def of_subtask(name: str, text: str, read: Callable[[SubtaskMetrics], float | None]) -> MetricSpec:
+def of_subtask(name: str, text: str, read: Callable[[SubtaskReport], float | None]) -> MetricSpec:
     def samples(known: Known) -> Iterator[Sample]:
         for facts in active(known):
             for subtask in facts.view.subtasks:

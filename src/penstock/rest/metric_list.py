@@ -13,7 +13,7 @@ from penstock.api.facts import QueryFacts
 from penstock.coordinator.view import CheckpointState, CheckpointView, EpochProgress, ExecutionState
 from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.model.manifest import CaptureMetrics
-from penstock.network.messages import SubtaskMetrics
+from penstock.model.metrics import ROWS_DROPPED_DUPLICATE, ROWS_DROPPED_LATE, STATE_BYTES, STATE_ROWS, SubtaskReport
 from penstock.rest.metric_kinds import (
     distribution,
     newest_checkpoint,
@@ -50,7 +50,7 @@ def _summed(read: Callable[[CaptureMetrics], float]) -> Callable[[list[CaptureMe
     return lambda captures: sum(read(one) for one in captures)
 
 
-def _counter(name: str) -> Callable[[SubtaskMetrics], float | None]:
+def _counter(name: str) -> Callable[[SubtaskReport], float | None]:
     """Of the operators; None where none of them has it."""
     return lambda m: m.counters.get(name)
 
@@ -275,21 +275,21 @@ SUBTASK = (
         lambda m: m.recovered_rows_left,
     ),
     of_subtask("penstock_subtask_watermark_timestamp_seconds", "Its event time.", lambda m: _moment_s(m.watermark_us)),
-    of_subtask("penstock_subtask_state_rows", "Rows of keyed state now.", _counter("state_rows")),
+    of_subtask("penstock_subtask_state_rows", "Rows of keyed state now.", _counter(STATE_ROWS)),
     of_subtask(
         "penstock_subtask_state_memory_bytes",
         "What keyed state takes in memory now: with `rocksdb` its write buffers only.",
-        _counter("state_bytes"),
+        _counter(STATE_BYTES),
     ),
     of_subtask(
         "penstock_subtask_late_dropped_rows_total",
         "Rows dropped in this Generation because they were late.",
-        _counter("rows_dropped_late"),
+        _counter(ROWS_DROPPED_LATE),
     ),
     of_subtask(
         "penstock_subtask_duplicate_dropped_rows_total",
         "Rows dropped in this Generation because they were duplicates.",
-        _counter("rows_dropped_duplicate"),
+        _counter(ROWS_DROPPED_DUPLICATE),
     ),
 )
 SOURCE = (
@@ -305,12 +305,12 @@ SOURCE = (
     of_source(
         "penstock_source_behind_rows",
         "There and not read yet, over all partitions (offsets); only sources that can tell: Kafka.",
-        lambda s: None if s.behind is None else s.behind.rows,
+        lambda s: None if s.backlog is None else s.backlog.rows,
     ),
     of_source(
         "penstock_source_behind_most_rows",
         "There and not read yet, of the partition that is furthest behind.",
-        lambda s: None if s.behind is None else s.behind.most,
+        lambda s: None if s.backlog is None else s.backlog.most,
     ),
 )
 SINK = (of_sink("penstock_sink_rows_total", "Rows handed to the sink in this run.", lambda s: s.total_rows),)

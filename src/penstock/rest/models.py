@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from penstock.api.steering import Verb
 from penstock.coordinator.view import CheckpointState, ExecutionState
+from penstock.model.metrics import SubtaskMetrics
 from penstock.redaction import without_secrets
 
 Redacted = Annotated[str, AfterValidator(without_secrets)]
@@ -120,22 +121,6 @@ class QueryList(BaseModel):
     queries: list[QueryResource]
 
 
-class SubtaskFigures(Shown):
-    """Since its Generation began: rows and times add up. ``watermark_us``: event time, microseconds since 1970.
-    ``recovered_rows_left``: its rows in flight at the recovery that are not yet read; see ``docs/metrics.md``."""
-
-    index: int
-    rows_in: int
-    rows_out: int
-    busy_ms: float
-    backpressured_ms: float
-    idle_ms: float
-    input_queued_bytes: int
-    output_queued_bytes: int
-    recovered_rows_left: int
-    watermark_us: int | None
-
-
 class OperatorResource(Shown):
     operator_id: str
     name: str
@@ -149,7 +134,7 @@ class VertexResource(BaseModel):
     id: int
     name: str
     operators: list[OperatorResource]
-    subtasks: list[SubtaskFigures]
+    subtasks: list[SubtaskMetrics]
 
 
 class EdgeResource(Shown):

@@ -12,6 +12,7 @@ from penstock.api.active_queries import ACTIVE_QUERIES
 from penstock.api.facts import QueryFacts
 from penstock.api.steering import STEERING, Verb
 from penstock.coordinator.view import ExecutionState
+from penstock.model.metrics import SubtaskMetrics
 from penstock.rest.doing import doing, has_converged
 from penstock.rest.models import (
     Alignment,
@@ -25,7 +26,6 @@ from penstock.rest.models import (
     QueryStatus,
     ServiceResource,
     SlotStatus,
-    SubtaskFigures,
     VertexResource,
     WantedState,
 )
@@ -112,9 +112,9 @@ def query_of(facts: QueryFacts, service: ServiceResource) -> QueryResource:
 
 def graph_of(facts: QueryFacts) -> GraphResource:
     view = facts.view
-    figures: dict[int, list[SubtaskFigures]] = {vertex.id: [] for vertex in facts.shape.vertices}
+    metrics: dict[int, list[SubtaskMetrics]] = {vertex.id: [] for vertex in facts.shape.vertices}
     for subtask in view.subtasks:
-        figures[subtask.metrics.vertex].append(SubtaskFigures.model_validate(subtask.metrics))
+        metrics[subtask.metrics.vertex].append(subtask.metrics)
     return GraphResource(
         generation=view.generation,
         parallelism=view.parallelism,
@@ -125,7 +125,7 @@ def graph_of(facts: QueryFacts) -> GraphResource:
                 id=vertex.id,
                 name=vertex.name,
                 operators=[OperatorResource.model_validate(operator) for operator in vertex.operators],
-                subtasks=figures[vertex.id],
+                subtasks=metrics[vertex.id],
             )
             for vertex in facts.shape.vertices
         ],

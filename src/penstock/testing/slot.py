@@ -366,7 +366,7 @@ class SimulatedSlot:
         if self.world.quiet:
             return False
         for vertex in self._sources:
-            progress = ReaderProgressed(vertex, self.index, self.runners[vertex].subtask.status.watermark_us)
+            progress = ReaderProgressed(vertex, self.index, self.runners[vertex].subtask.report.watermark_us)
             self.tell(FromSlot(self.generation, progress))
         self.world.scheduler.wake(self._actor_report, self.world.chance.now_ms + REPORT_EVERY_MS)
         return False

@@ -6,7 +6,7 @@ is driven by ``step(now_ms)`` on one owner thread; every other thread only appen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -123,19 +123,3 @@ class StepResult:
 
     worked: bool
     wake_at_ms: float | None = None
-
-
-@dataclass(frozen=True)
-class SubtaskStatus:
-    """Read by any thread, replaced as a whole by the owner: shares of time in [0, 1] since start, queues in bytes."""
-
-    rows_in: int
-    rows_out: int
-    busy_ms: float
-    backpressured_ms: float
-    idle_ms: float
-    input_queued_bytes: int
-    output_queued_bytes: int
-    recovered_rows_left: int
-    watermark_us: int | None
-    counters: Mapping[str, int]

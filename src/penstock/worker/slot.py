@@ -39,7 +39,7 @@ from penstock.model.messages import AcknowledgeCheckpoint, DeclineCheckpoint, Pa
 from penstock.network.control_link import read_from_driver, send
 from penstock.network.frames import PROTOCOL_VERSION, Message
 from penstock.network.handshake import ClientHandshake, Identity, ServerHandshake
-from penstock.network.messages import Deploy, Register, SlotFailed, SlotMetrics, Stop, Stopped, SubtaskMetrics
+from penstock.network.messages import Deploy, Register, SlotFailed, SlotMetrics, Stop, Stopped
 from penstock.network.secret import nonce
 from penstock.network.transport import IoLoop, Link, Listener, connect
 from penstock.snapshots.restoring.local_state import KeptTables, LocalTables
@@ -418,7 +418,7 @@ class Slot:
             self._send_logged()
 
     def _send_metrics(self) -> None:
-        send(self._control, SlotMetrics(self._index, [_metrics(subtask) for subtask in self._subtasks]))
+        send(self._control, SlotMetrics(self._index, [subtask.report for subtask in self._subtasks]))
 
     def _send_logged(self) -> None:
         logged = self._relay.take(self._index)
@@ -493,24 +493,6 @@ class Slot:
                 self._events.get(timeout=max(0.001, deadline - time.monotonic()))
             except queue.Empty:
                 return
-
-
-def _metrics(subtask: Subtask) -> SubtaskMetrics:
-    status = subtask.status
-    return SubtaskMetrics(
-        subtask.subtask.vertex,
-        subtask.subtask.index,
-        status.rows_in,
-        status.rows_out,
-        status.busy_ms,
-        status.backpressured_ms,
-        status.idle_ms,
-        status.input_queued_bytes,
-        status.output_queued_bytes,
-        status.recovered_rows_left,
-        status.watermark_us,
-        dict(status.counters),
-    )
 
 
 def _failure(slot: int, operator: str, problem: BaseException) -> SlotFailed:

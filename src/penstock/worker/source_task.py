@@ -17,15 +17,13 @@ from penstock.connectors.base import BATCH_BYTES, SourceReader
 from penstock.errors import ProtocolViolation
 from penstock.model.ids import CheckpointId, SubtaskId
 from penstock.model.messages import PollCompleted, ReaderStatus, RequestSplit
+from penstock.model.metrics import Backlog
 from penstock.model.splits import Split
 from penstock.worker.host import SubtaskHost
 
 HELD_MS = 1_000.0
 """Time without input after which calls of functions that hold rows are ended. It limits both the number of calls and
 the delay of results."""
-
-BEHIND = ("source_behind_rows", "source_behind_least", "source_behind_most", "source_behind_splits")
-"""Counters of a source's subtask: see ``penstock.coordinator.view.Behind``."""
 
 
 class SourceTask:
@@ -115,13 +113,10 @@ class SourceTask:
         self._unfinished = ()
         self._poll_at_ms = None
 
-    def counters(self) -> dict[str, int]:
-        """How far endless splits are behind what is there (gauges); nothing where the reader cannot tell."""
-        behind = self._reader.behind()
-        if not behind:
-            return {}
-        figures = (sum(behind), min(behind), max(behind), len(behind))
-        return dict(zip(BEHIND, figures, strict=True))
+    def backlog(self) -> Backlog | None:
+        """Return the backlog of the endless splits, or None if the reader cannot tell."""
+        rows = self._reader.behind()
+        return Backlog(rows=sum(rows), least=min(rows), most=max(rows), splits=len(rows)) if rows else None
 
     def poll(self, max_rows: int, now_ms: float, max_bytes: int = BATCH_BYTES) -> pa.RecordBatch | None:
         """The next rows, or None if there are none now."""

@@ -34,6 +34,7 @@ from penstock.model.messages import (
     PollAgain,
     SourceIdle,
 )
+from penstock.model.metrics import SubtaskReport
 from penstock.operators.base import OperatorContext
 from penstock.operators.python.isolation.operator import isolated
 from penstock.protocol.alignment import CaptureReady, Command, Declined, EndEpoch, Record
@@ -54,7 +55,6 @@ from penstock.worker.host import (
     SubtaskCapture,
     SubtaskHost,
     SubtaskRestore,
-    SubtaskStatus,
     Triggered,
 )
 from penstock.worker.inbox import Inbox
@@ -65,7 +65,7 @@ from penstock.worker.slicing import MAX_ROWS, TARGET_MS, sizer_for
 from penstock.worker.source_task import SourceTask
 from penstock.worker.wiring import build_checkpoints, build_gate, build_outputs, open_state
 
-STATUS_EVERY_MS = 100.0
+REPORT_EVERY_MS = 100.0
 NOTHING = SubtaskRestore({}, (), (), {}, {}, 0)
 
 
@@ -85,7 +85,7 @@ class Subtask:
 
     Attributes:
         inbox: where the host puts events, from any thread.
-        status: the newest figures, for any thread.
+        report: newest metrics. Any thread may read it; the owner thread replaces it as a whole.
         finished: all input has ended; only barriers still pass.
         stopped: set by any thread: what a step still does does not matter. A long one raises ``Abandoned``.
         captured: the newest checkpoint of which all barriers have come and gone and the capture is handed over.
@@ -135,14 +135,14 @@ class Subtask:
         self._work_ends = math.inf
         self._rows_in = restore.rows_in
         self._rows_out = self._bytes_out = 0
-        self._status_at: float | None = None
+        self._report_at: float | None = None
         self._source_task: SourceTask | None = None
         self._writer: SinkWriter | None = None
         with ExitStack() as closing:
             backend = open_state(vertex, graph, options, closing)
             self._chain = self._open(vertex, graph, restore, backend, sink_context, closing)
             self._closing = closing.pop_all()
-        self.status = self._read_status()
+        self.report = self._measure()
 
     def step(self, now_ms: float, take_input: bool = True, within_ms: float = math.inf) -> StepResult:
         """Handle everything in the inbox, then work for about 20 ms. Never blocks.
@@ -166,7 +166,7 @@ class Subtask:
         rose = self._release()
         busy = controlled or worked or rose
         self._activity.step_ends(busy, self.outputs.has_room, self._chain.under_way)
-        self._refresh_status(busy)
+        self._refresh_report(busy)
         return StepResult(busy or len(self.inbox) > 0, None if busy else self._wake_at_ms())
 
     def close(self) -> None:
@@ -356,12 +356,9 @@ class Subtask:
             unaligned=ready.unaligned,
             inflight_processed_bytes=ready.processed_bytes,
         )
-        messages = {
-            epoch: message
-            for epoch, message in self._pending_messages.items()
-            if self._committed_epoch < epoch <= checkpoint
-        }
-        self.status = self._read_status()  # the epoch's own figures, before anybody can say that it is durable
+        pending = self._pending_messages.items()
+        messages = {epoch: message for epoch, message in pending if self._committed_epoch < epoch <= checkpoint}
+        self.report = self._measure()  # before the driver can learn that the epoch is durable
         self._host.captured(
             SubtaskCapture(
                 self.subtask,
@@ -576,17 +573,19 @@ class Subtask:
         """When something came in, on this subtask's clock: it may have waited for a step."""
         return self._clock_ms() if received_s is None else received_s * 1000
 
-    # -- status -------------------------------------------------------------------------------------------------------
+    # -- metrics ------------------------------------------------------------------------------------------------------
 
-    def _refresh_status(self, busy: bool) -> None:
+    def _refresh_report(self, busy: bool) -> None:
         now = self._clock_ms()
-        if self._status_at is None or not busy or now - self._status_at >= STATUS_EVERY_MS:
-            self._status_at = now
-            self.status = self._read_status()
+        if self._report_at is None or not busy or now - self._report_at >= REPORT_EVERY_MS:
+            self._report_at = now
+            self.report = self._measure()
 
-    def _read_status(self) -> SubtaskStatus:
+    def _measure(self) -> SubtaskReport:
         watermark = self._chain.generated_watermark()
-        return SubtaskStatus(
+        return SubtaskReport(
+            vertex=self.subtask.vertex,
+            index=self.subtask.index,
             rows_in=self._rows_in,
             rows_out=self._rows_out,
             busy_ms=self._activity.busy_ms,
@@ -596,5 +595,6 @@ class Subtask:
             output_queued_bytes=self.outputs.queued_bytes,
             recovered_rows_left=self.gate.recovered.rows_left,
             watermark_us=self.gate.watermark_us if watermark is None else watermark,
-            counters=self._chain.counters() | ({} if self._source_task is None else self._source_task.counters()),
+            counters=self._chain.counters(),
+            backlog=None if self._source_task is None else self._source_task.backlog(),
         )

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from penstock.coordinator.view import ExecutionView
-from penstock.network.messages import SubtaskMetrics
+from penstock.model.metrics import SubtaskMetrics
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from penstock.cli.query.service import Service
 from penstock.cli.query.texts import one_line
 from penstock.decoding import convert
 from penstock.errors import NoAnswer
+from penstock.model.metrics import SubtaskMetrics
 
 T = TypeVar("T")
 OVER = ("stopped", "failed")
@@ -75,25 +76,6 @@ class QueryList(msgspec.Struct, frozen=True):
     queries: list[Query]
 
 
-class QueryMetrics(msgspec.Struct, frozen=True):
-    """Of one subtask, since its Generation began."""
-
-    index: int
-    rows_in: int
-    rows_out: int
-    busy_ms: float
-    backpressured_ms: float
-    idle_ms: float
-    input_queued_bytes: int
-    output_queued_bytes: int
-    watermark_us: int | None = None
-
-    @property
-    def elapsed_ms(self) -> float:
-        """On the subtask's own clock, up to the newest figures."""
-        return self.busy_ms + self.backpressured_ms + self.idle_ms
-
-
 class Operator(msgspec.Struct, frozen=True):
     operator_id: str
     name: str
@@ -105,7 +87,7 @@ class Vertex(msgspec.Struct, frozen=True):
     id: int
     name: str
     operators: list[Operator]
-    subtasks: list[QueryMetrics]
+    subtasks: list[SubtaskMetrics]
 
 
 class Edge(msgspec.Struct, frozen=True):

@@ -13,11 +13,11 @@ from penstock.cli.query.models import (
     Exceptions,
     Graph,
     Query,
-    QueryMetrics,
     Vertex,
     understood,
 )
 from penstock.cli.query.service import Service
+from penstock.model.metrics import SubtaskMetrics
 
 CHECKPOINTS = 10
 """The newest ones."""
@@ -55,7 +55,7 @@ class Sample:
 class _Told:
     """A subtask's newest figures, when they came, and the rates they made with the ones before."""
 
-    figures: QueryMetrics
+    figures: SubtaskMetrics
     at_s: float
     rates: Rates | None
 
@@ -137,7 +137,7 @@ def _mean(shares: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _next(before: _Told | None, now: QueryMetrics, now_s: float) -> _Told:
+def _next(before: _Told | None, now: SubtaskMetrics, now_s: float) -> _Told:
     """Rates are over the subtask's own time, so it does not matter when the figures came."""
     if before is None:
         return _Told(now, now_s, None)

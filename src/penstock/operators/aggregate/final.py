@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import NotSupported
 from penstock.model.job_graph import OperatorSpec
+from penstock.model.metrics import ROWS_DROPPED_LATE
 from penstock.model.plain import Plain
 from penstock.operators.aggregate.accumulators import create_accumulator
 from penstock.operators.aggregate.calls import AggregateCall, buffer_fields
@@ -255,4 +256,4 @@ class FinalAggregateOperator(OneTableOperator):
         self._closed.restore(state.parts)
 
     def counters(self) -> Mapping[str, int]:
-        return {**super().counters(), "rows_dropped_late": self._dropped}
+        return {**super().counters(), ROWS_DROPPED_LATE: self._dropped}

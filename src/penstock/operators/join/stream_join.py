@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.functions.core.trees import grows_by_value
 from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.model.job_graph import OperatorSpec
+from penstock.model.metrics import ROWS_DROPPED_LATE, STATE_BYTES, STATE_ROWS
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.batches import make_batch
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
@@ -252,9 +253,9 @@ class StreamJoinOperator(Operator):
 
     def counters(self) -> Mapping[str, int]:
         return {
-            "state_rows": sum(len(side.table) for side in self._sides),
-            "state_bytes": sum(side.table.nbytes for side in self._sides),
-            "rows_dropped_late": self._late,
+            STATE_ROWS: sum(len(side.table) for side in self._sides),
+            STATE_BYTES: sum(side.table.nbytes for side in self._sides),
+            ROWS_DROPPED_LATE: self._late,
         }
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulP
 from penstock.errors import FunctionError, PenstockError, PlanChanged
 from penstock.model.elements import END_OF_TIME_US
 from penstock.model.key_groups import owned_range
+from penstock.model.metrics import ROWS_DROPPED_LATE, STATE_BYTES, STATE_ROWS
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
 from penstock.operators.python.user_code import function_error, user_errors
@@ -182,9 +183,9 @@ class TransformWithStateOperator(Operator):
     def counters(self) -> Mapping[str, int]:
         tables = [holder.table for holder in self._tables().values()]
         return {
-            "state_rows": sum(map(len, tables)),
-            "state_bytes": sum(table.nbytes for table in tables),
-            "rows_dropped_late": self._dropped,
+            STATE_ROWS: sum(map(len, tables)),
+            STATE_BYTES: sum(table.nbytes for table in tables),
+            ROWS_DROPPED_LATE: self._dropped,
         }
 
     def _tables(self) -> dict[str, _Holder]:
