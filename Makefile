@@ -112,11 +112,11 @@ bench-quick: environment ## The ratios that matter most, in some minutes; keeps 
 
 # A peer of the benchmarks, in an environment of its own. Tests do without it.
 FLINK := .venv-flink
-FLINK_JOB := $(wildcard benchmarks/flink/job/*.java)
-FLINK_SERVICES := benchmarks/flink/job/META-INF
+FLINK_JOB := $(wildcard benchmarks/peers/flink/job/*.java)
+FLINK_SERVICES := benchmarks/peers/flink/job/META-INF
 flink: java $(FLINK)/peer.jar ## Install Apache Flink in .venv-flink and compile its job: a peer of the benchmarks
 
-$(FLINK)/.ready: benchmarks/flink/requirements.txt
+$(FLINK)/.ready: benchmarks/peers/flink/requirements.txt
 	@test -x $(FLINK)/bin/python || $(PYTHON) -m venv $(FLINK)
 	@$(FLINK)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $< \
 	|| { echo "penstock: Apache Flink has no wheel for this Python or platform, or the package index cannot be reached (pip's words are above); Python 3.11 and 3.12 have one: rm -r $(FLINK); make flink PYTHON=python3.12" >&2; exit 1; }
@@ -145,7 +145,7 @@ lock: $(VENV)/.ready ## Refresh requirements.lock from the environment, and the 
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target $(VENV)/lock uv
 	@set -o pipefail; $(BIN)/python -m pip freeze --all --exclude-editable | grep -v -i "^penstock\|^pip==" \
 	| $(HASHED) > requirements.lock.new && mv requirements.lock.new requirements.lock
-	@set -o pipefail; for file in benchmarks/flink/requirements.txt; do \
+	@set -o pipefail; for file in benchmarks/peers/flink/requirements.txt; do \
 	  { grep '^#' $$file; grep -o '^[^# ]*==[^ ]*' $$file | $(HASHED); } > $$file.new && mv $$file.new $$file || exit 1; done
 
 clean: ## Remove everything the targets made

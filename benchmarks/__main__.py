@@ -6,18 +6,19 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import (
+from benchmarks import quick
+from benchmarks.lib import harness
+from benchmarks.peers import against_spark
+from benchmarks.reports import page as report
+from benchmarks.suites import (
     ablations,
-    against_spark,
     backpressure,
     checkpoint_cost,
     concurrency,
     coordinator,
     exchange,
-    faces,
     file_sink,
     flip76,
-    harness,
     incremental_peers,
     inflight_limit,
     inflight_target,
@@ -26,14 +27,14 @@ from benchmarks import (
     large_state,
     latency,
     latency_under_load,
+    nexmark,
     parquet_jobs,
     progress,
     queues_and_skew,
-    quick,
     recovery,
     recovery_peers,
-    report,
     rescale,
+    rest_service,
     scaling,
     snapshot_catalog,
     snapshot_formats,
@@ -45,7 +46,6 @@ from benchmarks import (
     throughput,
     timers,
 )
-from benchmarks.nexmark import measure as nexmark
 
 BENCHMARKS = {
     "exchange": exchange.run,
@@ -70,7 +70,7 @@ BENCHMARKS = {
     "stateful_python": stateful_python.run,
     "timers": timers.run,
     "latency": latency.run,
-    "faces": faces.run,
+    "faces": rest_service.run,
     "flip76": flip76.run,
     "queues_and_skew": queues_and_skew.run,
     "progress": progress.run,

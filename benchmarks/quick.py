@@ -23,21 +23,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks import (
-    against_spark,
-    checkpoint_cost,
-    flip76,
-    harness,
-    recovery,
-    report_flip76,
-    stateful_python,
-    throughput,
-)
-from benchmarks.flink import cluster
-from benchmarks.flink.installation import FlinkError, installation
-from benchmarks.nexmark import measure as nexmark
-from benchmarks.nexmark.source import write_parquet
-from benchmarks.svg import figure
+from benchmarks.lib import harness
+from benchmarks.lib.nexmark.source import write_parquet
+from benchmarks.peers import against_spark
+from benchmarks.peers.flink import cluster
+from benchmarks.peers.flink.installation import FlinkError, installation
+from benchmarks.reports import flip76 as report_flip76
+from benchmarks.reports.svg import figure
+from benchmarks.suites import checkpoint_cost, flip76, nexmark, recovery, stateful_python, throughput
 
 LIMIT_S = 300.0
 """Of all of it, on two cores that nobody else uses."""

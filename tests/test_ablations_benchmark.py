@@ -13,10 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from benchmarks import ablations, replacements, report_ablations
-from benchmarks.ablations import CHECKPOINTS, RATES, TIME_OUTS
-from benchmarks.replacements import NOTHING, REPLACEMENTS, run_with
-from benchmarks.report_ablations import DURATION, LINES, RATE, WRITTEN, Line
+from benchmarks.reports import ablations as report_ablations
+from benchmarks.reports.ablations import DURATION, LINES, RATE, WRITTEN, Line
+from benchmarks.suites import ablation_variants, ablations
+from benchmarks.suites.ablation_variants import NOTHING, REPLACEMENTS, run_with
+from benchmarks.suites.ablations import CHECKPOINTS, RATES, TIME_OUTS
 from penstock.model.elements import Alignment, Barrier, Buffer
 from penstock.model.ids import BufferId, ChannelId
 from penstock.model.manifest import SectionRef
@@ -67,7 +68,7 @@ def test_a_barrier_behind_the_queue_captures_nothing_and_comes_last() -> None:
 def test_spilling_writes_every_buffer_once_as_it_enters_the_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replacements.tempfile, "TemporaryFile", lambda: (tmp_path / "spilled").open("wb"))
+    monkeypatch.setattr(ablation_variants.tempfile, "TemporaryFile", lambda: (tmp_path / "spilled").open("wb"))
     run_with("every buffer is spilled")
     for _ in range(3):
         one = outputs()

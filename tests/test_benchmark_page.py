@@ -10,12 +10,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import charts, headline, machine, report
 from benchmarks.__main__ import BENCHMARKS
-from benchmarks.harness import RESULTS
-from benchmarks.report_cells import spread
-from benchmarks.svg import COLOURS, LEFT, RIGHT, Chart, Row, drawn
-from benchmarks.svg_lines import Lines
+from benchmarks.lib import machine
+from benchmarks.lib.harness import RESULTS
+from benchmarks.reports import charts, page, readme_table
+from benchmarks.reports.cells import spread
+from benchmarks.reports.svg import COLOURS, LEFT, RIGHT, Chart, Row, drawn
+from benchmarks.reports.svg_lines import Lines
 
 SVG = "{http://www.w3.org/2000/svg}"
 AGAIN = "run: penstock bench --page"
@@ -25,36 +26,38 @@ AGAIN = "run: penstock bench --page"
 
 
 def test_the_page_is_what_the_raw_results_give() -> None:
-    assert report.PAGE.read_text() == report.page(), AGAIN
+    assert page.PAGE.read_text() == page.page(), AGAIN
 
 
 def test_the_charts_are_what_the_raw_results_give_and_there_are_no_others() -> None:
-    kept = {file.name: file.read_text() for file in report.CHARTS.iterdir()}
-    assert kept == report.charts(), AGAIN
+    kept = {file.name: file.read_text() for file in page.CHARTS.iterdir()}
+    assert kept == page.charts(), AGAIN
 
 
 def test_the_readme_has_the_headlines_of_what_was_measured() -> None:
     results = {file.stem: json.loads(file.read_text()) for file in kept()}
-    readme = headline.README.read_text()
-    assert readme == headline.placed(readme, results), AGAIN
-    lines = headline.table(results).splitlines()[2:]
-    assert len(lines) == sum(len(list(part(results[name]))) for name, part in headline.PARTS.items() if name in results)
+    readme = readme_table.README.read_text()
+    assert readme == readme_table.placed(readme, results), AGAIN
+    lines = readme_table.table(results).splitlines()[2:]
+    assert len(lines) == sum(
+        len(list(part(results[name]))) for name, part in readme_table.PARTS.items() if name in results
+    )
     assert all(line.count("|") == 6 for line in lines)
 
 
 def test_headlines_are_figures_of_the_results() -> None:
     cell = {"undisturbed": [100.0], "troubles": {"kill": [{"rows": 90, "seconds": 1.0}, {"rows": 60, "seconds": 1.0}]}}
     worse = {"undisturbed": [100.0], "troubles": {"kill": [{"rows": 50, "seconds": 1.0}]}}
-    rest = {headline.FLIP_547: {"unaligned": worse}, "Spark": {"micro-batch": cell | {"troubles": {}}}}
+    rest = {readme_table.FLIP_547: {"unaligned": worse}, "Spark": {"micro-batch": cell | {"troubles": {}}}}
     costs = {form: {"rows": {"mean": 1 - n / 100}} for n, form in enumerate(("unaligned", "default", "aligned"), 1)}
     load = {"summary": {"Penstock": costs, "Flink": costs}}
     rounds = {"seconds": {}, "cpu_seconds": {"penstock": [1.0], "flink": [4.0], "spark": [2.0]}}
     results: dict[str, Any] = {
-        "progress": {"engines": {name: {"unaligned": cell} for name in (headline.QUEUES, "Flink")} | rest},
+        "progress": {"engines": {name: {"unaligned": cell} for name in (readme_table.QUEUES, "Flink")} | rest},
         "nexmark": {"flink": "2", "queries": {"q0": rounds}},
         "checkpoint_cost": {"loads": {"with backpressure": load, "without backpressure": load}},
     }
-    assert headline.table(results).splitlines()[2:] == [
+    assert readme_table.table(results).splitlines()[2:] == [
         "| progress with kill, of undisturbed | 0.75 | 0.75 | 0.50 |  |",
         "| Nexmark, 1 queries: events by CPU second, of Penstock's | 1 | 0.25 |  | 0.50 |",
         "| rows a second that an unaligned checkpoint every second costs, with backpressure | 1.0 % | 1.0 % |  |  |",
@@ -63,16 +66,16 @@ def test_headlines_are_figures_of_the_results() -> None:
         "| 2.0 % | 3.0 % |  |  |",
     ]
     del results["nexmark"]["flink"]
-    assert "Nexmark" not in headline.table(results), "it is of all three"
+    assert "Nexmark" not in readme_table.table(results), "it is of all three"
 
 
 def test_the_page_shows_every_chart_and_every_benchmark_that_has_results() -> None:
-    page = report.page()
-    shown = re.findall(r"^!\[[^]]+\]\(benchmarks/([a-z-]+\.svg)\)$", page, re.MULTILINE)
-    assert sorted(shown) == sorted(report.charts())
-    measured = re.findall(r"^Measured by `penstock bench (\w+)`; \[raw figures\]\(../(\S+)\)\.$", page, re.MULTILINE)
-    assert [name for name, _ in measured] == [name for name in report.SECTIONS if (RESULTS / f"{name}.json") in kept()]
-    assert {Path(path) for _, path in measured} == {file.relative_to(report.PAGE.parent.parent) for file in kept()}
+    text = page.page()
+    shown = re.findall(r"^!\[[^]]+\]\(benchmarks/([a-z-]+\.svg)\)$", text, re.MULTILINE)
+    assert sorted(shown) == sorted(page.charts())
+    measured = re.findall(r"^Measured by `penstock bench (\w+)`; \[raw figures\]\(../(\S+)\)\.$", text, re.MULTILINE)
+    assert [name for name, _ in measured] == [name for name in page.SECTIONS if (RESULTS / f"{name}.json") in kept()]
+    assert {Path(path) for _, path in measured} == {file.relative_to(page.PAGE.parent.parent) for file in kept()}
 
 
 def kept() -> list[Path]:
@@ -80,8 +83,8 @@ def kept() -> list[Path]:
 
 
 def test_every_benchmark_has_a_section_and_every_section_says_what_it_was_measured_on() -> None:
-    assert set(BENCHMARKS) == set(report.SECTIONS)
-    sections = report.page().split("\n## ")[1:]
+    assert set(BENCHMARKS) == set(page.SECTIONS)
+    sections = page.page().split("\n## ")[1:]
     assert len(sections) == len(kept())
     assert [section for section in sections if not re.search(r"\n\(20\d\d-\d\d-\d\d, \d+ cores, ", section)] == []
 
@@ -156,7 +159,7 @@ def test_one_round_has_no_spread_to_draw() -> None:
 
 def test_charts_can_be_read_on_white_and_on_black() -> None:
     """Contrasts as WCAG 2 wants them: 4.5 for text, 3 for what is drawn."""
-    drawing = next(iter(report.charts().values()))
+    drawing = next(iter(page.charts().values()))
     light, dark = (ElementTree.fromstring(drawing).findtext(f"{SVG}style") or "").split("@media")
     for half in (light, dark):
         colours = {name: value for name, _, value in re.findall(r"(\S+) { ([^}]*?)(?:fill|stroke): (#\w{6})", half)}

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import checkpoint_cost, report_checkpoint_cost, spark_restarts, throughput
-from benchmarks.checkpoint_cost import BASE, FORMS, Cost
+from benchmarks.peers import spark_restarts
+from benchmarks.reports import checkpoint_cost as report_checkpoint_cost
+from benchmarks.suites import checkpoint_cost, throughput
+from benchmarks.suites.checkpoint_cost import BASE, FORMS, Cost
 
 
 def test_a_rate_is_that_between_the_first_note_of_each_subtask_in_the_window_and_its_last() -> None:

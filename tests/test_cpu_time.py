@@ -8,7 +8,7 @@ import time
 
 import psutil
 
-from benchmarks.cpu_time import CpuTime
+from benchmarks.lib.cpu_time import CpuTime
 
 BURN = "import time\nwhile time.process_time() < {}: pass\n"
 

@@ -1,4 +1,4 @@
-"""The arithmetic of ``benchmarks.faces``, and that its clients ask what they are told to, as often as they are told."""
+"""The benchmark of the REST service: its arithmetic, and that its clients send the requested number of requests."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.faces import bootstrap, checkpoint_summary
-from benchmarks.faces_client import Book, Connection
-from benchmarks.open_loop import CONNECTIONS, OpenLoop
+from benchmarks.lib.open_loop import CONNECTIONS, OpenLoop
+from benchmarks.suites.rest_service import bootstrap, checkpoint_summary
+from benchmarks.suites.rest_service_clients import Book, Connection
 
 ANSWER_S = 0.005
 Values = st.lists(st.floats(0.5, 1.5), min_size=1, max_size=30)

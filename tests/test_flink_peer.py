@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks import flip76, report_flip76
-from benchmarks.flink.checkpoints import Checkpoint, Waiting, completed, requested, waiting
-from benchmarks.flink.cluster import free_ports, settings
-from benchmarks.flink.installation import FlinkError, installation
-from benchmarks.flink.job import Settings
+from benchmarks.peers import flink
+from benchmarks.peers.flink.checkpoints import Checkpoint, Waiting, completed, requested, waiting
+from benchmarks.peers.flink.cluster import free_ports, settings
+from benchmarks.peers.flink.installation import FlinkError, installation
+from benchmarks.peers.flink.job import Settings
+from benchmarks.reports import flip76 as report_flip76
+from benchmarks.suites import flip76
 
 
 def entry(number: int, **other: Any) -> dict[str, Any]:
@@ -79,7 +81,7 @@ def test_settings_become_the_jobs_arguments(tmp_path: Path) -> None:
 
 
 def test_the_arguments_are_those_that_the_job_reads() -> None:
-    source = (Path(flip76.__file__).parent / "flink" / "job" / "Backpressure.java").read_text()
+    source = (Path(flink.__file__).parent / "job" / "Backpressure.java").read_text()
     for name in Settings(1.0, fail_file=Path("fail"), diary=Path("diary")).arguments()[::2]:
         assert f'("{name.removeprefix("--")}"' in source, f"the job does not read {name}"
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks import flip76, queues_and_skew, report_incremental_peers, report_queues_and_skew
-from benchmarks.flink import job
-from benchmarks.incremental_peers import Lines
+from benchmarks.peers.flink import job
+from benchmarks.reports import incremental_peers as report_incremental_peers
+from benchmarks.reports import queues_and_skew as report_queues_and_skew
+from benchmarks.suites import flip76, queues_and_skew
+from benchmarks.suites.incremental_peers import Lines
 
 FACTS = {"date": "2026-01-01", "cores": 2, "python": "3.11", "pyspark": "4.3", "pyarrow": "18"}
 JOBS = Path(job.__file__).parent / "job"

@@ -1,4 +1,4 @@
-"""The arithmetic of ``benchmarks.latency``: which rows are due when, none lost and none twice, and what a figure is."""
+"""The arithmetic of the latency benchmark: each row is due once, at its time, and how results are summarized."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.harness import quantiles
-from benchmarks.latency import batches, in_window, of_window
-from benchmarks.report_python import ratio_to
-from benchmarks.ticking import Schedule, TickingReader
+from benchmarks.lib.fixed_rate_source import Schedule, TickingReader
+from benchmarks.lib.harness import quantiles
+from benchmarks.reports.user_python import ratio_to
+from benchmarks.suites.latency import batches, in_window, of_window
 
 STARTED_US = 1_700_000_000_123_457
 OPTIONS = {"startedUs": str(STARTED_US), "keys": "7", "partitions": "3"}

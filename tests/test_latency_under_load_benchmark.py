@@ -16,11 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
-from benchmarks import charts, latency_under_load, load_source, report_load, tally
-from benchmarks.flink.load_job import LoadSettings
-from benchmarks.latency_under_load import Lengths
-from benchmarks.load_source import LoadReader, Schedule, Step
-from benchmarks.svg import Row
+from benchmarks.lib import latency_sink, variable_rate_source
+from benchmarks.lib.variable_rate_source import LoadReader, Schedule, Step
+from benchmarks.peers import flink
+from benchmarks.peers.flink.load_job import LoadSettings
+from benchmarks.reports import charts
+from benchmarks.reports import latency_under_load as report_load
+from benchmarks.reports.svg import Row
+from benchmarks.suites import latency_under_load
+from benchmarks.suites.latency_under_load import Lengths
 
 STARTED_S = 1_700_000_000
 STARTED_US = STARTED_S * 1_000_000
@@ -53,7 +57,7 @@ def test_each_second_has_as_many_rows_as_its_step_says() -> None:
 
 @given(SCHEDULES)
 def test_a_schedule_comes_out_of_the_sources_options_as_it_was(schedule: Schedule) -> None:
-    assert load_source.parsed(STARTED_US, str(schedule)).steps == schedule.steps
+    assert variable_rate_source.parsed(STARTED_US, str(schedule)).steps == schedule.steps
 
 
 @given(st.lists(st.integers(0, 200_000), min_size=1, max_size=4))
@@ -63,7 +67,7 @@ def test_ranges_one_behind_the_other_hold_every_row_once(lengths: list[int]) -> 
     for length in lengths:
         for partition in reader.partitions({"rows": start}, {"rows": start + length}):
             batches = list(reader.read(partition))
-            assert all(batch.num_rows <= load_source.BATCH_ROWS for batch in batches)
+            assert all(batch.num_rows <= variable_rate_source.BATCH_ROWS for batch in batches)
             due += [batch["due_us"].to_numpy() for batch in batches]
         start += length
     found = np.sort(np.concatenate([*due, np.empty(0, np.int64)]))
@@ -89,7 +93,7 @@ def test_a_reader_that_is_not_behind_gathers_rows_for_some_milliseconds(monkeypa
     def sleep(seconds: float) -> None:
         clock_ns[0] += round(seconds * 1e9)
 
-    monkeypatch.setattr(load_source, "time", SimpleNamespace(time_ns=lambda: clock_ns[0], sleep=sleep))
+    monkeypatch.setattr(variable_rate_source, "time", SimpleNamespace(time_ns=lambda: clock_ns[0], sleep=sleep))
     reader = LoadReader({**OPTIONS, "steps": "1000000:60", "waits": "true", "lingerMs": "20"})
     (first, _) = reader.partitions({"rows": 0}, reader.latestOffset({"rows": 0}, None))
     batches = list(itertools.islice(reader.read(first), 6))
@@ -109,25 +113,25 @@ def test_without_a_schedule_rows_are_due_when_they_are_taken_and_a_range_has_its
 # -- what is counted --------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.one_of(st.integers(0, 1_000), st.integers(0, tally.MOST_US)), min_size=1))
+@given(st.lists(st.one_of(st.integers(0, 1_000), st.integers(0, latency_sink.MOST_US)), min_size=1))
 def test_the_buckets_are_those_of_an_hdr_histogram(latencies: list[int]) -> None:
-    reference = HdrHistogram(1, tally.MOST_US, tally.DIGITS)
-    found = tally.buckets(np.array(latencies))
-    assert [tally.least_us(int(bucket)) for bucket in found] == [
+    reference = HdrHistogram(1, latency_sink.MOST_US, latency_sink.DIGITS)
+    found = latency_sink.buckets(np.array(latencies))
+    assert [latency_sink.least_us(int(bucket)) for bucket in found] == [
         reference.get_lowest_equivalent_value(latency) for latency in latencies
     ]
-    assert found.max() < tally.BUCKETS == reference.counts_len
+    assert found.max() < latency_sink.BUCKETS == reference.counts_len
 
 
 def test_a_stall_counts_for_every_row_that_was_due_in_it(tmp_path: Path) -> None:
     """The sink gets 1,000 rows a second at once, but for one second, whose rows all come at its end."""
-    counted = tally.Tally()
+    counted = latency_sink.Tally()
     due_us = Schedule(STARTED_US, [Step(1_000, 3)]).due_us(np.arange(3_000))
     for number in (*range(1_000), *range(2_000, 3_000)):
         counted.add(due_us[number : number + 1], int(due_us[number]))
     counted.add(due_us[1_000:2_000], STARTED_US + 2_000_000)
     (tmp_path / "0-1.tally").write_text("".join(counted.lines()))
-    notes = tally.read(tmp_path)
+    notes = latency_sink.read(tmp_path)
     assert [notes.due(range(STARTED_S + second, STARTED_S + second + 1)) for second in range(4)] == [1_000] * 3 + [0]
     stalled = latency_under_load.histogram(notes, range(STARTED_S + 1, STARTED_S + 2))
     assert stalled.get_total_count() == 1_000
@@ -141,7 +145,7 @@ def test_a_stall_counts_for_every_row_that_was_due_in_it(tmp_path: Path) -> None
 
 def test_rows_that_never_came_count_as_later_than_was_waited(tmp_path: Path) -> None:
     (tmp_path / "0-1.tally").write_text("5 5 1000 60\n")
-    notes = tally.read(tmp_path)
+    notes = latency_sink.read(tmp_path)
     found = latency_under_load.percentiles(latency_under_load.histogram(notes, range(5, 6), missing=40))
     assert found["50"] == pytest.approx(1.0, rel=0.01)
     assert found["90"] == pytest.approx(latency_under_load.LIMIT_S * 1_000, rel=0.01)
@@ -149,12 +153,12 @@ def test_rows_that_never_came_count_as_later_than_was_waited(tmp_path: Path) -> 
 
 
 def test_rows_are_counted_by_when_they_were_due_and_by_when_they_arrived(tmp_path: Path) -> None:
-    writer = tally.TallySink({"path": str(tmp_path)}).streamWriter(StructType(), overwrite=False)
+    writer = latency_sink.TallySink({"path": str(tmp_path)}).streamWriter(StructType(), overwrite=False)
     now_s = time.time_ns() // 1_000_000_000
     long_ago = np.array([now_s - 9, now_s - 9, now_s - 7]) * 1_000_000
     writer.write(iter([pa.RecordBatch.from_pydict({"due_us": part}) for part in (long_ago, long_ago[:0], long_ago)]))
     writer.write(iter([]))
-    notes = tally.read(tmp_path)
+    notes = latency_sink.read(tmp_path)
     assert (notes.due(range(now_s - 9, now_s - 8)), notes.due(range(now_s - 8, now_s))) == (4, 2)
     assert (notes.arrived(range(now_s - 9, now_s)), notes.arrived(range(now_s, now_s + 5))) == (0, 6)
     assert next(iter(notes.last_s.values())) in range(now_s, now_s + 5)
@@ -162,12 +166,12 @@ def test_rows_are_counted_by_when_they_were_due_and_by_when_they_arrived(tmp_pat
 
 
 def test_the_folder_may_be_empty_yet(tmp_path: Path) -> None:
-    notes = tally.read(tmp_path)
+    notes = latency_sink.read(tmp_path)
     assert (notes.due(range(9)), notes.last_s) == (0, {})
 
 
 def test_rows_from_the_future_are_not_late() -> None:
-    counted = tally.Tally()
+    counted = latency_sink.Tally()
     counted.add(np.array([STARTED_US + 5]), STARTED_US)
     assert list(counted.lines()) == [f"{STARTED_S} {STARTED_S} 0 1\n"]
 
@@ -213,7 +217,7 @@ def test_sparks_rate_is_that_of_the_micro_batches_that_ran_in_the_window() -> No
 
 
 def cell(latencies_us: list[int], achieved: float = 1.0, missing: int = 0) -> dict[str, Any]:
-    found = HdrHistogram(1, tally.MOST_US, tally.DIGITS)
+    found = HdrHistogram(1, latency_sink.MOST_US, latency_sink.DIGITS)
     for latency_us in latencies_us:
         found.record_value(latency_us)
     return {
@@ -303,7 +307,7 @@ def test_the_chart_goes_from_the_median_to_the_worst_thousandth() -> None:
 
 
 def java(name: str) -> str:
-    return (Path(latency_under_load.__file__).parent / "flink" / "job" / f"{name}.java").read_text()
+    return (Path(flink.__file__).parent / "job" / f"{name}.java").read_text()
 
 
 def test_the_arguments_are_those_that_the_job_reads() -> None:
@@ -319,6 +323,6 @@ def test_the_arguments_are_those_that_the_job_reads() -> None:
 
 def test_flinks_sink_counts_with_the_same_buckets() -> None:
     source = java("TallySink")
-    assert f"int EXACT_BITS = {tally.EXACT_BITS};" in source
+    assert f"int EXACT_BITS = {latency_sink.EXACT_BITS};" in source
     assert "long MOST_MICROS = (1L << 32) - 1;" in source
-    assert tally.MOST_US == (1 << 32) - 1
+    assert latency_sink.MOST_US == (1 << 32) - 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LOCKED = ["requirements.lock", "benchmarks/flink/requirements.txt"]
+LOCKED = ["requirements.lock", "benchmarks/peers/flink/requirements.txt"]
 _REQUIREMENT = re.compile(r"^[A-Za-z0-9._-]+==[^\s;]+(?: ; [^\\]+)?(?: \\\n    --hash=sha256:[0-9a-f]{64})+$")
 
 

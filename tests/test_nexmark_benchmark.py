@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from benchmarks import report_nexmark
-from benchmarks.flink import blocks, nexmark
-from benchmarks.nexmark.generator import SCHEMA, events
-from benchmarks.nexmark.queries import NAMES
+from benchmarks.lib.nexmark.generator import SCHEMA, events
+from benchmarks.lib.nexmark.queries import NAMES
+from benchmarks.peers.flink import blocks, nexmark
+from benchmarks.reports import nexmark as report_nexmark
 
 MACHINE = {"date": "2026-01-01", "cores": 2, "python": "3.11", "pyspark": "4.3", "pyarrow": "18"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

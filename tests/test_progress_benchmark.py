@@ -12,9 +12,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from benchmarks import diary, failing_job, progress, report_progress
-from benchmarks.diary import Diary
-from benchmarks.progress import Cycle
+from benchmarks.lib import failing_stage, row_log
+from benchmarks.lib.row_log import Diary
+from benchmarks.reports import progress as report_progress
+from benchmarks.suites import progress
+from benchmarks.suites.progress import Cycle
 
 TWICE = Diary(
     processed=[
@@ -76,8 +78,8 @@ def test_flink_runs_with_and_without_flip_547_where_checkpoints_are_unaligned(tm
 
 def test_each_start_of_a_subtask_has_notes_of_its_own_and_a_torn_line_does_not_count(tmp_path: Path) -> None:
     def subtask() -> None:
-        diary.took(str(tmp_path), 3)
-        diary.took(str(tmp_path), 4)  # too soon to be noted
+        row_log.took(str(tmp_path), 3)
+        row_log.took(str(tmp_path), 4)  # too soon to be noted
 
     for _ in range(2):
         thread = threading.Thread(target=subtask)
@@ -85,27 +87,27 @@ def test_each_start_of_a_subtask_has_notes_of_its_own_and_a_torn_line_does_not_c
         thread.join()
     (tmp_path / "0.committed").write_text("1000 5\n2500 8\n3000 1")
     (tmp_path / "empty.processed").touch()
-    notes = diary.read(tmp_path)
+    notes = row_log.read(tmp_path)
     assert [[rows for _, rows in one] for one in notes.processed] == [[3], [3]]
     assert notes.committed == [[(1.0, 5), (2.5, 8)]]
     assert [notes.rows_committed(at_s) for at_s in (0.9, 1.0, 2.4, 9.0)] == [0, 5, 5, 8]
 
 
 def test_the_sink_notes_committed_rows_once_for_a_batch(tmp_path: Path) -> None:
-    writer = diary.DiarySink({"path": str(tmp_path)}).streamWriter(StructType(), overwrite=False)
+    writer = row_log.DiarySink({"path": str(tmp_path)}).streamWriter(StructType(), overwrite=False)
     rows = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
     message = writer.write(iter([rows, rows]))
     for batch in (0, 0, 1):
         writer.commit([message, None], batch)
-    assert [rows for _, rows in diary.read(tmp_path).committed[0]] == [6, 12]
+    assert [rows for _, rows in row_log.read(tmp_path).committed[0]] == [6, 12]
 
 
 def test_an_exception_comes_once_for_each_time_it_is_asked_for(tmp_path: Path) -> None:
-    failing_job.throw_if_asked(str(tmp_path))
-    (tmp_path / failing_job.FLAG).write_text("7")
+    failing_stage.throw_if_asked(str(tmp_path))
+    (tmp_path / failing_stage.FLAG).write_text("7")
     with pytest.raises(RuntimeError, match="asked to fail, number 7"):
-        failing_job.throw_if_asked(str(tmp_path))
-    failing_job.throw_if_asked(str(tmp_path))
+        failing_stage.throw_if_asked(str(tmp_path))
+    failing_stage.throw_if_asked(str(tmp_path))
 
 
 def test_the_report_has_the_share_over_all_cycles_and_says_where_nothing_came_back() -> None:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks import quick
-from benchmarks.flink.installation import FlinkError
+from benchmarks.peers.flink.installation import FlinkError
 from benchmarks.quick import Ratio, Target
 
 

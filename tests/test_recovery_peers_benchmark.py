@@ -14,11 +14,14 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from benchmarks import diary, recovery_peers, report_recovery_peers, spark_restarts
-from benchmarks.diary import Diary
-from benchmarks.flink.checkpoints import external_path, savepoint
-from benchmarks.flink.installation import FlinkError
-from benchmarks.recovery_peers import KILL, Comeback
+from benchmarks.lib import row_log
+from benchmarks.lib.row_log import Diary
+from benchmarks.peers import spark_restarts
+from benchmarks.peers.flink.checkpoints import external_path, savepoint
+from benchmarks.peers.flink.installation import FlinkError
+from benchmarks.reports import recovery_peers as report_recovery_peers
+from benchmarks.suites import recovery_peers
+from benchmarks.suites.recovery_peers import KILL, Comeback
 
 # -- what is read -----------------------------------------------------------------------------------------------------
 
@@ -83,7 +86,7 @@ def test_the_loop_begins_a_failed_query_again_and_notes_every_micro_batch_once(t
         until = time.monotonic() + 10
         while loop.micro_batches < 4 and time.monotonic() < until:
             time.sleep(0.01)
-    assert diary.read(tmp_path).committed == [[(0.5, 10), (1.5, 20), (2.5, 30), (3.5, 40)]]
+    assert row_log.read(tmp_path).committed == [[(0.5, 10), (1.5, 20), (2.5, 30), (3.5, 40)]]
     assert [query.stopped for query in queries] == [False, False, True]
 
 
@@ -92,7 +95,7 @@ def test_each_task_of_spark_counts_for_itself_all_its_rows_and_what_it_is_given_
     stage = spark_restarts.last_stage(str(tmp_path), 0.0)
     for _ in range(2):
         assert [len(batch) for batch in stage(iter([rows, rows]))] == [20, 20, 10] * 2
-    assert [one[-1][1] for one in diary.read(tmp_path).processed] == [100, 100]
+    assert [one[-1][1] for one in row_log.read(tmp_path).processed] == [100, 100]
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks import coordinator, report_scaling, scaling
-from benchmarks.coordinator import Driver, exponent, until_logged_ms
-from benchmarks.made_up_slots import SHAPES, VERTICES, Slots, channels
+from benchmarks.reports import scaling as report_scaling
+from benchmarks.suites import coordinator, scaling
+from benchmarks.suites.coordinator import Driver, exponent, until_logged_ms
+from benchmarks.suites.synthetic_slots import SHAPES, VERTICES, Slots, channels
 from penstock.model.manifest import SnapshotMetadata
 from penstock.network.messages import ToDriver
 from penstock.snapshots.catalog import metadata_path
@@ -74,7 +75,7 @@ def test_growth_is_the_exponent() -> None:
 
 
 def test_a_case_of_its_own_process_is_json() -> None:
-    code = "import sys, benchmarks.coordinator as c; print(sorted(c.case('state', 1, 1)))"
+    code = "import sys, benchmarks.suites.coordinator as c; print(sorted(c.case('state', 1, 1)))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "cpu_ms" in said
     assert "kept_bytes" in said

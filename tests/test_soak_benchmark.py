@@ -10,10 +10,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import charts, report_soak, soak, svg_lines
-from benchmarks.soak import QUICK, Length, series, summary
-from benchmarks.svg_lines import Line, Lines, Panel, drawn_lines
-from benchmarks.trend import Verdict, blocks, last_to_first, slope, student
+from benchmarks.lib.trend import Verdict, blocks, last_to_first, slope, student
+from benchmarks.reports import charts, svg_lines
+from benchmarks.reports import soak as report_soak
+from benchmarks.reports.svg_lines import Line, Lines, Panel, drawn_lines
+from benchmarks.suites import soak
+from benchmarks.suites.soak import QUICK, Length, series, summary
 
 TIMES = [10.0 * n for n in range(150)]
 LENGTH = Length(1_500.0, 300.0, 10.0, 6)

@@ -98,7 +98,7 @@ def numbers(store: MemoryStore | LocalStore) -> list[int]:
 
 
 def test_the_files_of_a_log_stay_below_the_stated_bound() -> None:
-    """``make fuzz`` does 20,000 checkpoints, and ``benchmarks/location_files.py`` a million."""
+    """``make fuzz`` does 20,000 checkpoints, and ``benchmarks/suites/location_files.py`` a million."""
     store = MemoryStore()
     owner, most = Owner(store, "one", SUMMARY_EVERY), 0
     for _ in range(CHECKPOINTS):

@@ -1,0 +1,1 @@
+"""``docs/benchmarks.md``, its charts and the README's table, from the raw results in ``benchmarks/results/``."""

@@ -1,0 +1,1 @@
+"""The benchmarks, one module each: ``run(spark, quick)`` measures and returns the raw results."""
