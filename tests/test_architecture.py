@@ -21,10 +21,11 @@ PYTHON_FILES = FILES + sorted(Path(__file__).parent.rglob("*.py"))
 # Top to bottom: a module imports only from its own layer or from lower ones.
 LAYERS = [
     ("cli",),
-    ("rest",),
     ("testing",),
     ("interop",),
     ("api",),
+    ("rest",),
+    ("queries",),
     ("planner",),
     ("spark",),
     ("coordinator",),

@@ -19,8 +19,8 @@ import penstock
 from benchmarks import ROOT
 from benchmarks.lib import machine
 from benchmarks.lib.max_rate_source import FeedSource
-from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator.view import CheckpointView
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.format.sections import data_path, state_path
 
 LOCATIONS: dict[str, Path] = {}

@@ -22,7 +22,7 @@ from benchmarks.lib import harness
 from benchmarks.lib.max_rate_source import FeedReader
 from benchmarks.suites import backpressure, isolation
 from benchmarks.suites.ablation_variants import FIXED_ROWS, NOTHING, AblatedFeed, AblatedReader, compressed
-from penstock.api.streaming_query import StreamingQuery
+from penstock.queries.streaming_query import StreamingQuery
 
 Cell = dict[str, Any]
 Job = Callable[[DataFrame], DataFrame]

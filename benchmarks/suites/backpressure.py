@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from benchmarks.lib import harness
-from penstock.api.streaming_query import StreamingQuery
 from penstock.errors import CheckpointFailed
+from penstock.queries.streaming_query import StreamingQuery
 
 GATES = {"2 MB": 2 << 20, "20 MB": 20 << 20}
 ROW_MS = 1.0

@@ -29,8 +29,8 @@ from benchmarks.peers import spark_restarts
 from benchmarks.peers.flink import cluster, job
 from benchmarks.suites import flip76, throughput
 from benchmarks.suites.flip76_job import KEYS, PAYLOAD_BYTES, STAGES, counted, penstock_job, slow
-from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator.view import CheckpointState
+from penstock.queries.streaming_query import StreamingQuery
 
 WITH, WITHOUT = "with backpressure", "without backpressure"
 ROUNDS = {WITH: 4, WITHOUT: 8}

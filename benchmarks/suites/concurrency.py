@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 
 from benchmarks.lib import blocking_stage, harness
 from benchmarks.suites import backpressure
-from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator.view import CheckpointState, CheckpointView
 from penstock.errors import CheckpointFailed
+from penstock.queries.streaming_query import StreamingQuery
 
 COUNT = 220
 """Completed checkpoints wanted, of the periodic ones and of the snapshots each."""

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.lib import harness
 from benchmarks.suites import backpressure
-from penstock.api.streaming_query import StreamingQuery
+from penstock.queries.streaming_query import StreamingQuery
 
 FORMS = ("none", "process")
 ROUNDS = 3

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from benchmarks.lib import harness
 from benchmarks.suites import large_state, state, state_rocksdb
-from penstock.api.streaming_query import StreamingQuery
+from penstock.queries.streaming_query import StreamingQuery
 
 ROUNDS = 3
 COLUMN_BYTES = 16

@@ -34,10 +34,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from benchmarks.lib import harness
-from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator.view import CheckpointView
 from penstock.errors import CheckpointFailed
 from penstock.model.manifest import SnapshotMetadata
+from penstock.queries.streaming_query import StreamingQuery
 
 KEYS = 10_000_000
 VALUES = 11

@@ -30,7 +30,7 @@ from benchmarks.peers import spark_restarts
 from benchmarks.peers.flink import cluster, job
 from benchmarks.suites import flip76
 from benchmarks.suites.flip76_job import KEYS, PAYLOAD_BYTES, STAGES, penstock_job
-from penstock.api.streaming_query import StreamingQuery
+from penstock.queries.streaming_query import StreamingQuery
 
 ROW_MS = 1.0
 INTERVAL_MS = 1_000

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from benchmarks.lib import blocking_stage, harness
 from benchmarks.suites import backpressure
-from penstock.api.streaming_query import StreamingQuery
+from penstock.queries.streaming_query import StreamingQuery
 
 GATES = {"2 MB": 2 << 20, "20 MB": 20 << 20}
 ROUNDS = 5

@@ -29,11 +29,11 @@ from benchmarks.lib import harness
 from benchmarks.suites import exchange, web_ui_first_paint
 from benchmarks.suites.rest_service_clients import Clients
 from benchmarks.suites.rest_service_control import Elsewhere
-from penstock.api.active_queries import ACTIVE_QUERIES
-from penstock.api.facts import QueryFacts
-from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator.history_writer import recorded
 from penstock.coordinator.view import CheckpointState, CheckpointView
+from penstock.queries.active_queries import ACTIVE_QUERIES
+from penstock.queries.facts import QueryFacts
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.history.keeping import MERGED_CHECKPOINTS, HistoryKeeper
 from penstock.snapshots.store.stores import store_at
 from tests.ui.made_up_query import MadeUpQuery

@@ -14,7 +14,7 @@ from unittest import mock
 import psutil
 
 import penstock
-from penstock.api.active_queries import ACTIVE_QUERIES
+from penstock.queries.active_queries import ACTIVE_QUERIES
 from tests.ui.made_up_query import MadeUpQuery
 
 

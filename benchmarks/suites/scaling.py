@@ -21,7 +21,7 @@ from benchmarks.suites import exchange
 from benchmarks.suites.backpressure import raw_write_ms
 from benchmarks.suites.flip76 import settle
 from benchmarks.suites.flip76_job import KEYS, STAGES, chained, slow
-from penstock.api.streaming_query import StreamingQuery
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.catalog import metadata_path
 
 MASTER = "local[18]"

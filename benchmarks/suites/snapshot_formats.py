@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.lib import harness
 from benchmarks.suites import large_state
-from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator.view import CheckpointView
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.portable.export import export_snapshot
 from penstock.snapshots.portable.jobs import Run, in_threads
 from penstock.spark.snapshot_jobs import in_executors

@@ -30,8 +30,8 @@ from benchmarks.lib import harness
 from benchmarks.lib.fixed_rate_source import TickingSource
 from benchmarks.lib.trend import Verdict, last_to_first, slope
 from benchmarks.suites.flip76_job import CountPerKey
-from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator.view import CheckpointState
+from penstock.queries.streaming_query import StreamingQuery
 
 ROWS_PER_SECOND = 20_000
 """A quarter of what two cores can do: a run that falls behind the clock would be no paced one."""

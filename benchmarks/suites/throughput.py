@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.lib import harness
 from benchmarks.suites import exchange
-from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator.view import CheckpointState
+from penstock.queries.streaming_query import StreamingQuery
 
 ROUNDS = 20
 WARM_UP_S = 1.5

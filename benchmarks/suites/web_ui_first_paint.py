@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 import penstock
 from benchmarks.lib import harness
-from penstock.api.active_queries import ACTIVE_QUERIES
+from penstock.queries.active_queries import ACTIVE_QUERIES
 from penstock.rest import pages
 from tests.ui.made_up_query import MadeUpQuery
 

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.version import __version__
 
 if TYPE_CHECKING:
-    from penstock.api.plan_text import explain
     from penstock.api.reader import readStream
     from penstock.api.sessions import session
     from penstock.api.several import start
-    from penstock.api.streaming_query import StreamingQuery
     from penstock.api.streams import streams
     from penstock.api.transform_in_arrow import transformWithStateInArrow
     from penstock.api.writer import DataStreamWriter, writeStream
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
         ArrowValueState,
     )
     from penstock.planner.marks import late, named
+    from penstock.queries.plan_text import explain
+    from penstock.queries.streaming_query import StreamingQuery
     from penstock.rest.server import serve
 
 __all__ = [
@@ -56,8 +56,8 @@ _HOMES = {
     "ArrowValueState": "penstock.operators.stateful.arrow_processor",
     "DataStreamWriter": "penstock.api.writer",
     "SnapshotWriter": "penstock.interop.spark_data.snapshot_writer",
-    "StreamingQuery": "penstock.api.streaming_query",
-    "explain": "penstock.api.plan_text",
+    "StreamingQuery": "penstock.queries.streaming_query",
+    "explain": "penstock.queries.plan_text",
     "exportSparkOffsets": "penstock.interop.spark_checkpoint.exporting",
     "importSparkCheckpoint": "penstock.interop.spark_checkpoint.importing",
     "late": "penstock.planner.marks",

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 import penstock
-from penstock.api.streaming_query import StreamingQuery
+from penstock.queries.streaming_query import StreamingQuery
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "snapshot"))  # whose kits take snapshots without Spark
 

@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.api.facts import GraphShape, QueryFacts, VertexShape
 from penstock.config import Options
 from penstock.coordinator import histogram as distribution
 from penstock.coordinator.histogram import Distribution
@@ -33,6 +32,7 @@ from penstock.errors import ConfigError
 from penstock.model.elements import END_OF_TIME_US
 from penstock.model.manifest import CaptureMetrics
 from penstock.model.metrics import Backlog, SubtaskReport
+from penstock.queries.facts import GraphShape, QueryFacts, VertexShape
 from penstock.rest.metric_kinds import UNITS, Kind, MetricSpec
 from penstock.rest.metric_list import GROUPS, METRICS
 from penstock.rest.metric_page import with_metrics

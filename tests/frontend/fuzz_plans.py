@@ -41,13 +41,13 @@ from test_graph_shape import SINK
 from tree_runner import TreeRunner
 
 import penstock
-from penstock.api.plan_text import explain_graph
 from penstock.api.sinks import SinkKind, SinkRequest, choose_sink
 from penstock.api.sinks_files import FILE_FORMATS
 from penstock.errors import FunctionError, PenstockError
 from penstock.model.job_graph import JobGraph
 from penstock.planner.compiler import CompiledPlan, compile_plan
 from penstock.planner.static_join import read_static_sides
+from penstock.queries.plan_text import explain_graph
 
 register_pickle_by_value(sys.modules[__name__])  # Spark's workers cannot import test modules
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from query_running import Inbox
 
 import penstock
-from penstock.api.streaming_query import StreamingQuery
+from penstock.queries.streaming_query import StreamingQuery
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCom
 from query_running import eventually
 
 import penstock
-from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.machines.checkpoint_events import CommitEpoch, CommitFailed
+from penstock.queries.streaming_query import StreamingQuery
 
 BASE = ("a", "b", "c")
 EDITS = {

@@ -17,9 +17,9 @@ from query_running import Inbox, eventually
 from typer.testing import CliRunner
 
 import penstock
-from penstock.api.streaming_query import StreamingQuery
 from penstock.cli.main import app
 from penstock.errors import ConfigError, SinkError
+from penstock.queries.streaming_query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 

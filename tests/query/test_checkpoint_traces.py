@@ -14,11 +14,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pyspark.sql import SparkSession
 from query_running import Inbox, Start
 
-from penstock.api import checkpoint_traces
-from penstock.api.checkpoint_traces import MAX_SUBTASKS, CheckpointTraces
-from penstock.api.facts import GraphShape, VertexShape
 from penstock.coordinator.view import CheckpointState, CheckpointView, EpochProgress, ExecutionState, ExecutionView
 from penstock.model.manifest import CaptureMetrics
+from penstock.queries import checkpoint_traces
+from penstock.queries.checkpoint_traces import MAX_SUBTASKS, CheckpointTraces
+from penstock.queries.facts import GraphShape, VertexShape
 
 SHAPE = GraphShape((VertexShape(0, "Source", ()), VertexShape(1, "Sum, Sink", ())), (), 128, 1, 1)
 BEGAN_MS = 1_000_000

@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from query_running import Inbox, Start, eventually, rows_of
 
 from penstock.api import start as start_module
-from penstock.api.active_queries import Place
-from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator import claimed_location
 from penstock.errors import LocationError, SinkError
+from penstock.queries.active_queries import Place
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.commands.moving import move_query
 from penstock.snapshots.commands.rolling_back import Output, roll_back
 from penstock.snapshots.log.snapshot_log import SnapshotLog

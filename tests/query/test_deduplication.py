@@ -20,8 +20,8 @@ from query_running import ARROW, SCHEMA, SECOND_US, eventually, rows_of
 from typer.testing import CliRunner
 
 import penstock
-from penstock.api.streaming_query import StreamingQuery
 from penstock.cli.main import app
+from penstock.queries.streaming_query import StreamingQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

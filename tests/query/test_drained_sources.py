@@ -26,8 +26,8 @@ from test_simple_reader import LinesSource
 from test_spark_lane import MemoryStream
 
 import penstock
-from penstock.api.streaming_query import StreamingQuery
 from penstock.errors import CheckpointFailed
+from penstock.queries.streaming_query import StreamingQuery
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "connectors"))
 from mock_kafka import mock_kafka

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from query_running import SCHEMA, Inbox, Start, eventually, rows_of
 from typer.testing import CliRunner
 
-from penstock.api.streaming_query import StreamingQuery
 from penstock.cli.main import app
 from penstock.errors import CheckpointFailed, ConfigError, LocationError, PlanChanged
 from penstock.model.manifest import SnapshotMetadata
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.store import LocalStore

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 from query_running import Inbox, Start, rows_of
 from structured_streaming import structured_streaming
 
-from penstock.api.streaming_query import StreamingQuery
+from penstock.queries.streaming_query import StreamingQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

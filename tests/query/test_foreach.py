@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from query_running import Inbox, eventually
 
 import penstock
-from penstock.api.streaming_query import StreamingQuery
 from penstock.errors import ConfigError, NotSupported
+from penstock.queries.streaming_query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 

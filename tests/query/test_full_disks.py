@@ -17,8 +17,8 @@ from query_running import Inbox, Start, eventually
 from rocksdict import WriteBatch
 
 import penstock
-from penstock.api.streaming_query import StreamingQuery
 from penstock.errors import ResourceError, SinkError
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.rest.metrics import families
 from penstock.state.rocksdb_store import RocksStore
 

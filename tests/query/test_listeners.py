@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.api.listeners import EVENT_BACKLOG, QueryEvents
+from penstock.queries.listeners import EVENT_BACKLOG, QueryEvents
 
 
 class ListBus:

@@ -12,7 +12,7 @@ from query_running import Inbox, eventually
 from test_spark_lane import MemoryStream
 
 import penstock
-from penstock.api.streaming_query import StreamingQuery
+from penstock.queries.streaming_query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 StartWriter = Callable[..., StreamingQuery]

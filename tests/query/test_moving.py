@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from penstock.api import moving
-from penstock.api.moving import move_when_executors_leave
 from penstock.errors import CheckpointFailed
+from penstock.queries import moving
+from penstock.queries.moving import move_when_executors_leave
 
 
 class World:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.lib.nexmark.generator import AUCTION, BID, PERSON, SPARK_SCHEMA, events
 from benchmarks.lib.nexmark.queries import NAMES, query
 from benchmarks.lib.nexmark.source import write_parquet
-from penstock.api.streaming_query import StreamingQuery
+from penstock.queries.streaming_query import StreamingQuery
 
 pytestmark = pytest.mark.slow
 

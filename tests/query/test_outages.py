@@ -17,9 +17,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCom
 from query_running import Inbox, Start, eventually, rows_of
 
 import penstock
-from penstock.api.streaming_query import StreamingQuery
 from penstock.connectors.files.sink_committer import FileSinkCommitter
 from penstock.errors import ConfigError, LocationError, SinkFenced
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.rest.metrics import families
 from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.log.snapshot_log import SnapshotLog

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 from query_running import Inbox, eventually
 
 import penstock
-from penstock.api.streaming_query import StreamingQuery
 from penstock.errors import NotSupported
+from penstock.queries.streaming_query import StreamingQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

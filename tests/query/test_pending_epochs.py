@@ -36,9 +36,9 @@ from pending_epochs_kit import (
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from penstock.api.streaming_query import StreamingQuery
 from penstock.cli.main import app
 from penstock.errors import LocationError, PlanChanged, SinkError
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots import catalog
 
 pytestmark = pytest.mark.spark

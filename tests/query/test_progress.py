@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from penstock.api.progress import ProgressHistory, QueryProgress, for_listeners, iso_timestamp, progress_json
 from penstock.coordinator.view import (
     CheckpointState,
     CheckpointView,
@@ -21,6 +20,7 @@ from penstock.coordinator.view import (
 )
 from penstock.model.manifest import CaptureMetrics
 from penstock.model.metrics import Backlog
+from penstock.queries.progress import ProgressHistory, QueryProgress, for_listeners, iso_timestamp, progress_json
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "progress.md"
 ID = "e28cd03e-c7f9-4dd1-b32c-f2a498b137d0"

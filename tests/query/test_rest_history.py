@@ -13,8 +13,8 @@ from query_running import Inbox, Start, eventually, rows_of
 from rest_client import Client, assert_problem
 
 import penstock
-from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator.view import CheckpointState, CheckpointView
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.commands.verifying import verify_location
 
 pytestmark = pytest.mark.spark

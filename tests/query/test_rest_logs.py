@@ -17,8 +17,8 @@ from query_running import Inbox, Start, eventually
 from rest_client import Client, assert_problem
 
 import penstock
-from penstock.api.query_logs import KEPT, QUERIES, QueryLogs
 from penstock.logs import about, get_logger, now_about
+from penstock.queries.query_logs import KEPT, QUERIES, QueryLogs
 from penstock.worker.log_relay import MOST_LINES, MOST_TEXT, LogRelay, relayed
 
 log = get_logger("penstock.made_up")
@@ -74,7 +74,7 @@ def test_it_is_bounded(logs: QueryLogs) -> None:
 
 def test_warnings_reach_stderr_as_without_it_and_slots_lines_not_at_all() -> None:
     program = (
-        "from penstock.api.query_logs import QUERY_LOGS\n"
+        "from penstock.queries.query_logs import QUERY_LOGS\n"
         "from penstock.worker.log_relay import relayed\n"
         "from penstock.network.messages import LoggedLine, SlotLogged\n"
         "from penstock.logs import get_logger\n"

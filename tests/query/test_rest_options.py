@@ -18,9 +18,9 @@ from rest_client import Client
 
 import penstock
 from penstock.api import serving
-from penstock.api.active_queries import ACTIVE_QUERIES
 from penstock.api.serving import parse_service
 from penstock.errors import ConfigError, ResourceError
+from penstock.queries.active_queries import ACTIVE_QUERIES
 from penstock.rest import server as rest_server
 from penstock.spark.launcher import SparkLauncher
 

@@ -17,8 +17,8 @@ from query_running import Inbox, Start, eventually
 from rest_client import Client, assert_problem
 
 import penstock
-from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator.view import CheckpointState, CheckpointView
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.rest.metric_list import METRICS
 from penstock.rest.models import SubtaskCapture
 

@@ -14,8 +14,8 @@ from query_running import Inbox, Start, eventually
 from rest_client import Answer, Client, assert_problem
 
 import penstock
-from penstock.api import steering
-from penstock.api.steering import OperationState, Outcome, Steering, Verb
+from penstock.queries import steering
+from penstock.queries.steering import OperationState, Outcome, Steering, Verb
 from penstock.snapshots.commands.opened import open_location_to_read
 from penstock.snapshots.commands.verifying import verify_location
 

@@ -16,10 +16,10 @@ from query_running import Inbox, eventually, rows_of
 import penstock
 from penstock.api.several import combined
 from penstock.api.start import QueryRequest
-from penstock.api.streaming_query import StreamingQuery
 from penstock.api.triggers import Trigger
 from penstock.api.writer import DataStreamWriter
 from penstock.errors import ConfigError, PlanChanged
+from penstock.queries.streaming_query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from query_running import Inbox
 
 import penstock
-from penstock.api.streaming_query import StreamingQuery
 from penstock.errors import SinkError
+from penstock.queries.streaming_query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 

@@ -13,8 +13,8 @@ from query_running import Inbox, Start, eventually
 from typer.testing import CliRunner
 
 import penstock
-from penstock.api.steering import STEERING, Verb
 from penstock.cli.main import app
+from penstock.queries.steering import STEERING, Verb
 from penstock.snapshots.commands import requests as rq
 from penstock.snapshots.commands.opened import open_location_to_read
 from penstock.snapshots.commands.verifying import verify_location

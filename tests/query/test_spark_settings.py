@@ -15,11 +15,11 @@ from query_running import Inbox, Start
 
 import penstock
 from penstock.api import settings_page
-from penstock.api.spark_settings import PREFIX, SETTINGS, ObeyedSettings, Treatment, check_settings, setting_of
 from penstock.catalyst.jvm import java_class
 from penstock.connectors.files.source import FORMATS, FileSource
 from penstock.connectors.option_texts import NO_EFFECT, OBEYED, REFUSED
 from penstock.errors import ConfigError, NotSupported
+from penstock.queries.spark_settings import PREFIX, SETTINGS, ObeyedSettings, Treatment, check_settings, setting_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 ROW = pa.schema([("value", pa.string())])
@@ -64,7 +64,7 @@ def test_every_setting_that_spark_has_is_declared(spark: SparkSession) -> None:
     from_checkpoints = {str(stored.apply(at).key()) for at in range(stored.size())}
     assert f"{PREFIX}multipleWatermarkPolicy" in from_checkpoints
     missing = sorted(name for name in of_streams | from_checkpoints if setting_of(name) is None)
-    assert missing == [], "declare them in penstock.api.spark_settings"
+    assert missing == [], "declare them in penstock.queries.spark_settings"
     for setting in SETTINGS:
         for name in setting.full_names:
             known = any(one.startswith(name[:-1]) for one in defaults) if name.endswith("*") else name in defaults

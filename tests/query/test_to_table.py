@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from query_running import Inbox, eventually
 
 import penstock
-from penstock.api.streaming_query import StreamingQuery
 from penstock.connectors.spark import table_sink
 from penstock.errors import ConfigError, NotSupported, ResourceError
+from penstock.queries.streaming_query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 

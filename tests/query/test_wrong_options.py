@@ -12,13 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from penstock.api import settings_page, sinks_spark
-from penstock.api.streaming_query import StreamingQuery
 from penstock.api.triggers import INTERVALS
 from penstock.config import OPTION_NAMES
 from penstock.connectors.files.source import FORMATS
 from penstock.connectors.kafka.source import KafkaSource
 from penstock.connectors.option_texts import OBEYED
 from penstock.errors import ConfigError, NotSupported, SinkError
+from penstock.queries.streaming_query import StreamingQuery
 
 MOST_S = 10.0
 """Time limit for a refusal, which takes about 20 ms. On a busy machine the first Python worker takes seconds."""

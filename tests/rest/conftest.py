@@ -18,7 +18,7 @@ from rest_client import Client  # noqa: E402
 from test_requests_cli import location  # noqa: E402, F401 - the fixture
 
 import penstock  # noqa: E402
-from penstock.api.active_queries import ACTIVE_QUERIES  # noqa: E402
+from penstock.queries.active_queries import ACTIVE_QUERIES  # noqa: E402
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from made_up_query import MadeUpQuery
 from query_running import eventually
 from rest_client import Client
 
-from penstock.api.active_queries import ACTIVE_QUERIES
-from penstock.api.facts import QueryFacts
-from penstock.api.snapshot_steering import SnapshotOrder
-from penstock.api.steering import STEERING, Operation, OperationState, Outcome, Verb
 from penstock.coordinator.view import CheckpointState, CheckpointView, ExecutionState, SlotView
+from penstock.queries.active_queries import ACTIVE_QUERIES
+from penstock.queries.facts import QueryFacts
+from penstock.queries.snapshot_steering import SnapshotOrder
+from penstock.queries.steering import STEERING, Operation, OperationState, Outcome, Verb
 from penstock.rest.doing import doing, has_converged
 from penstock.rest.models import Alignment, CheckpointSpec, QuerySpec, WantedState
 from penstock.rest.routes_changes import operation_of

@@ -18,10 +18,10 @@ from starlette.types import Message, Receive, Scope, Send
 from test_requests_cli import penstock as penstock_command
 
 import penstock
-from penstock.api.active_queries import ACTIVE_QUERIES
-from penstock.api.facts import QueryFacts
-from penstock.api.steering import STEERING, Operation, OperationState, Verb
 from penstock.coordinator.view import CheckpointState, ExecutionState, ExecutionView, RestartView
+from penstock.queries.active_queries import ACTIVE_QUERIES
+from penstock.queries.facts import QueryFacts
+from penstock.queries.steering import STEERING, Operation, OperationState, Verb
 from penstock.rest import routes_queries
 from penstock.rest.answers import MAX_KEPT, KeptAnswer, KeptAnswers
 from penstock.rest.routes_snapshots import LISTED_FOR_S

@@ -13,9 +13,9 @@ from made_up_query import MadeUpQuery
 from rest_client import Client, assert_problem
 
 import penstock
-from penstock.api.active_queries import ACTIVE_QUERIES
 from penstock.config import OPTION_NAMES, Options, option_texts, parse_options
 from penstock.coordinator.view import Wanted
+from penstock.queries.active_queries import ACTIVE_QUERIES
 
 SAID = {
     "state.backend": "rocksdb",

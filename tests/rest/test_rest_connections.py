@@ -16,7 +16,7 @@ from query_running import eventually
 from rest_client import Answer, Client
 
 import penstock
-from penstock.api.active_queries import ACTIVE_QUERIES
+from penstock.queries.active_queries import ACTIVE_QUERIES
 from penstock.rest import connection, routes_snapshots, server
 from penstock.rest.server import MAX_CONNECTIONS, RestServer
 

@@ -16,8 +16,8 @@ from rest_client import Answer, Client, assert_problem
 from test_requests_cli import penstock as command
 
 import penstock
-from penstock.api import snapshot_steering
 from penstock.errors import ConfigError
+from penstock.queries import snapshot_steering
 from penstock.snapshots.commands import sharing
 from penstock.snapshots.commands.opened import open_location_to_read
 from penstock.snapshots.format.envelope import seal_envelope

@@ -16,9 +16,9 @@ from test_requests_cli import forget_that_it_ended, ids
 from typer.testing import CliRunner
 
 import penstock
-from penstock.api.active_queries import ACTIVE_QUERIES
-from penstock.api.steering import STEERING, OperationState, Verb
 from penstock.cli.main import app
+from penstock.queries.active_queries import ACTIVE_QUERIES
+from penstock.queries.steering import STEERING, OperationState, Verb
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.store import LocalStore
 

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 from tiny import ROWS, Numbers, tiny_graph
 
-from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator.machines.checkpoint_events import SnapshotRequested
 from penstock.coordinator.metrics import QueryMetrics
 from penstock.coordinator.view import (
@@ -38,6 +37,7 @@ from penstock.model.plain import Plain
 from penstock.model.splits import Split
 from penstock.network.messages import Register, SlotMetrics
 from penstock.operators.watermark import WatermarkSpec
+from penstock.queries.streaming_query import StreamingQuery
 
 
 def snapshot(checkpoint: int, rows: int, requested: bool = False) -> SnapshotMetadata:

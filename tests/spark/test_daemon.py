@@ -40,7 +40,13 @@ def test_workers_begin_with_the_modules_of_jobs_and_without_those_of_the_driver(
     for package in ("functions", "operators", "connectors"):
         files = [path.relative_to(home.parent).with_suffix("") for path in (home / package).rglob("*.py")]
         assert {".".join(path.parts) for path in files if not path.stem.startswith(("__init__", "plan"))} <= imported
-    of_the_driver = ("penstock.catalyst", "penstock.planner", "penstock.api", "penstock.coordinator")
+    of_the_driver = (
+        "penstock.catalyst",
+        "penstock.planner",
+        "penstock.api",
+        "penstock.queries",
+        "penstock.coordinator",
+    )
     assert not [name for name in imported if name.startswith(of_the_driver)]
 
 

@@ -17,7 +17,7 @@ from made_up_query import MadeUpQuery
 from playwright.sync_api import Browser, BrowserContext
 
 import penstock
-from penstock.api.active_queries import ACTIVE_QUERIES
+from penstock.queries.active_queries import ACTIVE_QUERIES
 from penstock.rest.server import RestServer
 
 

@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from penstock.api.facts import EdgeShape, GraphShape, OperatorShape, QueryFacts, VertexShape
 from penstock.config import Options
 from penstock.coordinator.view import (
     CheckpointState,
@@ -21,6 +20,7 @@ from penstock.coordinator.view import (
 )
 from penstock.model.manifest import CaptureMetrics
 from penstock.model.metrics import SubtaskReport
+from penstock.queries.facts import EdgeShape, GraphShape, OperatorShape, QueryFacts, VertexShape
 
 LANES = 6
 STEPS = ("source", "parse", "enrich", "deduplicate", "window", "join", "count", "rank")

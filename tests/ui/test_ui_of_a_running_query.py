@@ -18,9 +18,9 @@ from query_running import Inbox, eventually
 from rest_client import Client
 
 import penstock
-from penstock.api.streaming_query import StreamingQuery
 from penstock.coordinator.view import CheckpointState, ExecutionState
 from penstock.logs import about, get_logger
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.rest.server import RestServer
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from browser import PHONE, OpenTab, assert_fit
 from made_up_query import MadeUpQuery
 from playwright.sync_api import Locator, Page, expect
 
-from penstock.api.query_logs import QUERY_LOGS
+from penstock.queries.query_logs import QUERY_LOGS
 from penstock.rest.server import RestServer
 
 ILL = "<b>ill</b> & meant"

@@ -8,8 +8,8 @@ from browser import OpenTab
 from made_up_query import MadeUpQuery
 from playwright.sync_api import expect
 
-from penstock.api.steering import STEERING, Outcome, Verb
 from penstock.coordinator.view import ExecutionState
+from penstock.queries.steering import STEERING, Outcome, Verb
 from penstock.rest.server import RestServer
 
 

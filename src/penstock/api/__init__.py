@@ -1,1 +1,1 @@
-"""The API a user holds: the writer, the running query, its progress and its listeners."""
+"""PySpark's surface for defining and starting queries: session, writer, triggers, sinks, start."""

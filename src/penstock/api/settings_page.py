@@ -11,7 +11,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from penstock.api.spark_settings import SETTINGS, Treatment
 from penstock.connectors.files.csv.sink import csv_sink_format
 from penstock.connectors.files.json.sink import json_sink_format
 from penstock.connectors.files.parquet.sink import parquet_sink_format
@@ -20,6 +19,7 @@ from penstock.connectors.files.source import FORMATS, FileSource
 from penstock.connectors.files.text.sink import text_sink_format
 from penstock.connectors.kafka.options import parse_kafka_options
 from penstock.connectors.option_texts import PAGES, REFUSED, OptionTexts
+from penstock.queries.spark_settings import SETTINGS, Treatment
 
 SPARKS_OPTIONS: dict[str, tuple[str, ...]] = {
     "csv": (

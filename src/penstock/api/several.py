@@ -8,12 +8,12 @@ from typing import TypeVar
 
 from penstock.api.sink_request import SinkKind
 from penstock.api.start import OutputRequest, QueryRequest, start_query
-from penstock.api.streaming_query import StreamingQuery
 from penstock.api.triggers import Trigger
 from penstock.api.writer import DataStreamWriter
 from penstock.config import duration_ms
 from penstock.connectors.local_files import local_path
 from penstock.errors import ConfigError, PenstockError
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.store.store_access import is_access_option
 from penstock.snapshots.store.stores import place_of
 from penstock.spark.errors import pysparks_refusals, wrong_type

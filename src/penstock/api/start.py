@@ -12,12 +12,9 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.api import serving
-from penstock.api.active_queries import ACTIVE_QUERIES, STOP_ACTIVE_RUN_CONF, Place
 from penstock.api.sessions import see_to_workers_python
 from penstock.api.sinks import Output, SinkRequest, choose_sink
-from penstock.api.spark_settings import ObeyedSettings, check_settings
 from penstock.api.start_from import parse_start, refuse_own_place, restored_operators
-from penstock.api.streaming_query import StreamingQuery
 from penstock.api.streams import TERMINATIONS
 from penstock.api.triggers import Trigger
 from penstock.catalyst.jvm import session_settings
@@ -28,6 +25,9 @@ from penstock.network.transport import check_free
 from penstock.planner.checks import check_dataframe
 from penstock.planner.compiler import CompiledPlan, compile_outputs, sink_id
 from penstock.planner.static_join import read_static_sides
+from penstock.queries.active_queries import ACTIVE_QUERIES, STOP_ACTIVE_RUN_CONF, Place
+from penstock.queries.spark_settings import ObeyedSettings, check_settings
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.copied_locations import copy_refused, origin_runs, refuse_copy
 from penstock.snapshots.fork import Origin, check_beforehand, parallelism_at
 from penstock.snapshots.location import last_parallelism, read_identity

@@ -6,15 +6,15 @@ import threading
 import uuid
 from typing import TYPE_CHECKING
 
-from penstock.api.active_queries import ACTIVE_QUERIES
-from penstock.api.interrupts import interruptible
+from penstock.queries.active_queries import ACTIVE_QUERIES
+from penstock.queries.interrupts import interruptible
 from penstock.spark.current_session import current_session, session_key
 from penstock.spark.errors import WrongSetting, check_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQueryListener
 
-    from penstock.api.streaming_query import StreamingQuery
+    from penstock.queries.streaming_query import StreamingQuery
 
 
 class Terminations:

@@ -14,10 +14,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter as SparkWriter
 from penstock.api.sink_request import WRITER_OPTIONS
 from penstock.api.sinks import SinkKind, SinkRequest
 from penstock.api.start import OutputRequest, QueryRequest, start_query
-from penstock.api.streaming_query import StreamingQuery
 from penstock.api.triggers import Trigger, parse_trigger
 from penstock.config import CONF_PREFIX
 from penstock.planner.checks import check_dataframe, check_output_mode
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.spark.errors import NotCallable, NotYetSupported, WrongPlan, empty_text, pysparks_refusals, wrong_type
 
 DEFAULT_FORMAT_CONF = "spark.sql.sources.default"

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from penstock.api.steering import OperationState, Verb
 from penstock.config import LEAST_INTERVAL_MS
+from penstock.queries.steering import OperationState, Verb
 from penstock.rest.check_models import DiffResource, VerificationResource
 from penstock.rest.models import Redacted, Shown
 

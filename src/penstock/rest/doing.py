@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from penstock.api.facts import QueryFacts
-from penstock.api.snapshot_steering import SnapshotOrder
-from penstock.api.steering import SNAPSHOT_VERBS, Operation, Verb
 from penstock.coordinator.view import CheckpointState, CheckpointView, ExecutionState, ExecutionView
+from penstock.queries.facts import QueryFacts
+from penstock.queries.snapshot_steering import SnapshotOrder
+from penstock.queries.steering import SNAPSHOT_VERBS, Operation, Verb
 from penstock.rest.change_models import OperationProgress
 from penstock.rest.models import QuerySpec, WantedState
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.api.facts import QueryFacts
 from penstock.coordinator.histogram import Distribution
 from penstock.coordinator.view import CheckpointState, CheckpointView, SinkProgress, SourceProgress
 from penstock.model.manifest import CaptureMetrics
 from penstock.model.metrics import SubtaskReport
+from penstock.queries.facts import QueryFacts
 
 Value = float | Distribution | None
 """None: not known now, and no sample."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.api.facts import QueryFacts
 from penstock.coordinator.view import CheckpointState, CheckpointView, EpochProgress, ExecutionState
 from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.model.manifest import CaptureMetrics
 from penstock.model.metrics import ROWS_DROPPED_DUPLICATE, ROWS_DROPPED_LATE, STATE_BYTES, STATE_ROWS, SubtaskReport
+from penstock.queries.facts import QueryFacts
 from penstock.rest.metric_kinds import (
     distribution,
     newest_checkpoint,

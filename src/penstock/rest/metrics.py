@@ -12,9 +12,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from penstock.api.active_queries import ACTIVE_QUERIES
-from penstock.api.facts import QueryFacts
 from penstock.coordinator.histogram import Distribution
+from penstock.queries.active_queries import ACTIVE_QUERIES
+from penstock.queries.facts import QueryFacts
 from penstock.rest.answers import KeptAnswer
 from penstock.rest.metric_kinds import Kind, MetricSpec
 from penstock.rest.metric_list import METRICS

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from penstock.api.steering import Verb
 from penstock.coordinator.view import CheckpointState, ExecutionState
 from penstock.model.metrics import SubtaskMetrics
+from penstock.queries.steering import Verb
 from penstock.redaction import without_secrets
 
 Redacted = Annotated[str, AfterValidator(without_secrets)]

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Response
 
-from penstock.api.active_queries import ACTIVE_QUERIES
-from penstock.api.facts import QueryFacts
-from penstock.api.steering import STATE_VERBS, STEERING, Operation, OperationState, Verb
-from penstock.api.streaming_query import StreamingQuery
+from penstock.queries.active_queries import ACTIVE_QUERIES
+from penstock.queries.facts import QueryFacts
+from penstock.queries.steering import STATE_VERBS, STEERING, Operation, OperationState, Verb
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.rest.answers import NO_HEADERS, answer
 from penstock.rest.change_models import (
     CheckpointPatch,

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel
 
-from penstock.api.query_logs import LEVELS, QUERY_LOGS, LogLine
 from penstock.model.manifest import LARGEST
+from penstock.queries.query_logs import LEVELS, QUERY_LOGS, LogLine
 from penstock.rest.answers import KeptAnswer
 from penstock.rest.problems import responses
 from penstock.rest.routes_queries import MAX_PAGE, PAGE, QueryId

@@ -12,18 +12,18 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
-from penstock.api.active_queries import ACTIVE_QUERIES
-from penstock.api.checkpoint_history import (
+from penstock.coordinator.view import RestartView
+from penstock.model.manifest import LARGEST
+from penstock.queries.active_queries import ACTIVE_QUERIES
+from penstock.queries.checkpoint_history import (
     Known,
     checkpoint_of,
     checkpoint_page,
     remembered_checkpoint,
     remembered_page,
 )
-from penstock.api.facts import QueryFacts
-from penstock.api.steering import STEERING, Operation
-from penstock.coordinator.view import RestartView
-from penstock.model.manifest import LARGEST
+from penstock.queries.facts import QueryFacts
+from penstock.queries.steering import STEERING, Operation
 from penstock.rest.answers import KeptAnswer, answer
 from penstock.rest.models import (
     CheckpointPage,

@@ -7,9 +7,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Response
 
-from penstock.api.active_queries import ACTIVE_QUERIES
-from penstock.api.facts import QueryFacts
-from penstock.api.snapshot_steering import (
+from penstock.errors import CorruptSnapshot, LocationError
+from penstock.model.ids import CheckpointId
+from penstock.queries.active_queries import ACTIVE_QUERIES
+from penstock.queries.facts import QueryFacts
+from penstock.queries.snapshot_steering import (
     LABELS_AT_ONCE,
     SnapshotOrder,
     delete_snapshots,
@@ -18,10 +20,8 @@ from penstock.api.snapshot_steering import (
     take_snapshot,
     would_delete,
 )
-from penstock.api.steering import SNAPSHOTS_AT_ONCE, WHOLE_AT_ONCE, Operation
-from penstock.api.streaming_query import StreamingQuery
-from penstock.errors import CorruptSnapshot, LocationError
-from penstock.model.ids import CheckpointId
+from penstock.queries.steering import SNAPSHOTS_AT_ONCE, WHOLE_AT_ONCE, Operation
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.rest.answers import answer
 from penstock.rest.change_models import OperationResource
 from penstock.rest.problems import ProblemError, responses

@@ -8,10 +8,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from penstock.api.snapshot_checks import compare_snapshots, verify_snapshots
-from penstock.api.snapshot_steering import collect_files, opened_location
 from penstock.errors import CorruptSnapshot
 from penstock.model.manifest import MAX_LABEL
+from penstock.queries.snapshot_checks import compare_snapshots, verify_snapshots
+from penstock.queries.snapshot_steering import collect_files, opened_location
 from penstock.rest.change_models import OperationResource
 from penstock.rest.problems import responses
 from penstock.rest.routes_changes import accepted

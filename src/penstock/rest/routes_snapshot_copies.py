@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from penstock.api.facts import QueryFacts
-from penstock.api.snapshot_steering import (
+from penstock.errors import LocationError
+from penstock.queries.facts import QueryFacts
+from penstock.queries.snapshot_steering import (
     copy_snapshot,
     export_snapshot,
     fork_snapshot,
@@ -14,8 +15,7 @@ from penstock.api.snapshot_steering import (
     opened_location,
     takes_copies,
 )
-from penstock.api.steering import STEERING, Verb
-from penstock.errors import LocationError
+from penstock.queries.steering import STEERING, Verb
 from penstock.rest.change_models import OperationResource
 from penstock.rest.problems import ProblemError, responses
 from penstock.rest.routes_changes import accepted

@@ -9,9 +9,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 from starlette.convertors import StringConvertor, register_url_convertor
 
-from penstock.api.snapshot_steering import opened_location
-from penstock.api.steering import STEERING
 from penstock.model.manifest import MAX_LABEL
+from penstock.queries.snapshot_steering import opened_location
+from penstock.queries.steering import STEERING
 from penstock.rest.answers import KeptAnswer, answer
 from penstock.rest.problems import responses
 from penstock.rest.routes_queries import QueryId

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from penstock.api.active_queries import ACTIVE_QUERIES
-from penstock.api.facts import QueryFacts
-from penstock.api.steering import STEERING, Verb
 from penstock.coordinator.view import ExecutionState
 from penstock.model.metrics import SubtaskMetrics
+from penstock.queries.active_queries import ACTIVE_QUERIES
+from penstock.queries.facts import QueryFacts
+from penstock.queries.steering import STEERING, Verb
 from penstock.rest.doing import doing, has_converged
 from penstock.rest.models import (
     Alignment,

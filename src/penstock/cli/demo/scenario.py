@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.markup import escape
 
-from penstock.api.streaming_query import StreamingQuery
 from penstock.api.writer import writeStream
 from penstock.cli.demo.data import load_flights, write_files
 from penstock.cli.demo.facts import Facts
@@ -30,6 +29,7 @@ from penstock.cli.demo.screen import Screen, megabytes
 from penstock.coordinator.view import ExecutionView
 from penstock.errors import CheckpointFailed, PenstockError, QueryFailed
 from penstock.model.elements import Alignment
+from penstock.queries.streaming_query import StreamingQuery
 
 SLOTS = 2
 ALIGNED_PATIENCE_S = 5.0

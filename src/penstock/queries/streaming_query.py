@@ -12,16 +12,6 @@ from typing import Any, Literal, overload
 
 from pyspark.errors import StreamingQueryException
 
-from penstock.api.checkpoint_traces import CheckpointTraces
-from penstock.api.facts import QueryFacts, shape_of
-from penstock.api.html import query_html
-from penstock.api.interrupts import interruptible
-from penstock.api.listeners import EventBus, QueryEvents
-from penstock.api.moving import Executors, move_when_executors_leave
-from penstock.api.plan_text import explain_graph
-from penstock.api.progress import ProgressHistory, QueryProgress, for_listeners, iso_timestamp, progress_json
-from penstock.api.query_logs import QUERY_LOGS
-from penstock.api.spark_settings import ObeyedSettings
 from penstock.config import Options, SnapshotFormat, snapshot_format
 from penstock.config import alignment as parse_alignment
 from penstock.config import checkpoint_duration_ms as parse_interval
@@ -34,6 +24,16 @@ from penstock.errors import CheckpointFailed, ConfigError, FunctionError, Pensto
 from penstock.logs import log_on_driver
 from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import SnapshotMetadata
+from penstock.queries.checkpoint_traces import CheckpointTraces
+from penstock.queries.facts import QueryFacts, shape_of
+from penstock.queries.html import query_html
+from penstock.queries.interrupts import interruptible
+from penstock.queries.listeners import EventBus, QueryEvents
+from penstock.queries.moving import Executors, move_when_executors_leave
+from penstock.queries.plan_text import explain_graph
+from penstock.queries.progress import ProgressHistory, QueryProgress, for_listeners, iso_timestamp, progress_json
+from penstock.queries.query_logs import QUERY_LOGS
+from penstock.queries.spark_settings import ObeyedSettings
 from penstock.snapshots.commands.rolling_back import Output
 from penstock.snapshots.fork import Origin
 from penstock.snapshots.portable.in_both import in_both, then_in_both

@@ -17,8 +17,8 @@ from penstock.logs import get_logger
 from penstock.snapshots.store.stores import place_of
 
 if TYPE_CHECKING:
-    from penstock.api.facts import QueryFacts
-    from penstock.api.streaming_query import StreamingQuery
+    from penstock.queries.facts import QueryFacts
+    from penstock.queries.streaming_query import StreamingQuery
 
 log = get_logger(__name__)
 

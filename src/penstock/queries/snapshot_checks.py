@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.api.facts import QueryFacts
-from penstock.api.snapshot_steering import opened_location
-from penstock.api.steering import STEERING, Done, Operation, Outcome, Verb, Verified
 from penstock.model.ids import snapshot_id
+from penstock.queries.facts import QueryFacts
+from penstock.queries.snapshot_steering import opened_location
+from penstock.queries.steering import STEERING, Done, Operation, Outcome, Verb, Verified
 from penstock.snapshots.commands.verifying import UnusedFile, Verification, verify_location
 from penstock.snapshots.log.entries import SnapshotRecord
 

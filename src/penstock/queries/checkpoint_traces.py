@@ -21,9 +21,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.api.facts import GraphShape
 from penstock.coordinator.view import CheckpointState, CheckpointView, EpochProgress, ExecutionView
 from penstock.model.manifest import CaptureMetrics
+from penstock.queries.facts import GraphShape
 from penstock.redaction import without_secrets
 from penstock.version import __version__
 

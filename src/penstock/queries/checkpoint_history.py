@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from penstock.api.facts import QueryFacts
 from penstock.coordinator.view import CheckpointView
 from penstock.errors import LocationError
+from penstock.queries.facts import QueryFacts
 from penstock.snapshots.history.reading import History
 from penstock.snapshots.history.records import CheckpointRecord, RecordedCheckpoint
 from penstock.snapshots.store.store_access import StoreAccess

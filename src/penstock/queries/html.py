@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from penstock.api.progress import QueryProgress, iso_timestamp
 from penstock.coordinator.view import CheckpointState, CheckpointView, ExecutionState, ExecutionView
+from penstock.queries.progress import QueryProgress, iso_timestamp
 
 _CELL = "text-align:left;vertical-align:top;padding:2px 12px 2px 0"
 

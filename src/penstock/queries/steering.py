@@ -14,7 +14,7 @@ from penstock.errors import name_of
 from penstock.logs import about, daemon_thread, get_logger
 
 if TYPE_CHECKING:
-    from penstock.api.streaming_query import StreamingQuery
+    from penstock.queries.streaming_query import StreamingQuery
     from penstock.snapshots.commands.comparing import SnapshotDiff
     from penstock.snapshots.commands.verifying import Damage
 

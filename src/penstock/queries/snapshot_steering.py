@@ -9,11 +9,11 @@ from functools import partial
 
 import msgspec
 
-from penstock.api.facts import QueryFacts
-from penstock.api.steering import STEERING, Done, Operation, Outcome, Verb
-from penstock.api.streaming_query import StreamingQuery
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.model.ids import snapshot_id
+from penstock.queries.facts import QueryFacts
+from penstock.queries.steering import STEERING, Done, Operation, Outcome, Verb
+from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.commands import copying, forking, ownership
 from penstock.snapshots.commands import requests as rq
 from penstock.snapshots.commands.deleting import Deletion
