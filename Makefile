@@ -48,8 +48,8 @@ demo: environment ## Run the main job on real data, kill a worker and compare wi
 	@$(BIN)/penstock demo
 
 lint: $(VENV)/.ready ## Format check, lint and types
-	@$(BIN)/ruff format --check src tests benchmarks demo deploy
-	@$(BIN)/ruff check src tests benchmarks demo deploy
+	@$(BIN)/ruff format --check src simulator tests benchmarks demo deploy
+	@$(BIN)/ruff check src simulator tests benchmarks demo deploy
 	@$(BIN)/mypy
 
 # It saves half of what a JVM costs until its first query is done. The tests run without it, too.
@@ -95,7 +95,7 @@ N ?= 2000
 simulate: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 simulate: export PYTHONMALLOC := malloc
 simulate: $(VENV)/.ready ## Seeded schedules under faults, on all cores: make simulate N=20000 [SEED=7]
-	@$(BIN)/python -m penstock.testing.simulate $(N) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m simulator $(N) $(if $(SEED),--seed $(SEED))
 
 oracle: setup ## Random DataFrames, killed and rescaled, against Spark's batch: make oracle N=200 [SEED=7]
 	@$(BIN)/python tests/oracle/run_oracle.py $(if $(filter file,$(origin N)),50,$(N)) $(if $(SEED),--seed $(SEED))

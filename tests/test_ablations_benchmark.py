@@ -30,11 +30,11 @@ from penstock.snapshots.format.sections import SectionWriter, read_content
 from penstock.snapshots.store.stores import store_at
 from penstock.snapshots.writing.base_index import BaseIndex, BaseIndexes
 from penstock.snapshots.writing.inflight_index import InflightIndex, Piece
-from penstock.testing.promptness import Promptness
-from penstock.testing.schedule import Task, run_task
 from penstock.worker import subtask
 from penstock.worker.payloads import ARROW
 from penstock.worker.slicing import FIRST_ROWS, SliceSizer
+from simulator.oracles.promptness import Promptness
+from simulator.schedule import Task, run_task
 
 CHANNEL = ChannelId(0, 0, 1)
 ROWS = pa.RecordBatch.from_pydict({"key": list(range(2_000)), "payload": ["the same again"] * 2_000})

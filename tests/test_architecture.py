@@ -5,18 +5,22 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from setuptools import find_namespace_packages
 
 import penstock
 
-SOURCE = Path(__file__).parent.parent / "src" / "penstock"
-FILES = sorted(SOURCE.rglob("*.py"))
-PYTHON_FILES = FILES + sorted(Path(__file__).parent.rglob("*.py"))
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src"
+FILES = sorted((SOURCE / "penstock").rglob("*.py"))
+SIMULATOR_FILES = sorted((ROOT / "simulator").rglob("*.py"))
+PYTHON_FILES = FILES + SIMULATOR_FILES + sorted((ROOT / "tests").rglob("*.py"))
 
 # Top to bottom: a module imports only from its own layer or from lower ones.
 LAYERS = [
@@ -48,7 +52,7 @@ TYPES_FROM_ABOVE = {
 }
 """Imports of types alone that point upwards, with the reason."""
 CIRCLES_OF_TYPES = {
-    "penstock.testing.": "the parts of the simulated world know the world that holds them",
+    "simulator.": "the parts of the simulated world know the world that holds them",
 }
 """Circles that only a type checker sees, by what the names of their modules begin with, with the reason."""
 PURE = ("penstock.model", "penstock.protocol", "penstock.coordinator.machines")
@@ -108,11 +112,11 @@ def is_type_checking(node: ast.AST) -> bool:
 
 
 def module_of(path: Path) -> str:
-    parts = ["penstock", *path.relative_to(SOURCE).with_suffix("").parts]
+    parts = path.relative_to(SOURCE if path.is_relative_to(SOURCE) else ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_of(path) for path in FILES}
+MODULES = {module_of(path) for path in FILES + SIMULATOR_FILES}
 
 
 # One test for each rule, over all files: as many tests as files would take their time in every worker.
@@ -132,9 +136,28 @@ def test_imports_point_downwards() -> None:
     assert upward_imports(types=True) == set(TYPES_FROM_ABOVE)
 
 
+def test_the_package_does_not_need_the_repository() -> None:
+    """The simulator and the benchmarks are not installed with it."""
+    where = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["where"]
+    packaged = {name.partition(".")[0] for folder in where for name in find_namespace_packages(str(ROOT / folder))}
+    assert packaged == {"penstock", "pyspark_penstock"}
+    repository = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert repository >= {"simulator", "benchmarks"}
+    needed = [
+        f"{module_of(path)} imports {name}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for name in imports_of(path)
+        if name.partition(".")[0] in repository
+    ]
+    assert not needed
+
+
 def circles(*, types: bool) -> list[tuple[str, ...]]:
     """Return the circles of modules that import each other. Each is cut before the next one is looked for."""
-    imports = {module_of(path): (imports_of(path, types=types) & MODULES) - {module_of(path)} for path in FILES}
+    imports = {
+        module_of(path): (imports_of(path, types=types) & MODULES) - {module_of(path)}
+        for path in FILES + SIMULATOR_FILES
+    }
     found = []
     while True:
         try:

@@ -32,10 +32,10 @@ from penstock.protocol.output import OutputChannel, Outputs
 from penstock.snapshots.format.sections import SectionWriter
 from penstock.snapshots.writing.base_index import BaseIndex, BaseIndexes
 from penstock.snapshots.writing.inflight_index import NOTHING as NOTHING_DURABLE
-from penstock.testing.mutation import mutant
 from penstock.worker import subtask
 from penstock.worker.gathering import Behind
 from penstock.worker.slicing import MAX_ROWS, SliceSizer
+from simulator.mutants.mutation import mutant
 
 NOTHING = "nothing"
 FIXED_ROWS = 20

@@ -36,7 +36,7 @@ from penstock.snapshots.retention import delete_snapshot, remove_orphans
 from penstock.snapshots.store.store import LocalStore
 from penstock.state.hashing import groups_of
 from penstock.state.stored_form import KEY_GROUP_COLUMN
-from penstock.testing.rows import group_of
+from simulator.jobs.rows import group_of
 
 NAME = f"{COUNT}/counts"
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 from query_running import Inbox, Start, rows_of
 
-from penstock.testing.holding import ahead
+from simulator.jobs.holding_functions import ahead
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

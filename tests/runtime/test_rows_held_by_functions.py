@@ -15,9 +15,9 @@ from penstock.model.messages import PollCompleted, ReaderStatus, RequestSplit
 from penstock.model.splits import Split
 from penstock.operators.python.map_function import MapInArrowSpec
 from penstock.operators.watermark import WatermarkSpec
-from penstock.testing.holding import ahead, first_last, swapped
 from penstock.worker.chain import Chain, Stage
 from penstock.worker.source_task import HELD_MS, SourceTask
+from simulator.jobs.holding_functions import ahead, first_last, swapped
 
 SCHEMA = pa.schema([("at", pa.int64())])
 MS = 1_000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.testing.parallel import Workers, cores
+from simulator.workers import Workers, cores
 
 
 @pytest.fixture(scope="session")

@@ -13,14 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock.testing import simulate
-from penstock.testing.coverage import Coverage
-from penstock.testing.mutants_table import first_failure, read_kills
-from penstock.testing.parallel import Workers
-from penstock.testing.schedule import COMMAND, Task, settings_of, settings_text
-from penstock.testing.settings import Fault, Settings
-from penstock.testing.simulate import main
-from penstock.testing.topology import Inlet, Node
+from simulator import __main__ as simulate
+from simulator.__main__ import main
+from simulator.coverage import Coverage
+from simulator.jobs.topology import Inlet, Node
+from simulator.mutants.table import first_failure, read_kills
+from simulator.schedule import COMMAND, Task, settings_of, settings_text
+from simulator.settings import Fault, Settings
+from simulator.workers import Workers
 
 pytestmark = pytest.mark.simulation
 
@@ -118,7 +118,7 @@ def test_wrong_arguments_are_refused(wrong: list[str], capsys: pytest.CaptureFix
 
 
 def test_ctrl_c_ends_the_run_and_leaves_no_process(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "penstock.testing.simulate", "100000", "--workers", "2"]
+    command = [sys.executable, "-m", "simulator", "100000", "--workers", "2"]
     running = subprocess.Popen(
         [*command, "--failures", str(tmp_path / "f.txt")],
         stdout=subprocess.PIPE,

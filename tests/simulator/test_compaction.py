@@ -10,9 +10,9 @@ import pytest
 from effort import some
 
 from penstock.errors import CorruptSnapshot
-from penstock.testing.compaction import CompactionSimulation
 from penstock.testing.failure import SimulationFailure
-from penstock.testing.mutants_compaction import COMPACTION
+from simulator.models.compaction import CompactionSimulation
+from simulator.mutants.compaction import COMPACTION
 
 SCHEDULES = some(600)
 WITHIN = 600

@@ -10,9 +10,9 @@ import pytest
 from penstock.coordinator.machines.splits import SplitAssigner, SplitsFound
 from penstock.model.messages import AdvanceWatermark, AssignSplits, FromSlot, ReaderProgressed
 from penstock.model.splits import Discovery, Split
-from penstock.testing.driver import SimulatedDriver
-from penstock.testing.event_time_watch import PATIENCE, EventTimeWatch
 from penstock.testing.failure import SimulationFailure
+from simulator.cluster.driver import SimulatedDriver
+from simulator.oracles.event_time import PATIENCE, EventTimeWatch
 
 REPORTS = 2 * PATIENCE
 

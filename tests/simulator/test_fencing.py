@@ -10,8 +10,8 @@ import pytest
 from effort import some
 
 from penstock.testing.failure import SimulationFailure
-from penstock.testing.fencing import FencingSimulation
-from penstock.testing.mutants_fencing import FENCING
+from simulator.models.fencing import FencingSimulation
+from simulator.mutants.fencing import FENCING
 
 SCHEDULES = some(4_000)
 WITHIN = 3_000

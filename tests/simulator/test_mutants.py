@@ -2,7 +2,7 @@
 
 The seeds that kill are recorded (``killing_seeds.json``); when the simulator or the protocol changes, schedules change
 with it and a recorded seed may pass. Then the first seeds are tried; to record anew:
-``python -m penstock.testing.simulate --mutants --write``.
+``python -m simulator --mutants --write``.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import pytest
 from effort import one_in
 
 from penstock.testing.failure import SimulationFailure
-from penstock.testing.mutants import MUTANTS
-from penstock.testing.mutants_table import BEGIN, PAGE, WITHIN, Verdict, check_mutants, first_failure, read_kills, table
-from penstock.testing.mutation import mutant
-from penstock.testing.parallel import Workers
-from penstock.testing.schedule import Failure, Result, Task
+from simulator.mutants.catalog import MUTANTS
+from simulator.mutants.mutation import mutant
+from simulator.mutants.table import BEGIN, PAGE, WITHIN, Verdict, check_mutants, first_failure, read_kills, table
+from simulator.schedule import Failure, Result, Task
+from simulator.workers import Workers
 
 pytestmark = pytest.mark.simulation
 
 ROOT = Path(__file__).parents[2]
 KILLS = read_kills(ROOT)
 CALM = 1
-"""Calm schedules of a mutant here; ``python -m penstock.testing.simulate --mutants`` runs more of them."""
+"""Calm schedules of a mutant here; ``python -m simulator --mutants`` runs more of them."""
 CALMED = one_in(4, sorted(MUTANTS))
 """The mutants that run one."""
 
@@ -54,7 +54,7 @@ def test_a_mutant_passes_calm_schedules(name: str, results: dict[str, list[Resul
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_a_mutant_is_killed(name: str, results: dict[str, list[Result]], workers: Workers) -> None:
-    assert name in KILLS, "record its seed: python -m penstock.testing.simulate --mutants --write"
+    assert name in KILLS, "record its seed: python -m simulator --mutants --write"
     if any(result.failure is not None for result in results[name] if not result.task.calm):
         return
     found = first_failure(workers, (Task(seed, mutant=name) for seed in range(WITHIN)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.testing.failure import SimulationFailure
-from penstock.testing.outside import BatchIds
+from simulator.jobs.external_systems import BatchIds
 
 
 def test_new_epochs_after_a_rollback_may_skip_ids_and_pending_ones_may_not() -> None:

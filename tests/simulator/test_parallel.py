@@ -8,9 +8,9 @@ import time
 import psutil
 import pytest
 
-from penstock.testing import parallel
-from penstock.testing.parallel import HANGS, Workers
-from penstock.testing.schedule import Result, Task
+from simulator import workers as parallel
+from simulator.schedule import Result, Task
+from simulator.workers import HANGS, Workers
 
 LIMIT_S = 2.0
 

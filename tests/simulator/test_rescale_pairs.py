@@ -9,10 +9,10 @@ from __future__ import annotations
 import pytest
 from effort import some
 
-from penstock.testing.parallel import Workers
-from penstock.testing.schedule import Result, Task
-from penstock.testing.settings import Fault, Settings
-from penstock.testing.topology import Inlet, Node
+from simulator.jobs.topology import Inlet, Node
+from simulator.schedule import Result, Task
+from simulator.settings import Fault, Settings
+from simulator.workers import Workers
 
 pytestmark = pytest.mark.simulation
 

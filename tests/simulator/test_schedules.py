@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from effort import some
 
-from penstock.testing.coverage import Coverage
-from penstock.testing.mutants_table import read_kills
-from penstock.testing.parallel import Workers
-from penstock.testing.schedule import Task, run_task
+from simulator.coverage import Coverage
+from simulator.mutants.table import read_kills
+from simulator.schedule import Task, run_task
+from simulator.workers import Workers
 
 pytestmark = pytest.mark.simulation
 
@@ -22,7 +22,7 @@ SEEDS = sorted({*range(some(200, 60)), *(kill.seed for kill in read_kills(Path(_
 CALM = some(20, 8)
 REPLAYED = (3, 4)
 DIGESTS = f"""
-from penstock.testing.schedule import Task, run_task
+from simulator.schedule import Task, run_task
 for seed in {REPLAYED}:
     print(run_task(Task(seed)).digest)
 """

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from effort import some
 
-from penstock.testing.schedule import Task
-from penstock.testing.settings import Fault, Settings, UserSnapshot
-from penstock.testing.shrink import shrink, size, size_text, without
-from penstock.testing.topology import Inlet, Node
+from simulator.jobs.topology import Inlet, Node
+from simulator.schedule import Task
+from simulator.settings import Fault, Settings, UserSnapshot
+from simulator.shrink import shrink, size, size_text, without
 
 SOURCE = Node("source", splits=4, rows_per_split=40)
 

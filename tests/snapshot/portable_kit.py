@@ -35,7 +35,7 @@ from penstock.snapshots.store.store import LocalStore
 from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.state.hashing import groups_of
 from penstock.state.stored_form import WholeTable
-from penstock.testing.state import CountTable, merged
+from simulator.jobs.count_table import CountTable, merged
 
 LABEL = "für später"
 KEPT = "lane/source-1/kept.parquet"

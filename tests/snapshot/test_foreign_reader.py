@@ -23,7 +23,7 @@ from penstock.snapshots.fork import Origin, forked
 from penstock.snapshots.location import claim_identity, identity_of, open_location
 from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.state.hashing import key_groups
-from penstock.testing.state import CountTable
+from simulator.jobs.count_table import CountTable
 
 
 class ForeignReader:

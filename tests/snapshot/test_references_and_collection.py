@@ -21,8 +21,8 @@ from penstock.snapshots.format.sections import check_reference, data_path, state
 from penstock.snapshots.restoring.restore import load_inflight, load_restore
 from penstock.snapshots.store.store import MemoryStore
 from penstock.snapshots.writing.slot_writer import SlotWriter
-from penstock.testing.rows import state_schema
-from penstock.testing.state import CountTable, merged
+from simulator.jobs.count_table import CountTable, merged
+from simulator.jobs.rows import state_schema
 
 CHANNEL = ChannelId(0, 0, 0)
 

@@ -28,9 +28,9 @@ from penstock.snapshots.writing.state_sections import WHOLE_BYTES, cut
 from penstock.state.stored_form import KEY_GROUP_COLUMN, WholeTable, delta_schema
 from penstock.state.table import TableCapture
 from penstock.testing.failure import SimulationFailure
-from penstock.testing.rows import group_of, state_schema
-from penstock.testing.state import CountTable
-from penstock.testing.state import merged as rows_of
+from simulator.jobs.count_table import CountTable
+from simulator.jobs.count_table import merged as rows_of
+from simulator.jobs.rows import group_of, state_schema
 
 SCHEMA = state_schema("key", "count")
 GROUPS = 128

@@ -27,10 +27,10 @@ from penstock.snapshots.store.store import Effect, MemoryStore
 from penstock.snapshots.writing import capture_queue
 from penstock.snapshots.writing.capture_queue import CaptureLimits
 from penstock.snapshots.writing.slot_writer import SlotWriter
-from penstock.testing.rows import state_schema
-from penstock.testing.state import CountCapture, CountTable, merged
 from penstock.worker import checkpoint_uploader as uploads
 from penstock.worker.checkpoint_uploader import CheckpointUploader
+from simulator.jobs.count_table import CountCapture, CountTable, merged
+from simulator.jobs.rows import state_schema
 
 CHANNELS = {
     SubtaskId(0, 0): (ChannelId(0, 0, 0), Side.PRODUCER),

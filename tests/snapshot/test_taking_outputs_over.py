@@ -17,7 +17,7 @@ from penstock.model.commits import LogPosition
 from penstock.snapshots.commands.rolling_back import Output, roll_back
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.store import MemoryStore
-from penstock.testing.store import Crash
+from simulator.engine.store import Crash
 
 TOLD = "23-1f3a9c0d"
 

@@ -22,9 +22,9 @@ from penstock.snapshots.restoring.restore import load_inflight, load_restore
 from penstock.snapshots.store.store import Effect, LocalStore, MemoryStore, Store
 from penstock.snapshots.writing.capture_queue import CaptureLimits
 from penstock.state.stored_form import WholeTable
-from penstock.testing.rows import state_schema
-from penstock.testing.state import CountTable
 from penstock.worker.checkpoint_uploader import CheckpointUploader
+from simulator.jobs.count_table import CountTable
+from simulator.jobs.rows import state_schema
 
 CHANNEL = ChannelId(0, 0, 0)
 SOURCE, ONE = SubtaskId(0, 0), SubtaskId(1, 0)

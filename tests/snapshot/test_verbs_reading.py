@@ -25,7 +25,7 @@ from penstock.snapshots.commands.showing import ShownSnapshot, show_snapshot
 from penstock.snapshots.format.plan import key_columns
 from penstock.snapshots.restoring.restore import load_inflight
 from penstock.snapshots.store.store import LocalStore, Store
-from penstock.testing.rows import group_of
+from simulator.jobs.rows import group_of
 
 TAKEN_MS = 1_700_000_000_000
 """When every snapshot of the kit was taken."""

@@ -16,8 +16,8 @@ from penstock.model.splits import Split
 from penstock.operators.base import OperatorState
 from penstock.snapshots.location import claim_identity, identity_of, open_location
 from penstock.snapshots.writing.slot_writer import SlotWriter
-from penstock.testing.rows import group_of
-from penstock.testing.state import CountTable
+from simulator.jobs.count_table import CountTable
+from simulator.jobs.rows import group_of
 
 GROUPS = 128
 

@@ -1,1 +1,1 @@
-"""Shipped test tools: the deterministic simulator, with its faults and mutants."""
+"""Kits for authors: does an operator, a source, a sink or a state backend keep its contract?"""

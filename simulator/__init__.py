@@ -1,0 +1,1 @@
+"""Deterministic simulator of whole queries: real protocol code in virtual time, under seeded faults."""

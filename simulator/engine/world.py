@@ -1,0 +1,208 @@
+"""What everybody in one simulation shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.errors import FunctionError
+from penstock.model.ids import SubtaskId
+from penstock.model.job_graph import JobGraph
+from penstock.snapshots.catalog import sections_of
+from penstock.snapshots.commands.ownership import ending
+from penstock.snapshots.commands.rolling_back import opening
+from penstock.snapshots.log.entries import SnapshotRecord
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.snapshots.restoring.local_state import KeptTables
+from penstock.testing.failure import SimulationFailure
+from simulator.engine.chance import Chance
+from simulator.engine.coroutine import Routine, suspend
+from simulator.engine.scheduler import Actor, Scheduler
+from simulator.engine.store import Crash, SimulatedStore
+from simulator.jobs.external_systems import Outside
+from simulator.metrics import QueryMetrics
+from simulator.oracles.former_subtasks import RescaledBooks
+from simulator.oracles.log import LogWatch
+from simulator.settings import Settings
+
+if TYPE_CHECKING:
+    from simulator.cluster.driver import SimulatedDriver
+    from simulator.cluster.generation import SimulatedGeneration
+    from simulator.cluster.slot import SimulatedSlot, ToDriver
+
+SUSPEND_CHANCE = 0.3
+"""So many effects are steps of their own; with the others, what follows belongs to the same step."""
+LONGEST_CALL_MS = 3_000.0
+"""No call of user code takes longer, however slow its rows are."""
+
+
+class Process(Protocol):
+    """Something that can be killed: a slot or a driver."""
+
+    name: str
+    alive: bool
+
+    def die(self) -> None:
+        """Like ``kill -9``."""
+
+
+class Interference(Protocol):
+    """What goes wrong; see ``faults``."""
+
+    def effect(self, process: Process, operation: str, path: str, phase: str) -> None:
+        """Around an effect on the store: may raise OSError or kill the process."""
+
+    def user_call(self, subtask: SubtaskId) -> bool:
+        """Whether this call of user code raises."""
+
+    def cost_ms(self, subtask: SubtaskId, rows: int) -> float | None:
+        """What the rows cost instead of what they usually do."""
+
+    def answer(self, driver: SimulatedDriver, slot: SimulatedSlot, message: ToDriver) -> None:
+        """A slot's message is to reach its driver."""
+
+    def deployed(self, generation: SimulatedGeneration, inflight_rows: int) -> None:
+        """A Generation begins that has so many rows to replay."""
+
+    def commits(self, phase: str) -> None:
+        """``before`` and ``after`` a commit: may raise CommitFailed or CommitUnknown."""
+
+
+class World:
+    """Made by ``Simulation``, one per run.
+
+    Attributes:
+        process: who acts now, if that may block.
+        newest_generation: that was ever opened.
+        quiet: nothing is begun any more: no checkpoint, no look at sources, no heartbeat.
+    """
+
+    def __init__(
+        self, settings: Settings, chance: Chance, figures: QueryMetrics, store: SimulatedStore, outside: Outside
+    ) -> None:
+        self.settings = settings
+        self.chance = chance
+        self.figures = figures
+        self.store = store
+        self.outside = outside
+        self.scheduler = Scheduler(chance, settings.pace_ms)
+        self.log = LogWatch(store, figures)
+        self.log.on_passed_over = outside.truncate
+        outside.log = self.log
+        self.options = settings.options()
+        self.process: Process | None = None
+        self.on_query_ended: Callable[[SimulatedDriver], None] = lambda driver: None
+        self.interference: Interference | None = None
+        self.newest_generation = 0
+        self.books = RescaledBooks()
+        self.quiet = False
+        self.edited: int | None = None
+        """The edge that the present graph has edited."""
+        self.workers: dict[int, KeptTables] = {}
+        """What slots that were ended from outside have left in their workers, by their number."""
+        self.graph: JobGraph
+        self._originals: dict[str, bytes] = {}
+        store.happens = self._happens
+        store.on_created = self.log.created
+        store.on_deleted = self.log.deleted
+
+    # -- what happens to snapshots --------------------------------------------------------------------------------
+
+    def some_file_of_newest_snapshot(self) -> str | None:
+        """That a recovery would read."""
+        record = next(iter(reversed(self.log.view.lineage)), None)
+        if record is None:
+            return None
+        metadata = self.log.complete[record.checkpoint]
+        paths = sorted({ref.path for ref in sections_of(metadata)} | {record.metadata.path})
+        return self.chance.random.choice([path for path in paths if self.store.files.get(path)])
+
+    def tamper(self, path: str, change: Callable[[bytes], bytes]) -> None:
+        """Change a file behind everybody's back."""
+        self._originals.setdefault(path, self.store.files[path])
+        self.store.files[path] = change(self.store.files[path])
+        self.log.may_pass_over = self.settings.allow_older
+
+    @property
+    def tampered(self) -> bool:
+        """Whether files are changed now."""
+        return bool(self._originals)
+
+    def repair(self) -> None:
+        """A recovery has named a file that is corrupt: somebody restores it from a copy."""
+        if not self.tampered:
+            raise SimulationFailure("a snapshot is corrupt that nobody touched", "references")
+        for path, data in self._originals.items():
+            if path in self.store.files:
+                self.store.files[path] = data
+        self._originals.clear()
+        self.log.may_pass_over = False
+
+    def roll_back(self, record: SnapshotRecord) -> None:
+        """Append the two log entries of ``rollback``; the output is taken back at once."""
+        log = SnapshotLog(self.store, self.chance.token)
+        log.refresh()
+        may_pass_over, self.log.may_pass_over = self.log.may_pass_over, True
+        log.append(opening(log.view, record, None))
+        self.log.may_pass_over = may_pass_over
+        log.append(ending(log.view))
+
+    def untouched_files(self) -> dict[str, bytes]:
+        """The store's content, as it would be if nobody had changed any."""
+        files = dict(self.store.files)
+        files.update((path, data) for path, data in self._originals.items() if path in files)
+        return files
+
+    def run_as(self, process: Process, routine: Routine) -> bool:
+        """Let a process go on with blocking work; returns whether that is done.
+
+        Raises:
+            Crash: the process died on the way.
+        """
+        self.process = process
+        try:
+            return routine.resume()
+        finally:
+            self.process = None
+
+    def later(self, delay_ms: float, function: Callable[[], None]) -> None:
+        """Call it when so much time has passed."""
+
+        def act() -> bool:
+            function()
+            return False
+
+        self.scheduler.wake(Actor("later", act), self.chance.now_ms + delay_ms)
+
+    # -- Workload -------------------------------------------------------------------------------------------------
+
+    @property
+    def era(self) -> int:
+        return self.newest_generation
+
+    def work(self, subtask: SubtaskId, rows: int) -> None:
+        usual_ms = self.settings.nodes[subtask.vertex].cost_ms * rows
+        if self.interference is not None:
+            if self.interference.user_call(subtask):
+                raise FunctionError(f"v{subtask.vertex}", f"transient, at step {self.chance.steps}", "")
+            cost_ms = self.interference.cost_ms(subtask, rows)
+            usual_ms = usual_ms if cost_ms is None else cost_ms
+        self.chance.spent_ms += min(usual_ms, LONGEST_CALL_MS)
+
+    def commits(self, phase: str) -> None:
+        """Around a sink's commit."""
+        if self.interference is not None:
+            self.interference.commits(phase)
+        self._happens("commit", "sink", phase)
+
+    def _happens(self, operation: str, path: str, phase: str) -> None:
+        process = self.process
+        if process is None:
+            return
+        if self.interference is not None:
+            self.interference.effect(process, operation, path, phase)
+        if self.chance.random.random() < SUSPEND_CHANCE:
+            suspend()
+            self.process = process
+            if not process.alive:
+                raise Crash

@@ -1,0 +1,1 @@
+"""The jobs that schedules run: topology, operators, sources, sinks and the expected output."""

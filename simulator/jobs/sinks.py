@@ -1,0 +1,81 @@
+"""The sinks of simulated jobs: two-phase, into ``Outside``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.connectors.base import Sink, SinkCommitter, SinkContext, SinkWriter
+from penstock.model.commits import EpochCommit
+from penstock.testing.failure import SimulationFailure
+from simulator.jobs.external_systems import Outside
+from simulator.jobs.rows import Columns, columns_of
+
+Commits = Callable[[str], None]
+"""``before`` and ``after`` every commit; may raise CommitFailed or CommitUnknown, or kill the driver."""
+
+
+class _Writer(SinkWriter):
+    def __init__(self, vertex: int, outside: Outside) -> None:
+        self._vertex = vertex
+        self._outside = outside
+        self._columns: Columns = ([], [], [], [], [], [])
+        self._context: SinkContext | None = None
+
+    def open(self, context: SinkContext) -> None:
+        self._context = context
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        for column, more in zip(self._columns, columns_of(batch), strict=True):
+            column += more
+
+    def prepare(self, epoch: int) -> bytes | None:
+        context = self._context
+        assert context is not None
+        if not self._columns[0]:
+            return None
+        key = f"v{self._vertex}-g{context.generation}-{context.attempt_token}-{context.subtask}-{epoch}"
+        self._outside.stage(key, context.generation, self._columns)
+        self._columns = ([], [], [], [], [], [])
+        return key.encode()
+
+
+class _Committer(SinkCommitter):
+    def __init__(self, vertex: int, outside: Outside, commits: Commits) -> None:
+        self._vertex = vertex
+        self._outside = outside
+        self._commits = commits
+        self._settled = 0
+
+    def commit(self, permit: EpochCommit) -> None:
+        if permit.epoch <= self._settled:
+            raise SimulationFailure(f"epoch {permit.epoch} comes again after {self._settled} was settled", "epochs")
+        self._outside.handed_over(permit)
+        self._commits("before")
+        self._outside.commit(self._vertex, permit)
+        self._commits("after")
+
+    def settled(self, epoch: int) -> None:
+        self._settled = epoch
+        self._outside.settled(epoch)
+
+    def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:
+        self._outside.abandon(generation, [message.decode() for message in pending])
+
+
+@dataclass(frozen=True)
+class SimulatedSink(Sink):
+    vertex: int
+    outside: Outside
+    commits: Commits
+
+    def describe(self) -> str:
+        return f"SimulatedSink[{self.vertex}]"
+
+    def create_writer(self) -> SinkWriter:
+        return _Writer(self.vertex, self.outside)
+
+    def create_committer(self) -> SinkCommitter:
+        return _Committer(self.vertex, self.outside, self.commits)

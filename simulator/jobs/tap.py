@@ -1,0 +1,255 @@
+"""What every simulated operator does besides its own work: check what comes in and stamp what goes out.
+
+The rows of one channel come in the order in which they were emitted, each once, however often the job was restored:
+their ``seq`` rises. How many came from whom is part of the state, so that a snapshot can be audited: what its consumers
+have consumed and what it holds in flight is exactly what its producers had emitted.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from penstock.model.ids import SubtaskId
+from penstock.model.key_groups import owned_range
+from penstock.model.plain import Plain
+from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
+from penstock.state.table import TableCapture
+from penstock.testing.failure import SimulationFailure
+from simulator.jobs.rows import KEY, batch_of, columns_of, group_of, name_of, vertex_of, via_of
+
+RECEIVED = "received"
+EMITTED = "emitted"
+WATERMARK = "watermark_us"
+CLOSED = "closed"
+EDITED = "edited"
+
+
+class Workload(Protocol):
+    """What the scheduler wants to know of user code, and may do to it."""
+
+    def work(self, subtask: SubtaskId, rows: int) -> None:
+        """So many rows are processed. Takes (virtual) time; raises FunctionError if user code is to fail now."""
+
+    @property
+    def era(self) -> int:
+        """A number that no subtask of an earlier Generation got."""
+
+    @property
+    def edited(self) -> int | None:
+        """The edge that differs from the job of the user's first start; None before an edit."""
+
+
+class Order(Enum):
+    """Within what the rows of one producer come in the order in which it emitted them."""
+
+    CHANNEL = "all that come here"
+    KEY = "those of one key"
+    NONE = "nothing: they were dealt out anew"
+
+
+class Inbound(NamedTuple):
+    """An input: whose rows come by it. ``hashed_by``: the column by which they are spread, if that is checked."""
+
+    vertex: int
+    order: Order
+    hashed_by: int | None = None
+
+
+@dataclass
+class Received:
+    """Rows that came from one producer. ``total`` and ``squares`` are of their ``seq``."""
+
+    last: int = 0
+    rows: int = 0
+    total: int = 0
+    squares: int = 0
+
+    def add(self, seq: int) -> None:
+        self.last = seq
+        self.rows += 1
+        self.total += seq
+        self.squares += seq * seq
+
+
+@dataclass
+class Stamp:
+    """Who emits, and how many rows it has emitted."""
+
+    via: int = 0
+    emitted: int = 0
+
+    def restore(self, state: RestoredState, era: int) -> None:
+        """Go on counting; somebody new after a rescale."""
+        if state.rescaled:
+            self.via = via_of(vertex_of(self.via), self.via % 64, era)
+            return
+        emitted = state.scalars[EMITTED]
+        assert isinstance(emitted, dict)
+        ((via, count),) = emitted.items()
+        assert isinstance(count, int)
+        self.via, self.emitted = int(via), count
+
+    @property
+    def scalars(self) -> dict[str, Plain]:
+        return {EMITTED: {str(self.via): self.emitted}}
+
+    def batch(self, origins: list[int], keys: list[int], times: list[int], notes: list[int]) -> pa.RecordBatch:
+        first = self.emitted + 1
+        self.emitted += len(keys)
+        seqs = list(range(first, self.emitted + 1))
+        return batch_of((origins, keys, times, notes, [self.via] * len(keys), seqs))
+
+
+class Tapped(Operator):
+    """The only operator of a vertex that reads from others. Subclasses do the work between check and stamp.
+
+    Args:
+        vertex: whose operator it is.
+        inputs: by input number.
+        workload: see there.
+    """
+
+    def __init__(self, vertex: int, inputs: tuple[Inbound, ...], workload: Workload) -> None:
+        self.stamp = Stamp()
+        self._vertex = vertex
+        self._inputs = inputs
+        self._workload = workload
+        self._received: dict[int, Received] = {}
+        self._last_of_key: dict[tuple[int, int], int] = {}
+        self._watermark_us: int | None = None
+        self._closed: list[tuple[int, int, int]] = []
+
+    def open(self, context: OperatorContext) -> None:
+        self.stamp.via = via_of(self._vertex, context.subtask)
+        self._subtask = SubtaskId(self._vertex, context.subtask)
+        self._max_parallelism = context.max_parallelism
+        self._owned = owned_range(context.subtask, context.parallelism, context.max_parallelism)
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        return self.process_input(0, batch)
+
+    def process_input(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        origins, keys, times, notes, vias, seqs = columns_of(batch)
+        self._check(number, keys, vias, seqs)
+        self._check_times(keys, times, self._inputs[number].order)
+        if (column := self._inputs[number].hashed_by) is not None:
+            self._check_owner(keys if column == KEY else times)
+        self._workload.work(self._subtask, len(seqs))
+        yield from self.rows(number, origins, keys, times, notes)
+
+    @abstractmethod
+    def rows(
+        self, number: int, origins: list[int], keys: list[int], times: list[int], notes: list[int]
+    ) -> Iterator[pa.RecordBatch]:
+        """The operator's own work."""
+
+    def due(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
+        """What the watermark makes due, in batches."""
+        return iter(())
+
+    def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
+        if self._watermark_us is not None and watermark_us < self._watermark_us:
+            raise SimulationFailure(
+                f"{self._subtask}: the watermark falls from {self._watermark_us} to {watermark_us}", "watermark"
+            )
+        self._watermark_us = watermark_us
+        return self.due(watermark_us)
+
+    def tables(self) -> dict[str, TableCapture]:
+        """The operator's own state."""
+        return {}
+
+    def restore_tables(self, state: RestoredState) -> None:
+        """Take the operator's own state back."""
+
+    def snapshot(self) -> OperatorState:
+        scalars: dict[str, Plain] = {
+            **self.stamp.scalars,
+            WATERMARK: self._watermark_us,
+            EDITED: self._workload.edited,
+            CLOSED: [list(closed) for closed in self._closed],
+            RECEIVED: {str(via): [r.last, r.rows, r.total, r.squares] for via, r in self._received.items()},
+        }
+        return OperatorState(self.tables(), scalars)
+
+    def restore(self, state: RestoredState) -> None:
+        self.stamp.restore(state, self._workload.era)
+        for part in state.parts:
+            scalars: Mapping[str, Any] = part.scalars
+            if state.rescaled:
+                ranges = [*scalars[CLOSED], (part.first, part.last, scalars[WATERMARK])]
+                clipped = [(max(first, part.first), min(last, part.last), us) for first, last, us in ranges]
+                self._closed += [one for one in clipped if one[0] <= one[1] and one[2] is not None]
+            else:
+                # After an edit each exchange starts from its least watermark, so that it may be lower than before.
+                self._watermark_us = scalars[WATERMARK] if scalars[EDITED] == self._workload.edited else None
+                self._closed = [tuple(one) for one in scalars[CLOSED]]
+                self._received = {int(via): Received(*sums) for via, sums in scalars[RECEIVED].items()}
+        self.restore_tables(state)
+
+    def _check(self, number: int, keys: list[int], vias: list[int], seqs: list[int]) -> None:
+        sender, order, _ = self._inputs[number]
+        for key, via, seq in zip(keys, vias, seqs, strict=True):
+            known = self._received.get(via)
+            if known is None:
+                if vertex_of(via) != sender:
+                    raise SimulationFailure(
+                        f"{self._subtask}: a row of {name_of(via)} comes by input {number}", "order"
+                    )
+                known = self._received[via] = Received()
+            last = {Order.CHANNEL: known.last, Order.KEY: self._last_of_key.get((via, key), 0), Order.NONE: 0}[order]
+            if seq <= last:
+                raise SimulationFailure(f"{self._subtask}: row {seq} of {name_of(via)} comes after {last}", "order")
+            self._last_of_key[via, key] = seq
+            known.add(seq)
+
+    def _check_owner(self, values: list[int]) -> None:
+        """Rows come to the subtask that has their key group."""
+        first, last = self._owned
+        for value in values:
+            if not first <= group_of(value, self._max_parallelism) <= last:
+                raise SimulationFailure(f"{self._subtask}: a row that is hashed by {value} belongs elsewhere", "owners")
+
+    def _check_times(self, keys: list[int], times: list[int], order: Order) -> None:
+        """No row is behind the watermark, nor behind the one that its key had before a rescale."""
+        if self._watermark_us is not None and min(times) < self._watermark_us:
+            raise SimulationFailure(
+                f"{self._subtask}: a row of {min(times)} comes behind watermark {self._watermark_us}", "watermark"
+            )
+        for first, last, closed_us in self._closed if order is Order.KEY else ():
+            for key, time in zip(keys, times, strict=True):
+                if time < closed_us and first <= group_of(key, self._max_parallelism) <= last:
+                    raise SimulationFailure(
+                        f"{self._subtask}: a row of {time} comes behind {closed_us}, where key {key} was before",
+                        "watermark",
+                    )
+
+
+class SourceStamp(Operator):
+    """Behind the watermark of a source: stamps its rows."""
+
+    def __init__(self, vertex: int, workload: Workload) -> None:
+        self._vertex = vertex
+        self._workload = workload
+        self._stamp = Stamp()
+
+    def open(self, context: OperatorContext) -> None:
+        self._stamp.via = via_of(self._vertex, context.subtask)
+        self._subtask = SubtaskId(self._vertex, context.subtask)
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        origins, keys, times, notes, _, _ = columns_of(batch)
+        self._workload.work(self._subtask, len(keys))
+        yield self._stamp.batch(origins, keys, times, notes)
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState(scalars=self._stamp.scalars)
+
+    def restore(self, state: RestoredState) -> None:
+        self._stamp.restore(state, self._workload.era)

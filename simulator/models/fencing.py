@@ -1,0 +1,185 @@
+"""A model of copies of one location that write to the same outputs: the real fences and logs, drivers that pause
+anywhere.
+
+Each driver is the process that its location makes of it: it takes the log over, opens the fences, logs snapshots and
+commits their epochs. Every effect on a store is a step, and the seed says whose step is next, which driver dies or
+sleeps, when a location is copied or put back, and when the user rolls one back. Each output may show the epochs of one
+history only: what the user said that this location goes on with, and its own epochs since.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+
+from penstock.snapshots.commands.ownership import ending
+from penstock.snapshots.commands.rolling_back import opening
+from penstock.snapshots.log.entries import LogView, Retraction, SnapshotRecord
+from penstock.snapshots.log.snapshot_log import SnapshotLog
+from penstock.testing.failure import SimulationFailure
+from simulator.engine.coroutine import Routine, call_of
+from simulator.models.fencing_driver import PENDING, Driver, Input, Place
+from simulator.models.fencing_outputs import Directory, Function, sink_of, target_of
+
+STEPS = 600
+DRIVERS = 9
+"""So many are started in a schedule, one after the other."""
+LONGEST_SLEEP = 90
+"""Steps."""
+OUTPUTS = (
+    ("files",),
+    ("files",),
+    ("table",),
+    ("table",),
+    ("database",),
+    ("database",),
+    ("files", "function"),
+    ("database", "function"),
+    ("function", "table"),
+    ("files", "database"),
+    ("table", "files"),
+)
+WAYS_OUT = 6
+"""Starts and rollbacks after which some copy must be able to go on."""
+_OVER = re.compile(r"--over (\S+?)`")
+
+
+class FencingSimulation:
+    """One schedule.
+
+    Args:
+        seed: says everything.
+        compacts: drivers remove covered entries of their logs.
+    """
+
+    def __init__(self, seed: int, *, compacts: bool = False) -> None:
+        self.seed = seed
+        self._compacts = compacts
+        self._chance = random.Random(seed)
+        self._kinds = self._chance.choice(OUTPUTS)
+        self._targets = [target_of(kind, self._chance) for kind in self._kinds]
+        self._source = Input(cleans=self._chance.random() < 0.3)
+        self._is_hasty = self._chance.random() < 0.4
+        self._rolls_back = self._is_hasty or self._chance.random() < 0.4
+        self._places = [Place()]
+        self._running: list[tuple[Driver, Routine]] = []
+        self._asleep: dict[int, int] = {}
+        self._started = 0
+        self.outcomes: dict[str, int] = {}
+
+    def run(self) -> None:
+        """Raises SimulationFailure if an output shows rows of two histories, or none can go on."""
+        for step in range(STEPS * DRIVERS):
+            if self._started < DRIVERS and (not self._running or self._chance.random() < 0.02):
+                self._start()
+            awake = [one for one in self._running if self._asleep.get(id(one[0]), 0) <= step]
+            if awake:
+                self._act(step, self._chance.choice(awake))
+            elif not self._running and self._started >= DRIVERS:
+                break
+        if all(place.before is None for place in self._places):
+            self._judge()  # else a rollback may be carried out in part
+        self._go_on()
+        self._judge()
+
+    def _driver(self, place: Place, lazy: bool) -> Driver:
+        sinks = [sink_of(kind, target) for kind, target in zip(self._kinds, self._targets, strict=True)]
+        shown = [lambda target=target: target.shown for target in self._targets]
+        self._started += 1
+        return Driver(self._started, place, sinks, shown, self._source, self._chance, lazy, self._compacts)
+
+    def _start(self) -> None:
+        """Usually where one ran before; now and then at a copy, made now or long ago."""
+        if self._chance.random() < 0.4:
+            self._places.append(self._chance.choice(self._places).copied())
+        refused = [place for place in self._places if place.told or place.too_new] if self._rolls_back else []
+        place = self._chance.choice(refused if refused and self._chance.random() < 0.6 else self._places)
+        if self._rolls_back and (place.told or place.too_new or self._chance.random() < 0.15):
+            self._roll_back(place)
+        driver = self._driver(place, lazy=self._chance.random() < 0.3)
+        self._running.append((driver, call_of(driver.run)))
+
+    def _act(self, step: int, one: tuple[Driver, Routine]) -> None:
+        driver, routine = one
+        chance = self._chance.random()
+        if chance < (0.02 if self._is_hasty else 0.01):
+            self._end(one, "killed")  # it never goes on
+        elif chance < (0.15 if self._is_hasty else 0.05):
+            self._asleep[id(driver)] = step + self._chance.randrange(LONGEST_SLEEP)
+        elif routine.resume():
+            self._end(one, driver.outcome)
+
+    def _end(self, one: tuple[Driver, Routine], outcome: str) -> None:
+        self._running.remove(one)
+        self._told(one[0])
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+
+    def _told(self, driver: Driver) -> None:
+        driver.place.told.update(_OVER.findall(driver.refusal))
+        driver.place.too_new = driver.refusal == PENDING
+
+    # -- the user -----------------------------------------------------------------------------------------------------
+
+    def _roll_back(self, place: Place) -> None:
+        """``penstock snapshot rollback --force``: to any snapshot of the lineage, over all that refused starts told."""
+        log = SnapshotLog(place.store, lambda: f"{self._chance.getrandbits(128):032x}")
+        view = log.refresh()
+        if not view.lineage:
+            return
+        record, before = self._chosen(view, place.too_new), place.copied()
+        retracts = all(kind in ("files", "table") for kind in self._kinds) and self._chance.random() < 0.7
+        retraction = Retraction(record.checkpoint, view.next_checkpoint, {}) if retracts else None
+        log.append(opening(view, record, retraction, place.told.union(view.over)))
+        log.append(ending(log.view))
+        place.told.clear()
+        place.before, place.decided_by, place.rolled_back = place.before or before, log.view.owner, True
+        self.outcomes["rolled back"] = self.outcomes.get("rolled back", 0) + 1
+
+    def _chosen(self, view: LogView, too_new: bool) -> SnapshotRecord:
+        """Often one whose epochs were all committed."""
+        committed = [record for record in view.lineage if record.checkpoint <= view.committed_epoch]
+        return self._chance.choice(committed if too_new and committed else [*committed[-1:], *view.lineage])
+
+    def _go_on(self) -> None:
+        """Somewhere the query goes on, if the user does what it is told."""
+        for target in self._targets:
+            if isinstance(target, Directory):
+                target.moves = 0
+        for _ in range(WAYS_OUT):
+            for place in self._places:
+                driver = self._driver(place, lazy=True)
+                driver.run()
+                self._told(driver)
+                if driver.outcome == "ended":
+                    self._driver(place, lazy=False).run()
+                    return
+            for place in self._places if self._rolls_back else ():
+                self._roll_back(place)
+        raise SimulationFailure("no copy may write to the outputs any more", "progress")
+
+    # -- the oracle ---------------------------------------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        if not any(self._explains(place) for place in self._places):
+            shown = [target.shown for target in self._targets]
+            histories = [[record.label for record in place.lineage] for place in self._places]
+            raise SimulationFailure(f"{shown} are the epochs of none of {histories}", "output")
+
+    def _explains(self, place: Place) -> bool:
+        """One location has all that is there, each once, in order and without a gap: the rows are one history's."""
+        for number, target in enumerate(self._targets):
+            if isinstance(target, Function) and place.rolled_back:
+                continue  # a driver from before the rollback may be within the call, and the user said that rows stay
+            before = place.before is not None and _has(place.before, number, target.shown)
+            if not before and not _has(place, number, target.shown):
+                return False
+        everything = {record.label for record in place.lineage}
+        return place.rolled_back or everything.issuperset(self._source.cleaned)
+
+
+def _has(place: Place, output: int, shown: list[str]) -> bool:
+    given = place.given.get(output, [])
+    known = [record for record in place.lineage if record.note]
+    own = [record.label for record in known if record.label in given or record.checkpoint > place.settled]
+    last = max((at for at, name in enumerate(own) if name in given), default=-1)
+    return shown[: len(given)] == given and shown[len(given) :] == own[last + 1 :][: len(shown) - len(given)]

@@ -1,0 +1,1 @@
+"""Checks that watch a run and raise ``SimulationFailure``."""

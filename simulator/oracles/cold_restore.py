@@ -1,0 +1,248 @@
+"""A snapshot restored cold: a fresh driver on a copy of the location, as it was when the snapshot began to exist."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from penstock.coordinator.machines.job import unread_splits
+from penstock.model.elements import Alignment
+from penstock.model.job_graph import JobGraph
+from penstock.model.manifest import SnapshotMetadata
+from penstock.snapshots.catalog import plan_restore
+from penstock.snapshots.restoring.narrowing import load_own
+from penstock.snapshots.restoring.restore import load_restore
+from penstock.state.table import StoredRows
+from penstock.testing.failure import SimulationFailure
+from simulator.cluster.driver import SimulatedDriver
+from simulator.engine.chance import Chance
+from simulator.engine.store import SimulatedStore
+from simulator.engine.world import World
+from simulator.jobs.count_table import merged
+from simulator.jobs.external_systems import Outside
+from simulator.jobs.graph import build_job
+from simulator.jobs.operators import KEY_COUNTS
+from simulator.jobs.reference import expected_output
+from simulator.jobs.rows import state_rows
+from simulator.jobs.topology import Edit, editable
+from simulator.metrics import QueryMetrics
+from simulator.oracles.end_of_query import check_end
+from simulator.oracles.former_subtasks import RescaledBooks
+from simulator.oracles.log import LogWatch
+from simulator.settings import Settings
+
+MAX_STEPS = 20_000
+RESCALE_CHANCE = 0.6
+PARALLELISMS = (1, 2, 3, 4, 6)
+ECHO_CHANCE = 0.4
+"""How often the snapshot is first restored, taken anew before anything is processed, and compared."""
+
+
+class Cut:
+    """Everything outside of the query's processes, at one moment. ``metadata``: the newest snapshot's."""
+
+    def __init__(self, files: dict[str, bytes], outside: Outside, log: LogWatch, books: RescaledBooks) -> None:
+        self.metadata = log.complete[log.lineage[-1]]
+        self.files = files
+        self.outside = outside
+        self.books = books.copy()
+        self.log = LogWatch(SimulatedStore(), QueryMetrics())
+        log.copy_to(self.log)
+
+
+def run_cold(settings: Settings, chance: Chance, figures: QueryMetrics, cut: Cut) -> None:
+    """Restore the snapshot and run to the end, without faults and quickly: the same output.
+
+    Raises:
+        SimulationFailure: it is not the same.
+    """
+    quick = msgspec.structs.replace(
+        settings,
+        nodes=tuple(msgspec.structs.replace(node, cost_ms=0.0) for node in settings.nodes),
+        exclusive_window=1 << 20,
+        memory_per_gate=32 << 20,
+        max_inflight_bytes=None,
+        capture_memory=512 << 20,
+        inflight_target_ms=None,
+        tolerable_failures=None,
+        timeout_ms=60_000,
+        interval_ms=200,
+        faults=(),
+        snapshots=(),
+        until_available=False,
+        drain=None,
+        arrival_ms=0,
+        parallelisms=_parallelisms(settings, chance),
+        edit=None,
+    )
+    chance.note(f"cold: {cut.metadata.id}")
+    figures.count("restored cold")
+    figures.count("restored cold at another parallelism", quick.parallelisms not in ((), (cut.metadata.parallelism,)))
+    figures.count("restored cold: a drain to be carried through", any(s.drained for s in cut.metadata.sources))
+    figures.count("restored cold behind a run that was cut short", settings.cut_short)
+    entries = (entry for slot in cut.metadata.slots for subtask in slot.subtasks for entry in subtask.inflight)
+    figures.count("restored cold with several layers", len({entry.layer for entry in entries}) > 1)
+    cold = _Cold(quick, chance, cut)
+    if chance.random.random() < ECHO_CHANCE and not cut.log.drained:
+        figures.count("snapshots compared")
+        cold.echo(cut.metadata)
+    cold.run(settings.edit, figures)
+
+
+def _parallelisms(settings: Settings, chance: Chance) -> tuple[int, ...]:
+    """A snapshot restores at every parallelism."""
+    if settings.cold_parallelism is not None:
+        return (settings.cold_parallelism,)
+    anew = settings.may_rescale and chance.random.random() < RESCALE_CHANCE
+    return (chance.random.choice(PARALLELISMS),) if anew else settings.parallelisms
+
+
+class _Cold:
+    def __init__(self, settings: Settings, chance: Chance, cut: Cut) -> None:
+        store = SimulatedStore()
+        store.files = dict(cut.files)
+        self._drained = any(source.drained for source in cut.metadata.sources)
+        expected = expected_output(settings)
+        self._outside = cut.outside.copy(dict.fromkeys(expected) if self._drained else expected)
+        self._world = World(settings, chance, QueryMetrics(), store, self._outside)
+        cut.log.copy_to(self._world.log)
+        self._world.books = cut.books
+        self._world.log.on_complete = self._world.books.completed
+        self._chance = chance
+        self._world.graph = self._job()
+
+    def _job(self, edit: Edit | None = None) -> JobGraph:
+        world = self._world
+        return build_job(world.settings, self._outside, world, world.commits, lambda: self._chance.now_ms, edit)
+
+    def run(self, edit: Edit | None, figures: QueryMetrics) -> None:
+        """To its end: under no trigger, whatever cut the run short that the snapshot is of. But a drain is carried
+        through. ``edit``: an edited job goes on from it."""
+        ended = False
+
+        def end(driver: SimulatedDriver) -> None:
+            nonlocal ended
+            ended = True
+            if self._drained:
+                check_end(self._world, driver)
+
+        self._world.on_query_ended = end
+        if edit is None or self._drained or not editable(self._world.settings.nodes):
+            SimulatedDriver("cold", self._world)
+        else:
+            self._begin_edited(edit, figures)
+        ends = self._drained or self._world.settings.ends
+        self._turns(lambda: ended if ends else self._outside.complete)
+        if not self._drained and not self._outside.complete:
+            raise SimulationFailure(f"the cold run ended without {self._missing()}", "restore")
+
+    def _begin_edited(self, edit: Edit, figures: QueryMetrics) -> None:
+        """Start the edited job; if it is refused for its rows in flight, after a drain of the old one."""
+        world, old = self._world, self._world.graph
+        newest = world.log.newest
+        assert newest is not None
+        in_flight: Counter[int] = Counter()
+        for entry in (entry for slot in newest.slots for subtask in slot.subtasks for entry in subtask.inflight):
+            in_flight[entry.edge] += entry.rows
+        nodes = world.settings.nodes
+        places = [(position, number) for position, node in enumerate(nodes) for number in range(len(node.inlets))]
+        edge = max((places.index(place) for place in editable(nodes)), key=lambda edge: in_flight[edge])
+        rows = in_flight[edge]
+        new = self._job(msgspec.structs.replace(edit, place=places[edge]))
+        figures.count("edited jobs", new.edges != old.edges)
+        world.graph, world.edited = new, edge
+        if self._starts("edited"):
+            figures.count("edited jobs that started with rows in flight on the edge", rows > 0)
+            return
+        if not rows:
+            raise SimulationFailure(f"{edit} is refused, and nothing of {newest.id} is in flight there", "restore")
+        figures.count("edited jobs that were refused before a drain")
+        world.graph, world.edited = old, None
+        driver = SimulatedDriver("drain", world)
+        driver.stop_with_snapshot(drain=True)
+        self._turns(lambda: not driver.alive)
+        world.graph, world.edited = new, edge
+        if not self._starts("edited again"):
+            raise SimulationFailure(f"{edit} is refused after a drain", "restore")
+
+    def _starts(self, name: str) -> bool:
+        """Start a driver; return False if it refuses the snapshot."""
+        driver = SimulatedDriver(name, self._world)
+        self._turns(lambda: driver.current is not None or not driver.alive)
+        return driver.alive
+
+    def echo(self, first: SnapshotMetadata) -> None:
+        """Restore it, take a snapshot before anything is processed: its content is the same."""
+        complete: list[SnapshotMetadata] = []
+
+        def completes(metadata: SnapshotMetadata) -> None:
+            complete.append(metadata)
+            self._world.books.completed(metadata)
+
+        self._world.log.on_complete = completes
+        driver = SimulatedDriver("echo", self._world, checkpoints=False, takes_input=False)
+        self._turns(lambda: driver.current is not None and all(slot.running for slot in driver.current.slots))
+        driver.request_snapshot(Alignment.UNALIGNED, None)
+        self._turns(lambda: bool(complete))
+        self._world.log.on_complete = self._world.books.completed
+        rescaled = first.parallelism != driver.core.graph.parallelism
+        before, after = (self._content(one, driver.core.graph, rescaled) for one in (first, complete[0]))
+        for name in before:
+            if before[name] != after.get(name):
+                raise SimulationFailure(
+                    f"{first.id} restored and taken again as {complete[0].id} differs in {name}:"
+                    f" {str(before[name])[:300]} became {str(after.get(name))[:300]}",
+                    "restore",
+                )
+        if set(after) != set(before):
+            raise SimulationFailure(f"{complete[0].id} has {sorted(set(after) - set(before))} besides", "restore")
+        driver.die()
+
+    def _turns(self, done: Callable[[], bool]) -> None:
+        limit = self._chance.steps + MAX_STEPS
+        while not done():
+            if self._chance.steps > limit:
+                raise SimulationFailure(f"the cold run has no end; missing: {self._missing()}", "restore")
+            self._world.scheduler.turn()
+
+    def _missing(self) -> list[tuple[int, int, int]]:
+        return [row for table in self._outside.tables.values() for row in table.some_missing()]
+
+    def _content(self, metadata: SnapshotMetadata, graph: JobGraph, rescaled: bool) -> dict[str, object]:
+        """Return the content of a snapshot, independent of its files and its parallelism.
+
+        Counts of what subtasks emitted and received are left out: new subtasks start at zero. A restored reader of
+        several splits holds its watermark; a reader that got these splits while it ran may not have held it.
+        """
+        content: dict[str, object] = {f"source {s.vertex}": (s.state, s.drained) for s in metadata.sources}
+        for source in metadata.sources:  # a split may have been handed out meanwhile
+            unread = [*source.pending, *unread_splits(metadata, source.vertex)]
+            content[f"source {source.vertex} unread"] = sorted(unread, key=lambda split: split.split_id)
+        store = self._world.store
+        for slot in plan_restore(metadata, graph, self._world.log.view.committed_epoch):
+            for manifest in slot:
+                restore = load_restore(manifest, store)
+                name = f"v{manifest.vertex}[{manifest.index}]"
+                for operator_id, state in restore.operators.items():
+                    tables = {table: found for table, pieces in state.tables.items() if (found := _rows(table, pieces))}
+                    scalars = {} if rescaled else dict(state.scalars)
+                    if "held" in scalars and len(restore.splits) > 1:
+                        scalars["held"] = True
+                    content[f"{name} {operator_id}"] = tables, scalars
+                content[f"{name} watermarks"] = dict(restore.channel_watermarks)
+                content[f"{name} rows in"] = restore.rows_in
+                for entry in restore.inflight:
+                    for batch in load_own(store, entry, graph).batches:
+                        rows: Any = content.setdefault(f"{name} in flight on {entry.edge}:{entry.producer}", [])
+                        rows += batch.to_pylist()
+        return content
+
+
+def _rows(table: str, pieces: Iterable[StoredRows]) -> list[tuple[int, ...]]:
+    """All rows of a table, in an order of their own."""
+    if table in KEY_COUNTS:
+        return sorted(merged(pieces, KEY_COUNTS[table]))
+    return sorted(state_rows(piece.batch for piece in pieces))
