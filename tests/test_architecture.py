@@ -152,6 +152,37 @@ def test_the_package_does_not_need_the_repository() -> None:
     assert not needed
 
 
+def test_no_upper_layer_is_put_into_a_lower_one() -> None:
+    """A module neither names one of an upper layer in a text, to import it later, nor sets what another module has."""
+    files = sorted(SOURCE.rglob("*.py"))
+    named = {
+        (module_of(path), node.value)
+        for path in files
+        for node in nodes_of(path)
+        if isinstance(node, ast.Constant) and node.value in MODULES and layer_of(node.value) < layer_of(module_of(path))
+    }
+    assert not [one for one in named if one[1] != "penstock"]
+    assert not [f"{path}:{line}" for path in files for line in sets_of_imported(path)]
+
+
+def sets_of_imported(path: Path) -> Iterator[int]:
+    """Yield the lines that assign to an attribute of something imported from this package."""
+    imported = {
+        alias.asname or alias.name
+        for node in nodes_of(path)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("penstock")
+        for alias in node.names
+    }
+    for node in nodes_of(path):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        for target in targets:
+            owner = target
+            while isinstance(owner, ast.Attribute):
+                owner = owner.value
+            if isinstance(target, ast.Attribute) and isinstance(owner, ast.Name) and owner.id in imported:
+                yield node.lineno
+
+
 def circles(*, types: bool) -> list[tuple[str, ...]]:
     """Return the circles of modules that import each other. Each is cut before the next one is looked for."""
     imports = {

@@ -76,12 +76,4 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-    if home.startswith("penstock.api."):
-        _lend_service()
     return getattr(importlib.import_module(home), name)
-
-
-def _lend_service() -> None:
-    """Whoever starts queries serves them, too, if a session says so; what serves is a layer above."""
-    serving = importlib.import_module("penstock.api.serving")
-    serving.SERVICE.reserve = lambda **arguments: importlib.import_module("penstock.rest.server").reserve(**arguments)

@@ -17,8 +17,7 @@ from query_running import Inbox, Start
 from rest_client import Client
 
 import penstock
-from penstock.api import serving
-from penstock.api.serving import parse_service
+from penstock.api.rest_options import parse_rest_options, reserved_service
 from penstock.errors import ConfigError, ResourceError
 from penstock.queries.active_queries import ACTIVE_QUERIES
 from penstock.rest import server as rest_server
@@ -29,7 +28,6 @@ TOKEN = "a-token-of-some-length"
 
 @pytest.fixture(autouse=True)
 def stopped() -> Iterator[None]:
-    assert penstock.writeStream  # whose module is lent the service
     yield
     running = rest_server._RUNNING.server
     if running is not None:
@@ -41,29 +39,27 @@ def test_names_are_those_of_serve_and_unknown_ones_are_listed() -> None:
         "rest.ENABLED": "true", "rest.host": "::1", "rest.port": "4041", "rest.token": TOKEN,
         "rest.tls.certificate": "/c.pem", "rest.tls.key": "/k.pem", "rest.exportroot": "/exports", "parallelism": "2",
     }  # fmt: skip
-    assert parse_service(said) == {
+    assert parse_rest_options(said) == {
         "host": "::1", "port": 4041, "token": TOKEN, "certificate": "/c.pem", "key": "/k.pem",
         "export_root": "/exports",
     }  # fmt: skip
-    assert parse_service({"rest.port": "4041"}) is None
-    assert parse_service({"rest.enabled": "false", "rest.port": "4041"}) is None
-    assert parse_service({}) is None
+    assert parse_rest_options({"rest.port": "4041"}) is None
+    assert parse_rest_options({"rest.enabled": "false", "rest.port": "4041"}) is None
+    assert parse_rest_options({}) is None
     with pytest.raises(
         ConfigError,
         match=r"unknown option spark.penstock.rest.secret. Options of the REST service: rest.enabled, rest.expor",
     ):
-        parse_service({"rest.secret": "xyzzy"})
+        parse_rest_options({"rest.secret": "xyzzy"})
     for name, value in (("rest.enabled", "yes"), ("rest.port", "65536"), ("rest.port", "-1"), ("rest.port", "x")):
         with pytest.raises(ConfigError, match=name):
-            parse_service({name: value})
+            parse_rest_options({name: value})
 
 
-def test_who_lends_no_service_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving.SERVICE, "reserve", None)
-    with serving.reserved(None, None) as serve:
+def test_a_query_that_requests_no_service_gets_none() -> None:
+    with reserved_service(None, None) as serve:
         serve()
-    with pytest.raises(ConfigError, match=r"penstock\.writeStream"), serving.reserved({}, None):
-        pytest.fail("there is nothing to reserve")
+    assert rest_server._RUNNING.server is None or not rest_server._RUNNING.server.running
 
 
 def test_without_arguments_serve_gives_the_one_that_runs() -> None:
@@ -77,7 +73,7 @@ def test_without_arguments_serve_gives_the_one_that_runs() -> None:
     ("text", "port"), [("4041", 4041), (" 4041 ", 4041), ("0", 0), ("4041-4050", range(4041, 4051))]
 )
 def test_a_port_is_one_to_begin_with_or_a_range(text: str, port: int | range) -> None:
-    said = parse_service({"rest.enabled": "true", "rest.port": text})
+    said = parse_rest_options({"rest.enabled": "true", "rest.port": text})
     assert said == {"port": port}
 
 
@@ -93,7 +89,7 @@ def neighbours() -> tuple[socket.socket, int]:
 def test_a_reservation_has_its_port_and_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
     taken, port = neighbours()
     with taken:
-        with serving.reserved({"port": port}, None):
+        with reserved_service({"port": port}, None):
             assert "is taken; the REST service listens on port" in caplog.text
             with pytest.raises(ResourceError, match=f"on port {port + 1} of"):
                 penstock.serve(port=range(port + 1, port + 2))
@@ -102,15 +98,15 @@ def test_a_reservation_has_its_port_and_leaves_nothing(caplog: pytest.LogCapture
             assert server.url.endswith(f":{port + 1}"), "the reserved one is free again"
         with (
             pytest.raises(ResourceError, match=f"cannot listen on port {port} of"),
-            serving.reserved({"port": port}, "0"),
+            reserved_service({"port": port}, "0"),
         ):
             pytest.fail("the port is taken, and no other may be tried")
-        with pytest.raises(ConfigError, match=r"spark\.port\.maxRetries='x'"), serving.reserved({}, "x"):
+        with pytest.raises(ConfigError, match=r"spark\.port\.maxRetries='x'"), reserved_service({}, "x"):
             pytest.fail("that is no number")
 
 
 def test_two_starts_that_reserve_the_same_have_one_service() -> None:
-    with serving.reserved({"token": TOKEN}, None) as one, serving.reserved({"token": TOKEN}, None) as two:
+    with reserved_service({"token": TOKEN}, None) as one, reserved_service({"token": TOKEN}, None) as two:
         assert one() is two()
     assert len({thread for thread in threading.enumerate() if thread.name == "penstock-rest"}) == 1
 

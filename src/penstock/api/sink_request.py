@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from penstock.api.serving import REST_OPTIONS
+from penstock.api.rest_options import REST_OPTIONS
 from penstock.catalyst.types import repeated_fields
 from penstock.config import OPTION_NAMES, nearest_name, unknown_option
 from penstock.connectors.base import Sink

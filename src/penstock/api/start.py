@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.api import serving
+from penstock.api.rest_options import PORT_RETRIES_CONF, is_rest_option, parse_rest_options, reserved_service
 from penstock.api.sessions import see_to_workers_python
 from penstock.api.sinks import Output, SinkRequest, choose_sink
 from penstock.api.start_from import parse_start, refuse_own_place, restored_operators
@@ -73,10 +73,10 @@ def start_query(outputs: Sequence[OutputRequest], request: QueryRequest) -> Stre
     settings = check_settings(given)
     interval = {} if request.trigger.interval is None else {"checkpoint.interval": request.trigger.interval}
     said = {**session_options(spark), **request.engine_options, **interval}
-    access, service = parse_access(said), serving.parse_service(said)
-    engine = {name: text for name, text in said.items() if not (is_access_option(name) or serving.is_rest_option(name))}
+    access, service = parse_access(said), parse_rest_options(said)
+    engine = {name: text for name, text in said.items() if not (is_access_option(name) or is_rest_option(name))}
     options = parse_options(engine)
-    with serving.reserved(service, given.get(serving.PORT_RETRIES_CONF)) as serve:
+    with reserved_service(service, given.get(PORT_RETRIES_CONF)) as serve:
         return _start(outputs, request, options, settings, access, serve)
 
 

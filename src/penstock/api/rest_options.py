@@ -1,19 +1,16 @@
-"""The REST service that a session or query asks for by its options: ``rest.enabled`` and what goes with it.
-
-The service is a layer above this one, and is lent from there (``penstock/__init__.py``).
-"""
+"""Options of a session or query that request the REST service: ``rest.enabled`` and its settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.config import CONF_PREFIX, boolean, ports, unknown_option
 from penstock.errors import ConfigError
 
 PREFIX = "rest."
-"""Of the options that say it, behind ``spark.penstock.``."""
+"""Prefix of these options, after ``spark.penstock.``."""
 PORT_RETRIES_CONF = "spark.port.maxRetries"
 """Setting that Spark has for its UI."""
 
@@ -40,35 +37,19 @@ _PARSERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
 REST_OPTIONS = tuple(sorted(_PARSERS))
 
 
-class Reservation(Protocol):
-    """A service that has its port."""
-
-    def begin(self) -> object:
-        """Start to serve."""
-
-    def release(self) -> None:
-        """Give the port back, unless the service has started."""
-
-
-class Service:
-    """``reserve``: takes the result of ``parse_service`` and ``retries``. None until the REST layer sets it."""
-
-    reserve: Callable[..., Reservation] | None = None
-
-
-SERVICE = Service()
-
-
 def is_rest_option(name: str) -> bool:
-    """``name``: without ``spark.penstock.``."""
+    """Return True for an option of the REST service. ``name`` has no ``spark.penstock.``."""
     return name.lower().startswith(PREFIX)
 
 
-def parse_service(texts: Mapping[str, str]) -> dict[str, Any] | None:
-    """The arguments of ``serve``, from options without prefix, among others; None if ``rest.enabled`` is not true.
+def parse_rest_options(texts: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the arguments of ``penstock.serve``, or None if ``rest.enabled`` is not true.
+
+    Args:
+        texts: options without prefix. Those that are not of the REST service are ignored.
 
     Raises:
-        ConfigError: an unknown name or a bad value. What it does not name may be a secret.
+        ConfigError: an unknown name or a bad value. The message has no value of an unknown name, which may be a secret.
     """
     by_lower = {name.lower(): name for name in _PARSERS}
     arguments: dict[str, Any] = {}
@@ -84,15 +65,16 @@ def parse_service(texts: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 @contextmanager
-def reserved(arguments: Mapping[str, Any] | None, retries: str | None) -> Iterator[Callable[[], object]]:
-    """Reserve a port for the service while a query starts, if the options request a service.
+def reserved_service(arguments: Mapping[str, Any] | None, retries: str | None) -> Iterator[Callable[[], object]]:
+    """Reserve a port for the REST service while a query starts, if the options request a service.
+
+    Args:
+        arguments: result of ``parse_rest_options``.
+        retries: the session's setting ``PORT_RETRIES_CONF``: number of next ports to try if the port is in use.
 
     Yields:
         A function that starts the service. It does nothing if the same service runs already. The service belongs to the
-        driver, not to the query: it runs until the program ends or stops it. Without a call the port is given back.
-
-    Args:
-        retries: the session's setting ``PORT_RETRIES_CONF``: number of next ports to try if the port is in use.
+        driver, not to the query: it runs until the program ends or stops it. Without a call the port is released.
 
     Raises:
         ConfigError, ResourceError: as ``penstock.serve``.
@@ -100,12 +82,12 @@ def reserved(arguments: Mapping[str, Any] | None, retries: str | None) -> Iterat
     if arguments is None:
         yield lambda: None
         return
-    if SERVICE.reserve is None:
-        raise ConfigError("spark.penstock.rest.enabled: start the query through penstock.writeStream, which can serve")
     if retries is not None and not retries.isdigit():
         raise ConfigError(f"{PORT_RETRIES_CONF}={retries!r}: write how many ports may be tried, for example 16")
-    tried = {} if retries is None else {"retries": int(retries)}
-    reservation = SERVICE.reserve(**arguments, **tried)
+    from penstock.rest.server import reserve  # loads FastAPI, which most queries do not need
+
+    tried: dict[str, Any] = {} if retries is None else {"retries": int(retries)}
+    reservation = reserve(**arguments, **tried)
     try:
         yield reservation.begin
     finally:
