@@ -9,7 +9,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 # Bytecode is kept: hundreds of processes are started here, and each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup java javac chromium environment demo test costs compiled lint pending copies fuzz fuzz-format fuzz-plans fuzz-files oracle simulate torture bench bench-quick flink clean lock
+.PHONY: help setup java javac chromium environment demo test costs compiled lint pending copies fuzz fuzz-format fuzz-plans fuzz-files oracle simulate mutants torture release-check docs bench bench-quick flink clean lock
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -48,8 +48,8 @@ demo: environment ## Run the main job on real data, kill a worker and compare wi
 	@$(BIN)/penstock demo
 
 lint: $(VENV)/.ready ## Format check, lint and types
-	@$(BIN)/ruff format --check src simulator tests benchmarks demo deploy
-	@$(BIN)/ruff check src simulator tests benchmarks demo deploy
+	@$(BIN)/ruff format --check src simulator tests benchmarks demo deploy docs/*.py
+	@$(BIN)/ruff check src simulator tests benchmarks demo deploy docs/*.py
 	@$(BIN)/mypy
 
 # It saves half of what a JVM costs until its first query is done. The tests run without it, too.
@@ -97,12 +97,39 @@ simulate: export PYTHONMALLOC := malloc
 simulate: $(VENV)/.ready ## Seeded schedules under faults, on all cores: make simulate N=20000 [SEED=7]
 	@$(BIN)/python -m simulator $(N) $(if $(SEED),--seed $(SEED))
 
+mutants: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
+mutants: export PYTHONMALLOC := malloc
+mutants: $(VENV)/.ready ## Every mutant, all calm and random schedules: make test runs the recorded ones. make mutants WRITE=1 records
+	@$(BIN)/python -m simulator --mutants $(if $(WRITE),--write)
+
 oracle: setup ## Random DataFrames, killed and rescaled, against Spark's batch: make oracle N=200 [SEED=7]
 	@$(BIN)/python tests/oracle/run_oracle.py $(if $(filter file,$(origin N)),50,$(N)) $(if $(SEED),--seed $(SEED))
 
 HOURS ?= 0.1
 torture: $(VENV)/.ready ## Random scenarios on real processes, killed and rescaled, CPUs oversubscribed: make torture HOURS=2 [SEED=7]
 	@$(BIN)/python tests/scenarios/torture.py $(HOURS) $(if $(SEED),--seed $(SEED))
+
+# From what fails soonest to what runs longest; the first failure ends it. Each day has seeds of its own.
+SCHEDULES ?= 30000
+FILES ?= 1000
+PLANS ?= 300
+TODAY := $(shell date +%Y%m%d)
+STEP := @$(MAKE) --no-print-directory
+release-check: ## All that is run before a release, in order: make release-check [SCHEDULES=30000] [FILES=1000] [PLANS=300]
+	$(STEP) test
+	$(STEP) mutants
+	$(STEP) simulate N=$(SCHEDULES) SEED=$(TODAY)00000
+	$(STEP) fuzz-format MINUTES=10
+	$(STEP) fuzz-files N=$(FILES) SEED=$(TODAY)
+	$(STEP) fuzz-plans N=$(PLANS) SEED=$(TODAY)
+	$(STEP) oracle N=$(PLANS) SEED=$(TODAY)
+	$(STEP) pending
+	$(STEP) copies
+	$(STEP) torture HOURS=2 SEED=$(TODAY)
+	$(STEP) fuzz
+
+docs: $(VENV)/.ready ## Write the parts of docs/protocol.md that are generated from the code
+	@$(BIN)/python -m docs
 
 bench: setup flink ## Run the benchmarks; writes docs/benchmarks.md and its charts
 	@$(BIN)/python -m benchmarks

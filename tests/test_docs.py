@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
+from docs.__main__ import PROTOCOL, generated
+from docs.state_diagrams import LIFECYCLES, with_diagrams
 from penstock.errors import ConfigError
-from penstock.network.message_page import with_messages
 from penstock.protocol.lifecycle import Lifecycle
-from penstock.testing.diagrams import LIFECYCLES, with_diagrams
-
-PAGE = Path(__file__).parent.parent / "docs" / "protocol.md"
 
 
-def test_the_diagrams_are_those_of_the_code() -> None:
-    page = PAGE.read_text()
-    assert with_diagrams(page) == page, f"run: python -m penstock.testing.diagrams docs/{PAGE.name}"
+def test_generated_parts_are_those_of_the_code() -> None:
+    page = PROTOCOL.read_text()
+    assert generated(page) == page, "run: python -m docs"
     assert "<!-- messages -->" in page
-    assert with_messages(page) == page, f"run: python -m penstock.network.message_page docs/{PAGE.name}"
     assert set(re.findall(r"<!-- diagram: (\w+) -->", page)) == set(LIFECYCLES)
     assert page.count("```mermaid\nstateDiagram-v2\n    [*] --> none") == len(LIFECYCLES)
 

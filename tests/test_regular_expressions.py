@@ -17,9 +17,7 @@ OWN_TEXT = {
     "connectors/files/hadoop_globs.py": "the path that the query's own program gives",
     "catalyst/trees.py": "the plan of the query's own program",
     "planner/function_table.py": "examples in Spark's own jars, when the docs are made",
-    "network/message_page.py": "our own docs, when they are made",
     "rest/metric_page.py": "our own docs, when they are made",
-    "testing/diagrams.py": "our own docs, when they are made",
 }
 """Files whose patterns are applied to trusted texts only, and these texts."""
 URI_CHARACTERS = (java_uri._URIC, java_uri._PATH, java_uri._USER, java_uri._REGISTERED)

@@ -1,4 +1,4 @@
-"""``python -m penstock.network.message_page FILE``: put the table of all control messages into a page, in place.
+"""Table of all control messages.
 
 A page marks its place with ``<!-- messages -->`` ... ``<!-- end -->``.
 """
@@ -6,10 +6,7 @@ A page marks its place with ``<!-- messages -->`` ... ``<!-- end -->``.
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import get_args
 
 from penstock.model.messages import (
@@ -103,15 +100,3 @@ def with_messages(page: str) -> str:
 def _row(kind: type, sender: str, receiver: str, route: _Route) -> str:
     answers = ", ".join(f"`{answer.__name__}`" for answer in route.answers)
     return f"| `{kind.__name__}` | {sender} | {receiver} | {route.when} | {answers} |"
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Rewrite the named files."""
-    for name in arguments:
-        path = Path(name)
-        path.write_text(with_messages(path.read_text()))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

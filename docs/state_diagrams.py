@@ -1,4 +1,4 @@
-"""``python -m penstock.testing.diagrams FILE``: put the state diagrams of the code into a page, in place.
+"""State diagrams of the lifecycles in the code.
 
 A page marks their places with ``<!-- diagram: NAME -->`` ... ``<!-- end -->``.
 """
@@ -6,23 +6,20 @@ A page marks their places with ``<!-- diagram: NAME -->`` ... ``<!-- end -->``.
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from penstock.coordinator.machines import checkpoint_lifecycle as checkpoint_life
+from penstock.coordinator.machines import checkpoint_lifecycle
 from penstock.errors import ConfigError
 from penstock.protocol import alignment
 from penstock.protocol.lifecycle import Lifecycle
 
-LIFECYCLES: dict[str, Lifecycle[Any]] = {"subtask": alignment.LIFECYCLE, "checkpoint": checkpoint_life.LIFECYCLE}
+LIFECYCLES: dict[str, Lifecycle[Any]] = {"subtask": alignment.LIFECYCLE, "checkpoint": checkpoint_lifecycle.LIFECYCLE}
 
 _PLACE = re.compile(r"<!-- diagram: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def with_diagrams(page: str) -> str:
-    """The page with every diagram as the code has it now.
+    """Return the page with every diagram as the code has it now.
 
     Raises:
         ConfigError: the page wants a diagram that does not exist.
@@ -35,15 +32,3 @@ def with_diagrams(page: str) -> str:
         return f"<!-- diagram: {place[1]} -->\n```mermaid\n{lifecycle.mermaid()}\n```\n<!-- end -->"
 
     return _PLACE.sub(drawn, page)
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Rewrite the named files."""
-    for name in arguments:
-        path = Path(name)
-        path.write_text(with_diagrams(path.read_text()))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
