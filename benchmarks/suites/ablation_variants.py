@@ -32,9 +32,8 @@ from penstock.protocol.output import OutputChannel, Outputs
 from penstock.snapshots.format.sections import SectionWriter
 from penstock.snapshots.writing.base_index import BaseIndex, BaseIndexes
 from penstock.snapshots.writing.inflight_index import NOTHING as NOTHING_DURABLE
-from penstock.worker import subtask
-from penstock.worker.gathering import Behind
-from penstock.worker.slicing import MAX_ROWS, SliceSizer
+from penstock.worker import slicing
+from penstock.worker.slicing import MAX_ROWS, Control, SliceSizer
 from simulator.mutants.mutation import mutant
 
 NOTHING = "nothing"
@@ -72,7 +71,7 @@ def _no_rows_durable(original: Any) -> Any:
 def _one_buffer(original: Any) -> Any:
     def gather(
         gate: InputGate, max_rows: int, now_ms: float, max_bytes: int = 0
-    ) -> tuple[dict[int, list[RowRange]], Behind | None]:
+    ) -> tuple[dict[int, list[RowRange]], Control | None]:
         consumed = gate.poll(MAX_ROWS, now_ms)
         return ({consumed.channel.edge: [consumed]}, None) if isinstance(consumed, RowRange) else ({}, consumed)
 
@@ -167,7 +166,7 @@ REPLACEMENTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "barriers stay behind the queues": _patched((Outputs, "overtake", _behind_the_queue)),
     "every buffer is spilled": _spilling,
     "all rows in flight are written": _patched(_ALL_WRITTEN),
-    "slices of whole buffers": _patched((subtask, "gather", _one_buffer)),
+    "slices of whole buffers": _patched((slicing, "gather", _one_buffer)),
     f"slices of {FIXED_ROWS} rows": _patched((SliceSizer, "rows", _always_as_many)),
     "links compress with lz4": _patched((DataEncoder, "element", _compressed_messages)),
     "all rows in flight are written with lz4": _patched(

@@ -76,9 +76,11 @@ class SimulatedGeneration:
                 for channel, output in runner.subtask.outputs.channels.items():
                     consumer = self.world.graph.edge(channel.edge).consumer
                     peer = self.slots[channel.consumer].runners[consumer].subtask.gate.channels[channel]
-                    if output.credit != peer.granted or output.queued_bytes or peer.queued_bytes or peer.blocked_by:
+                    sending, receiving = output.credit.available, peer.credit
+                    queued = output.queued_bytes, receiving.queued_bytes
+                    if sending != receiving.granted or any(queued) or peer.blocked_by:
                         raise SimulationFailure(
-                            f"{channel} at rest: credit {output.credit}, granted {peer.granted}, queued"
-                            f" {output.queued_bytes} and {peer.queued_bytes}, blocked by {peer.blocked_by}",
+                            f"{channel} at rest: credit {sending}, granted {receiving.granted}, queued {queued[0]} and"
+                            f" {queued[1]}, blocked by {peer.blocked_by}",
                             "credit",
                         )

@@ -33,8 +33,7 @@ from penstock.snapshots.restoring.local_state import KeptTables, LocalTables
 from penstock.snapshots.restoring.narrowing import load_own
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.testing.failure import SimulationFailure
-from penstock.worker.host import Arrived, Granted, InboxEvent, RecoveredLoaded, SubtaskCapture, Triggered
-from penstock.worker.inbox import Inbox
+from penstock.worker.host import Arrived, Granted, Inbox, InboxEvent, RecoveredLoaded, SubtaskCapture, Triggered
 from penstock.worker.subtask import Subtask
 from penstock.worker.wiring import window_into
 from simulator.cluster.links import Link

@@ -14,7 +14,7 @@ from simulator.mutants.mutation import mutant
 
 def _recording_one_short(original: Any) -> Any:
     def barrier_arrived(self: SubtaskCheckpoints, channel: ChannelId, barrier: Barrier, now_ms: float) -> Any:
-        progress = self._active.get(barrier.checkpoint)
+        progress = self.active.get(barrier.checkpoint)
         if progress is not None and progress.phase is Phase.DRAINING and channel in progress.awaited:
             mine = [captured for captured in progress.captured if captured.channel == channel]
             if mine:
@@ -100,9 +100,9 @@ def _ready_with_barriers_queued(original: Any) -> Any:
 
     def ready(self: SubtaskCheckpoints) -> list[Command]:
         early: dict[CheckpointId, None] = self.__dict__.setdefault("mutant_early", {})
-        queued = [p for p in self._active.values() if p.phase is Phase.DRAINING and not p.awaited]
+        queued = [p for p in self.active.values() if p.phase is Phase.DRAINING and not p.awaited]
         waits, self._outputs.waits = self._outputs.waits, lambda checkpoint: False  # type: ignore[method-assign]
-        active = dict(self._active)
+        active = dict(self.active)
         commands: list[Command] = original(self)
         self._outputs.waits = waits  # type: ignore[method-assign]
         fresh = [c for c, p in zip(commands, queued, strict=True) if p.checkpoint not in early]
@@ -110,8 +110,8 @@ def _ready_with_barriers_queued(original: Any) -> Any:
             if waits(progress.checkpoint):
                 early[progress.checkpoint] = None
                 progress.phase = Phase.DRAINING
-                self._active[progress.checkpoint] = active[progress.checkpoint]
-        self._active = {id_: p for id_, p in active.items() if id_ in self._active}
+                self.active[progress.checkpoint] = active[progress.checkpoint]
+        self.active = {id_: p for id_, p in active.items() if id_ in self.active}
         return fresh
 
     return ready
@@ -130,7 +130,7 @@ def _gate_not_told(original: Any) -> Any:
         blocked = [channel for channel in self._gate.channels.values() if channel.blocked_by == checkpoint]
         original(self, checkpoint)
         for channel in blocked:
-            channel.blocked_by = checkpoint
+            channel.block(checkpoint)
 
     return abort
 
@@ -182,7 +182,7 @@ def _end_is_barrier(original: Any) -> Any:
     def arrived(self: SubtaskCheckpoints, channel: ChannelId, element: Element, now_ms: float) -> Any:
         commands = original(self, channel, element, now_ms)
         if isinstance(element, EndOfPartition):
-            for progress in self._active.values():
+            for progress in self.active.values():
                 if progress.phase is not Phase.ALIGNING and channel in progress.awaited:
                     progress.awaited.remove(channel)
             commands = [*commands, *self.ready()]

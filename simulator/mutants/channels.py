@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.model.elements import Barrier, Captured, Watermark
 from penstock.model.ids import ChannelId
+from penstock.protocol.credit import GateCredit, SendCredit
 from penstock.protocol.gate import InputGate
 from penstock.protocol.output import OutputChannel
 from simulator.mutants.mutation import mutant
@@ -36,7 +37,7 @@ def _tail_without_credit_left_behind(original: Any) -> Any:
     left_behind = _tail_left_behind(original)
 
     def queue(self: OutputChannel, watermark: Watermark) -> Any:
-        return original(self, watermark) if self._may_send(self._tail_cost) else left_behind(self, watermark)
+        return original(self, watermark) if self.credit.covers(self._tail_cost) else left_behind(self, watermark)
 
     return queue
 
@@ -60,7 +61,7 @@ def _to_the_very_head(original: Any) -> Any:
 
 
 def _floating_twice(original: Any) -> Any:
-    def give_floating(self: InputGate) -> None:
+    def give_floating(self: GateCredit) -> None:
         before = dict(self._grants)
         original(self)
         for channel, credit in self._grants.items():
@@ -77,10 +78,10 @@ def _not_to_blocked(original: Any) -> Any:
 
 
 def _oversize_at_once(original: Any) -> Any:
-    def may_send(self: OutputChannel, cost: int) -> bool:
-        return cost > self._window or bool(original(self, cost))
+    def covers(self: SendCredit, cost: int) -> bool:
+        return cost > self.window or bool(original(self, cost))
 
-    return may_send
+    return covers
 
 
 CHANNELS = {
@@ -110,7 +111,7 @@ CHANNELS = {
     ),
     "floating-credit-given-twice": mutant(
         "floating credit is granted twice and accounted for once",
-        (InputGate, "_give_floating", _floating_twice),
+        (GateCredit, "give_floating", _floating_twice),
     ),
     "grants-of-a-blocked-channel-lost": mutant(
         "credit for a channel that a barrier blocks is not sent, nor later",
@@ -118,6 +119,6 @@ CHANNELS = {
     ),
     "oversize-row-without-credit": mutant(
         "a row larger than the window is sent whatever credit there is",
-        (OutputChannel, "_may_send", _oversize_at_once),
+        (SendCredit, "covers", _oversize_at_once),
     ),
 }

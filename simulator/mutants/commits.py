@@ -64,7 +64,7 @@ def _under_the_newest_id(original: Any) -> Any:
 
 def _only_own_message(original: Any) -> Any:
     def end_epoch(self: Subtask, *arguments: Any, **options: Any) -> Any:
-        self._pending_messages.clear()
+        self._sink_task._pending.clear()
         return original(self, *arguments, **options)
 
     return end_epoch
@@ -73,7 +73,7 @@ def _only_own_message(original: Any) -> Any:
 def _discard_on_abort(original: Any) -> Any:
     def handle(self: Subtask, event: InboxEvent) -> None:
         if isinstance(event, AbortCheckpoint):
-            self._pending_messages.pop(event.checkpoint, None)
+            self._sink_task._pending.pop(event.checkpoint, None)
         original(self, event)
 
     return handle

@@ -258,4 +258,4 @@ def _has_messages(slot: SimulatedSlot, subtask: Subtask) -> bool:
 def _is_held_up(subtask: Subtask) -> bool:
     """Return True if it is paused, or its rows wait for room in an output or for a function."""
     paused = subtask._source_task is not None and subtask._source_task._paused
-    return paused or not subtask.outputs.has_room or subtask._chain.holds_rows or not subtask._settled
+    return paused or not subtask.outputs.has_room or subtask._chain.holds_rows or not subtask._chain.is_settled

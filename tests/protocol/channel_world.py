@@ -14,10 +14,9 @@ from penstock.model.elements import Alignment, Barrier, Buffer, Captured, Elemen
 from penstock.model.ids import ChannelId, CheckpointId
 from penstock.model.manifest import InflightEntry, SectionRef
 from penstock.protocol.alignment import CaptureReady, Command, Declined, EndEpoch, Record, SubtaskCheckpoints
-from penstock.protocol.credit import Payloads
 from penstock.protocol.gate import BarrierReached, InputGate
 from penstock.protocol.input import InputChannel, RowRange
-from penstock.protocol.output import OutputChannel, Outputs
+from penstock.protocol.output import OutputChannel, Outputs, Payloads
 from penstock.protocol.recovered import RecoveredRows
 
 WINDOW = 40
@@ -200,6 +199,7 @@ class World:
             node = self.consumers[channel.consumer]
             if isinstance(element, Barrier):
                 node.barriers_seen.setdefault(channel, []).append(element.checkpoint)
+            node.gate.arrive(channel, element)
             self.run(node, node.checkpoints.arrived(channel, element, self.now_ms))
 
     def give_back(self, channel: ChannelId) -> None:
@@ -306,14 +306,16 @@ class World:
         for channel in self.channels:
             output = self.producers[channel.producer].outputs.channels[channel]
             sent = sum(e.cost for e in self.wires[channel] if isinstance(e, Buffer))
-            allowed = output.credit + sent + sum(self.grants[channel])
-            assert allowed == self.consumers[channel.consumer].gate.channels[channel].granted, f"credit of {channel}"
+            allowed = output.credit.available + sent + sum(self.grants[channel])
+            assert allowed == self.consumers[channel.consumer].gate.channels[channel].credit.granted, (
+                f"credit of {channel}"
+            )
         for node in self.consumers:
             inputs, recovered = list(node.gate.channels.values()), node.gate.recovered
             declared = max(self.budget, self.window * len(inputs))
             # A row that is larger than a window is paid back once it is read: until then credit is less than none.
-            debts = sum(max(0, -c.granted) for c in inputs)
-            queued = sum(c.queued_bytes + max(0, c.granted) for c in inputs)
+            debts = sum(max(0, -c.credit.granted) for c in inputs)
+            queued = sum(c.credit.queued_bytes + max(0, c.credit.granted) for c in inputs)
             alone = [entry.section.length for entry in self.restored if entry.consumer == inputs[0].channel.consumer]
             assert queued - debts <= declared
             if not recovered.drained:
@@ -326,8 +328,8 @@ class World:
             producer, consumer = self.producers[channel.producer], self.consumers[channel.consumer]
             assert consumer.consumed.get(channel, []) == self.produced[channel]
             output, input_ = producer.outputs.channels[channel], consumer.gate.channels[channel]
-            assert output.credit == input_.granted == self.window
-            assert output.queued_bytes == input_.queued_bytes == 0
+            assert output.credit.available == input_.credit.granted == self.window
+            assert output.queued_bytes == input_.credit.queued_bytes == 0
             assert input_.blocked_by is None
         assert all(node.gate.recovered.drained for node in self.consumers)
 

@@ -280,7 +280,7 @@ class HandDriven:
             subtask.close()
 
     def writer(self, index: int) -> ListWriter:
-        writer = self.at(2, index)._writer
+        writer = self.at(2, index)._sink_task._writer
         assert isinstance(writer, ListWriter)
         return writer
 

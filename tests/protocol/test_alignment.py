@@ -43,6 +43,7 @@ class Middle:
     def arrive(self, channel: ChannelId, *elements: Element) -> None:
         for element in elements:
             self.now_ms += 1
+            self.gate.arrive(channel, element)
             self.run(self.machine.arrived(channel, element, self.now_ms))
             self.machine.check_invariants()
             self.gate.check_invariants()
@@ -103,7 +104,7 @@ def test_unaligned_ends_the_epoch_with_the_first_arrival_and_records_the_channel
     (ready,) = m.ready
     assert numbers_of(ready.inflight) == [1, 100, 101, 110, 111], "without row 0, read, and 10, behind the barrier"
     assert ready.last_barrier_ms - ready.first_barrier_ms == 3.0
-    assert m.machine.active == ()
+    assert m.machine.active == {}
 
 
 def test_a_capture_waits_until_the_barrier_has_left_the_outputs() -> None:
@@ -224,7 +225,7 @@ def test_a_dead_checkpoint_holds_nothing_and_its_late_barriers_are_dropped() -> 
         m.consume()
         m.machine.abort(1)
         m.machine.check_invariants()
-        assert m.machine.active == ()
+        assert m.machine.active == {}
         assert all(c.blocked_by is None for c in m.gate.channels.values())
         assert m.pump() == []
         m.arrive(B, Barrier(1, alignment))
@@ -416,4 +417,4 @@ def test_illegal_events_raise() -> None:
     ):
         with pytest.raises(ProtocolViolation):
             illegal()
-    assert m.machine.active == ()
+    assert m.machine.active == {}

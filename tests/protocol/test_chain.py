@@ -279,6 +279,6 @@ def test_rows_under_way_may_stay_behind_a_barrier_unless_all_of_them_belong_befo
     assert chain.collect()
     chain.finish_epoch()
     assert (out, chain.under_way) == ([("out", [1])], True)
-    chain.finish_epoch(all_rows=True)
+    chain.finish_epoch(aligned=True, strict=True)
     assert (out, chain.under_way) == ([("out", [1]), ("out", [2]), ("out", [3])], False)
     assert not chain.collect()

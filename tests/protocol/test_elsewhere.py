@@ -14,8 +14,7 @@ from penstock.model.elements import Alignment, Barrier, Buffer, Watermark
 from penstock.model.ids import ChannelId, SubtaskId
 from penstock.operators.base import Operator
 from penstock.worker.host import Arrived
-from penstock.worker.slice import JOINED_FOR_S
-from penstock.worker.slicing import FIRST_ROWS, GROWTH
+from penstock.worker.slicing import FIRST_ROWS, GROWTH, JOINED_FOR_S
 from penstock.worker.source_task import HELD_MS
 
 

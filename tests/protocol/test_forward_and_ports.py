@@ -51,7 +51,7 @@ def job_of(parallelism: int = 2) -> JobGraph:
 
 
 def written(job: HandDriven, vertex: int, index: int) -> list[int]:
-    writer = job.at(vertex, index)._writer
+    writer = job.at(vertex, index)._sink_task._writer
     assert isinstance(writer, ListWriter)
     return writer.rows
 

@@ -55,7 +55,7 @@ def test_credit_comes_back_half_a_window_at_a_time_or_when_the_queue_is_empty() 
     assert gate.take_grants() == [(A, 24)]
     taken(gate)
     assert gate.take_grants() == [(A, 8)]
-    assert gate.channels[A].granted == WINDOW
+    assert gate.channels[A].credit.granted == WINDOW
 
 
 def test_floating_credit_follows_the_announced_backlog_within_the_budget() -> None:
@@ -66,7 +66,7 @@ def test_floating_credit_follows_the_announced_backlog_within_the_budget() -> No
     gate.arrive(B, buffer(B, 0, rows=10, backlog=10_000))
     assert gate.take_grants() == [(B, BUDGET - 2 * WINDOW - 70)]
     gate.check_invariants()
-    assert sum(c.granted + c.queued_bytes for c in gate.channels.values()) == BUDGET
+    assert sum(c.credit.granted + c.credit.queued_bytes for c in gate.channels.values()) == BUDGET
 
 
 def test_floating_credit_is_not_given_back_to_a_channel_without_backlog() -> None:
@@ -77,7 +77,7 @@ def test_floating_credit_is_not_given_back_to_a_channel_without_backlog() -> Non
     taken(gate)
     taken(gate)
     assert gate.take_grants() == [(A, 40)], "back to the window"
-    assert gate.channels[A].granted == WINDOW
+    assert gate.channels[A].credit.granted == WINDOW
 
 
 def test_a_row_larger_than_the_window_is_let_in_and_paid_back() -> None:
@@ -94,7 +94,7 @@ def test_a_row_larger_than_the_window_is_let_in_and_paid_back() -> None:
 def test_illegal_arrivals_raise_and_change_nothing() -> None:
     gate = gate_of([A, B])
     gate.arrive(A, buffer(A, 1, rows=5))
-    before = (gate.channels[A].granted, gate.queued_bytes)
+    before = (gate.channels[A].credit.granted, gate.queued_bytes)
     for illegal in (
         (A, buffer(A, 1)),
         (A, buffer(A, 2, rows=6)),
@@ -103,7 +103,7 @@ def test_illegal_arrivals_raise_and_change_nothing() -> None:
     ):
         with pytest.raises(ProtocolViolation):
             gate.arrive(*illegal)
-    assert (gate.channels[A].granted, gate.queued_bytes) == before
+    assert (gate.channels[A].credit.granted, gate.queued_bytes) == before
     gate.arrive(A, Barrier(2, Alignment.ALIGNED))
     with pytest.raises(ProtocolViolation):
         gate.arrive(A, Barrier(1, Alignment.ALIGNED))
@@ -221,7 +221,7 @@ def test_without_a_target_an_empty_queue_gets_the_whole_window() -> None:
     gate.arrive(A, buffer(A, 0, rows=1, backlog=4, following=4))
     taken(gate)
     assert gate.take_grants() == [(A, 4)]
-    assert gate.channels[A].granted == WINDOW
+    assert gate.channels[A].credit.granted == WINDOW
 
 
 def worked(gate: InputGate, bytes_per_ms: int) -> None:
@@ -249,7 +249,7 @@ def test_with_a_target_all_channels_together_get_what_is_consumed_in_its_time() 
             given[channel] += credit
     assert sum(given.values()) == 40, "what was consumed"
     assert min(given.values()) >= 16
-    assert sum(c.queued_bytes + c.granted for c in gate.channels.values()) == 200
+    assert sum(c.credit.queued_bytes + c.credit.granted for c in gate.channels.values()) == 200
 
 
 def test_time_without_input_is_not_taken_for_slowness() -> None:

@@ -95,7 +95,7 @@ def test_what_waits_in_the_outputs_is_overtaken_when_it_fits() -> None:
     assert [str(type(e).__name__) for e in m.pump()] == ["Buffer", "Barrier"], "it stood in line"
     assert (m.left[0].alignment, m.left[0].remaining_ms) == (ALIGNED, 0), "the next subtask may overtake at once"
     assert m.ready[0].unaligned, "the input side did overtake"
-    m.outputs.channels[OUT].credit = 0
+    m.outputs.channels[OUT].credit.available = 0
     m.put(10, 2)
     for channel in (A, B):
         m.arrive(channel, Barrier(2, UNALIGNED))
@@ -106,7 +106,7 @@ def test_what_waits_in_the_outputs_is_overtaken_when_it_fits() -> None:
 
 def test_whose_time_is_up_overtakes_as_soon_as_it_fits_whatever_the_clock_says() -> None:
     m = Limited(1)
-    m.outputs.channels[OUT].credit = 0
+    m.outputs.channels[OUT].credit.available = 0
     m.put(0, 2)
     for channel in (A, B):
         m.arrive(channel, Barrier(1, UNALIGNED))
@@ -135,7 +135,7 @@ def test_a_newer_one_waits_for_the_older_one_on_the_inputs() -> None:
 
 def test_a_barrier_that_has_overtaken_overtakes_again_when_the_older_one_has() -> None:
     m = Limited(3)
-    m.outputs.channels[OUT].credit = 0
+    m.outputs.channels[OUT].credit.available = 0
     m.put(0, 2)
     for channel in (A, B):
         m.arrive(channel, Barrier(1, ALIGNED, 50))

@@ -10,10 +10,9 @@ import pytest
 
 from penstock.model.elements import Element
 from penstock.model.ids import ChannelId
-from penstock.protocol.credit import Payloads
 from penstock.protocol.gate import InputGate
 from penstock.protocol.input import InputChannel, RowRange
-from penstock.protocol.output import OutputChannel, Outputs
+from penstock.protocol.output import OutputChannel, Outputs, Payloads
 from penstock.protocol.pace import Pace
 from penstock.protocol.recovered import RecoveredRows
 from penstock.worker.wiring import TARGET_WINDOW

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from penstock.errors import ProtocolViolation
 from penstock.model.elements import Alignment, Barrier, Buffer, Element, EndOfPartition, Side, Watermark
 from penstock.model.ids import ChannelId
-from penstock.protocol.credit import channel_window, cut
-from penstock.protocol.output import EAGER_SHARE, OutputChannel, Outputs
+from penstock.protocol.credit import channel_window
+from penstock.protocol.output import EAGER_SHARE, OutputChannel, Outputs, cut
 
 CHANNEL = ChannelId(0, 0, 1)
 
@@ -98,7 +98,7 @@ def test_a_buffer_leaves_only_with_credit_for_all_of_it_and_announces_what_waits
     (buffer,) = channel.pump(0.0)
     assert isinstance(buffer, Buffer)
     assert buffer.backlog == 40
-    assert channel.credit == 0
+    assert channel.credit.available == 0
 
 
 def test_a_buffer_tells_the_cost_of_the_next_one_if_that_is_settled() -> None:
@@ -117,12 +117,12 @@ def test_with_a_target_rows_are_cut_to_the_credit_that_is_left_so_that_the_rest_
     channel.least_piece_bytes = 8
     channel.add(rows_of(7), 0.0)
     assert len(channel.pump(0.0)) == 1
-    assert channel.credit == 12
+    assert channel.credit.available == 12
     channel.add(rows_of(9, start=10), 0.0)
     (first,) = channel.pump(0.0)
     assert isinstance(first, Buffer)
     assert (first.cost, first.backlog, first.following) == (12, 24, 24), "the rest is cut to the window"
-    assert channel.credit == 0
+    assert channel.credit.available == 0
     channel.add(rows_of(9, start=30), 0.0)
     channel.grant(1_000)
     assert [e.cost for e in channel.pump(0.0) if isinstance(e, Buffer)] == [24, 36], "what waits is announced already"
@@ -137,7 +137,7 @@ def test_a_row_larger_than_the_window_goes_alone_when_the_whole_window_is_free()
     channel.grant(4)
     (large,) = channel.pump(10.0)
     assert isinstance(large, Buffer)
-    assert (large.cost, channel.credit) == (130, WINDOW - 130)
+    assert (large.cost, channel.credit.available) == (130, WINDOW - 130)
     channel.grant(129)
     assert len(channel.pump(10.0)) == 1, "39 bytes of credit are enough for the small row behind it"
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from penstock.model.job_graph import Edge, EdgeKind, JobGraph
 from penstock.model.key_groups import owner
 from penstock.state.hashing import key_groups
-from penstock.worker.partitioner import REBALANCE_CUT_ROWS, partitioner
-from penstock.worker.payloads import compact
+from penstock.worker.partitioner import REBALANCE_CUT_ROWS, compact, partitioner
 from penstock.worker.slicing import BY_VALUE_ROWS, FIRST_ROWS, LEAST_BYTES, MAX_ROWS, TARGET_MS, SliceSizer, sizer_for
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64())])

@@ -11,8 +11,7 @@ from hand_driven import graph_of
 from penstock.model.elements import Alignment, Barrier
 from penstock.model.ids import ChannelId, SubtaskId
 from penstock.model.messages import AbortCheckpoint, TriggerCheckpoint
-from penstock.worker.host import InboxEvent
-from penstock.worker.inbox import Inbox
+from penstock.worker.host import Inbox, InboxEvent
 from penstock.worker.slot_host import SlotHost
 
 

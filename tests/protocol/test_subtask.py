@@ -78,7 +78,7 @@ def test_an_unaligned_checkpoint_completes_although_the_last_stage_never_runs_in
     job = HandDriven(graph_of(), slow())
     job.read_everything(20_000)
     job.run(vertices=(0, 1), edges=(0,))  # edge 1 delivers nothing: everything backs up to the sources
-    assert job.at(0, 0).status.output_queued_bytes > 0
+    assert job.at(0, 0).report.output_queued_bytes > 0
     job.trigger(1, Alignment.UNALIGNED)
     job.step(0)
     for edge, vertex in ((0, 1), (1, 2)):
@@ -425,7 +425,7 @@ def test_recovered_rows_come_before_live_ones_and_a_checkpoint_meanwhile_carries
     job.run(vertices=(0,), edges=())
     job.deliver(0)
     job.step(1, 0)
-    assert job.at(1, 0).status.rows_in == 0, "live rows wait for the recovered ones"
+    assert job.at(1, 0).report.rows_in == 0, "live rows wait for the recovered ones"
     job.at(1, 0).inbox.append(RecoveredLoaded(first, [batch_of([0] * 40, list(range(1000, 1040)))]))
     job.tick_s = 0.03
     job.step(1, 0)
@@ -528,10 +528,10 @@ def test_a_subtask_without_room_in_its_outputs_takes_no_input_but_grants_and_con
     job.read_everything(20_000)
     job.run(vertices=(0,), edges=())
     source = job.at(0, 0)
-    assert source.status.output_queued_bytes >= 2 << 10
-    before = source.status.rows_in
+    assert source.report.output_queued_bytes >= 2 << 10
+    before = source.report.rows_in
     assert source.step(job.now_ms).worked is False
-    assert source.status.rows_in == before
+    assert source.report.rows_in == before
     assert sum(e.cost for c, link in job.links.items() for e in link if isinstance(e, Buffer)) <= 4 * (1 << 10)
     job.run()
     assert sorted(job.writer(0).rows + job.writer(1).rows) == list(range(20_000))

@@ -11,10 +11,8 @@ import pytest
 
 from penstock.model.ids import SubtaskId
 from penstock.worker.activity import Abandoned
-from penstock.worker.barrier_yield import LONG_STEP_S, MOMENT_S, PATIENCE_S, BarrierYield
-from penstock.worker.host import StepResult
-from penstock.worker.inbox import Inbox
-from penstock.worker.pending_checkpoints import PendingCheckpoints
+from penstock.worker.barrier_yield import LONG_STEP_S, MOMENT_S, PATIENCE_S, BarrierYield, PendingCheckpoints
+from penstock.worker.host import Inbox, StepResult
 from penstock.worker.subtask_thread import SubtaskThread
 
 ALL = 99

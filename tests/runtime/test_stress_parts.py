@@ -31,9 +31,8 @@ from penstock.worker import barrier_yield as breather
 from penstock.worker import inbox as inbox_module
 from penstock.worker import pending_checkpoints as underway_module
 from penstock.worker import subtask_thread as subtask_thread_module
-from penstock.worker.host import StepResult
-from penstock.worker.inbox import Inbox
-from penstock.worker.pending_checkpoints import PendingCheckpoints
+from penstock.worker.barrier_yield import PendingCheckpoints
+from penstock.worker.host import Inbox, StepResult
 from penstock.worker.subtask_thread import SubtaskThread
 
 pytestmark = pytest.mark.slow

@@ -37,9 +37,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import assert_never
 
 from penstock.errors import ProtocolViolation
-from penstock.model.elements import Alignment, Barrier, Buffer, Captured, Element
+from penstock.model.elements import Alignment, Barrier, Buffer, Captured, Element, EndOfPartition, Watermark
 from penstock.model.ids import ChannelId, CheckpointId
 from penstock.protocol.gate import InputGate
 from penstock.protocol.lifecycle import Lifecycle, Transition
@@ -189,6 +190,7 @@ class SubtaskCheckpoints:
         allowance: limits what is captured; None for no limit.
 
     Attributes:
+        active: by id, in order of their ids; only this machine changes it.
         turned_at_input, turned_at_output: how often an aligned checkpoint was turned unaligned there.
     """
 
@@ -207,19 +209,15 @@ class SubtaskCheckpoints:
         self._on_last = on_last
         self._part_bytes = part_bytes or PART_BYTES
         self._allowance = allowance
-        self._active: dict[CheckpointId, _Progress] = {}
+        self.active: dict[CheckpointId, _Progress] = {}
         self._dead: dict[CheckpointId, None] = {}
         self._newest: CheckpointId = 0
         self.turned_at_input = 0
         self.turned_at_output = 0
 
-    @property
-    def active(self) -> tuple[CheckpointId, ...]:
-        return tuple(self._active)
-
     def phase(self, checkpoint: CheckpointId) -> Phase:
         """NONE for one that is over, too."""
-        return self._active[checkpoint].phase if checkpoint in self._active else Phase.NONE
+        return self.active[checkpoint].phase if checkpoint in self.active else Phase.NONE
 
     # -- what happens ---------------------------------------------------------------------------------------------
 
@@ -239,17 +237,27 @@ class SubtaskCheckpoints:
         return [*commands, EndEpoch(barrier)]
 
     def arrived(self, channel: ChannelId, element: Element, now_ms: float) -> list[Command]:
-        """An element came in on a channel; the gate queues it, except for barriers that act at once or are dead."""
-        if isinstance(element, Barrier):
-            return self._barrier_arrived(channel, element, now_ms)
-        self._gate.arrive(channel, element)
-        return self._record(channel, element) if isinstance(element, Buffer) else []
+        """The gate queued an element. Barriers that act at once or are dead are taken out of it again.
+
+        Elements other than barriers matter only while checkpoints are ``active``.
+        """
+        match element:
+            case Barrier():
+                return self._barrier_arrived(channel, element, now_ms)
+            case Buffer():
+                return self._record(channel, element)
+            case Watermark() | EndOfPartition():
+                return []
+            case _:
+                assert_never(element)
 
     def reached(self, channel: ChannelId, barrier: Barrier, now_ms: float) -> list[Command]:
         """The gate consumed a barrier in order and blocked its channel."""
-        progress = self._active.get(barrier.checkpoint)
+        progress = self.active.get(barrier.checkpoint)
         if progress is None or progress.phase is not Phase.ALIGNING or channel not in progress.awaited:
-            raise ProtocolViolation(self._subject, f"{self._active}", f"{barrier} reached on {channel}")
+            raise ProtocolViolation(
+                self._subject, f"checkpoints {list(self.active)}", f"{barrier} reached on {channel}"
+            )
         self._came(progress, channel, now_ms)
         if progress.awaited:
             return []
@@ -265,21 +273,21 @@ class SubtaskCheckpoints:
         """
         commands: list[Command] = []
         turn = self._turn_with_older if self._allowance is None else self._turn_as_allowed
-        for progress in list(self._active.values()):
+        for progress in list(self.active.values()):
             if progress.late(now_ms) and (progress.aligned or self._allowance is not None):
                 commands += turn(progress)
         return commands
 
     def deadline_ms(self) -> float | None:
         """When ``timed_out`` has something to do, though nothing else happens."""
-        timed = [p for p in self._active.values() if p.aligned and not p.overdue]
+        timed = [p for p in self.active.values() if p.aligned and not p.overdue]
         return min((p.deadline_ms for p in timed if p.deadline_ms is not None), default=None)
 
     def ended(self, barrier: Barrier) -> list[Command]:
         """The owner carried out ``EndEpoch``: the barrier goes into the outputs."""
-        progress = self._active.get(barrier.checkpoint)
+        progress = self.active.get(barrier.checkpoint)
         if progress is None or progress.phase is not Phase.ENDING or progress.barrier != barrier:
-            raise ProtocolViolation(self._subject, f"{self._active}", f"end of epoch {barrier}")
+            raise ProtocolViolation(self._subject, f"checkpoints {list(self.active)}", f"end of epoch {barrier}")
         if not progress.aligned and not self._allows(progress, self._outputs.bytes_ahead(progress.checkpoint)):
             progress.barrier = _aligned(progress.barrier)
             progress.deadline_ms = progress.first_barrier_ms
@@ -292,7 +300,7 @@ class SubtaskCheckpoints:
 
     def leaving(self, barrier: Barrier, now_ms: float) -> Barrier:
         """The barrier as it is sent: with the time that was spent here. To be asked before ``ready``."""
-        progress = self._active[barrier.checkpoint]
+        progress = self.active[barrier.checkpoint]
         spent_ms = max(0.0, now_ms - progress.first_barrier_ms)
         remaining_ms = None
         if barrier.alignment is Alignment.ALIGNED and progress.deadline_ms is not None:
@@ -305,17 +313,17 @@ class SubtaskCheckpoints:
         """The captures that are complete now; to be asked for whenever barriers may have left the outputs."""
         done = [
             p
-            for p in self._active.values()
+            for p in self.active.values()
             if p.phase is Phase.DRAINING and not p.awaited and not self._outputs.waits(p.checkpoint)
         ]
         for progress in done:
             progress.move("barriers in and out")
-            del self._active[progress.checkpoint]
+            del self.active[progress.checkpoint]
         return [_capture_of(progress) for progress in done]
 
     def abort(self, checkpoint: CheckpointId) -> None:
         """The checkpoint is dead: nothing of it stays, and its barriers are dropped when they come."""
-        progress = self._active.pop(checkpoint, None)
+        progress = self.active.pop(checkpoint, None)
         if progress is not None:
             progress.move("abort")
         self._gate.drop(checkpoint)
@@ -329,10 +337,10 @@ class SubtaskCheckpoints:
 
     def check_invariants(self) -> None:
         """Raise AssertionError if the machine is inconsistent or a dead checkpoint holds anything."""
-        assert len(self._active) <= MAX_ACTIVE
+        assert len(self.active) <= MAX_ACTIVE
         assert len(self._dead) <= MAX_DEAD
-        assert list(self._active) == sorted(self._active), f"{self._subject}: {list(self._active)}"
-        for checkpoint, progress in self._active.items():
+        assert list(self.active) == sorted(self.active), f"{self._subject}: {list(self.active)}"
+        for checkpoint, progress in self.active.items():
             assert checkpoint not in self._dead
             assert 0 <= progress.processed_bytes <= self._gate.taken_bytes
             assert progress.aligned or self._on_last or progress.phase is not Phase.ALIGNING
@@ -349,13 +357,13 @@ class SubtaskCheckpoints:
             barrier = _aligned(barrier)
         input_channel = self._gate.channel(channel, barrier)
         if checkpoint in self._dead:
+            input_channel.drop(checkpoint)
             return []
-        if checkpoint < self._newest and checkpoint not in self._active:
+        if checkpoint < self._newest and checkpoint not in self.active:
             # A newer one already ran here without it: it cannot complete.
             return self._kill(checkpoint, f"its barrier came on {channel} behind checkpoint {self._newest}")
-        input_channel.arrive(barrier)
         commands = self._kill_missing_before(channel, checkpoint)
-        progress = self._active.get(checkpoint)
+        progress = self.active.get(checkpoint)
         if progress is not None and progress.phase is not Phase.ALIGNING:
             # Already ended here, unaligned: this barrier ends the recording of its channel and goes no further.
             input_channel.drop(checkpoint)
@@ -370,8 +378,8 @@ class SubtaskCheckpoints:
         return commands
 
     def _begin(self, barrier: Barrier, now_ms: float) -> _Progress:
-        if len(self._active) >= MAX_ACTIVE:
-            raise ProtocolViolation(self._subject, f"{len(self._active)} checkpoints in flight", str(barrier))
+        if len(self.active) >= MAX_ACTIVE:
+            raise ProtocolViolation(self._subject, f"{len(self.active)} checkpoints in flight", str(barrier))
         aligned = barrier.alignment is Alignment.ALIGNED
         progress = _Progress(
             barrier,
@@ -382,7 +390,7 @@ class SubtaskCheckpoints:
             self._gate.taken_bytes,
             began_aligned=aligned,
         )
-        self._active[barrier.checkpoint] = progress
+        self.active[barrier.checkpoint] = progress
         self._newest = barrier.checkpoint
         return progress
 
@@ -418,7 +426,7 @@ class SubtaskCheckpoints:
     def _turn_as_allowed(self, progress: _Progress) -> list[Command]:
         """Turn it unaligned, after all older ones, as far as the allowance covers their captures."""
         commands: list[Command] = []
-        for older in [p for p in self._active.values() if p.checkpoint <= progress.checkpoint]:
+        for older in [p for p in self.active.values() if p.checkpoint <= progress.checkpoint]:
             if older.phase is Phase.DRAINING:
                 commands += self._turn_outputs_as_allowed(older)
             elif older.phase is Phase.ALIGNING:
@@ -450,7 +458,7 @@ class SubtaskCheckpoints:
         return [*self._turn_older(progress.checkpoint), *self._turn(progress)]
 
     def _turn_older(self, checkpoint: CheckpointId) -> list[Command]:
-        older = [progress for id_, progress in self._active.items() if id_ < checkpoint]
+        older = [progress for id_, progress in self.active.items() if id_ < checkpoint]
         return [command for progress in older for command in self._turn(progress)]
 
     def _turn(self, progress: _Progress) -> list[Command]:
@@ -488,7 +496,7 @@ class SubtaskCheckpoints:
 
     def _record(self, channel: ChannelId, buffer: Buffer) -> list[Command]:
         commands: list[Command] = []
-        for progress in self._active.values():
+        for progress in self.active.values():
             if progress.phase is not Phase.ALIGNING and channel in progress.awaited:
                 progress.capture([self._gate.channels[channel].reference(buffer)])
                 commands += progress.record(self._part_bytes)
@@ -498,7 +506,7 @@ class SubtaskCheckpoints:
 
     def _kill_missing_before(self, channel: ChannelId, checkpoint: CheckpointId) -> list[Command]:
         commands: list[Command] = []
-        for id_, older in list(self._active.items()):
+        for id_, older in list(self.active.items()):
             if id_ < checkpoint and channel in older.awaited and not self._gate.channels[channel].holds_barrier(id_):
                 commands += self._kill(id_, f"barrier {checkpoint} came on {channel} where {id_} never did")
         return commands

@@ -1,13 +1,7 @@
-"""The input gate of a subtask: all its channels, their credit, and what is consumed next.
+"""The input gate of a subtask: the place where every element enters, and what is consumed next.
 
 Recovered rows come strictly before live ones and are loaded lazily; only they and aligned barriers ever hold a live
-channel back. Credit: each channel has its exclusive window; floating credit is given by announced backlog out of what
-remains of the gate's budget, and is zero while recovered rows are left. It need not be taken back: a channel is never
-given more than its window or what it announced, and what it announced it will send.
-
-With a target, the gate measures its subtask's speed and gives only what will be consumed within that time, windows
-included. Whatever the speed, a channel with nothing queued has credit for its producer's next buffer, and its whole
-window if that is not announced: nothing would ever ask for more.
+channel back.
 """
 
 from __future__ import annotations
@@ -28,8 +22,8 @@ from penstock.model.elements import (
 )
 from penstock.model.ids import ChannelId, CheckpointId
 from penstock.model.manifest import InflightEntry
+from penstock.protocol.credit import GateCredit
 from penstock.protocol.input import InputChannel, RowRange
-from penstock.protocol.pace import Pace
 from penstock.protocol.recovered import RecoveredRows
 
 
@@ -57,12 +51,6 @@ class ChannelEnded:
 
 Consumed = RowRange | WatermarkRose | BarrierReached | ChannelEnded
 
-UNLIMITED = 1 << 62
-"""Bytes due without a target: the budget alone decides."""
-
-SMOOTHED_MS = 200
-"""The least time over which speed is averaged: several slices, so that one pause of the process counts for little."""
-
 
 class InputGate:
     """All inputs of one subtask.
@@ -75,6 +63,10 @@ class InputGate:
         recovered: in-flight rows to be processed first; what is not in windows of the budget is theirs until then.
         target_ms: give no more credit than is consumed in this time; None: as much as the budget allows.
         untimed: edges without watermarks (``Edge.timed``).
+
+    Attributes:
+        recovered: see above.
+        is_recovering: recovered rows are left.
     """
 
     def __init__(
@@ -94,18 +86,15 @@ class InputGate:
         for channel in self._order:
             self._by_edge.setdefault(channel.channel.edge, []).append(channel)
         self._untimed = frozenset(untimed)
-        self._budget = max(budget, window * len(self._order))
-        self._window = window
+        self._credit = GateCredit({c.channel: c.credit for c in self._order}, budget, window, target_ms)
         self.recovered = recovered
-        recovered.budget = self._budget - window * len(self._order)
-        self._target_ms = target_ms
-        self._pace = Pace(max(target_ms or 0, SMOOTHED_MS), by_work=True)
-        self._working_since_ms: float | None = None
-        self._taken_bytes = self._measured_bytes = 0.0
+        recovered.budget = self._credit.floating_bytes
+        self.is_recovering = not recovered.drained
+        self._credit.is_floating = recovered.drained
+        self._taken_bytes = 0.0
+        self._recovered_bytes = 0
         self._turn = 0
-        self._floating_turn = 0
         self._watermark_us = self._minimum()
-        self._grants: dict[ChannelId, int] = {}
 
     @property
     def channels(self) -> Mapping[ChannelId, InputChannel]:
@@ -121,37 +110,36 @@ class InputGate:
 
     @property
     def queued_bytes(self) -> int:
-        return sum(c.queued_bytes for c in self._order) + self.recovered.loaded_bytes
+        return sum(c.credit.queued_bytes for c in self._order) + self.recovered.loaded_bytes
 
     @property
     def taken_bytes(self) -> int:
-        """Of all rows that were ever consumed here, recovered ones among them; the difference of two is what was
+        """Bytes of all rows that were ever consumed here, recovered ones among them; the difference of two is what was
         consumed between."""
-        return round(self._taken_bytes) + self.recovered.taken_bytes
+        return round(self._taken_bytes) + (self.recovered.taken_bytes if self.is_recovering else self._recovered_bytes)
 
     @property
     def ended(self) -> bool:
-        """Whether everything that will ever come was consumed, barriers aside; never for a source."""
-        return bool(self._order) and self.recovered.drained and all(c.ended for c in self._order)
+        """True if everything that will ever come was consumed, barriers aside; never for a source."""
+        return bool(self._order) and not self.is_recovering and all(c.ended for c in self._order)
 
     @property
     def readable(self) -> bool:
-        """Whether ``poll`` would return something."""
-        if not self.recovered.drained:
+        """True if ``poll`` would return something."""
+        if self.is_recovering:
             return self.recovered.readable
         return any(c.head is not None for c in self._order)
 
     def arrive(self, channel: ChannelId, element: Element) -> None:
-        """Queue an element that came in on a channel."""
+        """Queue an element that came in on a channel: whatever reaches the subtask from others enters here."""
         self.channel(channel, type(element).__name__).arrive(element)
         if isinstance(element, Buffer):
-            self._give_floating()
+            self._credit.give_floating()
 
     def loaded(self, entry: InflightEntry, batches: Sequence[Payload], reached: Sequence[Sequence[int]] = ()) -> None:
-        """Recovered batches, as asked for; see ``RecoveredRows.loaded``."""
+        """Take over recovered batches that were asked for; see ``RecoveredRows.loaded``."""
         self.recovered.loaded(entry, batches, reached)
-        if self.recovered.drained:
-            self._give_floating()
+        self._leave_recovery()
 
     def poll(self, max_rows: int, now_ms: float | None = None, watermark_due: bool = False) -> Consumed | None:
         """Consume the next thing; channels take turns. None: nothing to consume now.
@@ -161,21 +149,17 @@ class InputGate:
         ``now_ms``: on any clock that does not jump, the same for all calls of which the results are processed together;
         with a target, speed is measured by it.
         """
-        if self._target_ms is None or now_ms is None:
+        if not self._credit.is_timed or now_ms is None:
             return self._poll(max_rows, watermark_due)
-        self._measure(now_ms)
+        self._credit.measure(self._taken_bytes, now_ms)
         consumed = self._poll(max_rows, watermark_due)
-        if consumed is not None:
-            self._working_since_ms = now_ms
-        elif self._working_since_ms != now_ms:
-            self._working_since_ms = None  # nothing to consume, and nothing in the subtask's hands either
+        self._credit.measured(consumed is not None, now_ms)
         return consumed
 
     def _poll(self, max_rows: int, watermark_due: bool) -> Consumed | None:
-        if not self.recovered.drained:
+        if self.is_recovering:
             rows = self.recovered.take(max_rows)
-            if self.recovered.drained:
-                self._give_floating()
+            self._leave_recovery()
             return rows
         for _ in range(len(self._order)):
             channel = self._order[self._turn]
@@ -191,11 +175,11 @@ class InputGate:
         return None
 
     def unblock(self, checkpoint: CheckpointId) -> None:
-        """Channels blocked by this checkpoint go on."""
+        """Let the channels that this checkpoint blocks go on."""
         for channel in self._order:
             if channel.blocked_by == checkpoint:
-                channel.blocked_by = None
-        self._give_floating()
+                channel.unblock()
+        self._credit.give_floating()
 
     def drop(self, checkpoint: CheckpointId) -> None:
         """Forget everything of a dead checkpoint."""
@@ -207,12 +191,11 @@ class InputGate:
         return self._channels[channel].capture(before)
 
     def take_grants(self) -> list[tuple[ChannelId, int]]:
-        """The credit given since the last call, once; to be carried to the producers."""
-        grants, self._grants = list(self._grants.items()), {}
-        return grants
+        """Return the credit given since the last call, once; the caller carries it to the producers."""
+        return self._credit.take_grants()
 
     def channel(self, channel: ChannelId, event: object) -> InputChannel:
-        """The channel; ``event`` says in an error what came on it."""
+        """Return the channel; ``event`` says in an error what came on it."""
         found = self._channels.get(channel)
         if found is None:
             raise ProtocolViolation(self._subject, f"channels {list(self._channels)}", f"{event} on {channel}")
@@ -222,13 +205,9 @@ class InputGate:
         """Raise AssertionError if a ledger, the budget or the watermark is broken."""
         for channel in self._order:
             channel.check_invariants()
-            assert channel.queued_bytes or channel.granted >= channel.least, f"{channel.channel} may wait for ever"
-            assert channel.granted <= max(self._window, channel.backlog), f"{channel.channel} sits on credit"
+        self._credit.check_invariants()
         self.recovered.check_invariants()
-        held = sum(c.held for c in self._order)
-        assert held <= self._budget, f"{self._subject}: {held} of {self._budget} bytes"
-        floating = held - self._window * len(self._order)
-        assert not floating or self.recovered.drained, f"{self._subject}: {floating} floating bytes during recovery"
+        assert self.is_recovering != self.recovered.drained
         assert self._watermark_us is None or self._watermark_us <= (self._minimum() or self._watermark_us)
 
     def _take_rows(self, channel: InputChannel, max_rows: int) -> RowRange:
@@ -237,15 +216,7 @@ class InputGate:
         rows, freed = channel.take_rows(max_rows)
         self._taken_bytes += head.cost * rows.rows / head.rows
         if freed:
-            # Half a window at a time, so that small buffers do not each cost a message; an empty queue gives all
-            # back, so that a producer whose next buffer needs the whole window is never left waiting.
-            credit = min(channel.deficit, self._due())
-            worth = min(self._window, self._target_bytes() // len(self._order)) // 2
-            if channel.queued_bytes == 0 or credit >= worth:
-                self._give(channel, credit)
-            self._give_floating()
-            if channel.queued_bytes == 0:
-                self._give(channel, channel.least - channel.granted)
+            self._credit.replenish(channel.channel)
         return rows
 
     def _take_control(self, channel: InputChannel) -> Consumed | None:
@@ -291,49 +262,8 @@ class InputGate:
                 minimum = stands_at if minimum is None else min(minimum, stands_at)
         return minimum
 
-    def _measure(self, now_ms: float) -> None:
-        """What was taken was worked on until now, if now is later. Time without room in the outputs counts too: what
-        lies in front of a subtask waits for those behind it just as well."""
-        since = self._working_since_ms
-        if since is not None and now_ms <= since:
-            return
-        if since is not None:
-            self._pace.observe(self._taken_bytes - self._measured_bytes, now_ms - since)
-        self._measured_bytes = self._taken_bytes
-
-    def _due(self) -> int:
-        """How much more may be on its way here, by the target."""
-        if self._target_ms is None:
-            return UNLIMITED
-        return max(0, self._target_bytes() - sum(c.expected for c in self._order if c.blocked_by is None))
-
-    def _target_bytes(self) -> int:
-        if self._target_ms is None:
-            return UNLIMITED
-        return self._pace.within(self._target_ms, self._budget) or 0
-
-    def _give_floating(self) -> None:
-        if not self.recovered.drained:
-            return
-        # A channel that waits for a checkpoint reads nothing now: the others need the credit to get there.
-        wanting = [c for c in self._order if c.backlog > c.granted and c.blocked_by is None]
-        if not wanting:
-            return
-        free = self._budget - sum(c.held for c in self._order)
-        due = self._due()
-        self._floating_turn += 1
-        for turn in range(len(wanting)):
-            channel = wanting[(turn + self._floating_turn) % len(wanting)]
-            sharers = len(wanting) - turn
-            below_window = channel.deficit
-            credit = min(below_window + free // sharers, channel.backlog - channel.granted, due // sharers)
-            if credit > (below_window if self._target_ms is None else 0):
-                self._give(channel, credit)
-                free -= max(0, credit - below_window)
-                due -= credit
-
-    def _give(self, channel: InputChannel, credit: int) -> None:
-        if credit <= 0:
-            return
-        channel.granted += credit
-        self._grants[channel.channel] = self._grants.get(channel.channel, 0) + credit
+    def _leave_recovery(self) -> None:
+        if self.is_recovering and self.recovered.drained:
+            self.is_recovering = False
+            self._recovered_bytes = self.recovered.taken_bytes
+            self._credit.begin_floating()

@@ -1,9 +1,4 @@
-"""The consumer's end of one channel: a queue read by row ranges, and the credit ledger.
-
-Ledger: ``granted`` is what the producer may still send, ``queued_bytes`` what lies here. Arrival moves bytes from one
-to the other, so their sum changes only by grants and by consumption; a row larger than the window puts ``granted``
-into debt until it is consumed.
-"""
+"""The consumer's end of one channel: a queue that is read by row ranges."""
 
 from __future__ import annotations
 
@@ -13,6 +8,7 @@ from dataclasses import dataclass
 from penstock.errors import ProtocolViolation
 from penstock.model.elements import Barrier, Buffer, Captured, Element, EndOfPartition, Payload, Side, Watermark
 from penstock.model.ids import ChannelId, CheckpointId, GenerationId
+from penstock.protocol.credit import ReceiveCredit
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,46 +22,28 @@ class RowRange:
 
 
 class InputChannel:
-    """One channel at its consumer. Created with the whole exclusive window granted."""
+    """One channel at its consumer. Created with the whole exclusive window granted.
+
+    Attributes:
+        credit: its ledger.
+        blocked_by: the checkpoint whose aligned barrier was consumed; None while the channel is read.
+        ended: everything that the producer will ever send was consumed.
+    """
 
     def __init__(
         self, channel: ChannelId, generation: GenerationId, window: int, watermark_us: int | None = None
     ) -> None:
         self.channel = channel
-        self.granted = window
-        self.queued_bytes = 0
-        self.backlog = 0
-        self.following = 0
+        self.credit = ReceiveCredit(window)
         self.watermark_us = watermark_us
         self.blocked_by: CheckpointId | None = None
         self.ended = False
         self._generation = generation
-        self._window = window
         self._queue: deque[Element] = deque()
         self._offset = 0
         self._last_seq = -1
         self._last_barrier = 0
         self._end_arrived = False
-
-    @property
-    def held(self) -> int:
-        """Bytes of the gate's budget that this channel takes."""
-        return max(self._window, self.granted + self.queued_bytes)
-
-    @property
-    def deficit(self) -> int:
-        """What is missing to the exclusive window."""
-        return max(0, self._window - self.granted - self.queued_bytes)
-
-    @property
-    def expected(self) -> int:
-        """Bytes that are here or allowed to come; the window of a channel that is quiet is not expected to be used."""
-        return self.queued_bytes + max(0, self.granted) if self.queued_bytes or self.backlog else 0
-
-    @property
-    def least(self) -> int:
-        """The credit that a producer must have once nothing is queued here: without it, it might wait for ever."""
-        return min(self._window, self.following or self._window)
 
     @property
     def head(self) -> Element | None:
@@ -77,10 +55,7 @@ class InputChannel:
         self._check_arrival(element)
         match element:
             case Buffer():
-                self.granted -= element.cost
-                self.queued_bytes += element.cost
-                self.backlog = element.backlog
-                self.following = element.following
+                self.credit.arrive(element.cost, element.backlog, element.following)
                 self._last_seq = element.id.seq
             case Barrier():
                 self._last_barrier = element.checkpoint
@@ -104,7 +79,7 @@ class InputChannel:
             return taken, 0
         self._queue.popleft()
         self._offset = 0
-        self.queued_bytes -= head.cost
+        self.credit.free(head.cost)
         return taken, head.cost
 
     def take_control(self) -> Element:
@@ -117,10 +92,20 @@ class InputChannel:
             case EndOfPartition():
                 self.ended = True
             case Barrier():
-                self.blocked_by = head.checkpoint
+                self.block(head.checkpoint)
             case Buffer():
                 raise AssertionError("a buffer is taken by rows")
         return head
+
+    def block(self, checkpoint: CheckpointId) -> None:
+        """Read nothing until ``unblock``."""
+        self.blocked_by = checkpoint
+        self.credit.is_blocked = True
+
+    def unblock(self) -> None:
+        """Go on reading."""
+        self.blocked_by = None
+        self.credit.is_blocked = False
 
     def capture(self, before: CheckpointId | None) -> list[Captured]:
         """Reference the unread rows that wait before the barrier of a checkpoint (None: all)."""
@@ -150,7 +135,9 @@ class InputChannel:
     def check_invariants(self) -> None:
         """Raise AssertionError if the ledger or the order of barriers is broken."""
         costs = [e.cost for e in self._queue if isinstance(e, Buffer)]
-        assert sum(costs) == self.queued_bytes, f"{self.channel}: ledger {self.queued_bytes}, queue {sum(costs)}"
+        queued = self.credit.queued_bytes
+        assert sum(costs) == queued, f"{self.channel}: ledger {queued}, queue {sum(costs)}"
+        assert self.credit.is_blocked == (self.blocked_by is not None)
         barriers = [e.checkpoint for e in self._queue if isinstance(e, Barrier)]
         assert barriers == sorted(set(barriers)), f"{self.channel}: barriers {barriers}"
         head = self._queue[0] if self._queue else None
@@ -161,9 +148,8 @@ class InputChannel:
         if self._end_arrived and not isinstance(element, Barrier):
             problem = "ended"
         elif isinstance(element, Buffer):
-            oversize = element.cost > self._window and self.granted >= self._window
-            if element.cost > self.granted and not oversize:
-                problem = f"granted {self.granted}"
+            if not self.credit.covers(element.cost):
+                problem = f"granted {self.credit.granted}"
             elif element.id.seq <= self._last_seq or element.id.generation != self._generation:
                 problem = f"generation {self._generation}, after seq {self._last_seq}"
         elif isinstance(element, Barrier) and element.checkpoint <= self._last_barrier:

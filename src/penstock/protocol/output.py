@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from penstock.errors import ProtocolViolation
 from penstock.model.elements import Barrier, Buffer, Captured, Element, EndOfPartition, Payload, Side, Watermark
 from penstock.model.ids import BufferId, ChannelId, CheckpointId, GenerationId
-from penstock.protocol.credit import Payloads, cut
+from penstock.protocol.credit import SendCredit
 from penstock.protocol.pace import Pace
 
 SEAL_BYTES = 64 << 10
@@ -41,6 +42,34 @@ SMOOTHED_MS = 200
 """The least time over which speed is averaged; grants come in bursts."""
 
 
+@dataclass(frozen=True)
+class Payloads:
+    """Functions on payloads, so that the protocol need not know what payloads are.
+
+    Attributes:
+        measure: bytes of a payload, at least 1.
+        concat: one payload with the rows of all, in order.
+    """
+
+    measure: Callable[[Payload], int]
+    concat: Callable[[Sequence[Payload]], Payload]
+
+
+def cut(payload: Payload, window: int, measure: Callable[[Payload], int]) -> Iterator[tuple[Payload, int]]:
+    """Yield pieces with their costs, each at most ``window`` bytes or a single row (which then travels alone)."""
+    cost = measure(payload)
+    rows = payload.num_rows
+    if cost <= window or rows <= 1:
+        yield payload, cost
+        return
+    pieces = min(rows, -(-cost // window))
+    size = -(-rows // pieces)
+    if size == rows:
+        size = rows - rows // 2
+    for start in range(0, rows, size):
+        yield from cut(payload.slice(start, min(size, rows - start)), window, measure)
+
+
 class OutputChannel:
     """One channel at its producer.
 
@@ -54,6 +83,7 @@ class OutputChannel:
         payloads: how to measure and join payloads.
 
     Attributes:
+        credit: its ledger.
         piece_bytes: rows are cut and coalesced to at most this; never more than the window.
         least_piece_bytes: where nothing waits, the first piece is cut to the credit that is left, if that is so much. A
             buffer that leaves tells what waits behind it; without one, the consumer would not know that anything does.
@@ -63,11 +93,10 @@ class OutputChannel:
         self, channel: ChannelId, generation: GenerationId, window: int, flush_ms: float, payloads: Payloads
     ) -> None:
         self.channel = channel
-        self.credit = window
+        self.credit = SendCredit(window)
         self.piece_bytes = self.least_piece_bytes = window
         self.queued_bytes = 0
         self._generation = generation
-        self._window = window
         self._flush_ms = flush_ms
         self._payloads = payloads
         self._queue: deque[Element] = deque()
@@ -168,14 +197,9 @@ class OutputChannel:
         return self._position(checkpoint) is not None
 
     @property
-    def window(self) -> int:
-        """The exclusive window in bytes."""
-        return self._window
-
-    @property
     def unconsumed(self) -> bool:
-        """Whether something waits here, or was sent and its credit has not come back."""
-        return self.queued_bytes > 0 or self.credit < self._window
+        """True if something waits here, or was sent and its credit has not come back."""
+        return self.queued_bytes > 0 or not self.credit.is_whole
 
     @property
     def waiting(self) -> bool:
@@ -185,8 +209,9 @@ class OutputChannel:
     def grant(self, credit: int) -> None:
         """The consumer allows ``credit`` more bytes."""
         if credit <= 0:
-            raise ProtocolViolation(f"output {self.channel}", f"credit {self.credit}", f"grant of {credit}")
-        self.credit += credit
+            state = f"credit {self.credit.available}"
+            raise ProtocolViolation(f"output {self.channel}", state, f"grant of {credit}")
+        self.credit.grant(credit)
 
     def pump(self, now_ms: float) -> list[Element]:
         """Remove and return what may leave now, in order."""
@@ -199,9 +224,9 @@ class OutputChannel:
                 self._seal()
             head = self._queue[0]
             if isinstance(head, Buffer):
-                if not self._may_send(head.cost):
+                if not self.credit.covers(head.cost):
                     break
-                self.credit -= head.cost
+                self.credit.spend(head.cost)
                 self.queued_bytes -= head.cost
                 self._left_ms = now_ms
                 head = Buffer(head.id, head.payload, head.cost, self.queued_bytes, self._following())
@@ -211,10 +236,10 @@ class OutputChannel:
 
     def flush_at_ms(self) -> float | None:
         """When the tail is to be sealed and sent although it is small; None if there is none or no credit for it."""
-        if self._queue or not self._tail or not self._may_send(self._tail_cost):
+        if self._queue or not self._tail or not self.credit.covers(self._tail_cost):
             return None
         latest_ms = self._tail_since_ms + self._flush_ms
-        if self.credit < self._window:  # it has not taken all yet
+        if not self.credit.is_whole:  # it has not taken all yet
             return latest_ms
         return min(latest_ms, max(self._tail_since_ms, self._left_ms + self._flush_ms / EAGER_SHARE))
 
@@ -230,14 +255,17 @@ class OutputChannel:
         assert self._tail or self._behind_tail is None, f"{self.channel}: {self._behind_tail} waits for nothing"
         for element in self._queue:
             if isinstance(element, Buffer):
-                assert element.cost <= self._window or element.rows == 1, f"{self.channel}: {element.id} is too large"
+                assert element.cost <= self.credit.window or element.rows == 1, (
+                    f"{self.channel}: {element.id} is too large"
+                )
 
     def _pieces(self, payload: Payload) -> Iterator[tuple[Payload, int, int]]:
         """With their costs, and what each was cut to."""
         measure = self._payloads.measure
-        if not self._queue and self.least_piece_bytes <= self.credit < self.piece_bytes:
-            first, cost = next(cut(payload, self.credit, measure))
-            yield first, cost, self.credit
+        available = self.credit.available
+        if not self._queue and self.least_piece_bytes <= available < self.piece_bytes:
+            first, cost = next(cut(payload, available, measure))
+            yield first, cost, available
             if first.num_rows == payload.num_rows:
                 return
             payload = payload.slice(first.num_rows)
@@ -247,10 +275,6 @@ class OutputChannel:
     def _following(self) -> int:
         """The cost of the buffer behind the head; 0 if there is none, or none but the tail."""
         return next((e.cost for e in islice(self._queue, 1, None) if isinstance(e, Buffer)), 0)
-
-    def _may_send(self, cost: int) -> bool:
-        # A row larger than the window goes alone: only with the whole window free, and into debt.
-        return cost <= self.credit or (cost > self._window and self.credit >= self._window)
 
     def _seal(self) -> None:
         if not self._tail:
@@ -292,12 +316,13 @@ class Outputs:
     Attributes:
         limit_bytes: the limit at present.
         queued_bytes: what waits in all channels.
+        added_bytes: cost of all rows that were ever added.
     """
 
     def __init__(self, channels: Iterable[OutputChannel], limit_bytes: int, target_ms: int | None = None) -> None:
         self._channels = {c.channel: c for c in channels}
         self._most_bytes = self.limit_bytes = limit_bytes
-        self.queued_bytes = 0
+        self.queued_bytes = self.added_bytes = 0
         self._target_ms = target_ms
         self._pace = Pace(max(target_ms or 0, SMOOTHED_MS), by_work=False)
         self._returned_bytes = 0
@@ -305,7 +330,7 @@ class Outputs:
         if target_ms is not None and self._channels:
             # Nothing is known yet, and the windows may leave at once. Credit comes ahead of what is consumed at first:
             # it must not pass for a high speed.
-            first = sum(c.window for c in self._channels.values()) // STEPS
+            first = sum(c.credit.window for c in self._channels.values()) // STEPS
             self._pace.observe(first, max(target_ms, SMOOTHED_MS))
             self._limit(first)
 
@@ -323,11 +348,11 @@ class Outputs:
         """The most bytes that one slice is meant to add."""
         return max(1, self.limit_bytes // STEPS)
 
-    def add(self, channel: ChannelId, payload: Payload, now_ms: float) -> int:
-        """Queue rows; returns what they cost."""
+    def add(self, channel: ChannelId, payload: Payload, now_ms: float) -> None:
+        """Queue rows."""
         cost = self._channel(channel, "rows").add(payload, now_ms)
         self.queued_bytes += cost
-        return cost
+        self.added_bytes += cost
 
     def watermark(self, timestamp_us: int) -> None:
         """On every channel."""
@@ -407,7 +432,7 @@ class Outputs:
         shares = STEPS * len(self._channels)
         self.limit_bytes = min(self._most_bytes, max(limit_bytes, shares * MIN_PIECE))
         for channel in self._channels.values():
-            channel.piece_bytes = min(channel.window, max(1, self.limit_bytes // shares))
+            channel.piece_bytes = min(channel.credit.window, max(1, self.limit_bytes // shares))
             channel.least_piece_bytes = min(channel.piece_bytes, MIN_PIECE)
 
     def _channel(self, channel: ChannelId, event: str) -> OutputChannel:

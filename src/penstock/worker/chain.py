@@ -180,6 +180,19 @@ class Chain:
             self._raise_due(index + 1, timestamp_us)
         self._collect_generated()
 
+    def finish_advancing(self) -> None:
+        """Carry the watermark that waits through the whole chain.
+
+        An aligned checkpoint after ``AdvanceWatermark`` must hold every window that it closes.
+        """
+        while self.advancing:
+            self.advance()
+
+    @property
+    def is_settled(self) -> bool:
+        """True if what was taken in has gone through all operators."""
+        return not (self.advancing or self.under_way)
+
     def wake_at_ms(self) -> float | None:
         """When ``begin_timed`` has something to do."""
         if self._advancing is not None:
@@ -246,9 +259,22 @@ class Chain:
         reached = [w for s in self._stages if (w := s.operator.reached_watermark()) is not None]
         return max(reached, default=None)
 
-    def finish_epoch(self, all_rows: bool = False) -> None:
-        """Let each operator in order yield what belongs before the barrier. ``all_rows``: no rows stay under way, also
-        where they could be part of its state."""
+    def finish_epoch(self, aligned: bool = False, strict: bool = False) -> None:
+        """Let each operator in order yield what belongs before the barrier.
+
+        Args:
+            aligned: the watermark that waits for these rows goes on as well, with everything that it makes due.
+            strict: of aligned barriers, one that can only stay aligned: no rows stay in another process, also where
+                they could be part of an operator's state.
+        """
+        if self.under_way:
+            self._yield_all(all_rows=aligned and strict)
+        self._yield_all(all_rows=False)
+        while aligned and self.advancing:
+            self.finish_advancing()
+            self._yield_all(all_rows=False)
+
+    def _yield_all(self, all_rows: bool) -> None:
         for index, stage in enumerate(self._stages):
             for batch in stage.operator.finish_epoch():
                 self._push(index + 1, batch)

@@ -6,9 +6,10 @@ is driven by ``step(now_ms)`` on one owner thread; every other thread only appen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from penstock.model.elements import Captured, Element
 from penstock.model.ids import ChannelId, CheckpointId, SubtaskId
@@ -63,6 +64,38 @@ class RecoveredLoaded:
     entry: InflightEntry
     batches: Sequence[object]
     reached: Sequence[Sequence[int]] = ()
+
+
+Event = TypeVar("Event")
+
+
+def _nobody_waits() -> None:
+    """Do nothing: the default of ``Inbox.wake``."""
+
+
+class Inbox(Generic[Event]):
+    """A thread-safe, append-only queue of events (``deque.append`` and ``popleft`` are atomic).
+
+    Attributes:
+        wake: called after every append, on the appending thread; must be quick and must not raise. The host sets it
+            once, before other threads know the inbox.
+    """
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque()
+        self.wake: Callable[[], None] = _nobody_waits
+
+    def append(self, event: Event) -> None:
+        """Add an event behind all others and wake the owner."""
+        self._events.append(event)
+        self.wake()
+
+    def pop(self) -> Event | None:
+        """The oldest event, removed, or None. Owner only."""
+        return self._events.popleft() if self._events else None
+
+    def __len__(self) -> int:
+        return len(self._events)
 
 
 InboxEvent = Arrived | Granted | Triggered | NotifyCheckpointComplete | AbortCheckpoint | ToReader | RecoveredLoaded

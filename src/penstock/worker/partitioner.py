@@ -1,4 +1,4 @@
-"""Which consumer gets which rows of a batch. The order of a producer's rows is kept within every channel."""
+"""Distribution of a producer's rows over the channels of its edges. Their order is kept within every channel."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.errors import ProtocolViolation
+from penstock.model.ids import ChannelId, SubtaskId
 from penstock.model.job_graph import Edge, EdgeKind, JobGraph
+from penstock.protocol.output import Outputs
 from penstock.state.hashing import key_groups
-from penstock.worker.payloads import compact
+
+SMALL_BYTES = 4 << 10
+"""So little may be kept in vain: to copy, even to measure, costs more."""
 
 REBALANCE_CUT_ROWS = 4_096
 """Batches of at least this many rows per consumer are dealt out in pieces; smaller ones whole, in turns."""
@@ -22,6 +27,17 @@ time (64k rows: 0.4 ms instead of 1.5). Variable-width keys are hashed once per 
 
 SCANNED_CONSUMERS = 3
 """Up to here one scan per consumer finds its rows quicker than a stable sort."""
+
+
+def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch, copied if it is a slice of less than half of what it keeps in memory.
+
+    Queues hold slices for long; a small one must not pin its large parent.
+    """
+    kept = batch.get_total_buffer_size()
+    if kept <= SMALL_BYTES or batch.nbytes * 2 >= kept:
+        return batch
+    return batch.take(pa.array(np.arange(batch.num_rows)))
 
 
 class Partitioner(ABC):
@@ -117,3 +133,32 @@ def partitioner(edge: Edge, producer: int, graph: JobGraph) -> Partitioner:
             return BroadcastPartitioner(graph.parallelism)
         case EdgeKind.FORWARD:
             return ForwardPartitioner(producer)
+
+
+class OutputPorts:
+    """Puts a subtask's rows into its outputs: onto every edge of a port, and there to the consumers they belong to.
+
+    Args:
+        graph: the whole job.
+        subtask: the producer.
+        outputs: its channels.
+    """
+
+    def __init__(self, graph: JobGraph, subtask: SubtaskId, outputs: Outputs) -> None:
+        self._subtask = subtask
+        self._outputs = outputs
+        self._edges: dict[str, list[tuple[int, Partitioner]]] = {"": []}
+        for edge in graph.outputs(subtask.vertex):
+            self._edges.setdefault(edge.port, []).append((edge.id, partitioner(edge, subtask.index, graph)))
+
+    def put(self, port: str, batch: pa.RecordBatch, now_ms: float) -> None:
+        """Queue the rows of a batch.
+
+        Raises:
+            ProtocolViolation: there is no such port.
+        """
+        if port not in self._edges:
+            raise ProtocolViolation(f"subtask {self._subtask}", f"ports {sorted(self._edges)}", f"rows for {port!r}")
+        for edge, split in self._edges[port]:
+            for consumer, rows in split.split(batch):
+                self._outputs.add(ChannelId(edge, self._subtask.index, consumer), rows, now_ms)

@@ -1,4 +1,7 @@
-"""How many rows a step takes at once, so that it lasts about 20 ms.
+"""Slices: the rows that a step pushes through the chain at once, so that it lasts about 20 ms.
+
+``gather`` takes a slice from the gate, ``Slices`` pushes it through the chain and measures it, and ``SliceSizer``
+decides from that how large the next one is.
 
 Rows may suddenly become larger: a text of 10 MB, or a list of 200,000 elements to explode. So a slice is limited in
 bytes as well, to twice what its rows had on average: one large row then ends a slice, and cannot come with many others.
@@ -12,9 +15,20 @@ quicker can leave the assumption standing, and now and then a smaller slice asks
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
+import pyarrow as pa
+
+from penstock.errors import FunctionError
 from penstock.model.job_graph import OperatorSpec
+from penstock.protocol.gate import BarrierReached, ChannelEnded, InputGate, WatermarkRose
+from penstock.protocol.input import RowRange
+from penstock.protocol.output import Outputs
+from penstock.worker.chain import Chain
+from penstock.worker.payloads import measure
 
 TARGET_MS = 20.0
 """A barrier waits for one slice at every hop."""
@@ -42,8 +56,45 @@ _SPREAD = 2
 PROBE_EVERY = 32
 """After so many slices of a call with a fixed cost, one with fewer rows: 3 % for noticing that it has become cheap."""
 
+UNLIMITED = 1 << 62
+"""Bytes of a slice that may be of any size."""
+
+JOINED_FOR_S = 10.0
+"""Rows may join a pending slice for this long: then it ends, whatever comes in."""
+
 _DECAY = 0.5
 _NEARLY = 0.75
+
+
+Control = WatermarkRose | BarrierReached | ChannelEnded
+"""Elements that are no rows. They act after the rows in front of them are processed."""
+
+
+def gather(
+    gate: InputGate, max_rows: int, now_ms: float, max_bytes: int = UNLIMITED
+) -> tuple[dict[int, list[RowRange]], Control | None]:
+    """Return at most ``max_rows`` rows by edge, in the order of each channel, and the control that follows them all.
+
+    Rows of several buffers are taken where one buffer is not enough, because operators have a cost per call. No further
+    buffer is begun once the rows have ``max_bytes``.
+
+    A watermark is true of whatever follows it, so it may always come later: the last one that rises among the rows
+    comes after them. Barriers and ends do not pass it.
+    """
+    ranges: dict[int, list[RowRange]] = {}
+    risen: WatermarkRose | None = None
+    left, full = max_rows, gate.taken_bytes + max_bytes
+    while left > 0 and gate.taken_bytes < full:
+        consumed = gate.poll(left, now_ms, watermark_due=risen is not None)
+        match consumed:
+            case RowRange():
+                ranges.setdefault(consumed.channel.edge, []).append(consumed)
+                left -= consumed.rows
+            case WatermarkRose():
+                risen = consumed
+            case _:
+                return ranges, risen or consumed
+    return ranges, risen
 
 
 def sizer_for(operators: Sequence[OperatorSpec], max_output_bytes: int) -> SliceSizer:
@@ -124,3 +175,119 @@ class SliceSizer:
         if self._until_probe == 0:
             self._until_probe = PROBE_EVERY
             self._limit = max(1, self._limit // (GROWTH * GROWTH))
+
+
+@dataclass
+class _Slice:
+    """The newest rows that a subtask took in.
+
+    Attributes:
+        rows: number of rows; 0 once their cost was observed.
+        bytes: bytes of these rows.
+        first, last: positions of its first and its last input.
+        sent_before_bytes: what the subtask had put into its outputs before.
+        away_before_ms: how long other processes had worked for the subtask before.
+        began_s: when it began.
+        here_ms: how long this thread has worked on it.
+    """
+
+    rows: int
+    bytes: int
+    first: str
+    last: str
+    sent_before_bytes: int
+    away_before_ms: float
+    began_s: float
+    here_ms: float = 0.0
+
+    @property
+    def position(self) -> str:
+        return self.first if self.first == self.last else f"{self.first} to {self.last}"
+
+
+class Slices:
+    """Pushes slices through a chain, one at a time, and measures them. Owned by the subtask's thread.
+
+    A slice is *pending* while operators have rows of it in another process.
+
+    Args:
+        chain: the operators.
+        sizer: decides how large slices are.
+        outputs: the subtask's; they limit what one slice may produce.
+        clock: seconds on a monotonic clock.
+    """
+
+    def __init__(self, chain: Chain, sizer: SliceSizer, outputs: Outputs, clock: Callable[[], float]) -> None:
+        self._chain = chain
+        self._sizer = sizer
+        self._outputs = outputs
+        self._clock = clock
+        self._slice = _Slice(0, 0, "", "", 0, 0.0, clock())
+
+    def limits(self, ends_s: float) -> tuple[int, int]:
+        """Return the most rows and bytes of the next slice, which should be over at ``ends_s``."""
+        if ends_s == math.inf:  # as nearly always: no clock is read for it
+            return self._sizer.rows, self._sizer.bytes
+        return self._sizer.rows_within((ends_s - self._clock()) * 1000), self._sizer.bytes
+
+    def take_from(self, gate: InputGate, ends_s: float) -> tuple[dict[int, list[RowRange]], Control | None]:
+        """Take the next slice from the gate; see ``gather``."""
+        rows, max_bytes = (MAX_ROWS, UNLIMITED) if self._chain.pauses else self.limits(ends_s)
+        return gather(gate, rows, self._clock() * 1000, max_bytes)
+
+    @property
+    def may_grow(self) -> bool:
+        """True if rows may still join the pending slice."""
+        return self._clock() - self._slice.began_s < JOINED_FOR_S
+
+    def process(self, batch: pa.RecordBatch, number: int, first: str, last: str) -> None:
+        """Push a slice through the chain, or into the pending one.
+
+        Args:
+            number: the input of the vertex that it came by.
+            first, last: positions of its first and its last row, for errors.
+        """
+        size = measure(batch)
+        if self._chain.under_way and self._slice.rows:
+            self._slice.rows += batch.num_rows
+            self._slice.bytes += size
+            self._slice.last = last
+        else:
+            before, away_ms = self._outputs.added_bytes, self._chain.away_ms()
+            self._slice = _Slice(batch.num_rows, size, first, last, before, away_ms, self._clock())
+        with self.worked_on():
+            self._chain.process(batch, number)
+        self._observe()
+
+    def collect(self) -> bool:
+        """Push on what came back of the pending slice. Return False if nothing did."""
+        with self.worked_on():
+            came = self._chain.collect()
+        if came:
+            self._observe()
+        return came
+
+    @contextmanager
+    def worked_on(self) -> Iterator[None]:
+        """Measure work on the newest slice. What a user function raises gets the slice's position."""
+        began_s = self._clock()
+        try:
+            yield
+        except FunctionError as error:
+            if error.position:
+                raise
+            position = self._slice.position
+            raise FunctionError(error.operator, error.message, error.user_traceback, position) from error
+        self._slice.here_ms += (self._clock() - began_s) * 1000
+
+    def _observe(self) -> None:
+        """Tell the sizer how long the slice took, here and elsewhere, once all of its rows went through. Before the
+        first slice there is none: another process has only become ready."""
+        slice_ = self._slice
+        if self._chain.under_way or not slice_.rows:
+            return
+        elapsed_ms = slice_.here_ms + self._chain.away_ms() - slice_.away_before_ms
+        self._sizer.max_output_bytes = self._outputs.step_bytes
+        added_bytes = self._outputs.added_bytes - slice_.sent_before_bytes
+        self._sizer.observe(slice_.rows, elapsed_ms, added_bytes, slice_.bytes)
+        slice_.rows = 0

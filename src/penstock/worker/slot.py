@@ -23,6 +23,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -374,7 +375,7 @@ class Slot:
             if known is None or known.link is not None:
                 raise GenerationFailed(f"slot {slot} has a link already, or does not exist")
             known.link = link
-            link.on_message = lambda message: self._host.from_peer(slot, message)
+            link.on_message = partial(self._host.from_peer, slot)
             self._events.put(_Opened(slot))
 
         def closed(link: Link, error: PenstockError | None) -> None:

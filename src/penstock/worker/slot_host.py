@@ -25,11 +25,10 @@ from penstock.network.element_codec import DataDecoder, DataEncoder, ReceivedEle
 from penstock.network.frames import Message
 from penstock.network.transport import Link
 from penstock.operators.base import OperatorState
+from penstock.worker.barrier_yield import PendingCheckpoints
 from penstock.worker.checkpoint_uploader import CheckpointUploader
-from penstock.worker.host import Arrived, Granted, InboxEvent, RecoveredLoaded, SubtaskCapture, Triggered
-from penstock.worker.inbox import Inbox
+from penstock.worker.host import Arrived, Granted, Inbox, InboxEvent, RecoveredLoaded, SubtaskCapture, Triggered
 from penstock.worker.inflight_loader import InflightLoader
-from penstock.worker.pending_checkpoints import PendingCheckpoints
 
 
 class Peer:

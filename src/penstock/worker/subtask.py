@@ -1,8 +1,8 @@
 """One subtask: a chain of operators between an input gate (or a source) and its outputs (or a sink).
 
-It does no IO and never blocks. ``step`` runs on one owner thread: control first, then watermark work, then input, and
-the last two only while the outputs have room. Everything it wants of the world it asks of its ``SubtaskHost``; all it
-learns comes through its inbox. The slot process and the simulator drive this same class.
+It does no I/O and never blocks. ``step`` runs on one owner thread: control first, then watermark work, then input, and
+the last two only while the outputs have room. Its ``SubtaskHost`` carries out what it needs from outside; everything
+that it learns comes through its inbox. The slot process and the simulator drive this same class.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import assert_never
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from penstock.config import Isolation, Options
 from penstock.connectors.base import SinkContext, SinkWriter
 from penstock.errors import ProtocolViolation
 from penstock.model.elements import END_OF_TIME_US, Alignment, Barrier
-from penstock.model.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
+from penstock.model.ids import CheckpointId, GenerationId, SubtaskId
 from penstock.model.job_graph import JobGraph, Vertex
 from penstock.model.manifest import CaptureMetrics
 from penstock.model.messages import (
@@ -38,17 +38,17 @@ from penstock.model.metrics import SubtaskReport
 from penstock.operators.base import OperatorContext
 from penstock.operators.python.isolation.operator import isolated
 from penstock.protocol.alignment import CaptureReady, Command, Declined, EndEpoch, Record
-from penstock.protocol.gate import UNLIMITED, BarrierReached, ChannelEnded, WatermarkRose
+from penstock.protocol.gate import BarrierReached, ChannelEnded, WatermarkRose
 from penstock.protocol.input import RowRange
 from penstock.protocol.recovered import RecoveredRows
 from penstock.state.table import StateBackend
 from penstock.worker.activity import Activity
 from penstock.worker.chain import Chain, open_stages
-from penstock.worker.gathering import gather
 from penstock.worker.host import (
     Arrived,
     EpochEnd,
     Granted,
+    Inbox,
     InboxEvent,
     RecoveredLoaded,
     StepResult,
@@ -57,11 +57,10 @@ from penstock.worker.host import (
     SubtaskRestore,
     Triggered,
 )
-from penstock.worker.inbox import Inbox
-from penstock.worker.partitioner import Partitioner, partitioner
+from penstock.worker.partitioner import OutputPorts
 from penstock.worker.payloads import concat, measure
-from penstock.worker.slice import Slice
-from penstock.worker.slicing import MAX_ROWS, TARGET_MS, sizer_for
+from penstock.worker.sink_task import SinkTask
+from penstock.worker.slicing import TARGET_MS, Slices, sizer_for
 from penstock.worker.source_task import SourceTask
 from penstock.worker.wiring import build_checkpoints, build_gate, build_outputs, open_state
 
@@ -118,30 +117,25 @@ class Subtask:
         self.outputs = build_outputs(graph, subtask, generation, options)
         self._checkpoints = build_checkpoints(subtask, self.gate, self.outputs, options, host.allow_capture)
         self._input_numbers = {edge.id: number for number, edge in enumerate(graph.inputs(vertex.id))}
-        self._ports: dict[str, list[tuple[int, Partitioner]]] = {"": []}
-        for edge in graph.outputs(vertex.id):
-            self._ports.setdefault(edge.port, []).append((edge.id, partitioner(edge, subtask.index, graph)))
-        self._sizer = sizer_for(vertex.operators, self.outputs.step_bytes)
-        self._slice = Slice(0, 0, "", "", 0, 0.0, clock(), clock)
+        self._ports = OutputPorts(graph, subtask, self.outputs)
         self._isolation = options.function_isolation
         self._activity = Activity(clock)
         self._epoch_ends: dict[CheckpointId, EpochEnd] = {}
-        self._pending_messages = dict(restore.pending_messages)
-        self._inherited_messages = list(restore.inherited_messages)
-        self._committed_epoch = 0
         self._source_ended = False
         self.finished = self.stopped = False
         self.captured: CheckpointId = 0
-        self._work_ends = math.inf
+        self._work_ends_s = math.inf
         self._rows_in = restore.rows_in
-        self._rows_out = self._bytes_out = 0
+        self._rows_out = 0
         self._report_at: float | None = None
         self._source_task: SourceTask | None = None
-        self._writer: SinkWriter | None = None
         with ExitStack() as closing:
             backend = open_state(vertex, graph, options, closing)
-            self._chain = self._open(vertex, graph, restore, backend, sink_context, closing)
+            self._chain = self._open_chain(vertex, graph, restore, backend, closing)
+            writer = self._open_writer(vertex, sink_context, closing)
             self._closing = closing.pop_all()
+        self._slices = Slices(self._chain, sizer_for(vertex.operators, self.outputs.step_bytes), self.outputs, clock)
+        self._sink_task = SinkTask(writer, restore.pending_messages, restore.inherited_messages)
         self.report = self._measure()
 
     def step(self, now_ms: float, take_input: bool = True, within_ms: float = math.inf) -> StepResult:
@@ -158,10 +152,11 @@ class Subtask:
             ProtocolViolation: a bug in Penstock. After any exception the subtask can only be closed.
         """
         self._now_ms = now_ms
-        self._work_ends = math.inf if within_ms == math.inf else self._clock() + within_ms / 1000
+        self._work_ends_s = math.inf if within_ms == math.inf else self._clock() + within_ms / 1000
         self._activity.step_begins()
         controlled = self._control()
-        self._run(self._checkpoints.timed_out(self._clock_ms()))
+        if self._checkpoints.active:
+            self._run(self._checkpoints.timed_out(self._clock_ms()))
         worked = take_input and self._work()
         rose = self._release()
         busy = controlled or worked or rose
@@ -183,13 +178,12 @@ class Subtask:
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
-    def _open(
+    def _open_chain(
         self,
         vertex: Vertex,
         graph: JobGraph,
         restore: SubtaskRestore,
         backend: StateBackend,
-        sink_context: SinkContext | None,
         closing: ExitStack,
     ) -> Chain:
         index = self.subtask.index
@@ -207,18 +201,22 @@ class Subtask:
             closing.callback(reader.close)
             reader.open(index, graph.parallelism)
             self._source_task = SourceTask(reader, restore.splits, self.subtask, self._host)
-        if vertex.sink is not None:
-            if sink_context is None:
-                raise ProtocolViolation(f"subtask {self.subtask}", "opening", "a sink without a SinkContext")
-            self._writer = vertex.sink.sink.create_writer()
-            closing.callback(self._writer.close)
-            self._writer.open(sink_context)
         chain = Chain(stages, self._emit, self.outputs.watermark, lambda: self._activity.abandon_if(self.stopped))
         if self.gate.watermark_us is not None:
             chain.watermark(self.gate.watermark_us)
         if self._source_task is not None and self._source_task.one_by_one:
             chain.hold_watermark(True)
         return chain
+
+    def _open_writer(self, vertex: Vertex, context: SinkContext | None, closing: ExitStack) -> SinkWriter | None:
+        if vertex.sink is None:
+            return None
+        if context is None:
+            raise ProtocolViolation(f"subtask {self.subtask}", "opening", "a sink without a SinkContext")
+        writer = vertex.sink.sink.create_writer()
+        closing.callback(writer.close)
+        writer.open(context)
+        return writer
 
     # -- control ------------------------------------------------------------------------------------------------------
 
@@ -232,16 +230,18 @@ class Subtask:
     def _handle(self, event: InboxEvent) -> None:
         match event:
             case Arrived(channel, element, received_s):
-                self._run(self._checkpoints.arrived(channel, element, self._since_ms(received_s)))
+                self.gate.arrive(channel, element)
+                if self._checkpoints.active or isinstance(element, Barrier):
+                    self._run(self._checkpoints.arrived(channel, element, self._since_ms(received_s)))
             case Granted(channel, credit):
                 self.outputs.grant(channel, credit)
             case Triggered(message, received_s):
                 if message.alignment is Alignment.ALIGNED:
-                    self._finish_advancing()
+                    self._chain.finish_advancing()
                 barrier = Barrier(message.checkpoint, message.alignment, message.remaining_ms)
                 self._run(self._checkpoints.triggered(barrier, self._since_ms(received_s)))
             case NotifyCheckpointComplete(checkpoint, committed_epoch):
-                self._committed(committed_epoch)
+                self._sink_task.committed(committed_epoch)
                 if self._source_task is not None:
                     self._source_task.completed(checkpoint)
             case AbortCheckpoint(checkpoint):
@@ -281,7 +281,7 @@ class Subtask:
 
     def _rise(self, source_task: SourceTask) -> None:
         """Raise event time as far as the read and processed rows allow."""
-        while self._settled and (risen_us := source_task.risen()) is not None:
+        while self._chain.is_settled and (risen_us := source_task.risen()) is not None:
             self._chain.advance_generated(risen_us)
 
     def _run(self, commands: Sequence[Command]) -> None:
@@ -303,34 +303,18 @@ class Subtask:
                 case _:
                     assert_never(command)
 
-    def _finish_advancing(self) -> None:
-        """Send a watermark to which this source rose before an aligned barrier, like a watermark that arrived: a
-        checkpoint after ``AdvanceWatermark`` must hold every window that it closes."""
-        while self._chain.advancing:
-            self._chain.advance()
-
     def _finish_epoch(self, alignment: Alignment, strict: bool = True) -> None:
-        """What user functions still yield belongs before the barrier; before an aligned one, the watermark that waited
-        for it does too, with what that makes due; before one that stays aligned, all rows."""
-        if self._chain.under_way:
-            with self._slice.worked_on():
-                self._chain.finish_epoch(strict and alignment is Alignment.ALIGNED)
-        self._chain.finish_epoch()
-        while alignment is Alignment.ALIGNED and self._chain.advancing:
-            self._finish_advancing()
-            self._chain.finish_epoch()
+        """Process everything that belongs before the barrier; see ``Chain.finish_epoch``."""
+        is_aligned = alignment is Alignment.ALIGNED
+        with self._slices.worked_on() if self._chain.under_way else nullcontext():
+            self._chain.finish_epoch(is_aligned, strict)
 
     def _end_epoch(self, barrier: Barrier) -> Sequence[Command]:
         """Everything that belongs before the barrier goes out, the state is taken, the barrier follows."""
         began = self._clock()
         self._finish_epoch(barrier.alignment, barrier.remaining_ms is None)
         operators = self._chain.snapshot()
-        if self._writer is not None:
-            if self._chain.take_replaced():
-                self._writer.replace()
-            message = self._writer.prepare(barrier.checkpoint)
-            if message is not None:
-                self._pending_messages[barrier.checkpoint] = message
+        self._sink_task.end_epoch(barrier.checkpoint, self._chain.take_replaced())
         commands = self._checkpoints.ended(barrier)
         self._epoch_ends[barrier.checkpoint] = EpochEnd(
             operators,
@@ -356,8 +340,6 @@ class Subtask:
             unaligned=ready.unaligned,
             inflight_processed_bytes=ready.processed_bytes,
         )
-        pending = self._pending_messages.items()
-        messages = {epoch: message for epoch, message in pending if self._committed_epoch < epoch <= checkpoint}
         self.report = self._measure()  # before the driver can learn that the epoch is durable
         self._host.captured(
             SubtaskCapture(
@@ -368,10 +350,10 @@ class Subtask:
                 ready.inflight,
                 end.carried,
                 end.channel_watermarks,
-                messages,
+                self._sink_task.pending_until(checkpoint),
                 end.rows_in,
                 metrics,
-                [kept for kept in self._inherited_messages if kept.epoch > self._committed_epoch],
+                self._sink_task.inherited,
                 end.recovered_rows_read,
             )
         )
@@ -382,22 +364,16 @@ class Subtask:
         if end is not None:
             self._host.dropped(list(end.operators.values()))
 
-    def _committed(self, epoch: int) -> None:
-        self._committed_epoch = max(self._committed_epoch, epoch)
-        for known in [e for e in self._pending_messages if e <= self._committed_epoch]:
-            del self._pending_messages[known]
-        self._inherited_messages = [kept for kept in self._inherited_messages if kept.epoch > self._committed_epoch]
-
     # -- work ---------------------------------------------------------------------------------------------------------
 
     def _work(self) -> bool:
         """Watermarks and input, until the time is up, there is no room, or control has come."""
-        deadline = min(self._clock() + TARGET_MS / 1000, self._work_ends)
+        deadline = min(self._clock() + TARGET_MS / 1000, self._work_ends_s)
         worked = False
         while self.outputs.has_room:
             if self._chain.under_way:
-                joined = self._slice.open and self._chain.joins(self._now_ms) and self._consume()
-                if not (self._collect() or joined):
+                joined = self._slices.may_grow and self._chain.joins(self._now_ms) and self._consume()
+                if not (self._slices.collect() or joined):
                     break
             elif self._chain.advancing:
                 self._chain.advance()
@@ -412,35 +388,32 @@ class Subtask:
     def _consume(self) -> bool:
         if self._source_task is not None:
             return self._read_source(self._source_task)
-        limits = (MAX_ROWS, UNLIMITED) if self._chain.pauses else (self._slice_rows(), self._sizer.bytes)
-        gathered, behind = gather(self.gate, limits[0], self._clock_ms(), limits[1])
+        gathered, control = self._slices.take_from(self.gate, self._work_ends_s)
         for edge, ranges in gathered.items():
             self._process(self._input_numbers[edge], ranges)
-        match behind:
+        match control:
             case None:
                 return bool(gathered)
             case WatermarkRose():
-                self._raise_watermark(behind)
+                self._chain.watermark(control.timestamp_us)
             case BarrierReached(channel, barrier):
                 self._run(self._checkpoints.reached(channel, barrier, self._clock_ms()))
             case ChannelEnded():
-                self._raise_watermark(self.gate.risen())
+                risen = self.gate.risen()
+                if risen is not None:
+                    self._chain.watermark(risen.timestamp_us)
             case _:
-                assert_never(behind)
+                assert_never(control)
         return True
 
     def _read_source(self, source_task: SourceTask) -> bool:
         position = source_task.position
-        batch = source_task.poll(self._slice_rows(), self._now_ms, self._sizer.bytes)
+        max_rows, max_bytes = self._slices.limits(self._work_ends_s)
+        batch = source_task.poll(max_rows, self._now_ms, max_bytes)
         if batch is None:
             return False
         self._push(0, batch, position, position)
         return True
-
-    def _slice_rows(self) -> int:
-        if self._work_ends == math.inf:  # as nearly always: no clock is read for it
-            return self._sizer.rows
-        return self._sizer.rows_within((self._work_ends - self._clock()) * 1000)
 
     def _process(self, number: int, ranges: Sequence[RowRange]) -> None:
         first, last = ranges[0], ranges[-1]
@@ -448,42 +421,11 @@ class Subtask:
         self._push(number, batch, first.position, last.position)
 
     def _push(self, number: int, batch: pa.RecordBatch, first: str, last: str) -> None:
-        """One slice through the chain, or on its way to another process; rows that join one are of it."""
-        size = measure(batch)
-        if self._chain.under_way and self._slice.rows:
-            self._slice.join(batch.num_rows, size, last)
-        else:
-            before, away_ms = self._bytes_out, self._chain.away_ms()
-            self._slice = Slice(batch.num_rows, size, first, last, before, away_ms, self._clock(), self._clock)
-        with self._slice.worked_on():
-            self._chain.process(batch, number)
+        self._slices.process(batch, number, first, last)
         self._rows_in += batch.num_rows
-        self._judge(self._slice)
-
-    def _collect(self) -> bool:
-        """What came back of the slice that is on its way; False if nothing did."""
-        with self._slice.worked_on():
-            came = self._chain.collect()
-        if came:
-            self._judge(self._slice)
-        return came
-
-    def _judge(self, slice_: Slice) -> None:
-        """Once all its rows went through: by how long that took, here and elsewhere. Before the first slice there is
-        none: a process has only become ready."""
-        if self._chain.under_way or not slice_.rows:
-            return
-        elapsed_ms = slice_.here_ms + self._chain.away_ms() - slice_.away_before_ms
-        self._sizer.max_output_bytes = self.outputs.step_bytes
-        self._sizer.observe(slice_.rows, elapsed_ms, self._bytes_out - slice_.bytes_before, slice_.bytes)
-        slice_.rows = 0
-
-    def _raise_watermark(self, risen: WatermarkRose | None) -> None:
-        if risen is not None:
-            self._chain.watermark(risen.timestamp_us)
 
     def _end_of_input(self) -> None:
-        """Nothing will come any more: what operators still keep goes out, then the end. Barriers still pass."""
+        """Send what operators still keep, then the end. Barriers still pass."""
         self._finish_epoch(Alignment.ALIGNED)
         self._chain.stop_clock()
         self.outputs.end()
@@ -495,46 +437,35 @@ class Subtask:
             return self._source_ended and self._source_task.finished and not self._source_task.rises
         return self.gate.ended
 
-    @property
-    def _settled(self) -> bool:
-        """What was taken in has gone through the chain."""
-        return not (self._chain.advancing or self._chain.under_way)
-
     def _emit(self, batch: pa.RecordBatch) -> None:
         self._rows_out += batch.num_rows
-        if self._writer is not None:
-            self._writer.write(batch)
+        self._sink_task.write(batch)
         self._put("", batch)
 
     def _put(self, port: str, batch: pa.RecordBatch) -> None:
-        """Onto every edge of a port."""
-        if port not in self._ports:
-            raise ProtocolViolation(f"subtask {self.subtask}", f"ports {sorted(self._ports)}", f"rows for {port!r}")
-        for edge, split in self._ports[port]:
-            for consumer, rows in split.split(batch):
-                channel = ChannelId(edge, self.subtask.index, consumer)
-                self._bytes_out += self.outputs.add(channel, rows, self._now_ms)
+        self._ports.put(port, batch, self._now_ms)
 
     # -- to the world -------------------------------------------------------------------------------------------------
 
     def _release(self) -> bool:
         """Send everything that may be sent now. Return True if that made more work due."""
         made_due = False
-        if not self.finished and self._settled and self._input_ended():
+        if not self.finished and self._chain.is_settled and self._input_ended():
             self._end_of_input()
         self._pump()
-        for entry in self.gate.recovered.to_load():
-            self._host.load(self.subtask, entry)
-        if self._source_task is not None and self._settled:
+        if self.gate.is_recovering:
+            for entry in self.gate.recovered.to_load():
+                self._host.load(self.subtask, entry)
+        if self._source_task is not None and self._chain.is_settled:
             if self._source_task.caught_up:
                 self._chain.hold_watermark(False)
             if self._chain.holds_rows and self._source_task.releases(self._now_ms):
-                with self._slice.worked_on():
+                with self._slices.worked_on():
                     self._chain.release_rows()
                 self._pump()
             self._rise(self._source_task)
             made_due = self._chain.advancing
-            if self._settled:
+            if self._chain.is_settled:
                 watermarks = self._chain.reached_watermark(), self._chain.generated_watermark()
                 self._source_task.report(*watermarks, self._chain.holds_rows)
         return made_due
@@ -552,10 +483,11 @@ class Subtask:
     def _wake_at_ms(self) -> float | None:
         """Return when the next step has work. Rows in another process and credit wake the subtask themselves. So work
         that waits for them has no time here: a time in the past would call the step again and again."""
-        source_task, deadline_ms = self._source_task, self._checkpoints.deadline_ms()
+        source_task = self._source_task
+        deadline_ms = self._checkpoints.deadline_ms() if self._checkpoints.active else None
         turn_at = None if deadline_ms is None else self._now_ms + max(0.0, deadline_ms - self._clock_ms())
         due = [self.outputs.flush_at_ms(), turn_at]
-        if source_task is not None and self._settled:
+        if source_task is not None and self._chain.is_settled:
             due.append(source_task.release_at_ms)
         if self.outputs.has_room and not self._chain.under_way:
             due += [self._chain.wake_at_ms(), None if source_task is None else source_task.wake_at_ms]
@@ -593,7 +525,7 @@ class Subtask:
             idle_ms=self._activity.idle_ms,
             input_queued_bytes=self.gate.queued_bytes,
             output_queued_bytes=self.outputs.queued_bytes,
-            recovered_rows_left=self.gate.recovered.rows_left,
+            recovered_rows_left=self.gate.recovered.rows_left if self.gate.is_recovering else 0,
             watermark_us=self.gate.watermark_us if watermark is None else watermark,
             counters=self._chain.counters(),
             backlog=None if self._source_task is None else self._source_task.backlog(),

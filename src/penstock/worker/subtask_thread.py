@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from penstock.logs import about, daemon_thread
 from penstock.model.ids import SubtaskId
-from penstock.worker.barrier_yield import POLL_S, BarrierYield
-from penstock.worker.pending_checkpoints import PendingCheckpoints
+from penstock.worker.barrier_yield import POLL_S, BarrierYield, PendingCheckpoints
 from penstock.worker.subtask import Subtask
 
 
