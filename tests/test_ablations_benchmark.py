@@ -30,7 +30,7 @@ from penstock.snapshots.format.sections import SectionWriter, read_content
 from penstock.snapshots.store.stores import store_at
 from penstock.snapshots.writing.base_index import BaseIndex, BaseIndexes
 from penstock.snapshots.writing.inflight_index import InflightIndex, Piece
-from penstock.worker import subtask
+from penstock.worker import slicing
 from penstock.worker.payloads import ARROW
 from penstock.worker.slicing import FIRST_ROWS, SliceSizer
 from simulator.oracles.promptness import Promptness
@@ -95,7 +95,7 @@ def test_a_slice_of_a_whole_buffer_is_one_buffer_and_heeds_what_comes_behind() -
     queued = [RowRange(CHANNEL, ROWS, 2_000, "1"), RowRange(CHANNEL, ROWS, 2_000, "2"), WatermarkRose(7)]
     gate: Any = SimpleNamespace(poll=lambda rows, now: queued.pop(0))
     run_with("slices of whole buffers")
-    gathered = [subtask.gather(gate, 1, 0.0) for _ in range(3)]
+    gathered = [slicing.gather(gate, 1, 0.0) for _ in range(3)]
     assert [len(ranges) for ranges, _ in gathered] == [1, 1, 0]
     assert [behind for _, behind in gathered] == [None, None, WatermarkRose(7)]
 
