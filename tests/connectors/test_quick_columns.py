@@ -21,9 +21,8 @@ from penstock.connectors.files.text.columns import plain_column
 from penstock.connectors.files.text.lines import Block, LineFormat
 from penstock.connectors.files.text.values import MALFORMED
 from penstock.connectors.option_texts import OptionTexts
+from penstock.functions.core.record_fields import RecordTimes, TextRules, text_converter
 from penstock.functions.core.zones import Zone
-from penstock.functions.records.fields import TextRules, text_converter
-from penstock.functions.records.times import RecordTimes
 
 SCHEMA = pa.schema(
     [

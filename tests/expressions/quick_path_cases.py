@@ -19,11 +19,12 @@ from penstock.functions.core.zones import Zone
 from penstock.functions.patterns import patterns
 from penstock.functions.patterns.java_patterns import translate
 from penstock.functions.patterns.re2_patterns import re2_pattern
-from penstock.functions.text import encodings, letter_case, strings
+from penstock.functions.text import encodings, strings
 from penstock.functions.text import fast_path as texts
-from penstock.functions.text import texts as text_functions
-from penstock.functions.times import fixed_width_times as reading
-from penstock.functions.times import fixed_width_writing as writing
+from penstock.functions.text import strings as letter_case
+from penstock.functions.text import strings as text_functions
+from penstock.functions.times import fast_formatting as writing
+from penstock.functions.times import fast_parsing as reading
 from penstock.functions.times.clock_fields import clock_fields
 from penstock.functions.times.formatting import formatted
 from penstock.functions.times.parsing import parse_by_pattern

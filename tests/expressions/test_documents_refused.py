@@ -14,12 +14,11 @@ from penstock.functions import BoundReference, Literal, SessionConf
 from penstock.functions.avro.reading import FromAvro
 from penstock.functions.avro.schema import UnknownSchema, parse_schema
 from penstock.functions.avro.writing import ToAvro
+from penstock.functions.core.record_fields import RecordTimes, TextRules
 from penstock.functions.core.zones import Zone
 from penstock.functions.csv.lines import CsvDialect
 from penstock.functions.csv.reading import MAX_COLUMNS, CsvOptions, FromCsv
 from penstock.functions.logic.logic import RaiseError
-from penstock.functions.records.fields import TextRules
-from penstock.functions.records.times import RecordTimes
 from penstock.functions.text.masking import Masking
 
 if TYPE_CHECKING:

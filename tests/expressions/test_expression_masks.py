@@ -8,8 +8,8 @@ import pytest
 
 from penstock.errors import DataError, EvaluationError
 from penstock.functions import BoundReference, Expression, Literal, Mask
-from penstock.functions.casts.binary_text import BinaryToText
 from penstock.functions.casts.cast_numbers import NumericCast
+from penstock.functions.casts.to_text import BinaryToText
 from penstock.functions.logic.comparison import Comparison, InList
 from penstock.functions.logic.logic import And, CaseWhen, Coalesce, Not, Or
 from penstock.functions.numbers.arithmetic import Arithmetic, Divide, EvalMode, IntegralDivide

@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from penstock.functions.core.record_fields import RecordTimes
 from penstock.functions.core.zones import Zone
 from penstock.functions.json.paths import get_json_object
 from penstock.functions.json.records import RecordParser
 from penstock.functions.json.tokens import JsonRules
 from penstock.functions.json.values import JsonOptions
-from penstock.functions.records.times import RecordTimes
 
 KIND = pa.struct([("a", pa.string()), ("b", pa.int32())])
 CASES = {
@@ -94,7 +94,7 @@ import pyarrow as pa
 from penstock.functions.json.records import RecordParser
 from penstock.functions.json.tokens import JsonRules
 from penstock.functions.json.values import JsonOptions
-from penstock.functions.records.times import RecordTimes
+from penstock.functions.core.record_fields import RecordTimes
 from penstock.functions.core.zones import Zone
 
 def peak():

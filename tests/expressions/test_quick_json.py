@@ -12,13 +12,13 @@ from effort import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.functions.core.record_fields import RecordTimes
 from penstock.functions.core.zones import Zone
 from penstock.functions.json import fast_path as quick_json
 from penstock.functions.json.paths import get_json_object
 from penstock.functions.json.records import RecordParser
 from penstock.functions.json.tokens import JsonRules
 from penstock.functions.json.values import JsonOptions
-from penstock.functions.records.times import RecordTimes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

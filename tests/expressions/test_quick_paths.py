@@ -17,7 +17,7 @@ from penstock.functions.core.base import Mask
 from penstock.functions.core.fast_path import Answer, by_column, completed, settled
 from penstock.functions.core.vectors import map_distinct
 from penstock.functions.core.zones import Zone
-from penstock.functions.times.fixed_width_times import layouts_of, read_by_pattern
+from penstock.functions.times.fast_parsing import layouts_of, read_by_pattern
 from penstock.functions.times.parsing import parse_by_pattern
 from penstock.functions.times.patterns import UnknownPattern
 

@@ -15,12 +15,12 @@ from harness import opened
 from penstock.functions import BoundReference, Literal
 from penstock.functions.collections import lists
 from penstock.functions.collections.lists import Size
-from penstock.functions.core import room
+from penstock.functions.core import size_limits as room
 from penstock.functions.core.base import Expression, Mask
 from penstock.functions.core.shared import SharedExpressions
 from penstock.functions.core.strict import Mapped, Vectorised
 from penstock.functions.text import strings
-from penstock.functions.text import texts as text_functions
+from penstock.functions.text import strings as text_functions
 from penstock.operators.expand import ExpandSpec
 from penstock.operators.filter import FilterSpec
 from penstock.operators.generate import GenerateSpec

@@ -1,4 +1,4 @@
-"""Catalyst trees, read over py4j: the few accessors that the planner and ``functions/*/plan*.py`` need.
+"""Catalyst trees, read over py4j: the few accessors that the planner and ``functions/*/plan.py`` need.
 
 Everything Java that they touch is typed ``JavaTree``.
 """

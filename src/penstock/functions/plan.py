@@ -7,41 +7,29 @@ from collections.abc import Mapping, Sequence
 from penstock.catalyst.trees import JavaTree
 from penstock.functions import Expression, SessionConf
 from penstock.functions.avro import plan as avro_plan
-from penstock.functions.bitmaps import plan as bitmaps_plan
 from penstock.functions.casts import plan as casts_plan
 from penstock.functions.collections import plan as collections_plan
-from penstock.functions.collections import plan_lambdas as lambdas_plan
 from penstock.functions.core import plan as core_plan
 from penstock.functions.csv import plan as csv_plan
 from penstock.functions.hashes import plan as hashes_plan
 from penstock.functions.json import plan as json_plan
 from penstock.functions.logic import plan as logic_plan
 from penstock.functions.numbers import plan as numbers_plan
-from penstock.functions.numbers import plan_arithmetic as math_plan
-from penstock.functions.numbers import plan_strict_math as strict_math_plan
 from penstock.functions.patterns import plan as patterns_plan
 from penstock.functions.plan_registry import REGISTRY, Translation
-from penstock.functions.text import plan as texts_plan
-from penstock.functions.text import plan_strings as strings_plan
+from penstock.functions.text import plan as text_plan
 from penstock.functions.times import plan as times_plan
-from penstock.functions.times import plan_calendar as calendar_plan
 
-AREAS = (
+FAMILIES = (
     core_plan,
     logic_plan,
-    math_plan,
     numbers_plan,
-    strict_math_plan,
     casts_plan,
-    strings_plan,
-    texts_plan,
+    text_plan,
     patterns_plan,
     times_plan,
-    calendar_plan,
     hashes_plan,
-    bitmaps_plan,
     collections_plan,
-    lambdas_plan,
     json_plan,
     csv_plan,
     avro_plan,

@@ -15,7 +15,7 @@ from typing import NoReturn
 from penstock.catalyst.trees import JavaTree, arrow_type, children, data_type, data_type_json, kind
 from penstock.catalyst.types import repeated_fields
 from penstock.errors import NotSupported
-from penstock.functions import Expression, SessionConf
+from penstock.functions import Expression, Literal, SessionConf
 from penstock.functions.numbers.arithmetic import EvalMode
 
 
@@ -148,6 +148,11 @@ def eval_mode(tree: JavaTree) -> EvalMode:
     return EvalMode(str(said.evalMode().toString()))
 
 
+def constant(expression: Expression) -> object:
+    """A literal's value; None for anything else and for null."""
+    return expression.scalar.as_py() if isinstance(expression, Literal) else None
+
+
 __all__ = [
     "REGISTRY",
     "WAYS_ROUND",
@@ -155,6 +160,7 @@ __all__ = [
     "Translation",
     "arrow_type",
     "catalyst",
+    "constant",
     "entry_name",
     "eval_mode",
     "refuse",

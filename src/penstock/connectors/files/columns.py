@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.connectors.files.text.values import MALFORMED, rules_of_names
 from penstock.errors import ConfigError, DataError, UnfitFile
-from penstock.functions.records.fields import text_converter
+from penstock.functions.core.record_fields import text_converter
 from penstock.model.splits import Split
 
 METADATA_COLUMN = "_metadata"

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from penstock.functions.core.base import Mask
 from penstock.functions.core.fast_path import Answer
+from penstock.functions.core.text_buffers import bytes_of, from_places
 from penstock.functions.core.vectors import Vector, from_vector, storage_type, to_vector
-from penstock.functions.text.byte_texts import bytes_of, from_places
 
 _MOST_DIGITS = 19
 """Of a long; any number of one less is one, and so is what does not begin with a nine."""

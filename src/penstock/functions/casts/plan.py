@@ -16,11 +16,10 @@ from penstock.functions.casts import fast_digits as quick_digits
 from penstock.functions.casts import fast_numbers as quick_numbers
 from penstock.functions.casts import java_digits
 from penstock.functions.casts import text_numbers as texts
-from penstock.functions.casts.binary_text import BinaryToText
 from penstock.functions.casts.cast_numbers import NumberToTimestamp, NumericCast, TimestampToNumber
-from penstock.functions.casts.cast_times import DateText, TimestampText
 from penstock.functions.casts.nested_casts import CastParts, NestedText
 from penstock.functions.casts.text_times import parse_date, parse_timestamp
+from penstock.functions.casts.to_text import BinaryToText, DateText, TimestampText
 from penstock.functions.core import failures
 from penstock.functions.core.fast_path import Quick, by_column
 from penstock.functions.core.nested import Reinterpret, Retyped
@@ -30,7 +29,7 @@ from penstock.functions.numbers import decimals
 from penstock.functions.numbers import fast_decimals as quick_decimals
 from penstock.functions.numbers.arithmetic import EvalMode
 from penstock.functions.plan_registry import Translation, catalyst, eval_mode, refuse
-from penstock.functions.times.fixed_width_times import read_dates, read_timestamps
+from penstock.functions.times.fast_parsing import read_dates, read_timestamps
 from penstock.functions.times.temporal import DateToTimestamp, ShiftZone, TimestampToDate
 
 Types = pa.types

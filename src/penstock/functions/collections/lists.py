@@ -24,7 +24,7 @@ from penstock.functions.core.ragged import (
     total_of,
 )
 from penstock.functions.core.ranks import ranks, total_order
-from penstock.functions.core.room import require_elements, sized_by
+from penstock.functions.core.size_limits import require_elements, sized_by
 from penstock.functions.core.strict import Eager, Strict
 from penstock.functions.core.vectors import (
     Vector,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.functions.core.base import Mask
-from penstock.functions.core.room import MOST, require_elements
+from penstock.functions.core.size_limits import MOST, require_elements
 from penstock.functions.core.vectors import Vector, from_vector, to_vector, valid_rows
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.functions.collections.lambdas import Body
 from penstock.functions.core.base import BoundReference, Expression, Literal, Mask
-from penstock.functions.core.room import TooMuch, divisible
+from penstock.functions.core.size_limits import TooMuch, divisible
 from penstock.functions.core.trees import Interned, children_of, rebuilt
 
 

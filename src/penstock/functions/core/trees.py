@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.functions.core.base import Expression, Literal
-from penstock.functions.core.room import sizing_children
+from penstock.functions.core.size_limits import sizing_children
 from penstock.functions.core.zones import Zone
 from penstock.state.arrays import plain_objects
 

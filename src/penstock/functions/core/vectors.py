@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.functions.core.base import Mask
-from penstock.functions.core.room import require_bytes
+from penstock.functions.core.size_limits import require_bytes
 from penstock.state.arrays import plain_objects
 
 Vector = npt.NDArray[Any]

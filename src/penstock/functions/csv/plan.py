@@ -7,6 +7,7 @@ import pyarrow as pa
 from penstock.catalyst.trees import JavaTree, arrow_type, option
 from penstock.functions import Expression
 from penstock.functions.casts.plan import named_zone, require_known_digits
+from penstock.functions.core.record_fields import FloatNames, TextRules
 from penstock.functions.csv.lines import CsvDialect
 from penstock.functions.csv.reading import CsvOptions, FromCsv
 from penstock.functions.csv.writing import CsvRules, ToCsv
@@ -20,9 +21,7 @@ from penstock.functions.json.plan import (
     record_times,
 )
 from penstock.functions.plan_registry import Translation, catalyst, refuse
-from penstock.functions.records.fields import TextRules
-from penstock.functions.records.values import FloatNames
-from penstock.functions.times.plan_patterns import java_zone_id
+from penstock.functions.times.plan import java_zone_id
 
 _OPTIONS = {"sep", "delimiter", "nullvalue", "timestampformat", "timestampntzformat", "dateformat", "timezone"}
 

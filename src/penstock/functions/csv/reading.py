@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from penstock.errors import DataError, EvaluationError
 from penstock.functions.core.base import Expression, Mask
+from penstock.functions.core.record_fields import TextRules, text_converter
 from penstock.functions.core.strict import Strict
 from penstock.functions.core.vectors import map_distinct
 from penstock.functions.csv.lines import CsvDialect, split_line
-from penstock.functions.records.fields import TextRules, text_converter
 
 MAX_COLUMNS = 20_480
 """More of them are an error in Spark as well."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,3 +66,22 @@ def hmac_of(algorithm: str, key: bytes, message: bytes) -> bytes:
             "message: Empty key"
         )
     return hmac.digest(key, message, algorithm)
+
+
+def md5(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+def sha2(data: bytes, bits: int) -> str | None:
+    """None for other lengths than 224, 256 (or 0), 384 and 512."""
+    make = _SHA2.get(bits)
+    return None if make is None else make(data).hexdigest()
+
+
+_SHA2: dict[int, Callable[[bytes], hashlib._Hash]] = {
+    0: hashlib.sha256,
+    224: hashlib.sha224,
+    256: hashlib.sha256,
+    384: hashlib.sha384,
+    512: hashlib.sha512,
+}

@@ -11,16 +11,14 @@ from penstock.catalyst.trees import JavaTree, arrow_type, kind
 from penstock.functions import Expression
 from penstock.functions.core.strict import Mapped
 from penstock.functions.hashes import hashes
-from penstock.functions.plan_registry import Translation, catalyst, refuse
-from penstock.functions.text import strings
-from penstock.functions.text.plan_strings import constant
+from penstock.functions.plan_registry import Translation, catalyst, constant, refuse
 
 AREA = "Hashes"
 
 _DIGESTS: dict[str, tuple[Callable[..., object], str]] = {
-    "Md5": (strings.md5, "`md5`"),
+    "Md5": (hashes.md5, "`md5`"),
     "Sha1": (hashes.sha1, "`sha1`, `sha`"),
-    "Sha2": (strings.sha2, "`sha2`"),
+    "Sha2": (hashes.sha2, "`sha2`"),
     "Crc32": (hashes.crc32, "`crc32`"),
 }
 

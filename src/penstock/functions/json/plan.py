@@ -7,6 +7,7 @@ import pyarrow as pa
 from penstock.catalyst.trees import JavaTree, arrow_type, elements, option
 from penstock.functions import Expression
 from penstock.functions.casts.plan import named_zone, require_known_digits
+from penstock.functions.core.record_fields import RecordTimes
 from penstock.functions.core.strict import Mapped
 from penstock.functions.json import fast_path as quick_json
 from penstock.functions.json import paths as json_paths
@@ -15,9 +16,8 @@ from penstock.functions.json.tokens import JsonRules
 from penstock.functions.json.values import JsonOptions
 from penstock.functions.json.writing import ToJson, WritingRules
 from penstock.functions.plan_registry import Translation, catalyst, refuse, refuse_repeated
-from penstock.functions.records.times import RecordTimes
 from penstock.functions.times import patterns as time_patterns
-from penstock.functions.times.plan_patterns import java_zone_id
+from penstock.functions.times.plan import java_zone_id
 
 AREA = "JSON and CSV"
 

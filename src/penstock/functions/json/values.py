@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from penstock.errors import EvaluationError
 from penstock.functions.casts.text_numbers import decimal_to_float, narrowed
+from penstock.functions.core.record_fields import RecordTimes, parse_grouped_decimal, parse_integer
 from penstock.functions.json.text import copied, java_text
 from penstock.functions.json.tokens import JsonError, JsonReader, JsonRules, Token
 from penstock.functions.numbers.decimals import to_precision
-from penstock.functions.records.times import RecordTimes
-from penstock.functions.records.values import parse_grouped_decimal, parse_integer
 
 Types = pa.types
 Converter = Callable[[JsonReader], object]

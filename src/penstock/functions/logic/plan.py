@@ -15,7 +15,7 @@ from penstock.functions.logic.comparison import (
     InSet,
     NullSafeEqual,
 )
-from penstock.functions.logic.logic import And, CaseWhen, Coalesce, IsNaN, IsNull, NaNvl, Not, Or, RaiseError
+from penstock.functions.logic.logic import And, CaseWhen, Coalesce, IsNaN, IsNull, NaNvl, Not, Or, RaiseError, TryEval
 from penstock.functions.plan_registry import Translation, catalyst, refuse
 
 COMPARISONS = "Comparisons"
@@ -126,3 +126,8 @@ def raise_error(tree: JavaTree, translation: Translation) -> Expression:
     message = translation(parameters)
     assert isinstance(message, Literal)
     return RaiseError(Literal(dict(message.scalar.as_py())["errorMessage"], pa.string()), arrow_type(tree))
+
+
+@catalyst("TryEval", area=CONDITIONS, forms="`try_...` of functions without a form of their own")
+def try_eval(tree: JavaTree, translation: Translation) -> Expression:
+    return TryEval(translation(tree.child()))

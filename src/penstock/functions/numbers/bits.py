@@ -1,4 +1,4 @@
-"""Shifts and single bits of integers, as the JVM has them: a shift counts modulo the width."""
+"""Shifts and single bits of integers as the JVM has them: a shift counts modulo the width. Bitmaps of 32,768 bits."""
 
 from __future__ import annotations
 
@@ -48,3 +48,37 @@ class BitGet(Strict):
             )
         bit = (values.astype(np.int64) >> np.clip(place, 0, width - 1)) & 1
         return from_vector(bit.astype(np.int8), self.data_type, rows)
+
+
+_BITMAP_BITS = 32_768
+_SET_BITS = np.array([number.bit_count() for number in range(256)], np.int64)
+
+
+class BitmapBucket(Strict):
+    """``bitmap_bucket_number``: numbers above zero from bucket 1 on, the others from 0 downwards."""
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        numbers = to_vector(arrays[0])
+        buckets = np.where(numbers > 0, 1 + (numbers - 1) // _BITMAP_BITS, (numbers + _BITMAP_BITS - 1) // _BITMAP_BITS)
+        return from_vector(buckets, self.data_type, rows)
+
+
+class BitmapPosition(Strict):
+    """``bitmap_bit_position``: the place of a number's bit in its bucket."""
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        numbers = to_vector(arrays[0])
+        places = np.fmod(np.where(numbers > 0, numbers - 1, -numbers), _BITMAP_BITS)
+        return from_vector(places, self.data_type, rows)
+
+
+class BitmapCount(Strict):
+    """``bitmap_count``: how many bits are set."""
+
+    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
+        [bits] = arrays
+        _, offsets, data = bits.buffers()
+        ends = np.frombuffer(offsets, np.int32, count=len(bits) + 1, offset=4 * bits.offset) if len(bits) else [0]
+        held = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+        until = np.concatenate([[0], np.cumsum(_SET_BITS[held])])[ends]
+        return from_vector(np.diff(until), self.data_type, rows)

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from penstock.functions.core.base import Mask
 from penstock.functions.core.vectors import from_vector, select, to_vector
-from penstock.functions.numbers.fdlibm import arcs, exponential, inverse_hyperbolic, logarithm, power
+from penstock.functions.numbers.fdlibm import arcs, exponential, logarithm, power
+from penstock.functions.numbers.fdlibm import exponential as inverse_hyperbolic
 from penstock.functions.numbers.fdlibm.words import Doubles
 
 Function = Callable[..., Doubles]

@@ -14,9 +14,8 @@ from penstock.functions.core.strict import Mapped
 from penstock.functions.patterns import patterns
 from penstock.functions.patterns.java_patterns import JavaPattern, UnsafePattern, translate
 from penstock.functions.patterns.re2_patterns import has_start_anchor, re2_pattern, re2_replacement
-from penstock.functions.plan_registry import Translation, catalyst, refuse
+from penstock.functions.plan_registry import Translation, catalyst, constant, refuse
 from penstock.functions.text import fast_path as quick_texts
-from penstock.functions.text.plan_strings import constant
 
 AREA = "Patterns"
 SAFE = (

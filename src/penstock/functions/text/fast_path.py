@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from penstock.functions.core.base import Mask
 from penstock.functions.core.fast_path import Answer
 from penstock.functions.core.ragged import as_type
+from penstock.functions.core.text_buffers import MAX_BYTES, beyond_ascii, bytes_of, texts_of
 from penstock.functions.core.vectors import Vector, only
 from penstock.functions.patterns.re2_patterns import GROUP
-from penstock.functions.text.byte_texts import MAX_BYTES, beyond_ascii, bytes_of, texts_of
 
 _INT_MAX = 2**31 - 1
 _BLANK, _SHIFT = ord(" "), np.uint8(32)

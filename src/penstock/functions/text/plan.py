@@ -1,62 +1,194 @@
-"""More of strings and binaries: codes, distances, encodings, formats."""
+"""Strings and binaries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pyarrow as pa
 
-from penstock.catalyst.trees import JavaTree, arrow_type, children, elements
+from penstock.catalyst.trees import JavaTree, arrow_type, children, elements, kind
 from penstock.functions import Expression, Literal
 from penstock.functions.casts import fast_numbers as quick_numbers
 from penstock.functions.casts.plan import require_known_digits
+from penstock.functions.collections import lists
 from penstock.functions.core import failures
-from penstock.functions.core.fast_path import by_column
-from penstock.functions.core.strict import Fallible, Mapped
+from penstock.functions.core.fast_path import Answer, Quick, by_column
+from penstock.functions.core.strict import Fallible, Mapped, Vectorised
+from penstock.functions.logic.logic import CaseWhen, IsNull
 from penstock.functions.patterns.plan import java_pattern
-from penstock.functions.plan_registry import SPLIT, Translation, catalyst, entry_name, refuse
-from penstock.functions.text import encodings, format_text
+from penstock.functions.plan_registry import SPLIT, Translation, catalyst, constant, entry_name, refuse
+from penstock.functions.text import encodings, format_text, strings
 from penstock.functions.text import fast_path as quick_texts
-from penstock.functions.text import texts as text_functions
 from penstock.functions.text.java_uri import parse_url as parse
 from penstock.functions.text.masking import Masking
-from penstock.functions.text.plan_strings import constant
 
-AREA = "More of strings and binaries"
+STRINGS = "Strings"
 
-_FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
-    "InitCap": (text_functions.initcap, "`initcap`"),
-    "SoundEx": (text_functions.soundex, "`soundex`"),
-    "FindInSet": (text_functions.find_in_set, "`find_in_set`"),
-    "Chr": (text_functions.character, "`chr`, `char`"),
-    "StringSpace": (text_functions.space, "`space`"),
-    "ByteArrayMethods.contains": (text_functions.contains_bytes, "`contains` of binaries"),
+
+def of_strings(tree: JavaTree, operands: list[Expression]) -> list[Expression]:
+    """The operands, refused if one is binary: Spark's byte-wise variants are not implemented."""
+    if any(pa.types.is_binary(operand.data_type) for operand in operands):
+        refuse(tree, "only strings are supported; cast the binary column to string first")
+    return operands
+
+
+_LENGTHS = {"Length": "character", "OctetLength": "octet", "BitLength": "bit"}
+
+
+@catalyst(*_LENGTHS, area=STRINGS, forms="`length`, `octet_length`, `bit_length`")
+def length(tree: JavaTree, translation: Translation) -> Expression:
+    return strings.StringLength(_LENGTHS[kind(tree)], translation(tree.child()), bool(tree.nullable()))
+
+
+_STRING_FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
+    "Upper": (strings.upper, "`upper`"),
+    "Lower": (strings.lower, "`lower`, `ilike`"),
+    "Substring": (strings.substring, "`substring`, `left`, `right`"),
+    "StringReplace": (strings.replace, "`replace`"),
+    "StringInstr": (strings.instr, "`instr`"),
+    "StringLPad": (partial(strings.pad, True), "`lpad`"),
+    "StringRPad": (partial(strings.pad, False), "`rpad`"),
+    "Reverse": (strings.reverse, "`reverse`, of arrays too"),
+    "StringRepeat": (strings.repeat, "`repeat`"),
+    "StringTranslate": (strings.translate, "`translate`"),
+    "SubstringIndex": (strings.substring_index, "`substring_index`"),
+    "Ascii": (strings.ascii_code, "`ascii`"),
+}
+
+
+_FAST_PATHS: dict[str, Callable[..., Answer | None]] = {
+    "Upper": quick_texts.upper,
+    "Lower": quick_texts.lower,
+    "Substring": quick_texts.substring,
+    "StringReplace": quick_texts.replace,
+    "StringInstr": partial(quick_texts.locate, 1),
+    "StringLPad": partial(quick_texts.pad, True),
+    "StringRPad": partial(quick_texts.pad, False),
+    "Reverse": quick_texts.reverse,
+    "StringRepeat": quick_texts.repeat,
+    "StringTranslate": quick_texts.translate,
+    "SubstringIndex": quick_texts.substring_index,
+}
+
+
+def _constant_fast_path(function: Callable[..., Answer | None] | None, operands: Sequence[Expression]) -> Quick | None:
+    """If all operands but the first are constants."""
+    if function is None or not all(isinstance(given, Literal) and given.scalar.is_valid for given in operands[1:]):
+        return None
+    return by_column(function, *map(constant, operands[1:]))
+
+
+_BINARY_FUNCTIONS: dict[str, Callable[..., object]] = {
+    "Substring": strings.subbytes,
+    "Reverse": strings.reverse_bytes,
+}
+
+
+def string_function(tree: JavaTree, translation: Translation) -> Expression:
+    operands = translation.children(tree)
+    if pa.types.is_list(operands[0].data_type):  # of the functions here only ``reverse`` takes arrays
+        return Vectorised(lists.reverse, operands, arrow_type(tree), bool(tree.nullable()))
+    if kind(tree) in _BINARY_FUNCTIONS and pa.types.is_binary(operands[0].data_type):
+        return Mapped(_BINARY_FUNCTIONS[kind(tree)], operands, arrow_type(tree), bool(tree.nullable()))
+    of_strings(tree, operands)
+    function, _ = _STRING_FUNCTIONS[kind(tree)]
+    quick = _constant_fast_path(_FAST_PATHS.get(kind(tree)), operands)
+    return Mapped(function, operands, arrow_type(tree), bool(tree.nullable()), quick)
+
+
+for _name, (_, _forms) in _STRING_FUNCTIONS.items():
+    catalyst(_name, area=STRINGS, forms=_forms)(string_function)
+
+_SIDES = {"StringTrim": "both", "StringTrimLeft": "left", "StringTrimRight": "right"}
+
+
+@catalyst(*_SIDES, area=STRINGS, forms="`trim`, `btrim`, `ltrim`, `rtrim`, with or without characters")
+def trim(tree: JavaTree, translation: Translation) -> Expression:
+    side = _SIDES[kind(tree)]
+    operands = translation.children(tree)
+    if len(operands) == 1:
+        return strings.TrimSpaces(side, operands[0], bool(tree.nullable()))
+    function, quick = partial(strings.trim_characters, side), partial(quick_texts.trim_characters, side)
+    return Mapped(function, operands, pa.string(), bool(tree.nullable()), _constant_fast_path(quick, operands))
+
+
+_MATCHES: dict[str, Callable[..., object]] = {
+    "Contains": strings.contains,
+    "StartsWith": str.startswith,
+    "EndsWith": str.endswith,
+}
+
+
+@catalyst(*_MATCHES, area=STRINGS, forms="`contains`, `startswith`, `endswith`, simple `like`")
+def match_text(tree: JavaTree, translation: Translation) -> Expression:
+    operands = of_strings(tree, translation.children(tree))
+    pattern = constant(operands[1])
+    if isinstance(pattern, str):
+        return strings.MatchConstant(kind(tree), operands[0], pattern, bool(tree.nullable()))
+    return Mapped(_MATCHES[kind(tree)], operands, pa.bool_(), bool(tree.nullable()))
+
+
+@catalyst("Concat", area=STRINGS, forms="`concat`, `||`")
+def concat(tree: JavaTree, translation: Translation) -> Expression:
+    if pa.types.is_list(arrow_type(tree)):
+        return lists.ConcatArrays(translation.children(tree), arrow_type(tree), bool(tree.nullable()))
+    return strings.Concat(translation.children(tree), arrow_type(tree), bool(tree.nullable()))
+
+
+@catalyst("ConcatWs", area=STRINGS, forms="`concat_ws`, of arrays too")
+def concat_ws(tree: JavaTree, translation: Translation) -> Expression:
+    separator, *parts = translation.children(tree)
+    return strings.ConcatWithSeparator(separator, parts)
+
+
+@catalyst("StringLocate", area=STRINGS, forms="`locate`, `position`")
+def locate(tree: JavaTree, translation: Translation) -> Expression:
+    part, text, start = translation.children(tree)
+    place, known, nullable = constant(start), constant(part), bool(tree.nullable())
+    if isinstance(place, int) and isinstance(known, str):
+        quick = by_column(quick_texts.locate, place, known)
+        return Mapped(partial(strings.locate, known, start=place), (text,), pa.int32(), nullable, quick)
+    found = Mapped(strings.locate, (part, text, start), pa.int32(), nullable)
+    if not start.nullable:
+        return found
+    return CaseWhen([(IsNull(start, negated=False), Literal(0, pa.int32()))], found, pa.int32(), found.nullable)
+
+
+MORE_STRINGS = "More of strings and binaries"
+
+_PLAIN_FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
+    "InitCap": (strings.initcap, "`initcap`"),
+    "SoundEx": (strings.soundex, "`soundex`"),
+    "FindInSet": (strings.find_in_set, "`find_in_set`"),
+    "Chr": (strings.character, "`chr`, `char`"),
+    "StringSpace": (strings.space, "`space`"),
+    "ByteArrayMethods.contains": (strings.contains_bytes, "`contains` of binaries"),
     "ByteArrayMethods.startsWith": (bytes.startswith, "`startswith` of binaries"),
     "ByteArrayMethods.endsWith": (bytes.endswith, "`endswith` of binaries"),
-    "ByteArray.lpad": (partial(text_functions.pad_bytes, True), "`lpad` of binaries"),
-    "ByteArray.rpad": (partial(text_functions.pad_bytes, False), "`rpad` of binaries"),
-    "ExpressionImplUtils.isLuhnNumber": (text_functions.luhn_check, "`luhn_check`"),
-    "ExpressionImplUtils.quote": (text_functions.quote, "`quote`"),
-    "UTF8String.isValid": (text_functions.always, "`is_valid_utf8`"),
+    "ByteArray.lpad": (partial(strings.pad_bytes, True), "`lpad` of binaries"),
+    "ByteArray.rpad": (partial(strings.pad_bytes, False), "`rpad` of binaries"),
+    "ExpressionImplUtils.isLuhnNumber": (strings.luhn_check, "`luhn_check`"),
+    "ExpressionImplUtils.quote": (strings.quote, "`quote`"),
+    "UTF8String.isValid": (strings.always, "`is_valid_utf8`"),
     "UTF8String.makeValid": (str, "`make_valid_utf8`"),
     "ExpressionImplUtils.validateUTF8String": (str, "`validate_utf8`"),
     "ExpressionImplUtils.tryValidateUTF8String": (str, "`try_validate_utf8`"),
     "Base32.encode": (encodings.base32_text, "`to_base32`"),
     "UnBase32.decode": (encodings.base32_bytes, "`from_base32`"),
-    "ExpressionImplUtils.jaroWinklerSimilarity": (text_functions.jaro_winkler, "`jaro_winkler_similarity`"),
+    "ExpressionImplUtils.jaroWinklerSimilarity": (strings.jaro_winkler, "`jaro_winkler_similarity`"),
     "UrlCodec.encode": (encodings.url_encode, "`url_encode`"),
 }
 
 
-def mapped(tree: JavaTree, translation: Translation) -> Expression:
-    function, _ = _FUNCTIONS[entry_name(tree)]
-    quick = by_column(quick_texts.initcap) if function is text_functions.initcap else None
+def plain_function(tree: JavaTree, translation: Translation) -> Expression:
+    function, _ = _PLAIN_FUNCTIONS[entry_name(tree)]
+    quick = by_column(quick_texts.initcap) if function is strings.initcap else None
     return Mapped(function, _arguments(tree, translation), arrow_type(tree), bool(tree.nullable()), quick)
 
 
-for _name, (_, _forms) in _FUNCTIONS.items():
-    catalyst(_name, area=AREA, forms=_forms)(mapped)
+for _name, (_, _forms) in _PLAIN_FUNCTIONS.items():
+    catalyst(_name, area=MORE_STRINGS, forms=_forms)(plain_function)
 
 
 def _arguments(tree: JavaTree, translation: Translation) -> list[Expression]:
@@ -64,14 +196,14 @@ def _arguments(tree: JavaTree, translation: Translation) -> list[Expression]:
     return [translation(child) for child in children(tree)]
 
 
-@catalyst("Levenshtein", area=AREA, forms="`levenshtein`")
+@catalyst("Levenshtein", area=MORE_STRINGS, forms="`levenshtein`")
 def levenshtein(tree: JavaTree, translation: Translation) -> Expression:
     operands = translation.children(tree)
-    function = text_functions.levenshtein if len(operands) == 2 else text_functions.levenshtein_within
+    function = strings.levenshtein if len(operands) == 2 else strings.levenshtein_within
     return Mapped(function, operands, pa.int32(), bool(tree.nullable()))
 
 
-@catalyst("Mask", area=AREA, forms="`mask`", limits="the characters that mask are constants")
+@catalyst("Mask", area=MORE_STRINGS, forms="`mask`", limits="the characters that mask are constants")
 def mask(tree: JavaTree, translation: Translation) -> Expression:
     text, *marks = translation.children(tree)
     if not all(isinstance(mark, Literal) for mark in marks):
@@ -80,40 +212,40 @@ def mask(tree: JavaTree, translation: Translation) -> Expression:
     return Mapped(masking, (text,), pa.string(), bool(tree.nullable()))
 
 
-@catalyst("Overlay", area=AREA, forms="`overlay`")
+@catalyst("Overlay", area=MORE_STRINGS, forms="`overlay`")
 def overlay(tree: JavaTree, translation: Translation) -> Expression:
     binary = pa.types.is_binary(arrow_type(tree))
-    function = text_functions.overlay_bytes if binary else text_functions.overlay
+    function = strings.overlay_bytes if binary else strings.overlay
     return Mapped(function, translation.children(tree), arrow_type(tree), bool(tree.nullable()))
 
 
-@catalyst("Elt", area=AREA, forms="`elt`")
+@catalyst("Elt", area=MORE_STRINGS, forms="`elt`")
 def elt(tree: JavaTree, translation: Translation) -> Expression:
     index, *choices = translation.children(tree)
-    return text_functions.Elt(index, choices, arrow_type(tree), bool(tree.failOnError()))
+    return strings.Elt(index, choices, arrow_type(tree), bool(tree.failOnError()))
 
 
-@catalyst(f"ElementAt({SPLIT})", area=AREA, forms="`split_part`")
+@catalyst(f"ElementAt({SPLIT})", area=MORE_STRINGS, forms="`split_part`")
 def split_part(tree: JavaTree, translation: Translation) -> Expression:
     split, number = children(tree)
     operands = [*translation.children(split), translation(number)]
-    return Mapped(text_functions.split_part, operands, pa.string(), bool(tree.nullable()))
+    return Mapped(strings.split_part, operands, pa.string(), bool(tree.nullable()))
 
 
-@catalyst("Base64.encode", area=AREA, forms="`base64`")
+@catalyst("Base64.encode", area=MORE_STRINGS, forms="`base64`")
 def base64_text(tree: JavaTree, translation: Translation) -> Expression:
     data, chunked = translation.children(tree)
     return Mapped(partial(encodings.base64_text, bool(constant(chunked))), (data,), pa.string(), bool(tree.nullable()))
 
 
-@catalyst("UnBase64", area=AREA, forms="`unbase64`", limits="not of `to_binary`")
+@catalyst("UnBase64", area=MORE_STRINGS, forms="`unbase64`", limits="not of `to_binary`")
 def base64_bytes(tree: JavaTree, translation: Translation) -> Expression:
     if bool(tree.failOnError()):
         refuse(tree, "use unbase64")
     return Mapped(encodings.base64_bytes, translation.children(tree), pa.binary(), bool(tree.nullable()))
 
 
-@catalyst("Hex", area=AREA, forms="`hex`")
+@catalyst("Hex", area=MORE_STRINGS, forms="`hex`")
 def hexadecimal(tree: JavaTree, translation: Translation) -> Expression:
     child = translation(tree.child())
     function: Callable[..., str] = encodings.hex_of_integer
@@ -127,13 +259,13 @@ def hexadecimal(tree: JavaTree, translation: Translation) -> Expression:
     return Mapped(function, (child,), pa.string(), bool(tree.nullable()), quick)
 
 
-@catalyst("Unhex", area=AREA, forms="`unhex`, `to_binary(..., 'hex')`")
+@catalyst("Unhex", area=MORE_STRINGS, forms="`unhex`, `to_binary(..., 'hex')`")
 def unhex(tree: JavaTree, translation: Translation) -> Expression:
     error = failures.not_hexadecimal if bool(tree.failOnError()) else None
     return Fallible(encodings.unhex, translation(tree.child()), pa.binary(), error)
 
 
-@catalyst("Encode.encode", "StringDecode.decode", area=AREA, forms="`encode`, `decode`",
+@catalyst("Encode.encode", "StringDecode.decode", area=MORE_STRINGS, forms="`encode`, `decode`",
           limits="a constant of the character sets " + ", ".join(encodings.CHARSETS))  # fmt: skip
 def recode(tree: JavaTree, translation: Translation) -> Expression:
     value, charset, *legacy = translation.children(tree)
@@ -144,13 +276,13 @@ def recode(tree: JavaTree, translation: Translation) -> Expression:
     return Mapped(partial(function, name), (value,), arrow_type(tree), bool(tree.nullable()))
 
 
-@catalyst("UrlCodec.decode", area=AREA, forms="`url_decode`, `try_url_decode`")
+@catalyst("UrlCodec.decode", area=MORE_STRINGS, forms="`url_decode`, `try_url_decode`")
 def url_decode(tree: JavaTree, translation: Translation) -> Expression:
     text, fails = translation.children(tree)
     return Fallible(encodings.url_decode, text, pa.string(), failures.not_a_url if constant(fails) else None)
 
 
-@catalyst("FormatString", area=AREA, forms="`format_string`, `printf`",
+@catalyst("FormatString", area=MORE_STRINGS, forms="`format_string`, `printf`",
           limits="a constant format of `%s %d %x %o %f %b %% %n`, of texts, booleans, integers, floats")  # fmt: skip
 def format_string(tree: JavaTree, translation: Translation) -> Expression:
     template, *operands = translation.children(tree)
@@ -176,7 +308,7 @@ def _check_directive(tree: JavaTree, directive: format_text.Directive, operands:
         format_text.writer_of(directive, data_type)
 
 
-@catalyst("FormatNumber", area=AREA, forms="`format_number`", limits="by a number of places, not by a pattern")
+@catalyst("FormatNumber", area=MORE_STRINGS, forms="`format_number`", limits="by a number of places, not by a pattern")
 def format_number(tree: JavaTree, translation: Translation) -> Expression:
     value, places = translation.children(tree)
     if not pa.types.is_integer(places.data_type):
@@ -186,7 +318,7 @@ def format_number(tree: JavaTree, translation: Translation) -> Expression:
     return Mapped(format_text.format_number, (value, places), pa.string())
 
 
-@catalyst("ParseUrlEvaluator.evaluate", area=AREA, forms="`parse_url`, `try_parse_url`",
+@catalyst("ParseUrlEvaluator.evaluate", area=MORE_STRINGS, forms="`parse_url`, `try_parse_url`",
           limits="the part and the key are constants; the key is a pattern, see `rlike`")  # fmt: skip
 def parse_url(tree: JavaTree, translation: Translation) -> Expression:
     url, *given = [translation(argument) for argument in elements(tree.arguments())]

@@ -22,7 +22,7 @@ from penstock.functions.times.clock_fields import (
     ClockFields,
     clock_fields,
 )
-from penstock.functions.times.fixed_width_writing import write_by_pattern
+from penstock.functions.times.fast_formatting import write_by_pattern
 from penstock.functions.times.patterns import Field, Text, written_parts
 from penstock.functions.times.temporal import near, zone_of
 

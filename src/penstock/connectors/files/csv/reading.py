@@ -15,8 +15,8 @@ from penstock.connectors.files.text.malformed import Record, RecordRules, parse_
 from penstock.connectors.files.text.values import MALFORMED, parse_text_rules
 from penstock.connectors.option_texts import OptionTexts
 from penstock.functions.casts.text_numbers import JAVA_BLANKS
+from penstock.functions.core.record_fields import TextRules, text_converter
 from penstock.functions.csv.lines import CsvDialect, split_line
-from penstock.functions.records.fields import TextRules, text_converter
 
 
 def csv_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> CsvFormat:

@@ -16,11 +16,11 @@ import pyarrow as pa
 from penstock.connectors.files.text.columns import plain_column
 from penstock.connectors.files.text.lines import Block
 from penstock.decoding import json_decoder
+from penstock.functions.core.record_fields import TextRules
 from penstock.functions.json.bytes import json_reader
 from penstock.functions.json.fast_path import json_type
 from penstock.functions.json.tokens import DEEPEST, LONGEST_NUMBER, JsonError
 from penstock.functions.json.values import Converters, JsonOptions, PartlyRead, Unreadable
-from penstock.functions.records.fields import TextRules
 
 _NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.])")
 """Jackson reads the integer 0, msgspec the double -0.0."""

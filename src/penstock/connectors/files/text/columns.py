@@ -1,4 +1,4 @@
-"""Whole columns of texts as values, where that is sure to equal ``records.fields.text_converter`` on each of them.
+"""Whole columns of texts as values, where that is sure to equal ``record_fields.text_converter`` on each of them.
 
 A column goes through only if all its texts have a plain shape, checked by pattern, for which Arrow's parser and the
 converter agree; else it is None and whoever asks converts text by text. Tests compare both on any text.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.functions.records.fields import TextRules
+from penstock.functions.core.record_fields import TextRules
 
 _DIGITS_OF_BITS = {8: 2, 16: 4, 32: 9, 64: 18}
 """So many digits always fit."""

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.functions.casts.cast_times import all_date_texts, all_wall_time_texts
 from penstock.functions.casts.fast_digits import all_double_texts
 from penstock.functions.casts.java_digits import float_text
+from penstock.functions.casts.to_text import all_date_texts, all_wall_time_texts
 from penstock.functions.core.vectors import (
     Vector,
     map_distinct,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import EvaluationError
+from penstock.functions.core.record_fields import PLAIN_NAMES, FloatNames, RecordTimes, TextRules
 from penstock.functions.core.zones import Zone
-from penstock.functions.records.fields import TextRules
-from penstock.functions.records.times import RecordTimes
-from penstock.functions.records.values import PLAIN_NAMES, FloatNames
 
 ISO_DATE = "yyyy-MM-dd"
 ISO_TIMESTAMP = "yyyy-MM-dd'T'HH:mm:ss[.SSS][XXX]"

@@ -1,9 +1,10 @@
-"""``exp``, ``expm1`` and the hyperbolic functions."""
+"""``exp``, ``expm1``, the hyperbolic functions, and their inverses, which Spark makes of logarithms."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from penstock.functions.numbers.fdlibm.logarithm import log, log1p
 from penstock.functions.numbers.fdlibm.words import LN2_HI, LN2_LO, Doubles, Words, high, polynomial, scaled
 
 _OVERFLOW = float.fromhex("0x1.62e42fefa39efp9")
@@ -100,3 +101,27 @@ def tanh(x: Doubles) -> Doubles:
     y = np.where(high(x) >= 0, z, -z)
     y = np.where(magnitude < 0x3C800000, x * (1.0 + x), y)
     return np.where(np.isnan(x), x, y)
+
+
+_LOG_2 = float.fromhex("0x1.62e42fefa39efp-1")
+
+
+def asinh(x: Doubles) -> Doubles:
+    size, square = np.abs(x), x * x
+    y = log1p(size + square / (1.0 + np.sqrt(1.0 + square)))
+    y = np.where(size > 2.0, log(2.0 * size + 1.0 / (np.sqrt(square + 1.0) + size)), y)
+    y = np.where(size > 2.0**28, log(size) + _LOG_2, y)
+    y = np.where((size < 2.0**-28) | ~np.isfinite(x), size, y)
+    return np.copysign(y, x)
+
+
+def acosh(x: Doubles) -> Doubles:
+    t = x - 1.0
+    y = log1p(t + np.sqrt(2.0 * t + t * t))
+    y = np.where(x > 2.0, log(2.0 * x - 1.0 / (x + np.sqrt(x * x - 1.0))), y)
+    y = np.where(x >= 2.0**28, log(x) + _LOG_2, y)
+    return np.where(x < 1.0, np.nan, y)
+
+
+def atanh(x: Doubles) -> Doubles:
+    return 0.5 * (log1p(x) - log1p(-x))

@@ -1,7 +1,7 @@
 """Limits for what one evaluation makes of one batch.
 
 ``sequence``, ``array_repeat`` or ``repeat`` make as much of a row as a value says, and the value may suddenly be large.
-Therefore such functions are marked (``sized_by``), batches for them have few rows (``runtime.slicing``), and they check
+Therefore such functions are marked (``sized_by``), batches for them have few rows (``worker.slicing``), and they check
 a limit before they make values. An operator that can work on parts of its batch evaluates ``divisible``: then the limit
 is a lower one, and the operator divides a batch that exceeds it (``SharedExpressions``).
 """

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from penstock.functions.core.base import Mask
 from penstock.functions.core.fast_path import Answer
+from penstock.functions.core.text_buffers import Bytes, of_width, offsets_of
 from penstock.functions.core.vectors import Vector, from_vector, select
 from penstock.functions.core.zones import Zone
-from penstock.functions.text.byte_texts import Bytes, of_width, offsets_of
 from penstock.functions.times import calendar
 from penstock.functions.times.calendar import MICROS_PER_DAY, MICROS_PER_SECOND
 from penstock.functions.times.formatting import offset_style

@@ -11,8 +11,8 @@ import numpy as np
 
 from penstock.functions.core.base import Mask
 from penstock.functions.core.fast_path import Answer
+from penstock.functions.core.text_buffers import MAX_BYTES, Bytes, from_places
 from penstock.functions.core.vectors import Vector
-from penstock.functions.text.byte_texts import MAX_BYTES, Bytes, from_places
 from penstock.functions.times import calendar
 from penstock.functions.times.calendar import MICROS_PER_DAY, MICROS_PER_SECOND
 from penstock.functions.times.clock_fields import CLOCKS, HALVES, MONTHS, WEEKDAYS, ClockFields

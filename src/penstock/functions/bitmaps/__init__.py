@@ -1,1 +1,0 @@
-"""Functions of the bitmaps that ``bitmap_construct_agg`` makes."""

@@ -1,0 +1,197 @@
+"""Fields of CSV and JSON records as values, by the rules of Spark's parsers of records.
+
+These rules are Java's, not those of casts: digits of any script, no blanks around integers, no ``t`` for true. A
+converter raises ``ValueError`` or ``OverflowError`` for a text that is no value of its type; the record is then
+malformed. Timestamps and dates come as integers (microseconds, days), as ``pyarrow.array`` takes them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import partial
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from penstock.errors import ConfigError, EvaluationError
+from penstock.functions.casts.text_numbers import parse_double, parse_float
+from penstock.functions.casts.text_times import parse_date, parse_timestamp
+from penstock.functions.core.zones import Zone
+from penstock.functions.times.calendar import MICROS_PER_DAY
+from penstock.functions.times.parsing import parse_by_pattern
+
+_INTEGER = re.compile(r"[+-]?\d+")
+_DECIMAL = re.compile(r"[+-]?(?:\d++\.?(\d*+)|\.(\d++))(?:[eE]([+-]?\d++))?")
+# Names of infinity and NaN that Spark's casts know and Java does not.
+_NAMED = re.compile(r"\s*[+-]?(?!NaN|Infinity)(?i:inf|infinity|nan)\s*")
+_UNLIMITED = Context(prec=1000, rounding=ROUND_HALF_UP)
+_LAST_OF_ONE_UNIT = "\uffff"
+"""Java looks at digits one UTF-16 unit at a time."""
+_JAVA_INT = range(-(2**31), 2**31)
+
+
+class FloatNames(NamedTuple):
+    """The texts of what is no number."""
+
+    nan: str = "NaN"
+    positive_infinity: str = "Inf"
+    negative_infinity: str = "-Inf"
+
+
+PLAIN_NAMES = FloatNames()
+"""Spark's, unless options say otherwise."""
+
+
+def parse_integer(text: str, bits: int) -> int:
+    """``Integer.parseInt`` and its kin: no blanks, no fraction."""
+    if not _INTEGER.fullmatch(text) or max(text) > _LAST_OF_ONE_UNIT:
+        raise ValueError(text)
+    value = int(text)
+    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        raise ValueError(text)
+    return value
+
+
+def parse_floating(text: str, names: FloatNames, bits: int) -> float:
+    """The names of the options, else ``Double.parseDouble`` or ``Float.parseFloat``."""
+    if text in names:
+        return (float("nan"), float("inf"), float("-inf"))[names.index(text)]
+    value = None if _NAMED.fullmatch(text) else (parse_double if bits == 64 else parse_float)(text)
+    if value is None:
+        raise ValueError(text)
+    return value
+
+
+def parse_boolean(text: str) -> bool:
+    upper = text.upper()  # as Java compares them: a long s is an S
+    if upper not in ("TRUE", "FALSE"):
+        raise ValueError(text)
+    return upper == "TRUE"
+
+
+def parse_decimal(text: str, precision: int, scale: int) -> Decimal:
+    """``new BigDecimal(text)``, rounded half up to the column's scale."""
+    match = _DECIMAL.fullmatch(text)
+    if match is None or max(text) > _LAST_OF_ONE_UNIT:
+        raise ValueError(text)
+    exponent = int(match[3] or 0)
+    if exponent not in _JAVA_INT or len(match[1] or match[2] or "") - exponent not in _JAVA_INT:
+        raise ValueError(text)
+    return fit_decimal(Decimal(text), precision, scale)
+
+
+def parse_grouped_decimal(text: str, precision: int, scale: int) -> Decimal:
+    """Commas anywhere are passed over, as Spark's parsers of records do."""
+    return parse_decimal(text.replace(",", ""), precision, scale)
+
+
+def fit_decimal(value: Decimal, precision: int, scale: int) -> Decimal:
+    """Rounded half up to the scale. Raises ValueError: it needs more digits than the type has."""
+    if value and value.adjusted() > precision:
+        raise ValueError(str(value))  # before quantize: it would write out every digit of 1e999999
+    rounded = value.quantize(Decimal(1).scaleb(-scale), context=_UNLIMITED) if value else Decimal(0)
+    if abs(rounded) >= Decimal(10) ** (precision - scale):
+        raise ValueError(str(value))
+    return rounded
+
+
+_FAR_EAST, _FAR_WEST = Zone("+18:00"), Zone("-18:00")
+
+
+@dataclass(frozen=True)
+class RecordTimes:
+    """How times are written in records; its functions give None for texts that are none.
+
+    They raise EvaluationError for a time of day without a date: Spark adds the current date, so that a restart
+    would give another result.
+
+    Attributes:
+        zone: of timestamps without one.
+        timestamp_format: and its kin: Java patterns; None: ISO 8601 and Spark's older forms.
+        passes_over_gmt: a text that is no time may be one without its ``GMT``; not so in casts.
+    """
+
+    zone: Zone
+    timestamp_format: str | None = None
+    ntz_format: str | None = None
+    date_format: str | None = None
+    passes_over_gmt: bool = True
+
+    def instant(self, text: str) -> int | None:
+        """Microseconds since 1970 in UTC."""
+        if self.timestamp_format is not None:
+            return _by_pattern(self.timestamp_format, self.zone, text)
+        return self._with_or_without_gmt(partial(parse_timestamp, self.zone), text)
+
+    def wall_time(self, text: str) -> int | None:
+        """Microseconds since 1970 on a wall clock."""
+        if self.ntz_format is not None:
+            return _by_pattern(self.ntz_format, None, text)
+        time = parse_timestamp(None, text)
+        # Spark takes no zone here: with one, the time would depend on the zone that is asked for.
+        if time is None or parse_timestamp(_FAR_EAST, text) == parse_timestamp(_FAR_WEST, text):
+            return None
+        return time
+
+    def date(self, text: str) -> int | None:
+        """Days since 1970."""
+        if self.date_format is not None:
+            micros = _by_pattern(self.date_format, None, text)
+            return None if micros is None else micros // MICROS_PER_DAY
+        return self._with_or_without_gmt(parse_date, text)
+
+    def _with_or_without_gmt(self, parse: Callable[[str], int | None], text: str) -> int | None:
+        found = parse(text)
+        return parse(text.replace("GMT", "")) if found is None and self.passes_over_gmt else found
+
+
+def _by_pattern(pattern: str, zone: Zone | None, text: str) -> int | None:
+    try:
+        return parse_by_pattern(pattern, zone, text)
+    except EvaluationError:
+        return None
+
+
+Converter = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class TextRules:
+    """How texts are read; ``grouped_decimals``: with commas in them."""
+
+    times: RecordTimes
+    float_names: FloatNames = PLAIN_NAMES
+    grouped_decimals: bool = True
+
+
+def text_converter(name: str, kind: pa.DataType, rules: TextRules) -> Converter:
+    """Raises ConfigError for a type that a text cannot stand for."""
+    types = pa.types
+    if types.is_string(kind):
+        return str
+    if types.is_integer(kind):
+        return partial(parse_integer, bits=kind.bit_width)
+    if types.is_floating(kind):
+        return partial(parse_floating, names=rules.float_names, bits=kind.bit_width)
+    if types.is_boolean(kind):
+        return parse_boolean
+    if types.is_decimal(kind):
+        parse = parse_grouped_decimal if rules.grouped_decimals else parse_decimal
+        return partial(parse, precision=kind.precision, scale=kind.scale)
+    if types.is_timestamp(kind) or types.is_date(kind):
+        return partial(parse_time, kind, rules.times)
+    if types.is_binary(kind):
+        return str.encode
+    raise ConfigError(f"column {name}: type {kind} cannot be read from texts")
+
+
+def parse_time(kind: pa.DataType, times: RecordTimes, text: str) -> int:
+    """A date or timestamp of the type; see ``RecordTimes`` for the EvaluationError that this, too, may raise."""
+    read = times.date if pa.types.is_date(kind) else times.wall_time if kind.tz is None else times.instant
+    value = read(text)
+    if value is None:
+        raise ValueError(text)
+    return value

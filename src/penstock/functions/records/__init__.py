@@ -1,1 +1,0 @@
-"""Fields of CSV and JSON records as values."""
