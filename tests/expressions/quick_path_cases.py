@@ -21,8 +21,6 @@ from penstock.functions.patterns.java_patterns import translate
 from penstock.functions.patterns.re2_patterns import re2_pattern
 from penstock.functions.text import encodings, strings
 from penstock.functions.text import fast_path as texts
-from penstock.functions.text import strings as letter_case
-from penstock.functions.text import strings as text_functions
 from penstock.functions.times import fast_formatting as writing
 from penstock.functions.times import fast_parsing as reading
 from penstock.functions.times.clock_fields import clock_fields
@@ -164,9 +162,9 @@ def texts_changed() -> list[Case]:
         for given in constants
     ]
     found += [
-        Case("upper", texts.upper, letter_case.upper, ANY_CASE, TEXT, TEXT, 0.7),
-        Case("lower", texts.lower, letter_case.lower, ANY_CASE, TEXT, TEXT, 0.7),
-        Case("initcap", texts.initcap, text_functions.initcap, ANY_CASE, TEXT, TEXT, 0.7),
+        Case("upper", texts.upper, strings.upper, ANY_CASE, TEXT, TEXT, 0.7),
+        Case("lower", texts.lower, strings.lower, ANY_CASE, TEXT, TEXT, 0.7),
+        Case("initcap", texts.initcap, strings.initcap, ANY_CASE, TEXT, TEXT, 0.7),
         Case("reverse", texts.reverse, strings.reverse, ANY_CASE, TEXT, TEXT),
         Case("hex of text", texts.hexadecimal, encodings.hex_of_text, ANY_CASE, TEXT, TEXT),
     ]
