@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.operators.aggregate.accumulators.order import last_bests, ranks
+from penstock.functions.core.ranks import ranks
+from penstock.operators.aggregate.accumulators.extremes import last_bests
 
 INNER = pa.struct([("x", pa.int16()), ("y", pa.string())])
 OUTER = pa.struct([("n", pa.int64()), ("inner", INNER), ("f", pa.float64()), ("s", pa.string())])

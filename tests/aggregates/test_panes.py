@@ -14,8 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from penstock.model.job_graph import JobGraph
-from penstock.operators.aggregate.merge_partials import MergePartialsSpec
-from penstock.operators.aggregate.partial import PartialAggregateSpec
+from penstock.operators.aggregate.partial import MergePartialsSpec, PartialAggregateSpec
 from penstock.operators.expand import ExpandSpec
 
 pytestmark = pytest.mark.spark

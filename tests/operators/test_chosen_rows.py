@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.operators.chosen_rows import chosen_rows, chosen_values
+from penstock.operators.filter import filter_rows, filter_values
 
 INNER = pa.struct([("x", pa.int16()), ("t", pa.string()), ("b", pa.bool_())])
 OUTER = pa.struct([("n", pa.int64()), ("inner", INNER), ("l", pa.list_(pa.int32()))])
@@ -37,7 +37,7 @@ def test_values_are_those_that_arrow_chooses(kind: pa.DataType, data: st.DataObj
     array = pa.array([None, *(value for value, _ in rows)], kind).slice(1)
     chosen = pa.array([None, *(here if value is not None or not only_present else False for value, here in rows)])
     chosen = chosen.cast(pa.bool_()).slice(1)
-    found = chosen_values(array, chosen)
+    found = filter_values(array, chosen)
     found.validate(full=True)
     assert found.equals(array.filter(chosen))
     assert found.type == kind
@@ -46,7 +46,7 @@ def test_values_are_those_that_arrow_chooses(kind: pa.DataType, data: st.DataObj
 def test_columns_without_nulls_among_the_chosen_have_none_left() -> None:
     bids = pa.array([{"n": 1, "inner": {"x": None, "t": "a", "b": True}, "l": []}, None], OUTER)
     batch = pa.record_batch([pa.array(["bid", None]), bids], names=["kind", "bid"])
-    found = chosen_rows(batch, pa.array([True, False]))
+    found = filter_rows(batch, pa.array([True, False]))
     assert found.equals(batch.slice(0, 1))
     assert [column.buffers()[0] for column in found.columns] == [None, None]
     assert [field.buffers()[0] is None for field in found.column("bid").field("inner").flatten()] == [False, True, True]
@@ -54,4 +54,4 @@ def test_columns_without_nulls_among_the_chosen_have_none_left() -> None:
 
 def test_rows_without_columns_are_counted() -> None:
     batch = pa.record_batch([pa.nulls(3)], names=["_"]).select([])
-    assert chosen_rows(batch, pa.array([True, None, True])).num_rows == 2
+    assert filter_rows(batch, pa.array([True, None, True])).num_rows == 2

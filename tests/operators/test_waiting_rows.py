@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import CorruptSnapshot
-from penstock.operators.stateful import waiting
+from penstock.operators.stateful import unprocessed_rows as waiting
+from penstock.operators.stateful.unprocessed_rows import WaitingRows
 from penstock.operators.stateful.variables import waiting_schema
-from penstock.operators.stateful.waiting import WaitingRows
 from penstock.state.hashing import key_groups
 from penstock.state.stored_form import stored_schema
 from penstock.state.table import StoredRows

@@ -16,8 +16,17 @@ import pyarrow as pa
 from penstock.model.key_groups import owned_range
 from penstock.model.plain import Plain
 from penstock.operators.base import ScalarPart
-from penstock.operators.event_time import moments
 from penstock.state.hashing import groups_of
+
+
+def moments(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Microseconds since 1970 of a timestamp, or of a window struct's end as in Spark; and where they are known: rows
+    without event time are never late."""
+    times = column.flatten()[1] if pa.types.is_struct(column.type) else column
+    if not times.null_count:
+        return times.view(pa.int64()).to_numpy(), np.ones(len(times), np.bool_)
+    return times.view(pa.int64()).fill_null(0).to_numpy(), times.is_valid().to_numpy(zero_copy_only=False)
+
 
 Moments = npt.NDArray[np.int64]
 

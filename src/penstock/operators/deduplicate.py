@@ -12,8 +12,7 @@ from penstock.model.job_graph import OperatorSpec
 from penstock.model.metrics import ROWS_DROPPED_DUPLICATE, ROWS_DROPPED_LATE
 from penstock.model.plain import Plain
 from penstock.operators.base import Operator, OperatorContext, RestoredState
-from penstock.operators.closed_groups import CLOSED, ClosedGroups
-from penstock.operators.event_time import moments
+from penstock.operators.closed_groups import CLOSED, ClosedGroups, moments
 from penstock.operators.one_table import OneTableOperator
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.stored_form import stored_schema

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.functions.core.base import Expression
 from penstock.functions.core.shared import SharedExpressions
 from penstock.functions.core.trees import grows_by_value
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator
-from penstock.operators.chosen_rows import chosen_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,4 +44,33 @@ class FilterOperator(Operator):
             if kept == part.num_rows:
                 yield part
             elif kept:
-                yield chosen_rows(part, selected)
+                yield filter_rows(part, selected)
+
+
+def filter_rows(batch: pa.RecordBatch, chosen: pa.BooleanArray) -> pa.RecordBatch:
+    """The rows where ``chosen`` is true; neither false nor null."""
+    columns = [filter_values(column, chosen) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema) if columns else batch.filter(chosen)
+
+
+def filter_values(array: pa.Array, chosen: pa.BooleanArray) -> pa.Array:
+    """As ``filter_rows``, of one column."""
+    if not _all_valid(array, chosen):
+        return array.filter(chosen)
+    if pa.types.is_struct(array.type) and array.type.num_fields:
+        fields = [filter_values(field, chosen) for field in array.flatten()]
+        return pa.StructArray.from_arrays(fields, fields=list(array.type))
+    return _without_nulls(array).filter(chosen)
+
+
+def _all_valid(array: pa.Array, chosen: pa.BooleanArray) -> bool:
+    """Whether none of the chosen values is null."""
+    return not array.null_count or not pc.any(pc.and_not(chosen, array.is_valid()), min_count=0).as_py()
+
+
+def _without_nulls(array: pa.Array) -> pa.Array:
+    """The same values, and arbitrary ones where it has nulls."""
+    kind = array.type
+    if not array.null_count or pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_dictionary(kind):
+        return array
+    return pa.Array.from_buffers(kind, len(array), [None, *array.buffers()[1:]], 0, array.offset)

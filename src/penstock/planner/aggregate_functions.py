@@ -17,7 +17,7 @@ from penstock.functions.numbers.arithmetic import EvalMode
 from penstock.functions.plan_registry import eval_mode
 from penstock.operators.aggregate.accumulators.count_sketch import CountTable
 from penstock.operators.aggregate.accumulators.distinct_sketch import SketchTables
-from penstock.operators.aggregate.accumulators.joined import Direction
+from penstock.operators.aggregate.accumulators.listagg import Direction
 from penstock.operators.aggregate.calls import AggregateCall
 from penstock.planner import refusals
 from penstock.planner.scope import Scope

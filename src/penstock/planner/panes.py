@@ -30,8 +30,7 @@ from penstock.functions.core.trees import Interned, children_of, rebuilt
 from penstock.functions.logic.logic import CaseWhen, Or
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.aggregate.calls import FUNCTIONS, Family, partial_schema
-from penstock.operators.aggregate.merge_partials import MergePartialsSpec
-from penstock.operators.aggregate.partial import PartialAggregateSpec
+from penstock.operators.aggregate.partial import MergePartialsSpec, PartialAggregateSpec
 from penstock.operators.expand import ExpandSpec
 from penstock.operators.filter import FilterSpec
 from penstock.operators.project import ProjectSpec

@@ -13,7 +13,7 @@ from penstock.functions.core.base import Expression
 from penstock.functions.core.shared import SharedExpressions
 from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.operators.batches import make_batch
-from penstock.operators.event_time import moments
+from penstock.operators.closed_groups import moments
 from penstock.operators.join.pairs import Candidates, Mask, Rows
 from penstock.state.arrays import validity
 from penstock.state.keys import group_rows, normalize_floats

@@ -13,8 +13,8 @@ from penstock.functions.core.trees import grows_by_value
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.batches import append_columns, pieces
+from penstock.operators.python.pending_rows import UnansweredRows
 from penstock.operators.python.udf_calls import UdfCall, batch_function, iterator_function
-from penstock.operators.python.unanswered_rows import UnansweredRows
 from penstock.operators.python.user_code import PythonSettings, user_errors
 from penstock.operators.python.user_iterator import UserIterator
 

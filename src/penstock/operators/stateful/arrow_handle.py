@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from penstock.operators.stateful.arrow_processor import ArrowStatefulProcessorHandle, ArrowValueState, Where
 from penstock.operators.stateful.handle import Handle
-from penstock.operators.stateful.named_keys import moments_of, named_keys
+from penstock.operators.stateful.key_selection import moments_of, named_keys
 from penstock.operators.stateful.timer_arrays import TimerArrays
 from penstock.operators.stateful.value_arrays import ValueArrays
 from penstock.operators.stateful.variables import Kind

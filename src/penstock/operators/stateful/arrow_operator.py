@@ -21,8 +21,7 @@ from penstock.operators.python.user_code import to_session_zone, user_errors, wi
 from penstock.operators.stateful.arrow_handle import ArrowHandle
 from penstock.operators.stateful.arrow_processor import ArrowStatefulProcessor
 from penstock.operators.stateful.handle import Handle, Store
-from penstock.operators.stateful.operator import TransformWithStateOperator
-from penstock.operators.stateful.processors import load_processor
+from penstock.operators.stateful.operator import TransformWithStateOperator, load_processor
 from penstock.operators.stateful.timer_arrays import TimerArrays
 from penstock.operators.stateful.timers import TimerStore
 from penstock.operators.stateful.value_arrays import ValueArrays

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.errors import FunctionError
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator
-from penstock.operators.event_time import moments
+from penstock.operators.closed_groups import moments
 from penstock.state.arrays import readable_rows
 
 

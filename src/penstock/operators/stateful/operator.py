@@ -8,6 +8,7 @@ between join those. Timers fire in such units, too.
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 
 from penstock.errors import FunctionError, PenstockError, PlanChanged
@@ -29,9 +31,9 @@ from penstock.operators.stateful.handle import Cursor, Handle, Store
 from penstock.operators.stateful.keyed_rows import KeyedRows
 from penstock.operators.stateful.list_store import ListStore
 from penstock.operators.stateful.map_store import MapStore
-from penstock.operators.stateful.processors import load_processor, rows_handler
-from penstock.operators.stateful.sweep import Sweep
 from penstock.operators.stateful.timers import TimerStore
+from penstock.operators.stateful.ttl_sweeper import Sweep
+from penstock.operators.stateful.unprocessed_rows import WaitingRows
 from penstock.operators.stateful.user_rows import Key, NarrowPandasRows, PandasRows, RowRows, UserRows
 from penstock.operators.stateful.value_store import ValueStore
 from penstock.operators.stateful.variables import (
@@ -43,7 +45,6 @@ from penstock.operators.stateful.variables import (
     TimeMode,
     timers_spec,
 )
-from penstock.operators.stateful.waiting import WaitingRows
 from penstock.state.hashing import groups_of
 from penstock.state.table import KeyedTable, TableCapture, TableSpec
 
@@ -440,3 +441,20 @@ class TransformWithStateOperator(Operator):
 def _few(rows: KeyedRows) -> bool:
     """Whether few rows wait."""
     return bool(rows.waiting.num_rows <= _FEW_ROWS)
+
+
+def load_processor(pickled: bytes) -> StatefulProcessor:
+    """A copy of the user's processor, out of what Spark pickled: a bound method of its own wrapper."""
+    function: Any = CloudPickleSerializer().loads(pickled)[0]
+    processor: StatefulProcessor = function.__self__._stateful_processor
+    return processor
+
+
+def rows_handler(processor: StatefulProcessor) -> Callable[[Any, Iterator[Any], TimerValues], Iterable[Any]]:
+    """``handleInputRows``, which in PySpark's own documentation leaves ``timerValues`` out."""
+    handle: Callable[..., Iterable[Any]] = processor.handleInputRows
+    try:
+        inspect.signature(handle).bind((), iter(()), TimerValues())
+    except TypeError:
+        return lambda key, rows, _: handle(key, rows)
+    return handle

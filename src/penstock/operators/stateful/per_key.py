@@ -34,7 +34,7 @@ from penstock.operators.stateful.arrow_processor import (
     Where,
 )
 from penstock.operators.stateful.codec import TupleCodec, rows_of
-from penstock.operators.stateful.named_keys import moments_of, named_keys
+from penstock.operators.stateful.key_selection import moments_of, named_keys
 from penstock.operators.stateful.variables import Fields
 
 _ONE = 1

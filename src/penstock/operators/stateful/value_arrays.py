@@ -11,7 +11,7 @@ from pyspark.errors import PySparkRuntimeError
 from penstock.operators.python.declared_batches import as_declared
 from penstock.operators.python.user_code import to_session_zone, with_zone
 from penstock.operators.stateful.arrow_processor import ArrowValueState, Where
-from penstock.operators.stateful.named_keys import named_keys
+from penstock.operators.stateful.key_selection import named_keys
 from penstock.operators.stateful.variables import StateVariable
 from penstock.state.table import KeyedTable
 from penstock.state.vector import Mask, Rows, Vector, arrow_of

@@ -1,4 +1,7 @@
-"""``min`` and ``max``, which ``bool_and``, ``bool_or``, ``every``, ``some`` and ``any`` are, too."""
+"""Functions that keep the values of some rows: ``min`` and ``max``, ``first`` and ``last``, ``min_by`` and ``max_by``.
+
+Rows that are equally good are told apart by when they come, as in Spark: by chance, where there are several subtasks.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,107 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.functions.core.ranks import Ranks, ranks
 from penstock.operators.aggregate.accumulators.base import Accumulator, known_values
-from penstock.operators.aggregate.accumulators.chosen import keep_best
+from penstock.operators.aggregate.accumulators.lists import hold, unrolled, with_held
 from penstock.operators.aggregate.calls import AggregateCall
-from penstock.state.vector import Rows, Vector, arrow_of, raw_dtype
+from penstock.state.arrays import fixed_values, validity
+from penstock.state.vector import Rows, Vector, arrow_of, raw_dtype, raw_values
+
+
+class FirstOrLast(Accumulator):
+    """The value, and whether there was one: it may be null. ``parameters``: whether nulls are passed over."""
+
+    def __init__(self, call: AggregateCall) -> None:
+        super().__init__(call)
+        [self._ignore_nulls] = call.parameters
+
+    def fills(self) -> list[object]:
+        return [_nothing(self.call.input_type), 0]
+
+    def begin(self, buffers: Sequence[Vector], groups: Rows) -> None:
+        buffers[1].write()[1][groups] = True
+
+    def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
+        [values] = arguments
+        counted = np.flatnonzero(validity(values)) if self._ignore_nulls else np.arange(len(groups))
+        self._keep(buffers, groups, values, counted)
+
+    def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
+        values, was_set = partials
+        self._keep(buffers, groups, values, np.flatnonzero(raw_values(was_set)))
+
+    def _keep(self, buffers: Sequence[Vector], groups: Rows, values: pa.Array, counted: Rows) -> None:
+        self.begin(buffers, groups)
+        was_set, _ = buffers[1].write()
+        if self.call.function == "first":
+            present, positions = np.unique(groups[counted], return_index=True)
+            new = was_set[present] == 0
+            present, positions = present[new], positions[new]
+        else:
+            present, positions = np.unique(groups[counted][::-1], return_index=True)
+            positions = len(counted) - 1 - positions
+        if len(present):
+            buffers[0].set(present, values.take(pa.array(counted[positions])))
+            was_set[present] = 1
+
+    def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
+        return buffers[0].to_arrow(rows).cast(self.call.result_type)
+
+
+class Best(Accumulator):
+    """``min_by`` and ``max_by``: the value, and what it is judged by."""
+
+    def fills(self) -> list[object]:
+        return [_nothing(self.call.input_type), _nothing(self.call.second_type)]
+
+    def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
+        keep_best(buffers, groups, arguments, self.call.function == "max_by")
+
+    def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
+        self.add(buffers, groups, partials)
+
+    def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
+        return buffers[0].to_arrow(rows).cast(self.call.result_type)
+
+
+def keep_best(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array], largest: bool) -> None:
+    """Of each group keep the row with the largest (or smallest) value in the last column, of equal ones the last; rows
+    where it is null do not count.
+
+    Args:
+        buffers: one per column.
+        groups: by row of the columns.
+    """
+    rows = np.flatnonzero(validity(columns[-1]))
+    if not len(rows):
+        return
+    judged = columns[-1] if len(rows) == len(groups) else columns[-1].take(pa.array(rows))
+    present, owners = _present(groups[rows])
+    best = last_bests(judged, owners, len(present), largest)
+    held = buffers[-1].to_arrow(present)
+    order = ranks(pa.concat_arrays([held, judged.take(pa.array(best)).cast(held.type)]))
+    before, now = order[: len(present)], order[len(present) :]
+    better = (before == 0) | ((now >= before) if largest else (now <= before))
+    chosen = pa.array(rows[best[better]])
+    for buffer, column in zip(buffers, columns, strict=True):
+        buffer.set(present[better], column.take(chosen))
+
+
+def _present(groups: Rows) -> tuple[Rows, Rows]:
+    """Each group that occurs once, and where among these the one of every element is."""
+    most = int(groups.max()) + 1
+    if most > 2 * len(groups):  # few of many: sorting these is less than looking at all
+        present, places = np.unique(groups, return_inverse=True)
+        return present, places.reshape(-1)
+    occurs = np.zeros(most, np.bool_)
+    occurs[groups] = True
+    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[groups]
+
+
+def _nothing(kind: pa.DataType) -> object:
+    """The raw value of a new row."""
+    return None if Vector(kind).raw.dtype.kind == "O" else 0
 
 
 class Extreme(Accumulator):
@@ -46,3 +146,87 @@ class Extreme(Accumulator):
     def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
         data, valid = buffers[0].read()
         return arrow_of(data[rows], valid[rows], self.call.result_type)
+
+
+class BestOf(Accumulator):
+    """Buffers: the values, and what each is judged by, the best first; of equally good ones those that came first.
+
+    ``parameters``: how many rows are kept.
+    """
+
+    def __init__(self, call: AggregateCall) -> None:
+        super().__init__(call)
+        [self._most] = call.parameters
+
+    def fills(self) -> list[object]:
+        return [None, None]
+
+    def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
+        known = validity(arguments[1])
+        self._keep(buffers, groups[known], [argument.filter(pa.array(known)) for argument in arguments])
+
+    def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
+        self._keep(buffers, *unrolled(groups, partials))
+
+    def _keep(self, buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array]) -> None:
+        owners, columns = with_held(buffers, groups, columns)
+        order = ranks(columns[1])
+        sorting = np.lexsort((-order if self.call.function == "max_by_k" else order, owners))
+        owners = owners[sorting]
+        begins = np.flatnonzero(np.diff(owners, prepend=-1))
+        places = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
+        kept = places < self._most
+        chosen = pa.array(sorting[kept])
+        hold(buffers, owners[kept], [column.take(chosen) for column in columns])
+
+    def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
+        return buffers[0].to_arrow(rows).cast(self.call.result_type)
+
+
+def last_bests(array: pa.Array, owners: Rows, count: int, largest: bool) -> Rows:
+    """By owner, the place of its largest (or smallest) value, of equal ones the last; orders as ``ranks`` does.
+
+    Args:
+        array: at least one value of each owner; a null is less than any value.
+        owners: by value, from 0 to below ``count``.
+    """
+    places = _bests(array, owners, count, largest)
+    lasts = np.zeros(count, np.int64)
+    lasts[owners[places]] = places  # of several the last one stays
+    return lasts
+
+
+def _bests(array: pa.Array, owners: Rows, count: int, largest: bool) -> Rows:
+    """The places of all values than which their owner has no better one. Structs field by field: the first leaves few
+    rows to look at the others of."""
+    places = np.arange(len(array))
+    if array.null_count:
+        places = _extreme(validity(array).astype(np.int64), owners, count, largest)
+    if not pa.types.is_struct(array.type):
+        numbers = _numbers(_at(array, places))
+        return places[_extreme(numbers, owners[places], count, largest)]
+    for field in array.flatten():
+        if len(places) == count:
+            break
+        places = places[_bests(_at(field, places), owners[places], count, largest)]
+    return places
+
+
+def _at(array: pa.Array, places: Rows) -> pa.Array:
+    return array if len(places) == len(array) else array.take(pa.array(places))
+
+
+def _numbers(array: pa.Array) -> Ranks:
+    """As ``ranks`` among values that are not null, and nulls all alike; integers, dates and times are numbers."""
+    values = fixed_values(array)
+    if values is None or values.dtype.kind == "f":
+        return ranks(array)
+    return np.where(validity(array), values, 0) if array.null_count else values.astype(np.int64)
+
+
+def _extreme(numbers: Ranks, owners: Rows, count: int, largest: bool) -> Rows:
+    """The places of the numbers that are their owner's largest, or smallest."""
+    bounds = np.iinfo(np.int64)
+    best = np.full(count, bounds.min if largest else bounds.max)
+    (np.maximum if largest else np.minimum).at(best, owners, numbers)
+    return np.flatnonzero(numbers == best[owners])

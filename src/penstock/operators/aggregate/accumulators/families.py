@@ -5,22 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.operators.aggregate.accumulators.base import Accumulator
-from penstock.operators.aggregate.accumulators.best_of import BestOf
-from penstock.operators.aggregate.accumulators.bitmaps import Bitmaps
-from penstock.operators.aggregate.accumulators.bits import Bits
-from penstock.operators.aggregate.accumulators.chosen import Best, FirstOrLast
+from penstock.operators.aggregate.accumulators.bits import Bitmaps, Bits
 from penstock.operators.aggregate.accumulators.count_sketch import CountSketch
-from penstock.operators.aggregate.accumulators.counts import Count
 from penstock.operators.aggregate.accumulators.covariances import Covariance
 from penstock.operators.aggregate.accumulators.distinct_sketch import DistinctSketch
-from penstock.operators.aggregate.accumulators.distinct_values import DistinctValues
-from penstock.operators.aggregate.accumulators.extremes import Extreme
-from penstock.operators.aggregate.accumulators.joined import Joined
-from penstock.operators.aggregate.accumulators.lists import Lists
+from penstock.operators.aggregate.accumulators.extremes import Best, BestOf, Extreme, FirstOrLast
+from penstock.operators.aggregate.accumulators.frequencies import Mode, Percentile
+from penstock.operators.aggregate.accumulators.listagg import Joined
+from penstock.operators.aggregate.accumulators.lists import DistinctValues, Lists
 from penstock.operators.aggregate.accumulators.moments import Moments
 from penstock.operators.aggregate.accumulators.quantiles import Quantiles
-from penstock.operators.aggregate.accumulators.sums import Sum
-from penstock.operators.aggregate.accumulators.tallies import Mode, Percentile
+from penstock.operators.aggregate.accumulators.sums import Count, Sum
 from penstock.operators.aggregate.calls import FUNCTIONS, AggregateCall, Family
 
 _CLASSES: dict[Family, type[Accumulator]] = {

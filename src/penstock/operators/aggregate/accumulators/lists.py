@@ -12,14 +12,45 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.operators.aggregate.accumulators.base import Accumulator
-from penstock.operators.aggregate.accumulators.value_lists import held_of, unrolled, with_held
 from penstock.operators.aggregate.calls import AggregateCall
 from penstock.state.arrays import plain_objects, validity
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.ordering import order_by
 from penstock.state.vector import Rows, Vector
+
+
+def sizes_of(lists: pa.Array) -> Rows:
+    """How many values each list has; none where it is null."""
+    sizes: Rows = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
+    return sizes
+
+
+def unrolled(groups: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
+    """The values of lists that are equally long in all columns, and the group of each."""
+    return np.repeat(groups, sizes_of(columns[0])), [column.flatten() for column in columns]
+
+
+def with_held(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
+    """What these groups hold in their lists already and then what comes to them, and the group of each value."""
+    there, held = held_of(buffers, np.unique(groups))
+    both = [pa.concat_arrays([old, new.cast(old.type)]) for old, new in zip(held, columns, strict=True)]
+    return np.concatenate([there, groups]), both
+
+
+def held_of(buffers: Sequence[Vector], groups: Rows) -> tuple[Rows, list[pa.Array]]:
+    """What these groups hold in their lists, and the group of each value."""
+    return unrolled(groups, [buffer.to_arrow(groups) for buffer in buffers])
+
+
+def hold(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array]) -> None:
+    """Make these the lists of their groups; ``groups`` ascend."""
+    present, sizes = np.unique(groups, return_counts=True)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+    for buffer, column in zip(buffers, columns, strict=True):
+        buffer.set(present, pa.ListArray.from_arrays(offsets, column, buffer.kind))
 
 
 class Lists(Accumulator):
@@ -102,3 +133,34 @@ def by_group(groups: Rows, values: pa.Array) -> Iterator[tuple[int, list[Any]]]:
     ends = [*begins.tolist(), len(ordered)]
     for group, (begin, end) in zip(ordered[begins].tolist(), pairwise(ends), strict=True):
         yield group, objects[begin:end]
+
+
+class DistinctValues(Accumulator):
+    """Buffers: a list per argument; those at one place of them are one row's."""
+
+    def __init__(self, call: AggregateCall, function: Accumulator) -> None:
+        super().__init__(call)
+        self._function = function
+
+    def fills(self) -> list[object]:
+        return [None for _ in self.call.buffer_fields(0)]
+
+    def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
+        owners, columns = with_held(buffers, groups, [normalize_floats(argument) for argument in arguments])
+        _, first = group_rows([pa.array(owners), *columns], len(owners))
+        first = np.sort(first)
+        first = first[np.argsort(owners[first], kind="stable")]
+        hold(buffers, owners[first], [column.take(pa.array(first)) for column in columns])
+
+    def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
+        self.add(buffers, *unrolled(groups, partials))
+
+    def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
+        owners, columns = unrolled(np.arange(len(rows)), [buffer.to_arrow(rows) for buffer in buffers])
+        fields, fills = self._function.call.buffer_fields(0), self._function.fills()
+        fresh = [Vector(field.type, fill) for field, fill in zip(fields, fills, strict=True)]
+        for vector in fresh:
+            vector.extend(len(rows))
+        self._function.begin(fresh, np.arange(len(rows)))
+        self._function.add(fresh, owners, columns)
+        return self._function.result(fresh, np.arange(len(rows)))

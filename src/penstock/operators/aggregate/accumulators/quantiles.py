@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.operators.aggregate.accumulators.answers import answers
 from penstock.operators.aggregate.accumulators.base import Accumulator, Doubles, doubles
 from penstock.operators.aggregate.accumulators.lists import by_group
 from penstock.operators.aggregate.calls import AggregateCall
-from penstock.state.arrays import validity
+from penstock.state.arrays import storage_dtype, validity
 from penstock.state.vector import Rows, Vector
 
 _ROOM = 4096
@@ -142,7 +143,7 @@ class Quantiles(Accumulator):
         for held in zip(*columns, strict=True):
             summary = Summary.stored(*held)
             found.append(summary.quantiles(self._percentages, self._accuracy) if summary.count else None)
-        return answers(found, self.call.result_type)
+        return percentile_results(found, self.call.result_type)
 
 
 def _shifted(samples: Summary, other: Summary, before: Longs) -> tuple[Longs, Longs]:
@@ -156,3 +157,32 @@ def _order(values: Doubles) -> Longs:
     """Longs that order as Java's doubles do: -0.0 before 0.0, NaN last."""
     bits = np.where(np.isnan(values), np.nan, values).view(np.int64)
     return np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)
+
+
+def percentile_results(found: Sequence[Sequence[float] | None], result_type: pa.DataType) -> pa.Array:
+    """One answer per group: all of its percentiles where the type is an array, or else the only one; None is null."""
+    if not pa.types.is_list(result_type):
+        return _percentile_array(
+            [None if numbers is None else _percentile_value(numbers[0], result_type) for numbers in found], result_type
+        )
+    kind = result_type.value_type
+    offsets = pa.array(np.cumsum([0, *(len(numbers or ()) for numbers in found)]), pa.int32())
+    values = _percentile_array([_percentile_value(number, kind) for numbers in found for number in numbers or ()], kind)
+    mask = pa.array([numbers is None for numbers in found])
+    return pa.ListArray.from_arrays(offsets, values, pa.list_(result_type.value_field), mask=mask)
+
+
+def _percentile_value(number: float, kind: pa.DataType) -> Any:
+    """A double as the raw value of the result's type."""
+    if pa.types.is_decimal128(kind):
+        return Decimal(repr(number)).quantize(Decimal(1).scaleb(-kind.scale))
+    return number if pa.types.is_floating(kind) else int(number)
+
+
+def _percentile_array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_decimal128(kind) or pa.types.is_floating(kind):
+        return pa.array(values, kind)
+    dtype = storage_dtype(kind)
+    assert dtype is not None
+    whole = pa.array(values, pa.from_numpy_dtype(dtype))
+    return whole if whole.type == kind else whole.view(kind)

@@ -26,8 +26,8 @@ from penstock.operators.python.isolation.frames import Kind, decode, encode
 from penstock.operators.python.isolation.process import Answer, FunctionProcess
 from penstock.operators.python.isolation.task import Task, WorkerState
 from penstock.operators.python.map_function import MapInArrowSpec, MapInPandasSpec
+from penstock.operators.python.pending_rows import UnansweredRows
 from penstock.operators.python.scalar_udf import ScalarUdfSpec
-from penstock.operators.python.unanswered_rows import UnansweredRows
 from penstock.state.table import NoState
 
 _WITH_FUNCTIONS = (MapInArrowSpec, MapInPandasSpec, ScalarUdfSpec)

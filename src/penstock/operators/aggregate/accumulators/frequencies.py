@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import EvaluationError
-from penstock.operators.aggregate.accumulators.answers import answers
+from penstock.functions.core.ranks import ranks
 from penstock.operators.aggregate.accumulators.base import Accumulator, Doubles, doubles
-from penstock.operators.aggregate.accumulators.order import ranks
-from penstock.operators.aggregate.accumulators.value_lists import held_of, hold, unrolled, with_held
+from penstock.operators.aggregate.accumulators.lists import held_of, hold, unrolled, with_held
+from penstock.operators.aggregate.accumulators.quantiles import percentile_results
 from penstock.operators.aggregate.calls import AggregateCall
 from penstock.state.arrays import plain_objects, validity
 from penstock.state.keys import group_rows, normalize_floats
@@ -89,7 +89,7 @@ class Percentile(Tally):
             else:
                 until = np.cumsum(counts[begin:end])
                 found.append([self._at(numbers[begin:end], until, percentage) for percentage in self._percentages])
-        return answers(found, self.call.result_type)
+        return percentile_results(found, self.call.result_type)
 
     def _at(self, numbers: Doubles, until: Rows, percentage: float) -> float:
         """Spark's ``getPercentile``. ``until``: how many values there are up to each number."""

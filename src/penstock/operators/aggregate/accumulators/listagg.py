@@ -9,10 +9,9 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from penstock.functions.core.ranks import ranks
 from penstock.operators.aggregate.accumulators.base import Accumulator
-from penstock.operators.aggregate.accumulators.lists import by_group
-from penstock.operators.aggregate.accumulators.order import ranks
-from penstock.operators.aggregate.accumulators.value_lists import sizes_of, unrolled
+from penstock.operators.aggregate.accumulators.lists import by_group, sizes_of, unrolled
 from penstock.operators.aggregate.calls import AggregateCall
 from penstock.state.arrays import validity
 from penstock.state.vector import Rows, Vector
@@ -68,6 +67,6 @@ class Joined(Accumulator):
         for key, direction in zip(keys, self._directions, strict=False):
             numbers = ranks(key)
             outside = -len(key) - 1 if direction.nulls_first else len(key) + 1
-            sorting.append(np.where(numbers < 0, outside, numbers if direction.ascending else -numbers))
+            sorting.append(np.where(numbers == 0, outside, numbers if direction.ascending else -numbers))
         order: Rows = np.lexsort(sorting[::-1])
         return order
