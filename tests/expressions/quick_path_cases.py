@@ -13,7 +13,7 @@ from quick_path_values import days, longs, numerals, times_written, walls, words
 from penstock.functions.casts import fast_numbers as numbers
 from penstock.functions.casts import text_numbers
 from penstock.functions.casts.text_times import date_texts, parse_date, parse_timestamp, wall_time_texts
-from penstock.functions.core.fast_path import Answer, OfColumn
+from penstock.functions.core.fast_path import ColumnFunction, FastResult
 from penstock.functions.core.vectors import to_vector
 from penstock.functions.core.zones import Zone
 from penstock.functions.patterns import patterns
@@ -37,7 +37,7 @@ class Case:
     """``sure``: the share of the values, at least, that the quick path vouches for."""
 
     name: str
-    quick: OfColumn
+    quick: ColumnFunction
     exact: Callable[..., object]
     values: Callable[[], Sequence[object]]
     argument: pa.DataType
@@ -99,7 +99,7 @@ def times_read() -> list[Case]:
     return found
 
 
-def _of_vector(write: Callable[..., Answer | None]) -> OfColumn:
+def _of_vector(write: Callable[..., FastResult | None]) -> ColumnFunction:
     return lambda array, rows: write(to_vector(array), rows)
 
 
@@ -126,7 +126,7 @@ def times_written_back() -> list[Case]:
 
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
-CONSTANTS: list[tuple[str, Callable[..., Answer | None], Callable[..., object], list[tuple[object, ...]]]] = [
+CONSTANTS: list[tuple[str, Callable[..., FastResult | None], Callable[..., object], list[tuple[object, ...]]]] = [
     ("substring", texts.substring, strings.substring, [
         (p, n) for p in (-10, -3, -1, 0, 1, 3, 9, INT_MAX, INT_MIN) for n in (-1, 0, 1, 4, INT_MAX)
     ]),
@@ -190,7 +190,7 @@ def patterns_found() -> list[Case]:
     found = []
     for pattern, group in EXTRACTED:
         re2 = re2_pattern(pattern, group)
-        if re2 is None or group in translate(pattern).unsure:
+        if re2 is None or group in translate(pattern).ambiguous_groups:
             continue
         values = partial(words, "abab c,,\n.é", "a=", "&a=b", "=a=&a=b&", "\r\n", "aa\n")
         quick, exact = partial(texts.regexp_extract, re2), partial(patterns.regexp_extract, pattern, group)

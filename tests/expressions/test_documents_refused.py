@@ -12,7 +12,7 @@ import pytest
 from penstock.errors import DataError, EvaluationError, NotSupported
 from penstock.functions import BoundReference, Literal, SessionConf
 from penstock.functions.avro.reading import FromAvro
-from penstock.functions.avro.schema import UnknownSchema, parse_schema
+from penstock.functions.avro.schema import UnsupportedSchema, parse_schema
 from penstock.functions.avro.writing import ToAvro
 from penstock.functions.core.record_fields import RecordTimes, TextRules
 from penstock.functions.core.zones import Zone
@@ -83,7 +83,7 @@ def test_avro(relation: Callable[[str], Relation], sql: str, why: str) -> None:
     ],
 )
 def test_avro_schemas(schema: str, why: str) -> None:
-    with pytest.raises(UnknownSchema, match=why):
+    with pytest.raises(UnsupportedSchema, match=why):
         parse_schema(schema)
 
 

@@ -33,11 +33,11 @@ def test_many_at_once_are_as_each_by_itself() -> None:
     binary = random.integers(1, 10**7, 2000) / 2.0 ** random.integers(0, 20, 2000)
     odd = [0.0, -0.0, np.nan, np.inf, 1e-3, 1e7, 9999999.999999998, 2.0**-6, np.nextafter(2.0**-6, 0), 5e-324, 99.95]
     values = np.concatenate([*everyday, binary, random.integers(-(10**7), 10**7, 2000) / 1.0, -everyday[0], odd])
-    texts, doubtful = double_texts(pa.array(values), None, pa.string())
-    assert np.count_nonzero(doubtful) < 200
+    texts, fallback = double_texts(pa.array(values), None, pa.string())
+    assert np.count_nonzero(fallback) < 200
     exact = [double_text(value) for value in values.tolist()]
-    assert [text for text, doubt in zip(texts.to_pylist(), doubtful, strict=True) if not doubt] == [
-        text for text, doubt in zip(exact, doubtful, strict=True) if not doubt
+    assert [text for text, doubt in zip(texts.to_pylist(), fallback, strict=True) if not doubt] == [
+        text for text, doubt in zip(exact, fallback, strict=True) if not doubt
     ]
 
 

@@ -18,7 +18,7 @@ from penstock.functions.patterns import patterns
 from penstock.functions.patterns.java_patterns import JavaPattern, UnsafePattern, translate
 from penstock.functions.patterns.patterns import regexp_extract as exactly
 from penstock.functions.patterns.re2_patterns import has_start_anchor, re2_pattern, re2_replacement
-from penstock.functions.text import fast_path as quick_texts
+from penstock.functions.text import fast_path as fast_texts
 from penstock.functions.text.fast_path import regexp_extract
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ def test_random_patterns_match_as_in_java(spark: SparkSession) -> None:
     for pattern, java in _understood(chance):
         arguments[0] = pattern
         theirs = [list(map(int, spans.split())) for spans in str(evaluator.evaluate(arguments)).split(";")]
-        sure = {2 * g + side for g in range(java.compiled.groups + 1) if g not in java.unsure for side in (0, 1)}
+        sure = {
+            2 * g + side for g in range(java.compiled.groups + 1) if g not in java.ambiguous_groups for side in (0, 1)
+        }
         width = 2 * (java.compiled.groups + 1)
         for text, spans in zip(TEXTS, theirs, strict=False):
             ours = _spans(java, text)
@@ -114,7 +116,7 @@ def test_random_patterns_match_in_re2_as_in_python() -> None:
     texts = [*TEXTS, "\n", "a\nb", "b\ra", "é", "aéb", "c\u2028a", "a" * 12]
     rendered = 0
     for pattern, java in _understood(chance):
-        for group in sorted({*range(java.compiled.groups + 1)} - java.unsure):
+        for group in sorted({*range(java.compiled.groups + 1)} - java.ambiguous_groups):
             re2 = re2_pattern(pattern, group)
             if re2 is None:
                 continue
@@ -137,13 +139,13 @@ def test_random_patterns_replace_split_and_are_found_in_re2_as_in_python() -> No
     for pattern, java in _understood(chance):
         re2 = re2_pattern(pattern)
         if re2 is not None:
-            answer = quick_texts.regexp_instr(re2, column, None).values
+            answer = fast_texts.regexp_instr(re2, column, None).values
             assert_alike("instr", answer, partial(patterns.regexp_instr, pattern), pattern)
         if java.may_be_empty:
             continue
         if re2 is not None and not has_start_anchor(re2):
             limit = chance.choice([-1, 1, 2, 3])
-            answer = quick_texts.regexp_split(re2, limit, pa.list_(pa.string()), column, None).values
+            answer = fast_texts.regexp_split(re2, limit, pa.list_(pa.string()), column, None).values
             assert_alike("split", answer, partial(patterns.regexp_split, pattern, limit), pattern)
         text = chance.choice(["<$0>", r"\\x\$", "[$1]", "$1$0$1", "", "$2$1"])
         try:
@@ -154,7 +156,7 @@ def test_random_patterns_replace_split_and_are_found_in_re2_as_in_python() -> No
         assert (rendered is None) == (len({part for part in parts if part in (1, 2)}) > 1)
         found = None if rendered is None else re2_pattern(pattern, rendered[0])
         if rendered is not None and found is not None:
-            answer = quick_texts.regexp_replace(found, rendered[1], column, None).values
+            answer = fast_texts.regexp_replace(found, rendered[1], column, None).values
             assert_alike("replace", answer, partial(patterns.regexp_replace, pattern, parts, 0), pattern)
     assert min(compared.values()) > COUNT // 20, compared
 
@@ -176,7 +178,7 @@ def test_like_agrees_with_re2_and_never_backtracks() -> None:
     texts = ["".join(chance.choices("ab\n", k=chance.randrange(9))) for _ in range(200)]
     for _ in range(500):
         pattern = "".join(chance.choices("ab%_", k=chance.randrange(7)))
-        column = quick_texts.matches(patterns.like_to_re2(pattern, "\\"), pa.array(texts), None).values
+        column = fast_texts.matches(patterns.like_to_re2(pattern, "\\"), pa.array(texts), None).values
         assert column.to_pylist() == [patterns.like(pattern, "\\", text) for text in texts], pattern
     begin_s = time.thread_time()
     assert not patterns.like("%a%a%a%a%a%a%a%b", "\\", "a" * 3_000)

@@ -56,11 +56,11 @@ def test_long_texts_equal_spark(spark: SparkSession, name: str) -> None:
     parse = RecordParser(KIND, JsonOptions(RecordTimes(Zone("UTC")), JsonRules()))
     assert expected is not None
     assert sizes(parse(ours)) == tuple(expected)
-    quick = parse.quickly(pa.array([ours]), None)
+    quick = parse.fast_path(pa.array([ours]), None)
     assert quick is not None
-    assert quick.doubtful is not None
-    assert not (name in QUICK and quick.doubtful[0])
-    assert quick.doubtful[0] or sizes(quick.values[0].as_py()) == tuple(expected)
+    assert quick.fallback is not None
+    assert not (name in QUICK and quick.fallback[0])
+    assert quick.fallback[0] or sizes(quick.values[0].as_py()) == tuple(expected)
 
 
 DEEP = {

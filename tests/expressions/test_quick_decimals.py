@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from penstock.errors import EvaluationError
 from penstock.functions.core.base import BoundReference
-from penstock.functions.core.fast_path import Quick
+from penstock.functions.core.fast_path import FastPath
 from penstock.functions.core.vectors import all_valid
-from penstock.functions.numbers import decimal_division, decimals, rounding
-from penstock.functions.numbers import fast_decimals as quick_decimals
+from penstock.functions.numbers import decimal_division, decimals, fast_decimals, rounding
 from penstock.functions.numbers.arithmetic import EvalMode
 
 _WIDE = Context(prec=400)
@@ -44,18 +43,18 @@ def columns(data_type: pa.DataType, rows: int) -> st.SearchStrategy[pa.Array]:
     return st.lists(values, min_size=rows, max_size=rows).map(lambda found: pa.array(found, data_type))
 
 
-def agrees(quick: Quick, exact: Callable[..., Any], arrays: list[pa.Array], target: pa.DataType) -> None:
+def agrees(quick: FastPath, exact: Callable[..., Any], arrays: list[pa.Array], target: pa.DataType) -> None:
     """Row by row, as far as the quick way is sure."""
     rows = all_valid(arrays)
     with np.errstate(all="ignore"):
         answer = quick(*arrays, rows, target)
     if answer is None:
         return
-    found, doubtful = answer.values, np.zeros(len(answer.values)) if answer.doubtful is None else answer.doubtful
+    found, fallback = answer.values, np.zeros(len(answer.values)) if answer.fallback is None else answer.fallback
     for row, values in enumerate(zip(*(array.to_pylist() for array in arrays), strict=True)):
         if None in values:
             assert found[row].as_py() is None
-        elif not doubtful[row]:
+        elif not fallback[row]:
             assert found[row].as_py() == exact(*values), values
 
 
@@ -63,16 +62,14 @@ def agrees(quick: Quick, exact: Callable[..., Any], arrays: list[pa.Array], targ
 @given(st.data(), types(), types())
 def test_rescaled(data: st.DataObject, source: pa.DataType, target: pa.DataType) -> None:
     column = data.draw(columns(source, 12))
-    agrees(
-        quick_decimals.rescale, partial(decimals.number_to_decimal, target.precision, target.scale), [column], target
-    )
+    agrees(fast_decimals.rescale, partial(decimals.number_to_decimal, target.precision, target.scale), [column], target)
 
 
 @few
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=1), types())
 def test_of_integers(values: list[int | None], target: pa.DataType) -> None:
     exact = partial(decimals.number_to_decimal, target.precision, target.scale)
-    agrees(quick_decimals.rescale, exact, [pa.array(values, pa.int64())], target)
+    agrees(fast_decimals.rescale, exact, [pa.array(values, pa.int64())], target)
 
 
 halves = st.tuples(st.integers(-(10**9), 10**9), st.integers(0, 12)).map(lambda pair: pair[0] / 10 ** pair[1])
@@ -82,14 +79,14 @@ halves = st.tuples(st.integers(-(10**9), 10**9), st.integers(0, 12)).map(lambda 
 @given(st.lists(st.none() | st.floats() | halves, min_size=1), types())
 def test_of_doubles(values: list[float | None], target: pa.DataType) -> None:
     exact = partial(decimals.float_to_decimal, target, False)
-    agrees(quick_decimals.from_float, exact, [pa.array(values, pa.float64())], target)
+    agrees(fast_decimals.from_float, exact, [pa.array(values, pa.float64())], target)
 
 
 @pytest.mark.parametrize("target", [pa.int8(), pa.int32(), pa.int64(), pa.float64(), pa.bool_(), pa.string()], ids=str)
 @few
 @given(st.data(), types())
 def test_to_others(target: pa.DataType, data: st.DataObject, source: pa.DataType) -> None:
-    quick = quick_decimals.to_text if target == pa.string() else quick_decimals.to_number
+    quick = fast_decimals.to_text if target == pa.string() else fast_decimals.to_number
     for ansi in (False, True):
         exact = decimals.decimal_converter(target, source, ansi)
         agrees(quick, exact, [data.draw(columns(source, 12))], target)
@@ -102,7 +99,7 @@ def test_rounded(mode: str, data: st.DataObject, source: pa.DataType, places: in
     target = pa.decimal128(target.precision, min(max(places, 0), target.precision))
     exact = rounding.decimal_rounding(mode, target.scale if places > target.scale else places, target)
     places = min(places, target.scale)
-    agrees(partial(quick_decimals.rounded, mode, places), exact, [data.draw(columns(source, 12))], target)
+    agrees(partial(fast_decimals.rounded, mode, places), exact, [data.draw(columns(source, 12))], target)
 
 
 @pytest.mark.parametrize("symbol", ["+", "-", "*"])
@@ -112,7 +109,7 @@ def test_arithmetic(symbol: str, data: st.DataObject, one: pa.DataType, two: pa.
     inputs = BoundReference(0, one), BoundReference(1, two)
     exact = decimals.DecimalArithmetic(symbol, *inputs, target, EvalMode.LEGACY)._apply
     arrays = [data.draw(columns(one, 12)), data.draw(columns(two, 12))]
-    agrees(partial(quick_decimals.arithmetic, symbol), exact, arrays, target)
+    agrees(partial(fast_decimals.arithmetic, symbol), exact, arrays, target)
 
 
 @pytest.mark.parametrize(
@@ -143,16 +140,16 @@ def test_everyday_values_are_not_in_doubt() -> None:
     prices = pa.array([value.as_py() for value in money if value.as_py()], pa.decimal128(12, 2))
     doubles = pa.array(np.linspace(-1e6, 1e6, 1_000) + 0.001)
     for quick, arrays, target in (
-        (quick_decimals.rescale, [money], pa.decimal128(10, 1)),
-        (quick_decimals.from_float, [doubles], pa.decimal128(12, 2)),
-        (quick_decimals.to_number, [money], pa.float64()),
-        (partial(quick_decimals.rounded, ROUND_HALF_UP, 1), [money], pa.decimal128(12, 1)),
-        (partial(quick_decimals.arithmetic, "*"), [money, money], pa.decimal128(24, 3)),
-        (quick_decimals.quotient, [prices, prices[::-1]], pa.decimal128(27, 15)),
-        (quick_decimals.remainder, [prices, prices[::-1]], pa.decimal128(12, 2)),
-        (quick_decimals.whole_quotient, [prices, prices[::-1]], pa.decimal128(12, 0)),
-        (quick_decimals.to_text, [money], pa.string()),
+        (fast_decimals.rescale, [money], pa.decimal128(10, 1)),
+        (fast_decimals.from_float, [doubles], pa.decimal128(12, 2)),
+        (fast_decimals.to_number, [money], pa.float64()),
+        (partial(fast_decimals.rounded, ROUND_HALF_UP, 1), [money], pa.decimal128(12, 1)),
+        (partial(fast_decimals.arithmetic, "*"), [money, money], pa.decimal128(24, 3)),
+        (fast_decimals.quotient, [prices, prices[::-1]], pa.decimal128(27, 15)),
+        (fast_decimals.remainder, [prices, prices[::-1]], pa.decimal128(12, 2)),
+        (fast_decimals.whole_quotient, [prices, prices[::-1]], pa.decimal128(12, 0)),
+        (fast_decimals.to_text, [money], pa.string()),
     ):
         answer = quick(*arrays, None, target)
         assert answer is not None
-        assert answer.doubtful is None or np.count_nonzero(answer.doubtful) <= len(answer.doubtful) // 100
+        assert answer.fallback is None or np.count_nonzero(answer.fallback) <= len(answer.fallback) // 100

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.functions.core.record_fields import RecordTimes
 from penstock.functions.core.zones import Zone
-from penstock.functions.json import fast_path as quick_json
+from penstock.functions.json import fast_path as fast_json
 from penstock.functions.json.paths import get_json_object
 from penstock.functions.json.records import RecordParser
 from penstock.functions.json.tokens import JsonRules
@@ -74,10 +74,10 @@ def texts(draw: st.DrawFn) -> str:
 @given(st.lists(st.none() | texts(), max_size=6))
 def test_records_are_the_same(found: list[str | None]) -> None:
     parse = RecordParser(TYPES, JsonOptions(RecordTimes(Zone("Europe/Berlin")), JsonRules()))
-    quick = parse.quickly(pa.array(found, pa.string()), None)
+    quick = parse.fast_path(pa.array(found, pa.string()), None)
     assert quick is not None
-    assert quick.doubtful is not None
-    for document, record, doubt in zip(found, quick.values, quick.doubtful, strict=True):
+    assert quick.fallback is not None
+    for document, record, doubt in zip(found, quick.values, quick.fallback, strict=True):
         if document is None:
             assert not record.is_valid
         elif not doubt:
@@ -106,8 +106,8 @@ def test_numbers_are_read_as_java_reads_them(spark: SparkSession, document: str,
 
 def assert_found_alike(document: str, path: str) -> None:
     """If it is found at all."""
-    answer = quick_json.at_path(pa.array([document]), pa.array([path]), None, pa.string())
-    if answer is not None and answer.doubtful is not None and not answer.doubtful[0]:
+    answer = fast_json.at_path(pa.array([document]), pa.array([path]), None, pa.string())
+    if answer is not None and answer.fallback is not None and not answer.fallback[0]:
         assert answer.values[0].as_py() == get_json_object(document, path)
 
 
@@ -131,17 +131,17 @@ def test_what_jackson_stops_at_is_not_read(document: str) -> None:
     sys.setrecursionlimit(20_000)
     try:
         parse = RecordParser(TYPES, JsonOptions(RecordTimes(Zone("UTC")), JsonRules()))
-        quick = parse.quickly(pa.array([document]), None)
+        quick = parse.fast_path(pa.array([document]), None)
     finally:
         sys.setrecursionlimit(before)
     assert quick is not None
-    assert quick.doubtful is not None
-    assert quick.doubtful[0] or quick.values[0].as_py() == pa.array([parse(document)], TYPES)[0].as_py()
+    assert quick.fallback is not None
+    assert quick.fallback[0] or quick.values[0].as_py() == pa.array([parse(document)], TYPES)[0].as_py()
     for path in ("$.a", "$['a\"b']"):
         assert_found_alike(document, path)
     odd = pa.struct([('a"b', pa.int32())])
     assert (
-        RecordParser(odd, JsonOptions(RecordTimes(Zone("UTC")), JsonRules())).quickly(pa.array([document]), None)
+        RecordParser(odd, JsonOptions(RecordTimes(Zone("UTC")), JsonRules())).fast_path(pa.array([document]), None)
         is None
     )
 
@@ -153,12 +153,12 @@ def test_ordinary_documents_are_not_in_doubt(path: str) -> None:
         for n in range(50)
     ]
     parse = RecordParser(TYPES, JsonOptions(RecordTimes(Zone("UTC")), JsonRules()))
-    quick = parse.quickly(pa.array(ordinary), None)
+    quick = parse.fast_path(pa.array(ordinary), None)
     assert quick is not None
-    assert quick.doubtful is not None
-    assert not quick.doubtful.any()
-    found = quick_json.at_path(pa.array(ordinary), pa.array([path] * 50), None, pa.string())
+    assert quick.fallback is not None
+    assert not quick.fallback.any()
+    found = fast_json.at_path(pa.array(ordinary), pa.array([path] * 50), None, pa.string())
     assert found is not None
-    assert found.doubtful is not None
-    assert not found.doubtful.any()
+    assert found.fallback is not None
+    assert not found.fallback.any()
     assert found.values.null_count == 0

@@ -14,7 +14,7 @@ from quick_path_cases import CASES, Case
 from penstock.errors import EvaluationError
 from penstock.functions.casts.fast_numbers import read_integers
 from penstock.functions.core.base import Mask
-from penstock.functions.core.fast_path import Answer, by_column, completed, settled
+from penstock.functions.core.fast_path import FastResult, column_fast_path, with_exact_rows, with_exact_values
 from penstock.functions.core.vectors import map_distinct
 from penstock.functions.core.zones import Zone
 from penstock.functions.times.fast_parsing import layouts_of, read_by_pattern
@@ -33,8 +33,8 @@ def outcome(case: Case, value: object) -> object:
         return error
 
 
-def sure_rows(answer: Answer) -> Mask:
-    return np.ones(len(answer.values), np.bool_) if answer.doubtful is None else ~answer.doubtful
+def sure_rows(answer: FastResult) -> Mask:
+    return np.ones(len(answer.values), np.bool_) if answer.fallback is None else ~answer.fallback
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -62,8 +62,10 @@ def test_nulls_slices_and_masks(case: Case) -> None:
         return map_distinct(case.exact, arrays, case.result, rows)
 
     for part, rows in ((column, valid), (column, valid & chosen), (column.slice(3, 0), valid[:0]), (column[:9], None)):
-        found, wanted = completed(case.quick(part, rows), exact, [part], rows), exact([part], rows)
-        strict = settled(by_column(case.quick)(part, rows, case.result), case.exact, [part], case.result, rows)
+        found, wanted = with_exact_rows(case.quick(part, rows), exact, [part], rows), exact([part], rows)
+        strict = with_exact_values(
+            column_fast_path(case.quick)(part, rows, case.result), case.exact, [part], case.result, rows
+        )
         asked = np.ones(len(part), np.bool_) if rows is None else rows | ~valid[: len(part)]
         expected = wanted.filter(pa.array(asked)).to_pylist()
         assert found.filter(pa.array(asked)).to_pylist() == strict.filter(pa.array(asked)).to_pylist() == expected
@@ -117,19 +119,24 @@ def test_the_first_error_is_the_one_that_is_raised() -> None:
     def refuse(text: str) -> object:
         raise EvaluationError(f"not {text}")
 
-    quick = by_column(read_integers, pa.int64())
+    quick = column_fast_path(read_integers, pa.int64())
     column = pa.array(["12", "x", "7", "y"])
     for rows, message in ((None, "not x"), (np.array([True, False, True, True]), "not y")):
         with pytest.raises(EvaluationError, match=message):
-            settled(quick(column, rows, pa.int64()), refuse, [column], pa.int64(), rows)
-    assert settled(quick(column, None, pa.int64()), len, [column], pa.int64(), None).to_pylist() == [12, 1, 7, 1]
+            with_exact_values(quick(column, rows, pa.int64()), refuse, [column], pa.int64(), rows)
+    assert with_exact_values(quick(column, None, pa.int64()), len, [column], pa.int64(), None).to_pylist() == [
+        12,
+        1,
+        7,
+        1,
+    ]
 
 
 def test_texts_of_another_layout_take_the_exact_way() -> None:
     column = pa.array(["12", "7"], pa.large_string())
-    answer = by_column(read_integers, pa.int64())(column, None, pa.int64())
+    answer = column_fast_path(read_integers, pa.int64())(column, None, pa.int64())
     assert answer is None
-    assert settled(answer, len, [column], pa.int64(), None).to_pylist() == [2, 1]
+    assert with_exact_values(answer, len, [column], pa.int64(), None).to_pylist() == [2, 1]
 
 
 def test_a_value_may_be_a_time_that_python_has_no_value_for() -> None:
@@ -140,8 +147,8 @@ def test_a_value_may_be_a_time_that_python_has_no_value_for() -> None:
 
 def test_structs_that_are_in_doubt_are_put_in_their_places() -> None:
     kind = pa.struct([("x", pa.int64())])
-    quick = Answer(pa.array([{"x": 1}, None, {"x": 0}, {"x": 0}], kind), np.array([False, False, True, True]))
+    quick = FastResult(pa.array([{"x": 1}, None, {"x": 0}, {"x": 0}], kind), np.array([False, False, True, True]))
     column = pa.array(["a", None, "bcd", "e"])
     rows = np.array([True, False, True, False])
-    found = settled(quick, lambda text: {"x": len(text)}, [column], kind, rows)
+    found = with_exact_values(quick, lambda text: {"x": len(text)}, [column], kind, rows)
     assert found.to_pylist()[:3] == [{"x": 1}, None, {"x": 3}]

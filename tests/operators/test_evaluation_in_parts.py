@@ -18,7 +18,7 @@ from penstock.functions.collections.lists import Size
 from penstock.functions.core import size_limits as room
 from penstock.functions.core.base import Expression, Mask
 from penstock.functions.core.shared import SharedExpressions
-from penstock.functions.core.strict import Mapped, Vectorised
+from penstock.functions.core.strict import ScalarFunction, VectorFunction
 from penstock.functions.text import strings
 from penstock.functions.text import strings as text_functions
 from penstock.operators.expand import ExpandSpec
@@ -32,8 +32,8 @@ from penstock.operators.python.udf_calls import UdfCall, UdfKind
 MANY = 100_000
 N = BoundReference(0, pa.int64())
 NUMBERS = pa.list_(pa.int64())
-SEQUENCE = Vectorised(partial(lists.sequence, 1, 1), (Literal(1, pa.int64()), N), NUMBERS)
-ARRAY_REPEAT = Vectorised(lists.repeat, (N, N), NUMBERS)
+SEQUENCE = VectorFunction(partial(lists.sequence, 1, 1), (Literal(1, pa.int64()), N), NUMBERS)
+ARRAY_REPEAT = VectorFunction(lists.repeat, (N, N), NUMBERS)
 """Spark's functions of these names; the size is not constant."""
 
 
@@ -57,12 +57,12 @@ def test_several_rows_give_a_limited_number_of_elements_at_once(expression: Expr
     out = list(opened(project(expression)).process(rows(*given)))
     assert [len(a) for batch in out for a in batch.column(0)] == given
     sizes = elements(iter(out))
-    assert max(sizes) <= room.MOST_ELEMENTS_OF_SEVERAL_ROWS
+    assert max(sizes) <= room.MAX_ELEMENTS_OF_DIVISIBLE_BATCH
     assert len(sizes) < len(given), "no more parts than it takes"
 
 
 def test_one_row_may_give_more() -> None:
-    most = room.MOST_ELEMENTS_OF_SEVERAL_ROWS
+    most = room.MAX_ELEMENTS_OF_DIVISIBLE_BATCH
     assert elements(opened(project(SEQUENCE)).process(rows(most + 1, 1, most + 2))) == [most + 1, 1, most + 2]
 
 
@@ -85,11 +85,11 @@ def test_what_a_guard_keeps_out_does_not_count() -> None:
 def test_texts_are_made_in_parts(function: object, length: int) -> None:
     padding = () if function is strings.repeat else (Literal(" ", pa.string()),)
     of = (Literal("ab", pa.string()), N, *padding)
-    spec = project(Mapped(function, of, pa.string()))  # type: ignore[arg-type]
+    spec = project(ScalarFunction(function, of, pa.string()))  # type: ignore[arg-type]
     given = [3, *range(10 * MANY, 10 * MANY + 40), *[MANY] * 400]
     out = list(opened(spec).process(rows(*given)))
     assert [len(text.as_py()) for batch in out for text in batch.column(0)] == [length * number for number in given]
-    assert max(batch.nbytes for batch in out) <= room.MOST_BYTES_OF_SEVERAL_ROWS + 8 * len(given)
+    assert max(batch.nbytes for batch in out) <= room.MAX_BYTES_OF_DIVISIBLE_BATCH + 8 * len(given)
     assert len(out) > 1
 
 
@@ -100,16 +100,16 @@ def test_texts_are_counted_while_they_are_made() -> None:
         made.append("x" * (1 << 20))
         return made[-1]
 
-    with room.divisible(), pytest.raises(room.TooMuch):
-        Mapped(long_text, (N,), pa.string()).evaluate(rows(*range(100)))
-    assert len(made) == room.MOST_BYTES_OF_SEVERAL_ROWS // (1 << 20) + 1
+    with room.apply_divisible_limits(), pytest.raises(room.BatchTooLarge):
+        ScalarFunction(long_text, (N,), pa.string()).evaluate(rows(*range(100)))
+    assert len(made) == room.MAX_BYTES_OF_DIVISIBLE_BATCH // (1 << 20) + 1
 
 
 def test_equal_texts_count_in_every_row() -> None:
-    space = Mapped(text_functions.space, (N,), pa.string())
+    space = ScalarFunction(text_functions.space, (N,), pa.string())
     out = list(opened(project(space)).process(rows(*[MANY] * 1_000)))
     assert sum(batch.num_rows for batch in out) == 1_000
-    assert max(batch.nbytes for batch in out) <= room.MOST_BYTES_OF_SEVERAL_ROWS + 8_000
+    assert max(batch.nbytes for batch in out) <= room.MAX_BYTES_OF_DIVISIBLE_BATCH + 8_000
 
 
 class IsLarge(Expression):
@@ -149,11 +149,11 @@ def test_filters_expand_and_generators_work_in_parts() -> None:
 
 def test_conditions_are_evaluated_by_parts() -> None:
     given = [1, MANY, 3] * 20
-    [large] = SharedExpressions([IsLarge()]).evaluate_by_parts(rows(*given))
+    [large] = SharedExpressions([IsLarge()]).evaluate_concatenated(rows(*given))
     assert large.to_pylist() == [n > 3 for n in given]
     condition = PairFilter(PairCondition((0,), (), Counted()))
     assert condition.passed(lambda _: pa.array(given), lambda _: pa.nulls(0), len(given)).all()
-    assert max(Counted.rows) <= room.MOST_ELEMENTS_OF_SEVERAL_ROWS // MANY
+    assert max(Counted.rows) <= room.MAX_ELEMENTS_OF_DIVISIBLE_BATCH // MANY
 
 
 class Counted(Expression):
@@ -181,13 +181,13 @@ def test_arguments_of_functions_are_evaluated_in_parts() -> None:
     spec = ScalarUdfSpec(operator_id="u", name="u", output_schema=schema, calls=(call,))
     out = list(opened(spec).process(rows(*given)))
     assert [n for batch in out for n in batch.column(1).to_pylist()] == given
-    assert max(seen) <= room.MOST_ELEMENTS_OF_SEVERAL_ROWS
+    assert max(seen) <= room.MAX_ELEMENTS_OF_DIVISIBLE_BATCH
 
 
 def test_elsewhere_only_what_no_batch_can_hold_is_too_much() -> None:
     [whole] = SharedExpressions([SEQUENCE]).evaluate(rows(*[MANY] * 20))
     assert len(whole.flatten()) == 20 * MANY
-    with pytest.raises(room.TooMuch, match=f"the arrays of one batch have {room.MOST + 1} elements"):
-        room.require_elements(room.MOST + 1)
-    with pytest.raises(room.TooMuch, match=f"the texts of one batch have {room.MOST + 1} bytes"):
-        room.require_bytes(room.MOST + 1)
+    with pytest.raises(room.BatchTooLarge, match=f"the arrays of one batch have {room.MAX_COLUMN_SIZE + 1} elements"):
+        room.require_elements(room.MAX_COLUMN_SIZE + 1)
+    with pytest.raises(room.BatchTooLarge, match=f"the texts of one batch have {room.MAX_COLUMN_SIZE + 1} bytes"):
+        room.require_bytes(room.MAX_COLUMN_SIZE + 1)

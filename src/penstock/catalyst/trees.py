@@ -41,22 +41,22 @@ def elements(seq: JavaTree) -> list[JavaTree]:
     return [seq.apply(i) for i in range(seq.size())]
 
 
-def _kept(tree: JavaTree, what: str, ask: Callable[[JavaTree], Any]) -> Any:
+def _cached(tree: JavaTree, name: str, read: Callable[[JavaTree], Any]) -> Any:
     """What never changes of a tree: the JVM is asked once per handle. Each of its answers takes a tenth of a
     millisecond, and a plan is asked for thousands."""
     known = tree.__dict__
-    if what not in known:
-        known[what] = ask(tree)
-    return known[what]
+    if name not in known:
+        known[name] = read(tree)
+    return known[name]
 
 
 def children(tree: JavaTree) -> list[JavaTree]:
-    return list(_kept(tree, "_penstock_children", lambda it: elements(it.children())))
+    return list(_cached(tree, "_penstock_children", lambda it: elements(it.children())))
 
 
 def kind(tree: JavaTree) -> str:
     """The simple class name: ``Project``, ``AttributeReference``, ``Sum``..."""
-    return str(_kept(tree, "_penstock_kind", lambda it: str(_simple_name(it._gateway_client)(it)).rstrip("$")))
+    return str(_cached(tree, "_penstock_kind", lambda it: str(_simple_name(it._gateway_client)(it)).rstrip("$")))
 
 
 @lru_cache(1)
@@ -89,7 +89,7 @@ def label(node: JavaTree) -> str:
 
 
 def expr_id(attribute: JavaTree) -> int:
-    return int(_kept(attribute, "_penstock_id", lambda it: it.exprId().id()))
+    return int(_cached(attribute, "_penstock_id", lambda it: it.exprId().id()))
 
 
 def ids_in(expression: JavaTree) -> list[int]:
@@ -119,12 +119,12 @@ def is_event_time(named: JavaTree) -> bool:
 
 def data_type(tree: JavaTree) -> JavaTree:
     """The Catalyst type of an expression."""
-    return _kept(tree, "_penstock_type", lambda it: it.dataType())
+    return _cached(tree, "_penstock_type", lambda it: it.dataType())
 
 
 def data_type_json(tree: JavaTree) -> str:
     """The Catalyst type of an expression, as JSON text."""
-    return str(_kept(data_type(tree), "_penstock_json", lambda it: it.json()))
+    return str(_cached(data_type(tree), "_penstock_json", lambda it: it.json()))
 
 
 def arrow_type(tree: JavaTree) -> pa.DataType:

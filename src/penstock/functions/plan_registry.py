@@ -37,7 +37,7 @@ class Translation:
         name = entry_name(tree)
         entry = REGISTRY.get(name)
         if entry is None:
-            refuse(tree, WAYS_ROUND.get(name, ""))
+            refuse(tree, WORKAROUNDS.get(name, ""))
         if _is_collated(tree):
             refuse(tree, "only UTF8_BINARY strings are supported")
         return entry.build(tree, self)
@@ -68,7 +68,7 @@ _IN_CONTEXT: dict[str, bool] = {}
 SPLIT = "StringSplitSQL"
 """Splits by a text. Catalyst makes it for ``split_part`` only, below what takes the part."""
 
-WAYS_ROUND: dict[str, str] = {
+WORKAROUNDS: dict[str, str] = {
     "CurrentTimestamp": "take the time from the data, or use a Python UDF",
     "Rand": "non-deterministic functions would differ after a restart; add the number in the source",
     "Randn": "non-deterministic functions would differ after a restart; add the number in the source",
@@ -119,14 +119,14 @@ def _simple(class_name: str) -> str:
     return str(class_name).rpartition(".")[2].rstrip("$")
 
 
-def refuse(tree: JavaTree, why: str = "") -> NoReturn:
+def refuse(tree: JavaTree, reason: str = "") -> NoReturn:
     """Refuse an expression by its SQL text and class.
 
     Raises:
         NotSupported: always.
     """
     message = f"expression {str(tree.toString())[:200]} ({entry_name(tree)}) is not supported"
-    raise NotSupported(f"{message}: {why}" if why else message)
+    raise NotSupported(f"{message}: {reason}" if reason else message)
 
 
 def refuse_repeated(tree: JavaTree, records: JavaTree) -> None:
@@ -144,8 +144,8 @@ def eval_mode(tree: JavaTree) -> EvalMode:
     name = kind(tree)
     if name not in _IN_CONTEXT:
         _IN_CONTEXT[name] = "evalContext" in str(tree.productElementNames().mkString(",")).split(",")
-    said = tree.evalContext() if _IN_CONTEXT[name] else tree
-    return EvalMode(str(said.evalMode().toString()))
+    holder = tree.evalContext() if _IN_CONTEXT[name] else tree
+    return EvalMode(str(holder.evalMode().toString()))
 
 
 def constant(expression: Expression) -> object:
@@ -155,7 +155,7 @@ def constant(expression: Expression) -> object:
 
 __all__ = [
     "REGISTRY",
-    "WAYS_ROUND",
+    "WORKAROUNDS",
     "Entry",
     "Translation",
     "arrow_type",

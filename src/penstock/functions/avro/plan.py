@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.catalyst.trees import JavaTree, arrow_type, option
 from penstock.functions import Expression
-from penstock.functions.avro.reading import FromAvro, reader_of
-from penstock.functions.avro.schema import UnknownSchema, parse_schema, require_type
+from penstock.functions.avro.reading import FromAvro, message_reader
+from penstock.functions.avro.schema import UnsupportedSchema, parse_schema, require_type
 from penstock.functions.avro.writing import ToAvro, require_writable, schema_of
 from penstock.functions.json.plan import options_of
 from penstock.functions.plan_registry import Translation, catalyst, refuse, refuse_repeated
@@ -31,10 +31,10 @@ def from_avro(tree: JavaTree, translation: Translation) -> Expression:
     written, data_type = str(tree.jsonFormatSchema()), arrow_type(tree)
     wanted = options.get("avroschema", written)
     try:
-        reader_of(written, wanted)
+        message_reader(written, wanted)
         schema = parse_schema(wanted)
         require_type(schema, data_type)
-    except UnknownSchema as unknown_schema:
+    except UnsupportedSchema as unknown_schema:
         refuse(tree, str(unknown_schema))
     if schema.kind == "union":
         refuse(tree, "Spark itself fails, or reads null as 0, if the whole message is a union; use a record")
@@ -55,6 +55,6 @@ def to_avro(tree: JavaTree, translation: Translation) -> Expression:
         else:
             schema = parse_schema(str(given))
             require_writable(schema, child.data_type)
-    except UnknownSchema as unknown_schema:
+    except UnsupportedSchema as unknown_schema:
         refuse(tree, str(unknown_schema))
     return ToAvro(child, schema, bool(tree.nullable()))

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import DataError, EvaluationError
-from penstock.functions.avro.resolution import Cursor, Malformed, resolved
-from penstock.functions.avro.schema import BadValue, Schema, parse_schema, widened
+from penstock.functions.avro.resolution import Cursor, MalformedMessage, schema_reader
+from penstock.functions.avro.schema import InvalidValue, Schema, parse_schema, promoted_type
 from penstock.functions.core.base import Expression, Mask
 from penstock.functions.core.strict import Strict
 from penstock.functions.core.vectors import map_distinct
@@ -46,8 +46,8 @@ class FromAvro(Strict):
 
     def _message(self, data: bytes) -> object:
         try:
-            return reader_of(self.written, self.wanted)(data)
-        except Malformed:
+            return message_reader(self.written, self.wanted)(data)
+        except MalformedMessage:
             if not self.permissive:
                 raise EvaluationError(
                     "[MALFORMED_AVRO_MESSAGE] Malformed Avro messages are detected in message deserialization: "
@@ -55,12 +55,12 @@ class FromAvro(Strict):
                     "null result, try setting the option 'mode' as 'PERMISSIVE'."
                 ) from None
             return {} if pa.types.is_struct(self.data_type) else None
-        except BadValue as bad:
+        except InvalidValue as bad:
             raise DataError(f"from_avro: {bad}") from None
 
 
 @lru_cache(maxsize=64)
-def reader_of(written: str, wanted: str) -> Callable[[bytes], object]:
+def message_reader(written: str, wanted: str) -> Callable[[bytes], object]:
     """Makes a message a value, as ``pyarrow.array`` takes it.
 
     Raises:
@@ -69,7 +69,7 @@ def reader_of(written: str, wanted: str) -> Callable[[bytes], object]:
         BadValue: later, of a string.
     """
     reader = parse_schema(wanted)
-    read, convert = resolved(parse_schema(written), reader), converter(reader)
+    read, convert = schema_reader(parse_schema(written), reader), converter(reader)
     return lambda data: convert(read(Cursor(data)))
 
 
@@ -95,7 +95,7 @@ def converter(schema: Schema) -> Convert:
 
 def _union(schema: Schema) -> Convert:
     branches = schema.branches
-    if widened(schema):
+    if promoted_type(schema):
         return lambda chosen: chosen[1]
     converters = [None if branch.kind == "null" else converter(branch) for branch in schema.children]
     names = {schema.children.index(branch): f"member{i}" for i, branch in enumerate(branches)}
@@ -113,16 +113,16 @@ def _union(schema: Schema) -> Convert:
 def _decimal(schema: Schema, data: bytes) -> Decimal:
     """Java's ``BigInteger`` of the bytes; Spark takes the low 64 bits if the precision fits into them."""
     if not data:
-        raise Malformed
+        raise MalformedMessage
     value = int.from_bytes(data, "big", signed=True)
     if schema.precision <= _LONG_DIGITS:
         value = (value + 2**63) % 2**64 - 2**63
     if abs(value) >= 10**schema.precision:
-        raise Malformed
+        raise MalformedMessage
     return Decimal(value).scaleb(-schema.scale, WIDE)
 
 
 def _micros(millis: int) -> int:
     if not -(2**63) <= millis * 1000 < 2**63:
-        raise Malformed
+        raise MalformedMessage
     return millis * 1000

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.functions.avro.schema import BadValue, Field, Schema, UnknownSchema
+from penstock.functions.avro.schema import Field, InvalidValue, Schema, UnsupportedSchema
 
 MAX_ITEMS = 2**31 - 9
 """Of an array or map, and bytes of a string: Java's limit."""
@@ -20,11 +20,11 @@ MAX_EMPTY_ITEMS = 1 << 20
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
 
-class Malformed(Exception):
+class MalformedMessage(Exception):
     """The bytes are not of the schema."""
 
 
-class Unreadable(UnknownSchema):
+class IncompatibleSchemas(UnsupportedSchema):
     """Data of one schema is never read as of the other: of a union's branch that is known when it is met."""
 
 
@@ -38,7 +38,7 @@ class Cursor:
     def take(self, count: int) -> bytes:
         end = self.at + count
         if count < 0 or end > len(self.data):
-            raise Malformed
+            raise MalformedMessage
         start, self.at = self.at, end
         return self.data[start:end]
 
@@ -47,7 +47,7 @@ class Cursor:
         value, shift = 0, 0
         while True:
             if self.at >= len(self.data) or shift >= bits:
-                raise Malformed
+                raise MalformedMessage
             byte = self.data[self.at]
             self.at += 1
             value |= (byte & 0x7F) << shift
@@ -61,7 +61,7 @@ class Cursor:
 Read = Callable[[Cursor], Any]
 
 
-def resolved(writer: Schema, reader: Schema) -> Read:
+def schema_reader(writer: Schema, reader: Schema) -> Read:
     """Reads data of ``writer`` as of ``reader``; of a union as (number of the branch, value).
 
     Raises:
@@ -71,7 +71,7 @@ def resolved(writer: Schema, reader: Schema) -> Read:
         return _of_written_union([_of_branch(branch, reader) for branch in writer.children])
     if reader.kind == "union":
         number = _branch(writer, reader)
-        read = resolved(writer, reader.children[number])
+        read = schema_reader(writer, reader.children[number])
         return lambda cursor: (number, read(cursor))
     if writer.kind != reader.kind:
         return _promoted(writer, reader)
@@ -84,12 +84,12 @@ def resolved(writer: Schema, reader: Schema) -> Read:
     if writer.kind == "fixed":
         _same_name(writer, reader)
         if writer.size != reader.size:
-            raise UnknownSchema(f"the sizes of {writer.name} differ")
+            raise UnsupportedSchema(f"the sizes of {writer.name} differ")
         return lambda cursor: cursor.take(writer.size)
     if writer.kind == "array":
-        return _blocks(resolved(writer.children[0], reader.children[0]), list)
+        return _blocks(schema_reader(writer.children[0], reader.children[0]), list)
     if writer.kind == "map":
-        value = resolved(writer.children[0], reader.children[0])
+        value = schema_reader(writer.children[0], reader.children[0])
         # Of equal keys the last one counts, in the place of the first.
         return _blocks(lambda cursor: (_string(cursor), value(cursor)), lambda pairs: list(dict(pairs).items()))
     return _PLAIN[writer.kind]
@@ -97,7 +97,7 @@ def resolved(writer: Schema, reader: Schema) -> Read:
 
 def _same_name(writer: Schema, reader: Schema) -> None:
     if writer.name != reader.name:
-        raise UnknownSchema(f"the names {writer.name} and {reader.name} differ")
+        raise UnsupportedSchema(f"the names {writer.name} and {reader.name} differ")
 
 
 def _string(cursor: Cursor) -> str:
@@ -105,7 +105,7 @@ def _string(cursor: Cursor) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise BadValue(
+        raise InvalidValue(
             f"the string {data[:50]!r} of {len(data)} bytes is not UTF-8; read it with the type bytes"
         ) from None
 
@@ -135,27 +135,27 @@ def _promoted(writer: Schema, reader: Schema) -> Read:
     if kinds in (("bytes", "string"), ("string", "bytes")):
         return _PLAIN[reader.kind]
     if kinds not in _WIDER:
-        raise Unreadable(f"{writer.kind} cannot be read as {reader.kind}")
+        raise IncompatibleSchemas(f"{writer.kind} cannot be read as {reader.kind}")
     read, widen = _PLAIN[writer.kind], _WIDER[kinds]
     return lambda cursor: widen(read(cursor))
 
 
 def _of_branch(writer: Schema, reader: Schema) -> Read:
     try:
-        return resolved(writer, reader)
-    except Unreadable:
+        return schema_reader(writer, reader)
+    except IncompatibleSchemas:
         return _malformed
 
 
 def _malformed(cursor: Cursor) -> Any:
-    raise Malformed
+    raise MalformedMessage
 
 
 def _of_written_union(branches: list[Read]) -> Read:
     def read(cursor: Cursor) -> Any:
         number = cursor.number(32)
         if not 0 <= number < len(branches):
-            raise Malformed
+            raise MalformedMessage
         return branches[number](cursor)
 
     return read
@@ -171,8 +171,8 @@ def _branch(writer: Schema, reader: Schema) -> int:
         if kinds in _WIDER or kinds in (("bytes", "string"), ("string", "bytes")):
             return number
     if writer.name:  # Java looks for a record of another name that has the same fields
-        raise UnknownSchema(f"{writer.name} is not among the types of a union")
-    raise Unreadable(f"{writer.kind} is not among the types of a union")
+        raise UnsupportedSchema(f"{writer.name} is not among the types of a union")
+    raise IncompatibleSchemas(f"{writer.kind} is not among the types of a union")
 
 
 def _record(writer: Schema, reader: Schema) -> Read:
@@ -180,7 +180,7 @@ def _record(writer: Schema, reader: Schema) -> Read:
     steps: list[tuple[str, str | None, Read]] = []
     for field in writer.fields:
         target = wanted.pop(field.name, None)
-        read = resolved(field.schema, field.schema if target is None else target.schema)
+        read = schema_reader(field.schema, field.schema if target is None else target.schema)
         steps.append((field.name, None if target is None else field.name, read))
     defaults: dict[str | None, Any] = {name: default_value(field) for name, field in wanted.items()}
 
@@ -189,7 +189,7 @@ def _record(writer: Schema, reader: Schema) -> Read:
         for field, name, read in steps:
             try:
                 record[name] = read(cursor)
-            except BadValue as bad:
+            except InvalidValue as bad:
                 raise bad.within(field) from None
         return record
 
@@ -203,7 +203,7 @@ def _enum(writer: Schema, reader: Schema) -> Read:
         number = cursor.number(32)
         symbol = symbols[number] if 0 <= number < len(symbols) else None
         if symbol is None:
-            raise Malformed
+            raise MalformedMessage
         return symbol
 
     return read
@@ -218,7 +218,7 @@ def _blocks(item: Read, made: Callable[[list[Any]], list[Any]]) -> Read:
                 count = -count
             left = len(cursor.data) - cursor.at
             if len(items) + count > MAX_ITEMS or count > max(left, MAX_EMPTY_ITEMS):
-                raise Malformed
+                raise MalformedMessage
             items += [item(cursor) for _ in range(count)]
         return made(items)
 
@@ -232,7 +232,7 @@ def default_value(field: Field) -> Any:
         UnknownSchema: it has none, or one that is not supported.
     """
     if not field.has_default:
-        raise UnknownSchema(f"the field {field.name} is not in the data's schema and has no default")
+        raise UnsupportedSchema(f"the field {field.name} is not in the data's schema and has no default")
     return _from_json(field.schema, field.default, field.name)
 
 
@@ -249,7 +249,7 @@ def _from_json(schema: Schema, value: Any, name: str) -> Any:
         return float(value)
     if type(value) is _JSON_TYPES.get(schema.kind):
         return value
-    raise UnknownSchema(f"the default of the field {name} is not supported")
+    raise UnsupportedSchema(f"the default of the field {name} is not supported")
 
 
 _JSON_TYPES = {"null": type(None), "boolean": bool, "int": int, "long": int, "string": str, "enum": str}

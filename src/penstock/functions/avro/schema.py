@@ -14,26 +14,26 @@ PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "str
 _NAMED = ("record", "enum", "fixed")
 
 
-class BadValue(Exception):
+class InvalidValue(Exception):
     """A value that cannot be read or written, whatever the mode is; in the field that the path leads to.
 
     Args:
         why: goes behind the field in the error.
     """
 
-    def __init__(self, why: str, path: tuple[str, ...] = ()) -> None:
-        super().__init__(why, path)
-        self.why, self.path = why, path
+    def __init__(self, reason: str, path: tuple[str, ...] = ()) -> None:
+        super().__init__(reason, path)
+        self.reason, self.path = reason, path
 
-    def within(self, name: str) -> BadValue:
+    def within(self, name: str) -> InvalidValue:
         """The same, of a record that has this one as its field."""
-        return BadValue(self.why, (name, *self.path))
+        return InvalidValue(self.reason, (name, *self.path))
 
     def __str__(self) -> str:
-        return f"field {'.'.join(self.path)}: {self.why}" if self.path else self.why
+        return f"field {'.'.join(self.path)}: {self.reason}" if self.path else self.reason
 
 
-class UnknownSchema(Exception):
+class UnsupportedSchema(Exception):
     """The schema is broken, or of a kind that is not supported; the text says which."""
 
 
@@ -84,7 +84,7 @@ def parse_schema(text: str) -> Schema:
     try:
         return _Parser().schema(json.loads(text), "")
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise UnknownSchema(f"the schema cannot be read ({type(error).__name__}: {error}): {text:.99}") from None
+        raise UnsupportedSchema(f"the schema cannot be read ({type(error).__name__}: {error}): {text:.99}") from None
 
 
 class _Parser:
@@ -110,10 +110,10 @@ class _Parser:
     def _known(self, name: str, space: str) -> Schema:
         full = f"{space}.{name}" if space and "." not in name and f"{space}.{name}" in self._named else name
         if full not in self._named:
-            raise UnknownSchema(f"there is no type {name}")
+            raise UnsupportedSchema(f"there is no type {name}")
         schema = self._named[full]
         if schema is None:
-            raise UnknownSchema(f"the type {name} contains itself")
+            raise UnsupportedSchema(f"the type {name} contains itself")
         return schema
 
     def _name(self, kind: str, given: Any, space: str) -> Schema:
@@ -124,7 +124,7 @@ class _Parser:
             space = str(given.get("namespace", space) or "")
             name = f"{space}.{name}" if space else name
         if given.get("aliases") or any(field.get("aliases") for field in given.get("fields", ())):
-            raise UnknownSchema("aliases are not supported")
+            raise UnsupportedSchema("aliases are not supported")
         self._named[name] = None
         if kind == "enum":
             schema = Schema(kind, name, symbols=tuple(given["symbols"]), default=given.get("default"))
@@ -136,7 +136,7 @@ class _Parser:
                 for f in given["fields"]
             )
             if len({field.name.lower() for field in fields}) < len(fields):
-                raise UnknownSchema(f"names of fields of {name} differ in case only")
+                raise UnsupportedSchema(f"names of fields of {name} differ in case only")
             schema = Schema(kind, name, fields=fields)
         self._named[name] = schema
         return schema
@@ -145,7 +145,7 @@ class _Parser:
 def _logical(schema: Schema, given: Any) -> Schema:
     logical = str(given.get("logicalType", ""))
     if "spark.sql.catalyst.type" in given:
-        raise UnknownSchema("types of intervals are not supported")
+        raise UnsupportedSchema("types of intervals are not supported")
     if logical != "decimal":
         return replace(schema, logical=logical)
     return replace(schema, logical=logical, precision=int(given["precision"]), scale=int(given.get("scale", 0)))
@@ -164,7 +164,7 @@ _LOGICAL = {
 }
 
 
-def widened(union: Schema) -> str | None:
+def promoted_type(union: Schema) -> str | None:
     """The type that stands for both of two numbers in a union."""
     kinds = {branch.kind for branch in union.branches}
     if len(union.branches) == 2:
@@ -184,7 +184,7 @@ def require_type(schema: Schema, data_type: pa.DataType) -> None:
         if len(branches) == 1:
             require_type(branches[0], data_type)
             return
-        if wide := widened(schema):
+        if wide := promoted_type(schema):
             matches = data_type == _PLAIN[wide]
         else:
             matches = Types.is_struct(data_type) and len(inner) == len(branches) > 0
@@ -202,6 +202,6 @@ def require_type(schema: Schema, data_type: pa.DataType) -> None:
     else:
         matches, children = data_type == _LOGICAL.get((kind, schema.logical), _PLAIN.get(kind)), []
     if not matches:
-        raise UnknownSchema(f"{schema.logical or kind} as {data_type} is not supported")
-    for child, child_type in [] if kind == "union" and widened(schema) else children:
+        raise UnsupportedSchema(f"{schema.logical or kind} as {data_type} is not supported")
+    for child, child_type in [] if kind == "union" and promoted_type(schema) else children:
         require_type(child, child_type)

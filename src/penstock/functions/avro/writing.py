@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import EvaluationError
-from penstock.functions.avro.schema import BadValue, Field, Schema, UnknownSchema
+from penstock.functions.avro.schema import Field, InvalidValue, Schema, UnsupportedSchema
 from penstock.functions.core.base import Expression, Mask
 from penstock.functions.core.ragged import ragged
 from penstock.functions.core.strict import Strict
-from penstock.functions.core.vectors import only, to_vector
+from penstock.functions.core.vectors import null_outside, to_vector
 from penstock.functions.numbers.fixed_point import WIDE
 
 Types = pa.types
@@ -49,7 +49,7 @@ def schema_of(data_type: pa.DataType, nullable: bool) -> Schema:
     elif data_type in _PLAIN:
         schema = _PLAIN[data_type]
     else:
-        raise UnknownSchema(f"{data_type} is not supported")
+        raise UnsupportedSchema(f"{data_type} is not supported")
     return Schema("union", children=(schema, _NULL)) if nullable and schema != _NULL else schema
 
 
@@ -61,17 +61,17 @@ def require_writable(schema: Schema, data_type: pa.DataType) -> None:
     """
     if schema.kind == "union":
         if len(schema.branches) != 1 or len(schema.children) > 2:
-            raise UnknownSchema("a union other than one of null and a type is not supported")
+            raise UnsupportedSchema("a union other than one of null and a type is not supported")
         require_writable(schema.branches[0], data_type)
     elif schema.kind == "record" and Types.is_struct(data_type):
         if {field.name for field in schema.fields} != {field.name for field in data_type}:
-            raise UnknownSchema(f"the fields of {schema.name} are others than the columns")
+            raise UnsupportedSchema(f"the fields of {schema.name} are others than the columns")
         for field in schema.fields:
             require_writable(field.schema, data_type.field(field.name).type)
     elif schema.kind == "array" and Types.is_list(data_type):
         require_writable(schema.children[0], data_type.value_type)
     elif not _fits(schema, data_type):
-        raise UnknownSchema(f"{data_type} as {schema.logical or schema.kind} is not supported")
+        raise UnsupportedSchema(f"{data_type} as {schema.logical or schema.kind} is not supported")
 
 
 def _fits(schema: Schema, data_type: pa.DataType) -> bool:
@@ -97,14 +97,14 @@ class ToAvro(Strict):
         self.schema = schema
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        array = only(arrays[0], rows)
-        there = array.is_valid()
+        array = null_outside(arrays[0], rows)
+        valid = array.is_valid()
         try:
-            messages = pa.array(written(array.filter(there), self.schema), pa.binary())
-        except BadValue as bad:
+            messages = pa.array(written(array.filter(valid), self.schema), pa.binary())
+        except InvalidValue as bad:
             raise EvaluationError(f"to_avro: {bad}") from None
-        places = np.cumsum(there.to_numpy(zero_copy_only=False)) - 1
-        return messages.take(pa.array(places, mask=~there.to_numpy(zero_copy_only=False)))
+        places = np.cumsum(valid.to_numpy(zero_copy_only=False)) - 1
+        return messages.take(pa.array(places, mask=~valid.to_numpy(zero_copy_only=False)))
 
 
 def written(array: pa.Array, schema: Schema) -> list[bytes]:
@@ -118,7 +118,7 @@ def written(array: pa.Array, schema: Schema) -> list[bytes]:
     if schema.kind == "null":
         return [b""] * len(array)
     if array.null_count:
-        raise BadValue(f"null for a {schema.name or schema.kind} that may not be null")
+        raise InvalidValue(f"null for a {schema.name or schema.kind} that may not be null")
     if schema.kind == "record":
         columns = [_field(array.field(field.name), field) for field in schema.fields]
         return [b"".join(parts) for parts in zip(*columns, strict=True)] if columns else [b""] * len(array)
@@ -135,19 +135,19 @@ def written(array: pa.Array, schema: Schema) -> list[bytes]:
 def _field(array: pa.Array, field: Field) -> list[bytes]:
     try:
         return written(array, field.schema)
-    except BadValue as bad:
+    except InvalidValue as bad:
         raise bad.within(field.name) from None
 
 
 def _union(array: pa.Array, schema: Schema) -> list[bytes]:
     kinds = [child.kind for child in schema.children]
     begin = number(1 - kinds.index("null") if "null" in kinds else 0)
-    there = array.is_valid()
-    values = iter(written(array.filter(there), schema.branches[0]))
+    valid = array.is_valid()
+    values = iter(written(array.filter(valid), schema.branches[0]))
     nothing = number(kinds.index("null")) if "null" in kinds else None
     if nothing is None and array.null_count:
-        raise BadValue("null for a union without null")
-    return [begin + next(values) if valid else nothing or b"" for valid in there.to_pylist()]
+        raise InvalidValue("null for a union without null")
+    return [begin + next(values) if valid else nothing or b"" for valid in valid.to_pylist()]
 
 
 def _block(items: Sequence[bytes]) -> bytes:
@@ -192,13 +192,13 @@ _WRITERS: dict[str, Callable[..., bytes]] = {
 
 def _symbol(schema: Schema, value: str) -> bytes:
     if value not in schema.symbols:
-        raise BadValue(f"{value!r} is not a symbol of the enum {schema.name}")
+        raise InvalidValue(f"{value!r} is not a symbol of the enum {schema.name}")
     return number(schema.symbols.index(value))
 
 
 def _sized(schema: Schema, value: bytes) -> bytes:
     if len(value) != schema.size:
-        raise BadValue(f"{len(value)} bytes for {schema.name}, which has {schema.size}")
+        raise InvalidValue(f"{len(value)} bytes for {schema.name}, which has {schema.size}")
     return value
 
 

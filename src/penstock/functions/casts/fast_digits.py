@@ -1,7 +1,7 @@
 """``Double.toString`` of many everyday doubles at once: ``java_digits`` step by step, on NumPy's longs.
 
 Everyday are zero and those from a 64th to ten million that Java, too, works out in longs without any of them running
-over; of all others the exact function has to be asked (``core.fast_path.settled``).
+over; of all others the exact function has to be asked (``core.fast_path.with_exact_values``).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from penstock.functions.casts.java_digits import double_text
 from penstock.functions.core.base import Mask
-from penstock.functions.core.fast_path import Answer, settled
-from penstock.functions.core.vectors import Vector, only, to_vector, valid_rows
+from penstock.functions.core.fast_path import FastResult, with_exact_values
+from penstock.functions.core.vectors import Vector, null_outside, to_vector, valid_rows
 from penstock.functions.numbers.fixed_point import from_unscaled
 
 Longs = npt.NDArray[np.int64]
@@ -21,35 +21,35 @@ Longs = npt.NDArray[np.int64]
 _EXP_SHIFT = 52
 _EXP_BIAS = 1023
 _FRACTION_MASK = (1 << 52) - 1
-_LEAST, _MOST = 2.0**-6, 1e7
+_MIN_FAST, _MAX_FAST = 2.0**-6, 1e7
 _BITS_OF_5_POW = np.array([(5**n).bit_length() for n in range(10)])
 _POWERS_OF_5 = 5 ** np.arange(10)
 _POWERS_OF_10 = 10 ** np.arange(19)
-_ROOM = 60
+_MAX_BITS = 60
 """Numbers of so many bits can be taken ten times, and added, in a long."""
 _MOST_DIGITS = 18
 _DIGITS = 18
-_ASK = 1.5
+_PLACEHOLDER = 1.5
 """Stands in for what is not worked out here."""
 
 
-def double_texts(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
+def double_texts(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult:
     """The texts."""
     values = to_vector(array)
     size = np.abs(values)
     zero = (values == 0) & ~np.signbit(values)
-    known = (size >= _LEAST) & (size < _MOST)
-    number, places, sure = _digits(np.where(known, size, _ASK))
+    known = (size >= _MIN_FAST) & (size < _MAX_FAST)
+    number, places, sure = _digits(np.where(known, size, _PLACEHOLDER))
     number = np.where(zero, 0, np.where(values < 0, -number, number))
     places = np.where(zero, 1, places)
-    texts = only(_written(number, places), rows).cast(target)
-    return Answer(texts, ~((known & sure) | zero))
+    texts = null_outside(_written(number, places), rows).cast(target)
+    return FastResult(texts, ~((known & sure) | zero))
 
 
 def all_double_texts(array: pa.Array) -> pa.Array:
     """``Double.toString`` of every one; null stays null."""
     rows = valid_rows(array)
-    return settled(double_texts(array, rows, pa.string()), double_text, [array], pa.string(), rows)
+    return with_exact_values(double_texts(array, rows, pa.string()), double_text, [array], pa.string(), rows)
 
 
 def _written(number: Longs, places: Longs) -> pa.Array:
@@ -100,7 +100,7 @@ def _fractions(values: Vector) -> tuple[Longs, Longs, Longs, Longs, Mask]:
     b2, s2, m2 = b2 + lacking, s2 + lacking, m2 + lacking
     b_bits = fraction_bits + b2 + _BITS_OF_5_POW[b5]
     ten_s_bits = s2 + 1 + _BITS_OF_5_POW[s5 + 1]
-    sure = (b_bits <= _ROOM) & (ten_s_bits <= _ROOM) & ((b_bits >= 32) | (ten_s_bits >= 32))
+    sure = (b_bits <= _MAX_BITS) & (ten_s_bits <= _MAX_BITS) & ((b_bits >= 32) | (ten_s_bits >= 32))
     b2, s2, m2 = (np.where(sure, shift, 0) for shift in (b2, s2, m2))
     return (
         (fraction >> tail_zeros) * _POWERS_OF_5[b5] << b2,
@@ -122,18 +122,18 @@ def _generated(b: Longs, s: Longs, m: Longs, exponent: Longs) -> tuple[Longs, Lo
     tens = s * 10
     number, count = np.zeros(len(b), np.int64), np.zeros(len(b), np.int64)
     low, high = np.zeros(len(b), np.bool_), np.zeros(len(b), np.bool_)
-    going = np.ones(len(b), np.bool_)
+    active = np.ones(len(b), np.bool_)
     for place in range(_MOST_DIGITS):
         quotient, rest = np.divmod(b, s)
-        b, m = np.where(going, rest * 10, b), np.where(going, m * 10, m)
-        low, high = np.where(going, b < m, low), np.where(going, b + m > tens, high)
+        b, m = np.where(active, rest * 10, b), np.where(active, m * 10, m)
+        low, high = np.where(active, b < m, low), np.where(active, b + m > tens, high)
         nothing = (quotient == 0) & ~high if place == 0 else False
-        exponent = exponent - (going & nothing)
-        digit = going & ~np.asarray(nothing)
+        exponent = exponent - (active & nothing)
+        digit = active & ~np.asarray(nothing)
         number, count = np.where(digit, number * 10 + quotient, number), count + digit
-        going &= ~(low | high)
-        if not going.any():
+        active &= ~(low | high)
+        if not active.any():
             break
     difference = 2 * b - tens
     up = high & (~low | (difference > 0) | ((difference == 0) & (number % 2 == 1)))
-    return number + up, exponent, count, ~going & ~(up & (number % 10 == 9))
+    return number + up, exponent, count, ~active & ~(up & (number % 10 == 9))

@@ -1,6 +1,6 @@
 """Between texts and numbers, of whole columns: plain digits, which Arrow reads and writes as Spark does.
 
-Each is an ``OfColumn``, with the constant arguments in front.
+Each is an ``ColumnFunction``, with the constant arguments in front.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.functions.core.base import Mask
-from penstock.functions.core.fast_path import Answer
+from penstock.functions.core.fast_path import FastResult
 from penstock.functions.core.text_buffers import bytes_of, from_places
 from penstock.functions.core.vectors import Vector, from_vector, storage_type, to_vector
 
@@ -22,7 +22,7 @@ _NIBBLES = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _ZERO, _NINE, _MINUS, _POINT = np.uint8(ord("0")), ord("9"), ord("-"), ord(".")
 
 
-def read_integers(data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> Answer:
+def read_integers(data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> FastResult:
     """Digits, with or without a minus sign in front."""
     data, begins, ends, signed = _signed(array)
     digits = ends - begins - signed
@@ -31,24 +31,24 @@ def read_integers(data_type: pa.DataType, array: pa.Array, rows: Mask | None) ->
     plain &= (digits < _MOST_DIGITS) | (_byte_at(data, begins + signed) < _NINE)
     wide = to_vector(_only(array, plain).cast(pa.int64()))
     values = wide.astype(storage_type(data_type))
-    return Answer(from_vector(values, data_type, rows), ~plain | (values != wide))
+    return FastResult(from_vector(values, data_type, rows), ~plain | (values != wide))
 
 
-def read_floats(data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> Answer:
+def read_floats(data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> FastResult:
     """Digits with or without a point among them, and a minus sign in front: Arrow rounds them as is right."""
     data, begins, ends, signed = _signed(array)
     points = _counts(data == _POINT, begins, ends)
     plain = _counts(data - _ZERO > 9, begins, ends) == points + signed
     plain &= (ends - begins > signed) & (ends - begins <= _LONGEST) & (points <= 1)
     plain &= (_byte_at(data, begins + signed) != _POINT) & (_byte_at(data, ends - 1) != _POINT)
-    return Answer(from_vector(to_vector(_only(array, plain).cast(data_type)), data_type, rows), ~plain)
+    return FastResult(from_vector(to_vector(_only(array, plain).cast(data_type)), data_type, rows), ~plain)
 
 
-def write_integers(array: pa.Array, rows: Mask | None) -> Answer:
-    return Answer(array.cast(pa.string()))
+def write_integers(array: pa.Array, rows: Mask | None) -> FastResult:
+    return FastResult(array.cast(pa.string()))
 
 
-def write_hexadecimal(array: pa.Array, rows: Mask | None) -> Answer:
+def write_hexadecimal(array: pa.Array, rows: Mask | None) -> FastResult:
     """Of longs, negative ones as Java sees their bits."""
     values = to_vector(array).astype(np.int64).view(np.uint64)
     digits = np.ones(len(values), np.int64)
@@ -60,7 +60,7 @@ def write_hexadecimal(array: pa.Array, rows: Mask | None) -> Answer:
     for place in range(most):
         nibble = (aligned >> np.uint64(4 * (most - 1 - place))) & np.uint64(15)
         places[place] = _NIBBLES[nibble.astype(np.intp)]
-    return Answer(from_places(places, rows, digits))
+    return FastResult(from_places(places, rows, digits))
 
 
 def _signed(array: pa.Array) -> tuple[Vector, Vector, Vector, Vector]:

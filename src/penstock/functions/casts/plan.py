@@ -12,21 +12,18 @@ from penstock.catalyst.jvm import java_class
 from penstock.catalyst.trees import JavaTree, arrow_type, option
 from penstock.errors import EvaluationError, NotSupported
 from penstock.functions import BoundReference, Expression
-from penstock.functions.casts import fast_digits as quick_digits
-from penstock.functions.casts import fast_numbers as quick_numbers
-from penstock.functions.casts import java_digits
+from penstock.functions.casts import fast_digits, fast_numbers, java_digits
 from penstock.functions.casts import text_numbers as texts
 from penstock.functions.casts.cast_numbers import NumberToTimestamp, NumericCast, TimestampToNumber
 from penstock.functions.casts.nested_casts import CastParts, NestedText
 from penstock.functions.casts.text_times import parse_date, parse_timestamp
 from penstock.functions.casts.to_text import BinaryToText, DateText, TimestampText
 from penstock.functions.core import failures
-from penstock.functions.core.fast_path import Quick, by_column
+from penstock.functions.core.fast_path import FastPath, column_fast_path
 from penstock.functions.core.nested import Reinterpret, Retyped
-from penstock.functions.core.strict import Fallible, Mapped
+from penstock.functions.core.strict import ScalarFunction
 from penstock.functions.core.zones import Zone
-from penstock.functions.numbers import decimals
-from penstock.functions.numbers import fast_decimals as quick_decimals
+from penstock.functions.numbers import decimals, fast_decimals
 from penstock.functions.numbers.arithmetic import EvalMode
 from penstock.functions.plan_registry import Translation, catalyst, eval_mode, refuse
 from penstock.functions.times.fast_parsing import read_dates, read_timestamps
@@ -140,10 +137,12 @@ def _to_temporal(tree: JavaTree, child: Expression, target: pa.DataType, transla
     if Types.is_string(source):
         if Types.is_date(target):
             error = _malformed(mode, source, target)
-            return Reinterpret((Fallible(parse_date, child, pa.int32(), error, by_column(read_dates)),), target)
-        of_text = zone if target.tz else None
-        parse, quick = partial(parse_timestamp, of_text), by_column(read_timestamps, of_text)
-        return Reinterpret((Fallible(parse, child, pa.int64(), _malformed(mode, source, target), quick),), target)
+            days = ScalarFunction(parse_date, (child,), pa.int32(), fast_path=column_fast_path(read_dates), error=error)
+            return Reinterpret((days,), target)
+        text_zone = zone if target.tz else None
+        parse, fast_path = partial(parse_timestamp, text_zone), column_fast_path(read_timestamps, text_zone)
+        error = _malformed(mode, source, target)
+        return Reinterpret((ScalarFunction(parse, (child,), pa.int64(), fast_path=fast_path, error=error),), target)
     if Types.is_date(target):
         return TimestampToDate(child, zone, bool(tree.nullable())) if Types.is_timestamp(source) else None
     if Types.is_date(source):
@@ -178,28 +177,30 @@ def _decimal(tree: JavaTree, child: Expression, target: pa.DataType, translation
         if Types.is_floating(source):
             require_known_digits(tree)
             convert = partial(decimals.float_to_decimal, target, mode is EvalMode.ANSI)
-            return Fallible(convert, child, target, None, quick_decimals.from_float)
+            return ScalarFunction(convert, (child,), target, fast_path=fast_decimals.from_float)
         if not (Types.is_decimal(source) or Types.is_integer(source) or Types.is_boolean(source)):
             return None
         if decimals.widens(source, target):
             return decimals.WidenToDecimal((child,), target, bool(tree.nullable()))
         convert = partial(decimals.number_to_decimal, target.precision, target.scale)
         error = partial(decimals.out_of_range, target) if mode is EvalMode.ANSI else None
-        return Fallible(convert, child, target, error, quick_decimals.rescale)
+        return ScalarFunction(convert, (child,), target, fast_path=fast_decimals.rescale, error=error)
     if not Types.is_decimal(source):
         return None
     if Types.is_float32(target):
-        return Mapped(texts.decimal_to_float, (child,), target, bool(tree.nullable()))
+        return ScalarFunction(texts.decimal_to_float, (child,), target, bool(tree.nullable()))
     if Types.is_float64(target) or Types.is_string(target) or Types.is_boolean(target) or Types.is_integer(target):
         convert_from = decimals.decimal_converter(target, source, mode is not EvalMode.LEGACY)
-        quick = quick_decimals.to_text if Types.is_string(target) else quick_decimals.to_number
-        return Fallible(convert_from, child, target, _overflow(mode, source, target), quick)
+        fast_path = fast_decimals.to_text if Types.is_string(target) else fast_decimals.to_number
+        return ScalarFunction(
+            convert_from, (child,), target, fast_path=fast_path, error=_overflow(mode, source, target)
+        )
     return None
 
 
 def _text_to_decimal(child: Expression, target: pa.DataType, mode: EvalMode) -> Expression:
     parsed = partial(decimals.text_to_decimal, target, mode is EvalMode.ANSI)
-    return Fallible(parsed, child, target, _malformed(mode, child.data_type, target))
+    return ScalarFunction(parsed, (child,), target, error=_malformed(mode, child.data_type, target))
 
 
 def _number(tree: JavaTree, child: Expression, target: pa.DataType, translation: Translation) -> Expression | None:
@@ -214,29 +215,33 @@ def _text(tree: JavaTree, child: Expression, target: pa.DataType, translation: T
         if Types.is_binary(source):
             return BinaryToText((child,), target, bool(tree.nullable()))
         if Types.is_boolean(source):
-            return Mapped(texts.boolean_text, (child,), target, bool(tree.nullable()))
+            return ScalarFunction(texts.boolean_text, (child,), target, bool(tree.nullable()))
         if Types.is_floating(source):
             require_known_digits(tree)
             if Types.is_float32(source):
-                return Mapped(java_digits.float_text, (child,), target, bool(tree.nullable()))
-            return Mapped(java_digits.double_text, (child,), target, bool(tree.nullable()), quick_digits.double_texts)
+                return ScalarFunction(java_digits.float_text, (child,), target, bool(tree.nullable()))
+            return ScalarFunction(
+                java_digits.double_text, (child,), target, bool(tree.nullable()), fast_digits.double_texts
+            )
         if Types.is_integer(source):
-            return Mapped(str, (child,), target, bool(tree.nullable()), by_column(quick_numbers.write_integers))
+            return ScalarFunction(
+                str, (child,), target, bool(tree.nullable()), column_fast_path(fast_numbers.write_integers)
+            )
         return None
     if not Types.is_string(source):
         return None
     if Types.is_binary(target):
         return Reinterpret((child,), target, bool(tree.nullable()))
     parse: Callable[..., object]
-    quick: Quick | None = None
+    fast_path: FastPath | None = None
     if Types.is_integer(target):
         parse = partial(texts.parse_integer, target.bit_width, mode is not EvalMode.LEGACY)
-        quick = by_column(quick_numbers.read_integers, target)
+        fast_path = column_fast_path(fast_numbers.read_integers, target)
     elif Types.is_boolean(target):
         parse = texts.parse_boolean
     elif Types.is_floating(target):
         parse = texts.parse_double if Types.is_float64(target) else texts.parse_float
-        quick = by_column(quick_numbers.read_floats, target)
+        fast_path = column_fast_path(fast_numbers.read_floats, target)
     else:
         return None
-    return Fallible(parse, child, target, _malformed(mode, source, target), quick)
+    return ScalarFunction(parse, (child,), target, fast_path=fast_path, error=_malformed(mode, source, target))

@@ -7,12 +7,12 @@ import pyarrow as pa
 from penstock.errors import DataError
 from penstock.functions.casts.text_times import date_texts, wall_time_texts
 from penstock.functions.core.base import Expression, Mask
-from penstock.functions.core.fast_path import completed
+from penstock.functions.core.fast_path import with_exact_rows
 from penstock.functions.core.strict import Strict
-from penstock.functions.core.vectors import Vector, from_vector, map_dictionary, only, to_vector
+from penstock.functions.core.vectors import Vector, from_vector, map_dictionary, null_outside, to_vector
 from penstock.functions.core.zones import Zone
 from penstock.functions.times.fast_formatting import write_dates, write_wall_times
-from penstock.functions.times.temporal import near, zone_of
+from penstock.functions.times.temporal import check_local_range, zone_of_type
 
 
 class DateText(Strict):
@@ -27,20 +27,22 @@ class TimestampText(Strict):
 
     def __init__(self, child: Expression, zone: Zone, nullable: bool = True) -> None:
         super().__init__((child,), pa.string(), nullable)
-        self.zone = zone_of(child, zone)
+        self.zone = zone_of_type(child, zone)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        return all_wall_time_texts(self.zone.to_local(near(self.zone, to_vector(arrays[0]), rows)), rows)
+        return all_wall_time_texts(self.zone.to_local(check_local_range(self.zone, to_vector(arrays[0]), rows)), rows)
 
 
 def all_date_texts(dates: pa.Array, rows: Mask | None) -> pa.Array:
     """Dates as a cast writes them."""
-    return completed(write_dates(to_vector(dates), rows), _date_texts, [dates], rows)
+    return with_exact_rows(write_dates(to_vector(dates), rows), _date_texts, [dates], rows)
 
 
 def all_wall_time_texts(local: Vector, rows: Mask | None) -> pa.Array:
     """Wall times as a cast writes them."""
-    return completed(write_wall_times(local, rows), _wall_time_texts, [from_vector(local, pa.int64(), rows)], rows)
+    return with_exact_rows(
+        write_wall_times(local, rows), _wall_time_texts, [from_vector(local, pa.int64(), rows)], rows
+    )
 
 
 def _date_texts(arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
@@ -59,7 +61,7 @@ class BinaryToText(Strict):
     that is not UTF-8 has no counterpart here, so that such a value ends the query."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        values = only(arrays[0], rows)
+        values = null_outside(arrays[0], rows)
         try:
             return values.cast(self.data_type)
         except pa.ArrowInvalid:

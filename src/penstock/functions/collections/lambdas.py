@@ -18,7 +18,7 @@ from penstock.functions.collections.maps import MapRules
 from penstock.functions.core.base import Expression, Mask
 from penstock.functions.core.ragged import Ragged, aligned, as_type, is_null, list_array, ragged, struct_array
 from penstock.functions.core.ranks import ranks
-from penstock.functions.core.vectors import Vector, both, from_vector, select, to_vector, valid_rows
+from penstock.functions.core.vectors import Vector, from_vector, intersect_masks, select, to_vector, valid_rows
 
 
 class Body(Expression):
@@ -69,7 +69,7 @@ class OverElements(Expression):
     def lists(self, batch: pa.RecordBatch, mask: Mask | None) -> tuple[Ragged, Mask | None]:
         """The argument's lists, and the rows that have one."""
         array = self.argument.evaluate(batch, mask)
-        rows = both(mask, valid_rows(array))
+        rows = intersect_masks(mask, valid_rows(array))
         return ragged(array, rows), rows
 
 
@@ -100,7 +100,7 @@ class FilterMap(OverElements):
         return lists.keep(to_vector(found)).array(self.data_type, rows)
 
 
-class Any(OverElements):
+class ExistsOrForall(OverElements):
     """``exists`` (``wanted`` is True) and ``forall`` (False): elements behind the first that decides are not looked at.
     Where nothing decides and the body is null for an element, the result is null."""
 
@@ -149,7 +149,7 @@ class Aggregate(Expression):
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         array = self.argument.evaluate(batch, mask)
-        rows = both(mask, valid_rows(array))
+        rows = intersect_masks(mask, valid_rows(array))
         lists = ragged(array, rows)
         selected = np.arange(batch.num_rows) if rows is None else np.flatnonzero(rows)
         zero = as_type(self.zero.evaluate(batch, rows), self.merge.arguments[0]).take(pa.array(selected))
@@ -166,11 +166,11 @@ class Aggregate(Expression):
         states = states.take(pa.array(order))
         done = []
         for place in range(int(sizes.max(initial=0))):
-            going = int(np.searchsorted(-sizes, -place))  # so many have an element here
-            done.append(states.slice(going))
-            rows = longest_first[:going]
+            active = int(np.searchsorted(-sizes, -place))  # so many have an element here
+            done.append(states.slice(active))
+            rows = longest_first[:active]
             elements = lists.values.take(pa.array(lists.starts[rows] + place))
-            states = as_type(self.merge(batch, rows, states.slice(0, going), elements), states.type)
+            states = as_type(self.merge(batch, rows, states.slice(0, active), elements), states.type)
         merged = pa.concat_arrays([states, *done[::-1]])
         return merged.take(pa.array(np.argsort(order, kind="stable")))
 
@@ -210,9 +210,9 @@ class OverTwo(Expression):
 
     def both_lists(self, batch: pa.RecordBatch, mask: Mask | None) -> tuple[Ragged, Ragged, Mask | None]:
         left = self.left.evaluate(batch, mask)
-        rows = both(mask, valid_rows(left))
+        rows = intersect_masks(mask, valid_rows(left))
         right = self.right.evaluate(batch, rows)
-        rows = both(rows, valid_rows(right))
+        rows = intersect_masks(rows, valid_rows(right))
         return ragged(left, rows), ragged(right, rows), rows
 
 
@@ -265,7 +265,7 @@ class SortBy(OverElements):
         while run < lists.sizes.max(initial=0):
             order = self._merged(batch, lists, order, run)
             run *= 2
-        return lists.arranged(order).array(self.data_type, rows)
+        return lists.reordered(order).array(self.data_type, rows)
 
     def _merged(self, batch: pa.RecordBatch, lists: Ragged, order: Vector, run: int) -> Vector:
         """The order after sorted runs of this length have become runs of twice the length."""
@@ -278,19 +278,19 @@ class SortBy(OverElements):
         low, high = np.minimum(other, size), np.minimum(other + run, size)
         other = low.copy()
         while True:
-            open_ = np.flatnonzero(low < high)
-            if not len(open_):
+            unfinished = np.flatnonzero(low < high)
+            if not len(unfinished):
                 break
-            middle = (low[open_] + high[open_]) // 2
-            opposite = order[base[open_] + middle]
+            middle = (low[unfinished] + high[unfinished]) // 2
+            opposite = order[base[unfinished] + middle]
             # The right run's elements go behind equal ones of the left run.
-            compared = self._compared(batch, row_of[open_], lists.values, opposite, order[open_])
-            in_front = np.where(is_left[open_], compared < 0, compared <= 0)
-            low[open_] = np.where(in_front, middle + 1, low[open_])
-            high[open_] = np.where(in_front, high[open_], middle)
-        goes = base + pair + (place - pair) % run + (low - other)
+            compared = self._compared(batch, row_of[unfinished], lists.values, opposite, order[unfinished])
+            in_front = np.where(is_left[unfinished], compared < 0, compared <= 0)
+            low[unfinished] = np.where(in_front, middle + 1, low[unfinished])
+            high[unfinished] = np.where(in_front, high[unfinished], middle)
+        target = base + pair + (place - pair) % run + (low - other)
         merged = np.empty_like(order)
-        merged[goes] = order
+        merged[target] = order
         return merged
 
     def _compared(self, batch: pa.RecordBatch, rows: Vector, values: pa.Array, left: Vector, right: Vector) -> Vector:

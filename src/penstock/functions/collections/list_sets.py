@@ -64,7 +64,7 @@ except_ = partial(select_common, False)
 def remove(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
     """``array_remove``: nulls stay."""
     lists = ragged(arrays[0], rows)
-    equal = compare("=", lists.values, as_type(lists.spread(arrays[1]), lists.values.type))
+    equal = compare("=", lists.values, as_type(lists.expand_rows(arrays[1]), lists.values.type))
     return lists.keep(~to_vector(equal)).array(data_type, rows)
 
 

@@ -1,4 +1,4 @@
-"""What is asked of arrays, and arrays made of others. The plain functions are those of ``Vectorised``."""
+"""What is asked of arrays, and arrays made of others. The plain functions are those of ``VectorFunction``."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def list_fields(ordinal: int, arrays: Arrays, rows: Mask | None, data_type: pa.D
 
 def _equals(lists: Ragged, wanted: pa.Array) -> tuple[Mask, Mask]:
     """Per value, whether it equals what ``wanted`` has for its row, and whether it is null."""
-    return to_vector(compare("=", lists.values, as_type(lists.spread(wanted), lists.values.type))), is_null(
+    return to_vector(compare("=", lists.values, as_type(lists.expand_rows(wanted), lists.values.type))), is_null(
         lists.values
     )
 
@@ -163,7 +163,7 @@ def sort(descending: bool, exact: bool, arrays: Arrays, rows: Mask | None, data_
         keys = total_order(np.where(np.isnan(floats), np.nan, floats))
     else:
         keys = ranks(lists.values)
-    return lists.arranged(np.lexsort((-keys if descending else keys, lists.row_of))).array(data_type, rows)
+    return lists.reordered(np.lexsort((-keys if descending else keys, lists.row_of))).array(data_type, rows)
 
 
 def cut(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
@@ -221,10 +221,10 @@ def insert(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arra
         raise errors.too_many_elements(total[first(too_many)], "array_insert")
     require_elements(total_of(total))
     out = Ragged(total, pa.nulls(int(total.sum())))
-    goes = lists.position + shift[lists.row_of]
-    goes += goes >= place[lists.row_of]
+    target = lists.position + shift[lists.row_of]
+    target += target >= place[lists.row_of]
     source = np.full(len(out.values), -1)
-    source[out.starts[lists.row_of] + goes] = np.arange(len(lists.values))
+    source[out.starts[lists.row_of] + target] = np.arange(len(lists.values))
     source[(out.starts + place)[selected]] = len(lists.values) + np.flatnonzero(selected)
     values = pa.concat_arrays([as_type(array, data_type.value_type) for array in (lists.values, arrays[2])])
     taken = values.take(pa.array(np.maximum(source, 0), mask=source < 0)) if len(source) else values.slice(0, 0)
@@ -256,7 +256,7 @@ def flatten(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arr
 def reverse(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
     """``reverse`` of arrays."""
     lists = ragged(arrays[0], rows)
-    return lists.arranged((lists.ends + lists.starts)[lists.row_of] - 1 - np.arange(len(lists.values))).array(
+    return lists.reordered((lists.ends + lists.starts)[lists.row_of] - 1 - np.arange(len(lists.values))).array(
         data_type, rows
     )
 
@@ -274,7 +274,7 @@ def joined(replaced: bool, arrays: Arrays, rows: Mask | None, data_type: pa.Data
     """``array_join(array, separator[, replacement])``: nulls are left out or replaced."""
     lists = ragged(arrays[0], rows)
     if replaced:
-        values = pc.coalesce(lists.values, lists.spread(arrays[2]))
+        values = pc.coalesce(lists.values, lists.expand_rows(arrays[2]))
         lists = Ragged(lists.sizes, values)
     else:
         lists = lists.keep(~is_null(lists.values))

@@ -1,4 +1,4 @@
-"""Maps: made from arrays, taken apart, looked up. The plain functions are those of ``Vectorised``."""
+"""Maps: made from arrays, taken apart, looked up. The plain functions are those of ``VectorFunction``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.functions.core.ragged import (
     struct_array,
 )
 from penstock.functions.core.ranks import ranks
-from penstock.functions.core.vectors import Vector, first, only, select, to_vector
+from penstock.functions.core.vectors import Vector, first, null_outside, select, to_vector
 from penstock.functions.logic.comparison import compare
 
 Arrays = list[pa.Array]
@@ -133,7 +133,7 @@ def lookup(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arra
     """``map[key]``: null without such a key."""
     lists = ragged(arrays[0], rows)
     keys, values = lists.values.field(0), lists.values.field(1)
-    place = lists.first(to_vector(compare("=", keys, as_type(lists.spread(arrays[1]), keys.type))))
+    place = lists.first(to_vector(compare("=", keys, as_type(lists.expand_rows(arrays[1]), keys.type))))
     return as_type(values.take(pa.array(np.maximum(place, 0), mask=place < 0)), data_type)
 
 
@@ -141,7 +141,7 @@ def from_text(
     separators: tuple[str, str], rules: MapRules, arrays: Arrays, rows: Mask | None, data_type: pa.DataType
 ) -> pa.Array:
     """``str_to_map``: pairs without the second separator have a null value."""
-    encoded = only(arrays[0], rows).dictionary_encode()
+    encoded = null_outside(arrays[0], rows).dictionary_encode()
     keys: list[str] = []
     values: list[str | None] = []
     sizes = []

@@ -9,11 +9,10 @@ import pyarrow as pa
 
 from penstock.catalyst.trees import JavaTree, arrow_type, children, elements, expr_id, kind, option, preorder
 from penstock.functions import BoundReference, Expression
-from penstock.functions.collections import lambdas as kernels
-from penstock.functions.collections import list_sets, lists, maps
+from penstock.functions.collections import lambdas, list_sets, lists, maps
 from penstock.functions.collections.lambdas import Body
 from penstock.functions.collections.maps import MapRules
-from penstock.functions.core.strict import ArrayFunction, Vectorised
+from penstock.functions.core.strict import ArrayFunction, VectorFunction
 from penstock.functions.patterns import patterns
 from penstock.functions.plan_registry import Translation, catalyst, constant, refuse
 from penstock.functions.times.calendar import MICROS_PER_DAY
@@ -35,7 +34,7 @@ def get_item(tree: JavaTree, translation: Translation) -> Expression:
 
 @catalyst("GetMapValue", area=MAPS, forms="`map[key]`")
 def map_value(tree: JavaTree, translation: Translation) -> Expression:
-    return Vectorised(maps.lookup, translation.children(tree), arrow_type(tree))
+    return VectorFunction(maps.lookup, translation.children(tree), arrow_type(tree))
 
 
 @catalyst("ElementAt", area=ARRAYS, forms="`element_at`, `try_element_at`", limits="of arrays and maps")
@@ -44,8 +43,8 @@ def element_at(tree: JavaTree, translation: Translation) -> Expression:
     if tree.defaultValueOutOfBound().isDefined():
         refuse(tree, "split the text and take an element with try_element_at")
     if pa.types.is_map(operands[0].data_type):
-        return Vectorised(maps.lookup, operands, arrow_type(tree))
-    return Vectorised(partial(lists.element_at, bool(tree.failOnError())), operands, arrow_type(tree))
+        return VectorFunction(maps.lookup, operands, arrow_type(tree))
+    return VectorFunction(partial(lists.element_at, bool(tree.failOnError())), operands, arrow_type(tree))
 
 
 @catalyst("Size", area=ARRAYS, forms="`size`, `cardinality`, `array_size`", limits="of arrays and maps")
@@ -56,7 +55,7 @@ def size(tree: JavaTree, translation: Translation) -> Expression:
 @catalyst("GetArrayStructFields", area=ARRAYS, forms="`array_of_structs.field`")
 def list_fields(tree: JavaTree, translation: Translation) -> Expression:
     function = partial(lists.list_fields, int(tree.ordinal()))
-    return Vectorised(function, [translation(tree.child())], arrow_type(tree), bool(tree.nullable()))
+    return VectorFunction(function, [translation(tree.child())], arrow_type(tree), bool(tree.nullable()))
 
 
 _FUNCTIONS: dict[str, tuple[ArrayFunction, str, str]] = {
@@ -79,13 +78,13 @@ _FUNCTIONS: dict[str, tuple[ArrayFunction, str, str]] = {
 }
 
 
-def vectorised(tree: JavaTree, translation: Translation) -> Expression:
+def array_function(tree: JavaTree, translation: Translation) -> Expression:
     function = _FUNCTIONS[kind(tree)][0]
-    return Vectorised(function, translation.children(tree), arrow_type(tree), bool(tree.nullable()))
+    return VectorFunction(function, translation.children(tree), arrow_type(tree), bool(tree.nullable()))
 
 
 for _name, (_, _area, _forms) in _FUNCTIONS.items():
-    catalyst(_name, area=_area, forms=_forms)(vectorised)
+    catalyst(_name, area=_area, forms=_forms)(array_function)
 
 
 @catalyst("SortArray", area=ARRAYS, forms="`sort_array`")
@@ -94,25 +93,29 @@ def sort_array(tree: JavaTree, translation: Translation) -> Expression:
     descending = constant(ascending) is not True
     # Spark sorts plain numbers that cannot be null as Java does, where -0.0 is less than 0.0.
     exact = not descending and not values.data_type.value_field.nullable
-    return Vectorised(partial(lists.sort, descending, exact), [values], arrow_type(tree), bool(tree.nullable()))
+    return VectorFunction(partial(lists.sort, descending, exact), [values], arrow_type(tree), bool(tree.nullable()))
 
 
 @catalyst("ArrayInsert", area=ARRAYS, forms="`array_insert`, `array_append`, `array_prepend`")
 def insert(tree: JavaTree, translation: Translation) -> Expression:
     if bool(tree.legacyNegativeIndex()):
         refuse(tree, "unset spark.sql.legacy.negativeIndexInArrayInsert")
-    return Vectorised(lists.insert, translation.children(tree), arrow_type(tree), bool(tree.nullable()), lenient=(2,))
+    return VectorFunction(
+        lists.insert, translation.children(tree), arrow_type(tree), bool(tree.nullable()), null_tolerant=(2,)
+    )
 
 
 @catalyst("ArrayRepeat", area=ARRAYS, forms="`array_repeat`")
 def repeat(tree: JavaTree, translation: Translation) -> Expression:
-    return Vectorised(lists.repeat, translation.children(tree), arrow_type(tree), bool(tree.nullable()), lenient=(0,))
+    return VectorFunction(
+        lists.repeat, translation.children(tree), arrow_type(tree), bool(tree.nullable()), null_tolerant=(0,)
+    )
 
 
 @catalyst("ArrayJoin", area=ARRAYS, forms="`array_join`")
 def join(tree: JavaTree, translation: Translation) -> Expression:
     operands = translation.children(tree)
-    return Vectorised(partial(lists.joined, len(operands) > 2), operands, arrow_type(tree), bool(tree.nullable()))
+    return VectorFunction(partial(lists.joined, len(operands) > 2), operands, arrow_type(tree), bool(tree.nullable()))
 
 
 @catalyst("Sequence", area=ARRAYS, forms="`sequence`",
@@ -128,7 +131,7 @@ def sequence(tree: JavaTree, translation: Translation) -> Expression:
     if MICROS_PER_DAY in (stride, unit) and first != pa.timestamp("us") and not _is_utc(tree):
         refuse(tree, "days are not of one length in the session's time zone; transform a sequence of integers")
     function = partial(lists.sequence, stride, unit)
-    return Vectorised(function, operands, arrow_type(tree), bool(tree.nullable()))
+    return VectorFunction(function, operands, arrow_type(tree), bool(tree.nullable()))
 
 
 def _is_utc(tree: JavaTree) -> bool:
@@ -153,7 +156,7 @@ def build_map(tree: JavaTree, translation: Translation) -> Expression:
     if not children(tree):
         refuse(tree, "write map()")
     function = partial(_BUILDERS[kind(tree)], rules_of(tree, translation))
-    return Vectorised(function, translation.children(tree), arrow_type(tree), bool(tree.nullable()))
+    return VectorFunction(function, translation.children(tree), arrow_type(tree), bool(tree.nullable()))
 
 
 @catalyst("StringToMap", area=MAPS, forms="`str_to_map`", limits="separators are constant texts without operators")
@@ -164,7 +167,7 @@ def text_map(tree: JavaTree, translation: Translation) -> Expression:
     if not pairs or not values:
         refuse(tree, "the separators must be constant texts without operators")
     function = partial(maps.from_text, (pairs, values), rules_of(tree, translation))
-    return Vectorised(function, [text], arrow_type(tree), bool(tree.nullable()))
+    return VectorFunction(function, [text], arrow_type(tree), bool(tree.nullable()))
 
 
 LAMBDAS = "Lambdas"
@@ -193,7 +196,7 @@ def variable(tree: JavaTree, translation: Translation) -> Expression:
 
 
 _OVER_ELEMENTS: dict[str, Callable[[Expression, Body, pa.DataType, bool], Expression]] = {
-    "ArrayTransform": kernels.Transform, "ArrayFilter": kernels.Filter, "MapFilter": kernels.FilterMap,
+    "ArrayTransform": lambdas.Transform, "ArrayFilter": lambdas.Filter, "MapFilter": lambdas.FilterMap,
 }  # fmt: skip
 
 
@@ -210,12 +213,12 @@ def any_of(tree: JavaTree, translation: Translation) -> Expression:
     if exists and not bool(tree.followThreeValuedLogic()):
         refuse(tree, "unset spark.sql.legacy.followThreeValuedLogicInArrayExists")
     argument, body = translation(tree.argument()), body_of(tree.function(), translation)
-    return kernels.Any(exists, argument, body, bool(tree.nullable()))
+    return lambdas.ExistsOrForall(exists, argument, body, bool(tree.nullable()))
 
 
 @catalyst("ArrayAggregate", area=LAMBDAS, forms="`aggregate`, `reduce`")
 def aggregate(tree: JavaTree, translation: Translation) -> Expression:
-    return kernels.Aggregate(
+    return lambdas.Aggregate(
         translation(tree.argument()),
         translation(tree.zero()),
         body_of(tree.merge(), translation),
@@ -226,7 +229,7 @@ def aggregate(tree: JavaTree, translation: Translation) -> Expression:
 
 @catalyst("TransformKeys", "TransformValues", area=LAMBDAS, forms="`transform_keys`, `transform_values`")
 def transform_map(tree: JavaTree, translation: Translation) -> Expression:
-    return kernels.TransformMap(
+    return lambdas.TransformMap(
         kind(tree) == "TransformKeys",
         MapRules(translation.conf.last_key_wins, plain_keys=False),
         translation(tree.argument()),
@@ -240,7 +243,7 @@ def transform_map(tree: JavaTree, translation: Translation) -> Expression:
 def over_two(tree: JavaTree, translation: Translation) -> Expression:
     left, right = translation(tree.left()), translation(tree.right())
     body = body_of(tree.function(), translation)
-    make = kernels.ZipWith if kind(tree) == "ZipWith" else kernels.ZipMaps
+    make = lambdas.ZipWith if kind(tree) == "ZipWith" else lambdas.ZipMaps
     return make(left, right, body, arrow_type(tree), bool(tree.nullable()))
 
 
@@ -251,4 +254,4 @@ def array_sort(tree: JavaTree, translation: Translation) -> Expression:
     argument, body = translation(tree.argument()), body_of(tree.function(), translation)
     if not pa.types.is_integer(body.data_type):
         refuse(tree, "the comparator must return an integer")
-    return kernels.SortBy(argument, body, arrow_type(tree), bool(tree.nullable()))
+    return lambdas.SortBy(argument, body, arrow_type(tree), bool(tree.nullable()))

@@ -19,7 +19,7 @@ from penstock.functions.core.base import Mask
 from penstock.functions.core.vectors import map_distinct, select
 
 
-class Answer(NamedTuple):
+class FastResult(NamedTuple):
     """What a quick path found.
 
     Attributes:
@@ -28,14 +28,14 @@ class Answer(NamedTuple):
     """
 
     values: pa.Array
-    doubtful: Mask | None = None
+    fallback: Mask | None = None
 
 
-Quick = Callable[..., Answer | None]
+FastPath = Callable[..., FastResult | None]
 """The arguments of an expression, the rows at which all of them are wanted and the result's type -> the values. A
 module-level function or a partial of one. None: not for these values at all."""
 
-OfColumn = Callable[..., Answer | None]
+ColumnFunction = Callable[..., FastResult | None]
 """Constants, a column (the only argument that is none) and the rows that are wanted, which are not null -> the values.
 It must not raise, whatever the other rows hold. None: not for these values at all."""
 
@@ -43,44 +43,46 @@ _OTHER_LAYOUTS = (pa.large_string(), pa.string_view(), pa.large_binary(), pa.bin
 """In which texts may come from elsewhere."""
 
 
-def by_column(function: OfColumn, *constants: object) -> Quick:
+def column_fast_path(function: ColumnFunction, *constants: object) -> FastPath:
     """The function as the quick path of an expression whose first argument is the column, and the others constants."""
-    return partial(_of_first, partial(function, *constants))
+    return partial(_on_first_column, partial(function, *constants))
 
 
-def _of_first(function: OfColumn, array: pa.Array, *others: Any) -> Answer | None:
+def _on_first_column(function: ColumnFunction, array: pa.Array, *others: Any) -> FastResult | None:
     return None if array.type in _OTHER_LAYOUTS else function(array, others[-2])
 
 
-def completed(
-    answer: Answer | None,
+def with_exact_rows(
+    result: FastResult | None,
     exact: Callable[[list[pa.Array], Mask | None], pa.Array],
     arrays: list[pa.Array],
     rows: Mask | None,
 ) -> pa.Array:
     """The answer, and at its doubtful rows what ``exact`` gives for columns of them."""
-    if answer is None:
+    if result is None:
         return exact(arrays, rows)
-    if answer.doubtful is None:
-        return answer.values
-    doubtful = select(rows, answer.doubtful)
-    if not doubtful.any():
-        return answer.values
-    chosen = pa.array(doubtful)
+    if result.fallback is None:
+        return result.values
+    fallback = select(rows, result.fallback)
+    if not fallback.any():
+        return result.values
+    chosen = pa.array(fallback)
     found = exact([array.filter(chosen) for array in arrays], None)
-    if not pa.types.is_nested(answer.values.type):
-        return pc.replace_with_mask(answer.values, chosen, found)
-    places = np.arange(len(doubtful))
-    places[doubtful] = len(doubtful) + np.arange(len(found))
-    return pa.concat_arrays([answer.values, found]).take(pa.array(places))
+    if not pa.types.is_nested(result.values.type):
+        return pc.replace_with_mask(result.values, chosen, found)
+    places = np.arange(len(fallback))
+    places[fallback] = len(fallback) + np.arange(len(found))
+    return pa.concat_arrays([result.values, found]).take(pa.array(places))
 
 
-def settled(
-    answer: Answer | None,
+def with_exact_values(
+    result: FastResult | None,
     function: Callable[..., object],
     arrays: list[pa.Array],
     data_type: pa.DataType,
     rows: Mask | None,
 ) -> pa.Array:
-    """As ``completed``, by a function of one value of each column; see ``map_distinct``."""
-    return completed(answer, lambda columns, wanted: map_distinct(function, columns, data_type, wanted), arrays, rows)
+    """As ``with_exact_rows``, by a function of one value of each column; see ``map_distinct``."""
+    return with_exact_rows(
+        result, lambda columns, wanted: map_distinct(function, columns, data_type, wanted), arrays, rows
+    )

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.functions.core.base import Mask
-from penstock.functions.core.size_limits import MOST, require_elements
+from penstock.functions.core.size_limits import MAX_COLUMN_SIZE, require_elements
 from penstock.functions.core.vectors import Vector, from_vector, to_vector, valid_rows
 
 
@@ -50,7 +50,7 @@ class Ragged:
         """Without the values that are not chosen."""
         return Ragged(self.count(chosen), self.values.filter(pa.array(chosen)))
 
-    def arranged(self, order: Vector) -> Ragged:
+    def reordered(self, order: Vector) -> Ragged:
         """The same sizes with the values in another order."""
         return Ragged(self.sizes, self.values.take(pa.array(order)))
 
@@ -69,7 +69,7 @@ class Ragged:
         found[self.row_of[places[::-1]]] = places[::-1]  # the last assignment stays
         return found
 
-    def spread(self, array: pa.Array) -> pa.Array:
+    def expand_rows(self, array: pa.Array) -> pa.Array:
         """Per value, what ``array`` has for its row."""
         return array.take(pa.array(self.row_of))
 
@@ -108,7 +108,7 @@ def list_array(sizes: Vector, values: pa.Array, data_type: pa.DataType, rows: Ma
     Raises:
         TooMuch: more values than a batch can hold.
     """
-    if (total := total_of(sizes)) > MOST:
+    if (total := total_of(sizes)) > MAX_COLUMN_SIZE:
         require_elements(total)
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])

@@ -39,8 +39,8 @@ def ranks(array: pa.Array) -> Ranks:
 
 def common_ranks(left: pa.Array, right: pa.Array) -> tuple[Ranks, Ranks]:
     """The ranks of two arrays of one type, comparable with each other."""
-    both = ranks(pa.concat_arrays([left, as_type(right, left.type)]))
-    return both[: len(left)], both[len(left) :]
+    ranked = ranks(pa.concat_arrays([left, as_type(right, left.type)]))
+    return ranked[: len(left)], ranked[len(left) :]
 
 
 def among(values: Ranks, others: Ranks) -> npt.NDArray[np.bool_]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.functions.collections.lambdas import Body
 from penstock.functions.core.base import BoundReference, Expression, Literal, Mask
-from penstock.functions.core.size_limits import TooMuch, divisible
+from penstock.functions.core.size_limits import BatchTooLarge, apply_divisible_limits
 from penstock.functions.core.trees import Interned, children_of, rebuilt
 
 
@@ -36,7 +36,7 @@ class Shared(Expression):
         self._batch = self._mask = self._result = None
 
 
-class Repeated(Literal):
+class CachedLiteral(Literal):
     """A constant of fixed width, whose array is made anew only for more rows than ever. One thread only."""
 
     def __init__(self, literal: Literal) -> None:
@@ -54,15 +54,15 @@ class SharedExpressions:
     equal) wrapped, and constants."""
 
     def __init__(self, expressions: Sequence[Expression]) -> None:
-        drawn = Interned()
-        roots = [drawn(expression) for expression in expressions]
+        interned = Interned()
+        roots = [interned(expression) for expression in expressions]
         self._shared: list[Shared] = []
-        self._expressions = _wrapped(roots, drawn, self._shared)
+        self._expressions = _wrapped(roots, interned, self._shared)
 
     def evaluate_in_parts(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, list[pa.Array]]]:
         """Yield the batch and its arrays, as ``evaluate`` returns them; or parts of the batch, in order, each with its
         arrays, if those of the whole batch would be too much (``room``)."""
-        arrays = self._evaluate_if_little(batch)
+        arrays = self._evaluate_within_limits(batch)
         if arrays is not None:
             yield batch, arrays
             return
@@ -70,18 +70,18 @@ class SharedExpressions:
         yield from self.evaluate_in_parts(batch.slice(0, middle))
         yield from self.evaluate_in_parts(batch.slice(middle))
 
-    def evaluate_by_parts(self, batch: pa.RecordBatch) -> list[pa.Array]:
+    def evaluate_concatenated(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return what ``evaluate`` returns, for expressions that use much and give little, such as conditions."""
         parts = [arrays for _, arrays in self.evaluate_in_parts(batch)]
         return parts[0] if len(parts) == 1 else [pa.concat_arrays(each) for each in zip(*parts, strict=True)]
 
-    def _evaluate_if_little(self, batch: pa.RecordBatch) -> list[pa.Array] | None:
+    def _evaluate_within_limits(self, batch: pa.RecordBatch) -> list[pa.Array] | None:
         if batch.num_rows < 2:
             return self.evaluate(batch)
         try:
-            with divisible():
+            with apply_divisible_limits():
                 return self.evaluate(batch)
-        except TooMuch:
+        except BatchTooLarge:
             return None
 
     def evaluate(self, batch: pa.RecordBatch) -> list[pa.Array]:
@@ -93,10 +93,10 @@ class SharedExpressions:
                 shared.forget()
 
 
-def _wrapped(roots: Sequence[Expression], drawn: Interned, shared: list[Shared]) -> list[Expression]:
+def _wrapped(roots: Sequence[Expression], interned: Interned, shared: list[Shared]) -> list[Expression]:
     """The roots with what several parents have in ``Shared``; these are appended to ``shared``."""
     uses = Counter(map(id, roots))
-    for expression in drawn:
+    for expression in interned:
         uses.update(id(child) for child in children_of(expression))
     done: dict[int, Expression] = {}
 
@@ -104,7 +104,7 @@ def _wrapped(roots: Sequence[Expression], drawn: Interned, shared: list[Shared])
         if id(expression) not in done:
             made = rebuilt(expression, wrap)
             if isinstance(made, Literal):
-                made = Repeated(made) if pa.types.is_primitive(made.data_type) else made
+                made = CachedLiteral(made) if pa.types.is_primitive(made.data_type) else made
             elif uses[id(expression)] > 1 and not isinstance(made, BoundReference | Body):
                 made = Shared(made)
                 shared.append(made)

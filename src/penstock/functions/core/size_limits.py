@@ -2,8 +2,9 @@
 
 ``sequence``, ``array_repeat`` or ``repeat`` make as much of a row as a value says, and the value may suddenly be large.
 Therefore such functions are marked (``sized_by``), batches for them have few rows (``worker.slicing``), and they check
-a limit before they make values. An operator that can work on parts of its batch evaluates ``divisible``: then the limit
-is a lower one, and the operator divides a batch that exceeds it (``SharedExpressions``).
+a limit before they make values. An operator that can work on parts of its batch evaluates it
+under ``apply_divisible_limits``: the limit is lower then, and the operator divides a batch that exceeds it
+(``SharedExpressions``).
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from penstock.errors import DataError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-MOST = 2**31 - 1
+MAX_COLUMN_SIZE = 2**31 - 1
 """The most elements of arrays, or bytes of texts, in one column of a batch: Arrow's offsets have 32 bits."""
 
-MOST_ELEMENTS_OF_SEVERAL_ROWS = 1 << 20
+MAX_ELEMENTS_OF_DIVISIBLE_BATCH = 1 << 20
 """The most elements if the batch can be divided. It takes about 10 ms to make them."""
 
-MOST_BYTES_OF_SEVERAL_ROWS = 1 << 24
+MAX_BYTES_OF_DIVISIBLE_BATCH = 1 << 24
 """The most bytes of texts if the batch can be divided."""
 
 _SIZED_BY = "penstock_sized_by"
@@ -47,25 +48,25 @@ def sizing_children(function: object) -> tuple[int, ...]:
     return getattr(function, _SIZED_BY, ())
 
 
-class TooMuch(DataError):
+class BatchTooLarge(DataError):
     """An evaluation would exceed a limit."""
 
 
 class _Mode(threading.local):
-    divisible = False
+    is_divisible = False
 
 
 _mode = _Mode()
 
 
 @contextmanager
-def divisible() -> Iterator[None]:
+def apply_divisible_limits() -> Iterator[None]:
     """Apply the lower limits in this thread: the caller can evaluate the batch in parts."""
-    _mode.divisible = True
+    _mode.is_divisible = True
     try:
         yield
     finally:
-        _mode.divisible = False
+        _mode.is_divisible = False
 
 
 def require_elements(total: int) -> None:
@@ -74,7 +75,7 @@ def require_elements(total: int) -> None:
     Raises:
         TooMuch: they exceed the limit.
     """
-    _require(total, MOST_ELEMENTS_OF_SEVERAL_ROWS, "arrays", "elements", "smaller")
+    _require(total, MAX_ELEMENTS_OF_DIVISIBLE_BATCH, "arrays", "elements", "smaller")
 
 
 def require_bytes(total: int) -> None:
@@ -83,12 +84,12 @@ def require_bytes(total: int) -> None:
     Raises:
         TooMuch: they exceed the limit.
     """
-    _require(total, MOST_BYTES_OF_SEVERAL_ROWS, "texts", "bytes", "shorter")
+    _require(total, MAX_BYTES_OF_DIVISIBLE_BATCH, "texts", "bytes", "shorter")
 
 
-def _require(total: int, most_of_several_rows: int, what: str, unit: str, way_out: str) -> None:
-    if total > (most_of_several_rows if _mode.divisible else MOST):
-        raise TooMuch(
-            f"the {what} of one batch have {total} {unit}, and {MOST} is the most; make them {way_out}, or let the "
-            "source read fewer rows at once"
+def _require(total: int, divisible_limit: int, subject: str, unit: str, remedy: str) -> None:
+    if total > (divisible_limit if _mode.is_divisible else MAX_COLUMN_SIZE):
+        raise BatchTooLarge(
+            f"the {subject} of one batch have {total} {unit}, and {MAX_COLUMN_SIZE} is the most; make them {remedy}, or let "
+            "the source read fewer rows at once"
         )

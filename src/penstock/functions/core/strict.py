@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from penstock.errors import EvaluationError
 from penstock.functions.core.base import Expression, Mask
-from penstock.functions.core.fast_path import Quick, settled
+from penstock.functions.core.fast_path import FastPath, with_exact_values
 from penstock.functions.core.ragged import as_type
-from penstock.functions.core.vectors import all_valid, both, valid_rows
+from penstock.functions.core.vectors import all_valid, intersect_masks, valid_rows
 
 
 class Strict(Expression):
@@ -33,7 +33,7 @@ class Strict(Expression):
         rows = mask
         for child in self.children:
             array = child.evaluate(batch, rows)
-            rows = both(rows, valid_rows(array))
+            rows = intersect_masks(rows, valid_rows(array))
             arrays.append(array)
         return self.compute(arrays, rows)
 
@@ -45,8 +45,14 @@ class Strict(Expression):
         return f"{type(self).__name__}({', '.join(map(repr, self.children))})"
 
 
-class Mapped(Strict):
-    """A Python function of distinct argument values. ``function`` must be a module-level function or a partial."""
+class ScalarFunction(Strict):
+    """A Python function of single values, computed once per distinct row of arguments.
+
+    Args:
+        function: a module-level function or a partial of one. None as its result is null, or an error.
+        quick: computes whole columns where it can.
+        error: makes the exception for an argument whose result is None; without it the result is null.
+    """
 
     def __init__(
         self,
@@ -54,15 +60,24 @@ class Mapped(Strict):
         children: Sequence[Expression],
         data_type: pa.DataType,
         nullable: bool = True,
-        quick: Quick | None = None,
+        fast_path: FastPath | None = None,
+        error: Callable[[object], EvaluationError] | None = None,
     ) -> None:
         super().__init__(children, data_type, nullable)
         self.function = function
-        self.quick = quick
+        self.fast_path = fast_path
+        self.error = error
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        answer = None if self.quick is None else self.quick(*arrays, rows, self.data_type)
-        return settled(answer, self.function, arrays, self.data_type, rows)
+        result = None if self.fast_path is None else self.fast_path(*arrays, rows, self.data_type)
+        function = self.function if self.error is None else self._result_or_error
+        return with_exact_values(result, function, arrays, self.data_type, rows)
+
+    def _result_or_error(self, value: object) -> object:
+        result = self.function(value)
+        if result is None and self.error is not None:
+            raise self.error(value)
+        return result
 
 
 class Eager(Strict):
@@ -73,43 +88,11 @@ class Eager(Strict):
         return self.compute(arrays, all_valid(arrays, mask))
 
 
-class Fallible(Strict):
-    """A Python function of one argument's distinct values that gives None where it has no answer.
-
-    Args:
-        function: a module-level function or a partial of one.
-        error: makes the exception that names the value, raised under ANSI mode; without one the result is null.
-    """
-
-    def __init__(
-        self,
-        function: Callable[..., object],
-        child: Expression,
-        data_type: pa.DataType,
-        error: Callable[[object], EvaluationError] | None,
-        quick: Quick | None = None,
-    ) -> None:
-        super().__init__((child,), data_type)
-        self.function = function
-        self.error = error
-        self.quick = quick
-
-    def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        answer = None if self.quick is None else self.quick(arrays[0], rows, self.data_type)
-        return settled(answer, self._apply, arrays, self.data_type, rows)
-
-    def _apply(self, value: object) -> object:
-        result = self.function(value)
-        if result is None and self.error is not None:
-            raise self.error(value)
-        return result
-
-
 ArrayFunction = Callable[[list[pa.Array], Mask | None, pa.DataType], pa.Array]
 """The arguments, the rows at which all of them are wanted, and the result's type -> the result, null elsewhere."""
 
 
-class Vectorised(Strict):
+class VectorFunction(Strict):
     """A function of whole arrays.
 
     Args:
@@ -123,19 +106,19 @@ class Vectorised(Strict):
         children: Sequence[Expression],
         data_type: pa.DataType,
         nullable: bool = True,
-        lenient: tuple[int, ...] = (),
+        null_tolerant: tuple[int, ...] = (),
     ) -> None:
         super().__init__(children, data_type, nullable)
         self.function = function
-        self.lenient = lenient
+        self.null_tolerant = null_tolerant
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         arrays = []
         rows = mask
         for position, child in enumerate(self.children):
             array = as_type(child.evaluate(batch, rows), child.data_type)
-            if position not in self.lenient:
-                rows = both(rows, valid_rows(array))
+            if position not in self.null_tolerant:
+                rows = intersect_masks(rows, valid_rows(array))
             arrays.append(array)
         return self.compute(arrays, rows)
 

@@ -29,9 +29,9 @@ class Interned:
 
     def __call__(self, expression: Expression) -> Expression:
         """The expression that stands for all that equal this one."""
-        drawn = rebuilt(expression, self)
-        key = (type(drawn), tuple((name, _token(value)) for name, value in vars(drawn).items()))
-        return self._known.setdefault(key, drawn)
+        interned = rebuilt(expression, self)
+        key = (type(interned), tuple((name, _token(value)) for name, value in vars(interned).items()))
+        return self._known.setdefault(key, interned)
 
     def __iter__(self) -> Iterator[Expression]:
         """All there are, parts included."""
@@ -53,12 +53,12 @@ def rebuilt(expression: Expression, change: Callable[[Expression], Expression]) 
 
 def children_of(expression: Expression) -> Iterator[Expression]:
     """As often as it has them."""
-    waiting = list(vars(expression).values())
-    for value in waiting:
+    pending = list(vars(expression).values())
+    for value in pending:
         if isinstance(value, Expression):
             yield value
         elif type(value) is tuple:
-            waiting.extend(value)
+            pending.extend(value)
 
 
 def grows_by_value(expressions: Iterable[Expression]) -> bool:

@@ -67,7 +67,7 @@ def valid_rows(array: pa.Array) -> Mask | None:
     return valid
 
 
-def both(left: Mask | None, right: Mask | None) -> Mask | None:
+def intersect_masks(left: Mask | None, right: Mask | None) -> Mask | None:
     """The intersection of two selections."""
     if left is None or right is None:
         return right if left is None else left
@@ -77,7 +77,7 @@ def both(left: Mask | None, right: Mask | None) -> Mask | None:
 def all_valid(arrays: Iterable[pa.Array], mask: Mask | None = None) -> Mask | None:
     """Rows of ``mask`` at which no array is null."""
     for array in arrays:
-        mask = both(mask, valid_rows(array))
+        mask = intersect_masks(mask, valid_rows(array))
     return mask
 
 
@@ -91,7 +91,7 @@ def first(condition: Mask) -> int:
     return int(np.argmax(condition))
 
 
-def only(array: pa.Array, rows: Mask | None) -> pa.Array:
+def null_outside(array: pa.Array, rows: Mask | None) -> pa.Array:
     """The array with nulls outside ``rows``, so that Arrow's kernels and Python loops skip what was not selected."""
     if rows is None or rows.all():
         return array
@@ -100,7 +100,7 @@ def only(array: pa.Array, rows: Mask | None) -> pa.Array:
 
 def map_dictionary(function: Callable[[pa.Array], pa.Array], array: pa.Array, rows: Mask | None) -> pa.Array:
     """Apply a function of arrays to the distinct non-null values within ``rows``; null elsewhere."""
-    encoded = only(array, rows).dictionary_encode()
+    encoded = null_outside(array, rows).dictionary_encode()
     return function(encoded.dictionary).take(encoded.indices)
 
 
@@ -112,11 +112,11 @@ def map_distinct(
     The function gets ``plain_objects``, and its errors propagate; None becomes null. Each distinct value is computed
     once per batch.
     """
-    columns = [only(array, rows) for array in arrays]
+    columns = [null_outside(array, rows) for array in arrays]
     if len(columns) == 1:
         encoded = columns[0].dictionary_encode()
         results = (None if value is None else function(value) for value in plain_objects(encoded.dictionary))
-        return _spread(_array(results, data_type), encoded.indices)
+        return _expanded(_array(results, data_type), encoded.indices)
     valid = all_valid(columns)
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
@@ -127,15 +127,15 @@ def map_distinct(
     selected = np.ones(len(representative), np.bool_) if valid is None else valid[representative]
     arguments = zip(*(plain_objects(column.take(pa.array(representative))) for column in columns), strict=True)
     out = (function(*values) if row else None for row, values in zip(selected, arguments, strict=True))
-    return _spread(_array(out, data_type), pa.array(codes))
+    return _expanded(_array(out, data_type), pa.array(codes))
 
 
 def _array(results: Iterable[object], data_type: pa.DataType) -> pa.Array:
-    return pa.array(_within_room(results) if _is_text(data_type) else list(results), data_type)
+    return pa.array(_within_limit(results) if _is_text(data_type) else list(results), data_type)
 
 
-def _within_room(texts: Iterable[object]) -> list[object]:
-    """Return the texts, or raise ``TooMuch`` as soon as they are too long. A character counts as one byte."""
+def _within_limit(texts: Iterable[object]) -> list[object]:
+    """Return the texts, or raise ``BatchTooLarge`` as soon as they are too long. A character counts as one byte."""
     made: list[object] = []
     total = 0
     for text in texts:
@@ -145,7 +145,7 @@ def _within_room(texts: Iterable[object]) -> list[object]:
     return made
 
 
-def _spread(distinct: pa.Array, places: pa.Array) -> pa.Array:
+def _expanded(distinct: pa.Array, places: pa.Array) -> pa.Array:
     """Return each value at all its places."""
     if _is_text(distinct.type):
         require_bytes(pc.sum(pc.binary_length(distinct).take(places)).as_py() or 0)
@@ -156,11 +156,11 @@ def _is_text(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_string(data_type) or pa.types.is_binary(data_type))
 
 
-def by_constant(
+def by_distinct_key(
     keys: pa.Array, rows: Mask | None, function: Callable[[object, Mask], pa.Array], data_type: pa.DataType
 ) -> pa.Array:
     """What ``function`` gives at the rows of each distinct key, which most often is one; null keys give null."""
-    encoded = only(keys, rows).dictionary_encode()
+    encoded = null_outside(keys, rows).dictionary_encode()
     places = encoded.indices.fill_null(-1).to_numpy()
     result = pa.nulls(len(keys), data_type)
     for place, key in enumerate(encoded.dictionary.to_pylist()):

@@ -12,7 +12,7 @@ from penstock.functions.casts.java_digits import float_text
 from penstock.functions.casts.text_numbers import JAVA_BLANKS
 from penstock.functions.core.base import BoundReference, Expression, Mask
 from penstock.functions.core.strict import Strict
-from penstock.functions.core.vectors import only
+from penstock.functions.core.vectors import null_outside
 from penstock.functions.core.zones import Zone
 from penstock.functions.times.formatting import FormatTimestamp, dates_formatted
 
@@ -49,7 +49,7 @@ class ToCsv(Strict):
         self.rules = rules
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        array = only(arrays[0], rows)
+        array = null_outside(arrays[0], rows)
         columns = [self._column(pc.struct_field(array, [i]), i == 0) for i in range(array.type.num_fields)]
         lines = pc.binary_join_element_wise(*columns, pa.scalar(self.rules.separator, pa.string()))
         return pc.if_else(array.is_valid(), lines, pa.scalar(None, pa.string()))

@@ -73,8 +73,8 @@ def _hash_texts(array: pa.Array, seeds: U32) -> U32:
     words = lengths // _WORD_BYTES
     shared = int(words[_FEW_TEXTS]) if len(words) > _FEW_TEXTS else 0
     for word in range(shared):
-        going = int(np.searchsorted(-words, -word))
-        hashes[:going] = _mix(hashes[:going], _word_at(data, starts[:going] + word * _WORD_BYTES))
+        active = int(np.searchsorted(-words, -word))
+        hashes[:active] = _mix(hashes[:active], _word_at(data, starts[:active] + word * _WORD_BYTES))
     for row in range(int(np.searchsorted(-words, -shared))):
         left = data[starts[row] + shared * _WORD_BYTES : starts[row] + words[row] * _WORD_BYTES]
         hashes[row] = _mix_words(left, int(hashes[row]))

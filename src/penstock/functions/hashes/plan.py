@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.catalyst.trees import JavaTree, arrow_type, kind
 from penstock.functions import Expression
-from penstock.functions.core.strict import Mapped
+from penstock.functions.core.strict import ScalarFunction
 from penstock.functions.hashes import hashes
 from penstock.functions.plan_registry import Translation, catalyst, constant, refuse
 
@@ -25,7 +25,7 @@ _DIGESTS: dict[str, tuple[Callable[..., object], str]] = {
 
 def digest(tree: JavaTree, translation: Translation) -> Expression:
     function = _DIGESTS[kind(tree)][0]
-    return Mapped(function, translation.children(tree), arrow_type(tree), bool(tree.nullable()))
+    return ScalarFunction(function, translation.children(tree), arrow_type(tree), bool(tree.nullable()))
 
 
 for _name, (_, _forms) in _DIGESTS.items():
@@ -38,7 +38,7 @@ def hmac(tree: JavaTree, translation: Translation) -> Expression:
     name = hashes.HMAC_NAMES.get(str(constant(algorithm)).upper())
     if name is None:
         refuse(tree, f"the algorithm must be one of {', '.join(hashes.HMAC_NAMES)}")
-    return Mapped(partial(hashes.hmac_of, name), operands, pa.binary(), bool(tree.nullable()))
+    return ScalarFunction(partial(hashes.hmac_of, name), operands, pa.binary(), bool(tree.nullable()))
 
 
 @catalyst("Murmur3Hash", "XxHash64", area=AREA, forms="`hash`, `xxhash64`", limits="not of maps")

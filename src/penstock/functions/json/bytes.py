@@ -149,7 +149,7 @@ class JsonByteReader(JsonReader):
         count = _continuations(lead)
         value = lead & (0x3F >> count)
         for _ in range(count):
-            byte = ord(self._needed(self._take()))
+            byte = ord(self._require(self._take()))
             if byte & 0xC0 != 0x80:
                 raise JsonError(f"invalid UTF-8 middle byte 0x{byte:x}")
             value = value << 6 | byte & 0x3F

@@ -2,7 +2,7 @@
 
 msgspec takes nothing that is not JSON by the book and no value that is not of its field's type; what Jackson and Spark
 are lenient about, it refuses. Jackson is the stricter one about depth and long numbers alone, so documents that may go
-beyond these limits are left out here (``core.fast_path.settled`` then asks ``records`` or ``paths``).
+beyond these limits are left out here (``core.fast_path.with_exact_values`` then asks ``records`` or ``paths``).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import pyarrow as pa
 
 from penstock.decoding import json_decoder
 from penstock.functions.core.base import Mask
-from penstock.functions.core.fast_path import Answer
-from penstock.functions.core.vectors import only
+from penstock.functions.core.fast_path import FastResult
+from penstock.functions.core.vectors import null_outside
 from penstock.functions.json.paths import Step, path_of
 from penstock.functions.json.tokens import DEEPEST, LONGEST_NAME, LONGEST_NUMBER, LONGEST_STRING
 
 Types = pa.types
 Decode = Callable[[str], Any]
-Moment = Callable[[str], "int | None"]
+TimeParser = Callable[[str], "int | None"]
 """Of a text; None if it is not sure."""
 
 _REFUSED = (msgspec.DecodeError, RecursionError)
@@ -37,7 +37,9 @@ _ODD_NAME = re.compile(r'["\\\x00-\x1f]')
 """Such names have to be escaped in a document, and msgspec takes none of them."""
 
 
-def objects(array: pa.Array, rows: Mask | None, members: pa.StructType, moments: Mapping[int, Moment]) -> Answer | None:
+def objects(
+    array: pa.Array, rows: Mask | None, members: pa.StructType, time_parsers: Mapping[int, TimeParser]
+) -> FastResult | None:
     """Documents as structs; None if members are of types that are not decoded here.
 
     Args:
@@ -46,27 +48,27 @@ def objects(array: pa.Array, rows: Mask | None, members: pa.StructType, moments:
     decode = _decoder(members)
     if decode is None:
         return None
-    documents = only(array, rows).to_pylist()
-    doubtful = np.zeros(len(documents), np.bool_)
+    documents = null_outside(array, rows).to_pylist()
+    fallback = np.zeros(len(documents), np.bool_)
     missing = (None,) * members.num_fields
     records: list[tuple[Any, ...]] = []
     for place, document in enumerate(documents):
         record = missing
         if document is not None and _is_beyond_limits(document):
-            doubtful[place] = True
+            fallback[place] = True
         elif document is not None:
             try:
                 record = msgspec.structs.astuple(decode(document))
             except _REFUSED:
-                doubtful[place] = True
-            doubtful[place] |= "-0" in document and _NEGATIVE_ZERO.search(document) is not None
+                fallback[place] = True
+            fallback[place] |= "-0" in document and _NEGATIVE_ZERO.search(document) is not None
         records.append(record)
     columns = [list(column) for column in zip(*records, strict=True)] or [[] for _ in missing]
-    for place, moment in moments.items():
-        columns[place] = _moments(columns[place], moment, doubtful)
+    for place, time_parser in time_parsers.items():
+        columns[place] = _parsed_times(columns[place], time_parser, fallback)
     arrays = [_column(column, field.type) for column, field in zip(columns, members, strict=True)]
     absent = pa.array([document is None for document in documents], pa.bool_())
-    return Answer(pa.StructArray.from_arrays(arrays, fields=list(members), mask=absent), doubtful)
+    return FastResult(pa.StructArray.from_arrays(arrays, fields=list(members), mask=absent), fallback)
 
 
 def _is_beyond_limits(document: str) -> bool:
@@ -90,10 +92,10 @@ def _has_long_text(document: str) -> bool:
     )
 
 
-def _moments(texts: list[str | None], moment: Moment, doubtful: Mask) -> list[int | None]:
-    known = {text: None if text is None else moment(text) for text in set(texts)}
+def _parsed_times(texts: list[str | None], time_parser: TimeParser, fallback: Mask) -> list[int | None]:
+    known = {text: None if text is None else time_parser(text) for text in set(texts)}
     values = [known[text] for text in texts]
-    doubtful |= np.fromiter((v is None and t is not None for v, t in zip(values, texts, strict=True)), np.bool_)
+    fallback |= np.fromiter((v is None and t is not None for v, t in zip(values, texts, strict=True)), np.bool_)
     return values
 
 
@@ -136,29 +138,29 @@ def json_type(kind: pa.DataType) -> Any:
     return None
 
 
-def at_path(documents: pa.Array, paths: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer | None:
+def at_path(documents: pa.Array, paths: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult | None:
     """``get_json_object`` of one path of names: texts, integers and booleans that stand there, and nothing."""
-    constant = only(paths, rows).unique().drop_null().to_pylist()
+    constant = null_outside(paths, rows).unique().drop_null().to_pylist()
     steps = path_of(constant[0]) if len(constant) == 1 else None
     names = tuple(str(step) for step in (steps or ())[1::2])
     if not steps or Step.WILDCARD in steps or Step.SUBSCRIPT in steps or any(map(_ODD_NAME.search, names)):
         return None
     decode, marks = _finder(names), [f'"{name}"' for name in names]
     found: list[str | None] = []
-    doubtful = np.zeros(len(documents), np.bool_)
-    for place, document in enumerate(only(documents, rows).to_pylist()):
+    fallback = np.zeros(len(documents), np.bool_)
+    for place, document in enumerate(null_outside(documents, rows).to_pylist()):
         value = None
         if document is not None:
             # A name that stands there twice may be two members, of which the first one counts.
             if "\\" in document or _is_beyond_limits(document) or any(document.count(mark) > 1 for mark in marks):
-                doubtful[place] = True
+                fallback[place] = True
             else:
                 try:
                     value = _text(decode(document))
                 except (*_REFUSED, ValueError):
-                    doubtful[place] = True
+                    fallback[place] = True
         found.append(value)
-    return Answer(pa.array(found, target), doubtful)
+    return FastResult(pa.array(found, target), fallback)
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ from enum import Enum
 from functools import lru_cache
 
 from penstock.errors import EvaluationError
-from penstock.functions.json.text import copied, raw
+from penstock.functions.json.text import copy_structure, require_utf8
 from penstock.functions.json.tokens import JsonError, JsonReader, JsonRules, Token
 
 HIVE_RULES = JsonRules(control_characters=True, non_numeric=False)
@@ -112,11 +112,11 @@ def _evaluate(reader: JsonReader, out: _Output, style: _Style, path: Path) -> bo
 
 def _write(reader: JsonReader, out: _Output, style: _Style) -> bool:
     if reader.token is Token.STRING and style is _Style.RAW:
-        out.parts.append(raw(reader.text()))
+        out.parts.append(require_utf8(reader.text()))
         return True
     if reader.token is Token.START_ARRAY and style is _Style.FLATTEN:
         return _write_flat(reader, out)
-    out.parts.append(copied(reader, out.to_bytes))
+    out.parts.append(copy_structure(reader, out.to_bytes))
     return True
 
 
@@ -131,7 +131,7 @@ def _write_flat(reader: JsonReader, out: _Output) -> bool:
         elif token is Token.END_ARRAY:
             depth -= 1
         else:
-            out.parts.append(copied(reader, out.to_bytes))
+            out.parts.append(copy_structure(reader, out.to_bytes))
             found = True
     return found
 
@@ -179,7 +179,7 @@ def _subscript(reader: JsonReader, out: _Output, style: _Style, path: Path) -> b
     matched = _each(reader, inner, _Style.FLATTEN if style is _Style.FLATTEN else _Style.QUOTED, rest)
     if matched:  # one match stands alone, as in Hive
         body = ",".join(inner.parts)
-        out.parts.append((raw if out.to_bytes else str)(body if matched == 1 else f"[{body}]"))
+        out.parts.append((require_utf8 if out.to_bytes else str)(body if matched == 1 else f"[{body}]"))
     return matched > 0
 
 

@@ -8,8 +8,8 @@ from penstock.catalyst.trees import JavaTree, arrow_type, elements, option
 from penstock.functions import Expression
 from penstock.functions.casts.plan import named_zone, require_known_digits
 from penstock.functions.core.record_fields import RecordTimes
-from penstock.functions.core.strict import Mapped
-from penstock.functions.json import fast_path as quick_json
+from penstock.functions.core.strict import ScalarFunction
+from penstock.functions.json import fast_path as fast_json
 from penstock.functions.json import paths as json_paths
 from penstock.functions.json.records import FromJson
 from penstock.functions.json.tokens import JsonRules
@@ -26,17 +26,17 @@ AREA = "JSON and CSV"
 def get_json_object(tree: JavaTree, translation: Translation) -> Expression:
     require_known_digits(tree)
     operands = translation.children(tree)
-    return Mapped(json_paths.get_json_object, operands, pa.string(), quick=quick_json.at_path)
+    return ScalarFunction(json_paths.get_json_object, operands, pa.string(), fast_path=fast_json.at_path)
 
 
 @catalyst("JsonExpressionUtils.lengthOfJsonArray", area=AREA, forms="`json_array_length`")
 def array_length(tree: JavaTree, translation: Translation) -> Expression:
-    return Mapped(json_paths.json_array_length, translation.children(tree), pa.int32())
+    return ScalarFunction(json_paths.json_array_length, translation.children(tree), pa.int32())
 
 
 @catalyst("JsonExpressionUtils.jsonObjectKeys", area=AREA, forms="`json_object_keys`")
 def object_keys(tree: JavaTree, translation: Translation) -> Expression:
-    return Mapped(json_paths.json_object_keys, translation.children(tree), arrow_type(tree))
+    return ScalarFunction(json_paths.json_object_keys, translation.children(tree), arrow_type(tree))
 
 
 def options_of(tree: JavaTree, given: JavaTree) -> dict[str, str]:

@@ -6,11 +6,11 @@ import pyarrow as pa
 
 from penstock.errors import EvaluationError
 from penstock.functions.core.base import Expression, Mask
-from penstock.functions.core.fast_path import Answer, settled
+from penstock.functions.core.fast_path import FastResult, with_exact_values
 from penstock.functions.core.strict import Strict
-from penstock.functions.json import fast_path as quick_json
+from penstock.functions.json import fast_path as fast_json
 from penstock.functions.json.tokens import JsonError, JsonReader
-from penstock.functions.json.values import Converters, JsonOptions, PartlyRead, Unreadable
+from penstock.functions.json.values import Converters, JsonOptions, PartialResult, Unreadable
 
 Types = pa.types
 
@@ -28,7 +28,7 @@ class FromJson(Strict):
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         parse = RecordParser(self.data_type, self.options)
-        return settled(parse.quickly(arrays[0], rows), parse, arrays, self.data_type, rows)
+        return with_exact_values(parse.fast_path(arrays[0], rows), parse, arrays, self.data_type, rows)
 
 
 class RecordParser:
@@ -45,24 +45,26 @@ class RecordParser:
         self._converters = Converters(options)
         self._convert = self._converters.root(data_type)
 
-    def quickly(self, documents: pa.Array, rows: Mask | None) -> Answer | None:
+    def fast_path(self, documents: pa.Array, rows: Mask | None) -> FastResult | None:
         """Of those that are ordinary; None if the type is not."""
         if not Types.is_struct(self._members):
             return None
-        moments = {
-            place: self._converters.moment(field.type)
+        time_parsers = {
+            place: self._converters.time_parser(field.type)
             for place, field in enumerate(self._members)
             if Types.is_temporal(field.type)
         }
-        found = quick_json.objects(documents, rows, self._members, moments)
+        found = fast_json.objects(documents, rows, self._members, time_parsers)
         if found is None or self._corrupt is None:
             return found
-        records, doubtful = found
+        records, fallback = found
         columns = [
             pa.nulls(len(records), field.type) if field.name == self._corrupt else records.field(field.name)
             for field in self._type
         ]
-        return Answer(pa.StructArray.from_arrays(columns, fields=list(self._type), mask=records.is_null()), doubtful)
+        return FastResult(
+            pa.StructArray.from_arrays(columns, fields=list(self._type), mask=records.is_null()), fallback
+        )
 
     def __call__(self, document: object) -> object:
         reader = JsonReader(str(document), self._options.rules)
@@ -70,7 +72,7 @@ class RecordParser:
             if reader.next_token() is None:
                 return None
             value = self._convert(reader)
-        except PartlyRead as partly:
+        except PartialResult as partly:
             return self._bad(document, partly.value)
         except (JsonError, Unreadable):
             return self._bad(document, None)

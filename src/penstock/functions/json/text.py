@@ -29,7 +29,7 @@ def _escape(match: re.Match[str]) -> str:
     return _SHORT.get(match[0]) or "".join(f"\\u{units[i]:02X}{units[i + 1]:02X}" for i in range(0, len(units), 2))
 
 
-def raw(text: str) -> str:
+def require_utf8(text: str) -> str:
     """The text as it is. Raises JsonError: it has lone surrogates, which are no UTF-8."""
     if _SURROGATE.search(text):
         raise JsonError("a lone surrogate")
@@ -46,7 +46,7 @@ def number_text(value: float) -> str:
     return _NON_NUMERIC.get(repr(value)) or double_text(value)
 
 
-def copied(reader: JsonReader, to_bytes: bool = True) -> str:
+def copy_structure(reader: JsonReader, to_bytes: bool = True) -> str:
     """The value at which the reader stands, which is left at its last token (``copyCurrentStructure``).
 
     Raises:

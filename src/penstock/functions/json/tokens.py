@@ -87,7 +87,7 @@ class JsonReader:
         self._place = 0
         self._scopes = [_Scope("")]
         self._following: Token | None = None
-        self._unread = False
+        self._string_pending = False
         self._value = ""
         self._begin = 0
 
@@ -100,32 +100,32 @@ class JsonReader:
 
     def text(self) -> str:
         """A string's value, a number's or literal's text. Pairs of surrogates are joined; lone ones may be left."""
-        if self._unread:
-            self._unread = False
+        if self._string_pending:
+            self._string_pending = False
             self._value = self._bounded_string('"')
         return self._value
 
     def binary(self) -> bytes:
         """Return the bytes of a string in Base64. After an error, reading continues inside the string."""
-        if not self._unread:
+        if not self._string_pending:
             if not _BASE64.fullmatch(self._value):
                 raise JsonError("no base64")
             return b"".join(map(base64.b64decode, _QUAD.findall(self._value)))
         quads: list[str] = []
         while quad := self._quad():
             quads.append(quad)
-        self._unread = False
+        self._string_pending = False
         return b"".join(map(base64.b64decode, quads))
 
     def _quad(self) -> str:
         """Return the next four characters of Base64, after white space and its escapes; empty at the closing quote."""
         quad = " "
         while quad <= " ":
-            if (quad := self._needed(self._take())) == '"':
+            if (quad := self._require(self._take())) == '"':
                 return ""
             quad = self._escaped() if quad == "\\" else quad
         while _QUAD_BEGIN.fullmatch(quad) and len(quad) < 4:
-            character = self._needed(self._take())
+            character = self._require(self._take())
             if character == '"' and len(quad) > 1:
                 self._place -= 1  # Jackson reports the missing padding in front of the quote
             quad += self._escaped() if character == "\\" else character
@@ -159,8 +159,8 @@ class JsonReader:
             self.token, self._following = self._following, None
             self._open(self.token)
             return self.token
-        if self._unread:
-            self._unread = False
+        if self._string_pending:
+            self._string_pending = False
             self._skip_string()
         character = self._after_white()
         if not character:
@@ -216,7 +216,7 @@ class JsonReader:
         self._place += len(character)
         return character
 
-    def _needed(self, character: str) -> str:
+    def _require(self, character: str) -> str:
         if not character:
             raise JsonError("unexpected end of input")
         return character
@@ -224,12 +224,12 @@ class JsonReader:
     def _after_comma(self, character: str) -> str:
         if character != ",":
             raise JsonError("a comma is missing")
-        return self._needed(self._after_white())
+        return self._require(self._after_white())
 
     def _after_colon(self) -> str:
-        if self._needed(self._after_white()) != ":":
+        if self._require(self._after_white()) != ":":
             raise JsonError("a colon is missing")
-        return self._needed(self._after_white())
+        return self._require(self._after_white())
 
     def _name(self, character: str) -> str:
         if character == '"' or (character == "'" and self._rules.single_quotes):
@@ -242,7 +242,7 @@ class JsonReader:
     def _value_token(self, character: str) -> Token:
         self._begin = self._place - 1
         if character == '"':
-            self._unread = True
+            self._string_pending = True
             return Token.STRING
         if character == "[":
             return Token.START_ARRAY
@@ -311,8 +311,8 @@ class JsonReader:
 
     def _signed(self, sign: str) -> Token:
         """Infinity with a sign."""
-        if self._needed(self._take()) == "I":
-            following = self._needed(self._take())
+        if self._require(self._take()) == "I":
+            following = self._require(self._take())
             if following in ("N", "n"):
                 return self._literal(sign + ("INF" if following == "N" else "Infinity"), 3)
         raise JsonError("a digit is missing")
@@ -338,7 +338,7 @@ class JsonReader:
         out: list[str] = []
         while True:
             out.append(self._plain_run(quote))
-            if self._needed(self._take()) == quote:
+            if self._require(self._take()) == quote:
                 break
             out.append(self._escaped())
         text = "".join(out)
@@ -355,7 +355,7 @@ class JsonReader:
         return match[0]
 
     def _escaped(self) -> str:
-        character = self._needed(self._take())
+        character = self._require(self._take())
         if character in _ESCAPES:
             return _ESCAPES[character]
         if character == "'" and self._rules.single_quotes:

@@ -11,7 +11,7 @@ from penstock.functions.core.base import Expression, Mask
 from penstock.functions.core.ragged import list_array
 from penstock.functions.core.vectors import map_distinct
 from penstock.functions.json.paths import HIVE_RULES
-from penstock.functions.json.text import copied, raw
+from penstock.functions.json.text import copy_structure, require_utf8
 from penstock.functions.json.tokens import JsonError, JsonReader, Token
 
 
@@ -53,9 +53,9 @@ class JsonTuple(Expression):
                 if reader.token is Token.NAME and name in self.names and name is not None:
                     token = reader.next_token()
                     if token is Token.STRING:
-                        found[name] = raw(reader.text())
+                        found[name] = require_utf8(reader.text())
                     elif token is not Token.NULL:
-                        found[name] = copied(reader)
+                        found[name] = copy_structure(reader)
                 reader.skip_children()
         except JsonError:
             return None

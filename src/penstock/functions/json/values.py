@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.errors import EvaluationError
 from penstock.functions.casts.text_numbers import decimal_to_float, narrowed
 from penstock.functions.core.record_fields import RecordTimes, parse_grouped_decimal, parse_integer
-from penstock.functions.json.text import copied, java_text
+from penstock.functions.json.text import copy_structure, java_text
 from penstock.functions.json.tokens import JsonError, JsonReader, JsonRules, Token
 from penstock.functions.numbers.decimals import to_precision
 
@@ -37,7 +37,7 @@ def _problem(name: str, error: Exception) -> str:
     return f"member {name}: {error or 'no value of its type'}"
 
 
-class PartlyRead(Exception):
+class PartialResult(Exception):
     """A record is bad, but this much of it was read."""
 
     def __init__(self, value: object, problem: str) -> None:
@@ -58,7 +58,7 @@ class JsonOptions:
     times: RecordTimes
     rules: JsonRules
     fails_fast: bool = False
-    undecided_is_bad: bool = False
+    dateless_time_is_malformed: bool = False
     corrupt_field: str = "_corrupt_record"
 
 
@@ -133,7 +133,7 @@ class Converters:
             Token.INTEGER: lambda reader: _wrapped(_integer(reader.text(), 64) * 1_000_000),
         }
 
-    def moment(self, data_type: pa.DataType) -> Callable[[str], int | None]:
+    def time_parser(self, data_type: pa.DataType) -> Callable[[str], int | None]:
         """Of a text that is not empty; None if it is unreadable."""
         times = self._options.times
         convert = times.date if Types.is_date(data_type) else times.wall_time if data_type.tz is None else times.instant
@@ -168,14 +168,14 @@ class Converters:
                     continue
                 try:
                     record[name] = converters[name](reader)
-                except PartlyRead as partly:
+                except PartialResult as partly:
                     problem = problem or _problem(name, partly)
                     record[name] = partly.value
                 except (JsonError, Unreadable) as error:
                     problem = problem or _problem(name, error)
                     reader.skip_children()
             if problem:
-                raise PartlyRead(record, problem)
+                raise PartialResult(record, problem)
             return record
 
         return convert
@@ -190,7 +190,7 @@ class Converters:
                 key = java_text(reader.name or "")
                 try:
                     entries.append((key, value_of(reader)))
-                except PartlyRead as partly:
+                except PartialResult as partly:
                     problem = problem or _problem(key, partly)
                     entries.append((key, partly.value))
                 except (JsonError, Unreadable) as error:
@@ -199,7 +199,7 @@ class Converters:
             if unreadable:
                 raise Unreadable(unreadable)
             if problem:
-                raise PartlyRead(entries, problem)
+                raise PartialResult(entries, problem)
             return entries
 
         return convert
@@ -213,11 +213,11 @@ class Converters:
             while reader.next_token() not in (None, Token.END_ARRAY):
                 try:
                     values.append(value_of(reader))
-                except PartlyRead as partly:
+                except PartialResult as partly:
                     problem = problem or str(partly)
                     values.append(partly.value)
             if problem:
-                raise PartlyRead(values, problem)
+                raise PartialResult(values, problem)
             return values
 
         return convert
@@ -236,7 +236,7 @@ class Converters:
         try:
             return _found(parse(text))
         except EvaluationError:
-            if self._options.undecided_is_bad:
+            if self._options.dateless_time_is_malformed:
                 raise Unreadable(f"{text!r} is a time without a day") from None
             raise
 
@@ -268,13 +268,13 @@ def _filled(reader: JsonReader) -> str:
 def _single(convert: Converter, reader: JsonReader) -> list[object]:
     try:
         return [convert(reader)]
-    except PartlyRead as partly:
-        raise PartlyRead([partly.value], str(partly)) from None
+    except PartialResult as partly:
+        raise PartialResult([partly.value], str(partly)) from None
 
 
 def _source_text(reader: JsonReader) -> str:
     text = reader.source()
-    return java_text(copied(reader)) if text is None else text
+    return java_text(copy_structure(reader)) if text is None else text
 
 
 def _integer(text: str, bits: int) -> int:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from penstock.functions.casts.java_digits import float_text
 from penstock.functions.core.base import BoundReference, Expression, Mask
 from penstock.functions.core.strict import Strict
-from penstock.functions.core.vectors import only
+from penstock.functions.core.vectors import null_outside
 from penstock.functions.core.zones import Zone
 from penstock.functions.json.text import number_text, quoted
 from penstock.functions.times.formatting import FormatTimestamp, dates_formatted
@@ -48,7 +48,7 @@ class ToJson(Strict):
         self.rules = rules
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        return pa.array(self._texts(only(arrays[0], rows)), self.data_type)
+        return pa.array(self._texts(null_outside(arrays[0], rows)), self.data_type)
 
     def _texts(self, array: pa.Array) -> Texts:
         """Each value's text; None where it is null."""

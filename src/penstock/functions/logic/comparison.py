@@ -12,7 +12,7 @@ from penstock.functions.core.base import Expression, Literal, Mask, repeated
 from penstock.functions.core.ragged import as_type
 from penstock.functions.core.ranks import among, common_ranks, ranks
 from penstock.functions.core.strict import Strict
-from penstock.functions.core.vectors import both, from_vector, select, to_vector, valid_rows
+from penstock.functions.core.vectors import from_vector, intersect_masks, select, to_vector, valid_rows
 
 _ARROW = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 
@@ -62,7 +62,7 @@ class Comparison(Strict):
         values = left.evaluate(batch, mask)
         if isinstance(right, Literal):
             return compare(self.symbol, values, right.scalar)
-        return compare(self.symbol, values, right.evaluate(batch, both(mask, valid_rows(values))))
+        return compare(self.symbol, values, right.evaluate(batch, intersect_masks(mask, valid_rows(values))))
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         return compare(self.symbol, arrays[0], arrays[1])

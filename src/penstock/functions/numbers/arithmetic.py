@@ -15,7 +15,7 @@ from penstock.errors import EvaluationError
 from penstock.functions.core import failures
 from penstock.functions.core.base import Expression, Literal, Mask
 from penstock.functions.core.strict import Strict
-from penstock.functions.core.vectors import Vector, both, first, from_vector, select, to_vector, valid_rows
+from penstock.functions.core.vectors import Vector, first, from_vector, intersect_masks, select, to_vector, valid_rows
 
 
 class EvalMode(Enum):
@@ -107,19 +107,19 @@ class Division(Strict):
             # NumPy broadcasts it: nothing has to be tested row by row.
             return self._divided(left.evaluate(batch, mask), to_vector(pa.repeat(right.scalar, 1)), mask)
         divisor = right.evaluate(batch, mask)
-        rows = both(mask, valid_rows(divisor))
+        rows = intersect_masks(mask, valid_rows(divisor))
         b = to_vector(divisor)
         zero = select(rows, b == 0)
         if self.mode is not EvalMode.ANSI and zero.any():
             rows = select(rows, ~zero)
         dividend = left.evaluate(batch, rows)
-        if self.mode is EvalMode.ANSI and select(both(rows, valid_rows(dividend)), zero).any():
+        if self.mode is EvalMode.ANSI and select(intersect_masks(rows, valid_rows(dividend)), zero).any():
             raise self.zero_error()
         return self._divided(dividend, np.where(b == 0, b.dtype.type(1), b), rows)
 
     def _divided(self, dividend: pa.Array, divisor: Vector, rows: Mask | None) -> pa.Array:
         """By what is zero nowhere: one value for each row, or one for all."""
-        rows = both(rows, valid_rows(dividend))
+        rows = intersect_masks(rows, valid_rows(dividend))
         with np.errstate(all="ignore"):
             values, overflowed = self.divide(to_vector(dividend), divisor)
         if overflowed is not None and self.mode is not EvalMode.LEGACY:

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from penstock.errors import EvaluationError
 from penstock.functions.core import failures
 from penstock.functions.core.base import Expression, Mask
-from penstock.functions.core.fast_path import Quick, settled
+from penstock.functions.core.fast_path import FastPath, with_exact_values
 from penstock.functions.core.strict import Strict
-from penstock.functions.core.vectors import both, select, to_vector, valid_rows
-from penstock.functions.numbers import fast_decimals as quick_decimals
+from penstock.functions.core.vectors import intersect_masks, select, to_vector, valid_rows
+from penstock.functions.numbers import fast_decimals
 from penstock.functions.numbers.arithmetic import EvalMode
 from penstock.functions.numbers.decimals import decimal_to_integer, to_precision
 
@@ -51,10 +51,10 @@ def positive_modulo(left: Decimal, right: Decimal, scale: int) -> Decimal:
     return remainder(_WIDE.add(rest, right), right, scale) if rest < 0 else rest
 
 
-_QUICK: dict[Division, Quick] = {
-    quotient: quick_decimals.quotient,
-    whole_quotient: quick_decimals.whole_quotient,
-    remainder: quick_decimals.remainder,
+_FAST_PATHS: dict[Division, FastPath] = {
+    quotient: fast_decimals.quotient,
+    whole_quotient: fast_decimals.whole_quotient,
+    remainder: fast_decimals.remainder,
 }
 
 
@@ -82,12 +82,12 @@ class DecimalDivision(Strict):
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         left, right = self.children
         divisor = right.evaluate(batch, mask)
-        rows = both(mask, valid_rows(divisor))
+        rows = intersect_masks(mask, valid_rows(divisor))
         zero = select(rows, to_vector(pc.equal(divisor, pa.scalar(Decimal(0), divisor.type))))
         if self.mode is not EvalMode.ANSI and zero.any():
             rows = select(rows, ~zero)
         dividend = left.evaluate(batch, rows)
-        rows = both(rows, valid_rows(dividend))
+        rows = intersect_masks(rows, valid_rows(dividend))
         if self.mode is EvalMode.ANSI and select(rows, zero).any():
             raise (
                 failures.divide_by_zero()
@@ -95,9 +95,9 @@ class DecimalDivision(Strict):
                 else (failures.remainder_by_zero())
             )
         arguments = [dividend, divisor]
-        quick = _QUICK.get(self.function)
-        answer = None if quick is None else quick(dividend, divisor, rows, self.precise)
-        return settled(answer, self._apply, arguments, self.data_type, rows)
+        fast_path = _FAST_PATHS.get(self.function)
+        result = None if fast_path is None else fast_path(dividend, divisor, rows, self.precise)
+        return with_exact_values(result, self._apply, arguments, self.data_type, rows)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         raise AssertionError("a division evaluates its own arguments")

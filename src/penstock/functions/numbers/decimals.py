@@ -14,9 +14,9 @@ from penstock.functions.casts.java_digits import decimal_of
 from penstock.functions.casts.text_numbers import parse_decimal
 from penstock.functions.core import failures
 from penstock.functions.core.base import Expression, Mask
-from penstock.functions.core.fast_path import settled
+from penstock.functions.core.fast_path import with_exact_values
 from penstock.functions.core.strict import Strict
-from penstock.functions.numbers import fast_decimals as quick_decimals
+from penstock.functions.numbers import fast_decimals
 from penstock.functions.numbers.arithmetic import EvalMode
 
 # Enough for the product of two 38-digit numbers, and for a dividend shifted by 76 places.
@@ -51,8 +51,8 @@ class DecimalArithmetic(Strict):
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         if self._is_exact(arrays[0].type, arrays[1].type):
             return _ARROW[self.symbol](arrays[0], arrays[1])
-        answer = quick_decimals.arithmetic(self.symbol, arrays[0], arrays[1], rows, self.data_type)
-        return settled(answer, self._apply, arrays, self.data_type, rows)
+        result = fast_decimals.arithmetic(self.symbol, arrays[0], arrays[1], rows, self.data_type)
+        return with_exact_values(result, self._apply, arrays, self.data_type, rows)
 
     def _is_exact(self, left: pa.DataType, right: pa.DataType) -> bool:
         """Whether Arrow's result type is Spark's, so that nothing overflows and nothing is rounded."""

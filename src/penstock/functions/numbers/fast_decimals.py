@@ -1,6 +1,6 @@
 """Decimals whose unscaled value is a long, as vectors: their casts, rounding and arithmetic.
 
-Doubtful in an ``Answer`` is what does not fit a long on the way, and what does not fit the result's precision,
+Doubtful in an ``FastResult`` is what does not fit a long on the way, and what does not fit the result's precision,
 which may have to raise.
 """
 
@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.functions.core.base import Mask
-from penstock.functions.core.fast_path import Answer
-from penstock.functions.core.vectors import from_vector, only, to_vector
+from penstock.functions.core.fast_path import FastResult
+from penstock.functions.core.vectors import from_vector, null_outside, to_vector
 from penstock.functions.numbers.fixed_point import from_unscaled, to_short
 
 Longs = npt.NDArray[np.int64]
@@ -28,64 +28,66 @@ _EXACT_LONG = 1 << 53
 """Up to here a long is a double."""
 _PLAIN_PLACES = 6
 _MAX_SCALED = 2.0**50
-_DOUBT = 2.0**-50
+_ERROR_BOUND = 2.0**-50
 
 
-def from_float(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer | None:
+def from_float(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult | None:
     """By the digits that Java writes, which are within an ulp: what is not nearly half-way rounds as they do."""
     values = to_vector(array).astype(np.float64)
     if target.scale > _EXACT_POWER:
         return None
     with np.errstate(all="ignore"):
         scaled = np.abs(values) * 10.0**target.scale
-        doubtful = ~(scaled < _MAX_SCALED) | (np.abs(scaled - np.floor(scaled) - 0.5) <= scaled * _DOUBT)
-        unscaled = np.copysign(np.floor(np.where(doubtful, 0.0, scaled) + 0.5), values).astype(np.int64)
-    return Answer(from_unscaled(unscaled, target, rows), doubtful | _too_long(unscaled, target))
+        fallback = ~(scaled < _MAX_SCALED) | (np.abs(scaled - np.floor(scaled) - 0.5) <= scaled * _ERROR_BOUND)
+        unscaled = np.copysign(np.floor(np.where(fallback, 0.0, scaled) + 0.5), values).astype(np.int64)
+    return FastResult(from_unscaled(unscaled, target, rows), fallback | _too_long(unscaled, target))
 
 
-def rescale(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
+def rescale(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult:
     """An integer, boolean or decimal as a decimal, half up."""
-    values, doubtful, scale = _longs(array)
+    values, fallback, scale = _longs(array)
     unscaled, outside = _shifted(values, target.scale - scale, ROUND_HALF_UP)
-    return Answer(from_unscaled(unscaled, target, rows), doubtful | outside | _too_long(unscaled, target))
+    return FastResult(from_unscaled(unscaled, target, rows), fallback | outside | _too_long(unscaled, target))
 
 
-def rounded(mode: str, places: int, array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
+def rounded(mode: str, places: int, array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult:
     """To decimal places, then to the target's scale."""
-    values, doubtful, scale = _longs(array)
+    values, fallback, scale = _longs(array)
     cut, outside = _shifted(values, min(places - scale, 0), mode)
     unscaled, too_large = _shifted(cut, target.scale - min(places, scale), mode)
-    return Answer(from_unscaled(unscaled, target, rows), doubtful | outside | too_large | _too_long(unscaled, target))
+    return FastResult(
+        from_unscaled(unscaled, target, rows), fallback | outside | too_large | _too_long(unscaled, target)
+    )
 
 
-def to_number(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer | None:
+def to_number(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult | None:
     """A decimal as a double, towards zero as an integer, or as a boolean."""
-    values, doubtful, scale = _longs(array)
+    values, fallback, scale = _longs(array)
     if pa.types.is_boolean(target):
-        return Answer(from_vector(values != 0, target, rows), doubtful)
+        return FastResult(from_vector(values != 0, target, rows), fallback)
     if pa.types.is_floating(target):
         inexact = (np.abs(values) > _EXACT_LONG) | (scale > _EXACT_POWER)
-        return Answer(from_vector(values / 10.0**scale, target, rows), doubtful | inexact)
+        return FastResult(from_vector(values / 10.0**scale, target, rows), fallback | inexact)
     info = np.iinfo(target.to_pandas_dtype())
     if scale > _LONG_DIGITS or (array.type.precision > _LONG_DIGITS and info.bits < 64):  # some go through a double
         return None
     whole, outside = _quotient(values, np.int64(10**scale))
     outside |= (whole < info.min) | (whole > info.max)
     with np.errstate(all="ignore"):
-        return Answer(from_vector(whole.astype(info.dtype), target, rows), doubtful | outside)
+        return FastResult(from_vector(whole.astype(info.dtype), target, rows), fallback | outside)
 
 
-def to_text(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer | None:
+def to_text(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult | None:
     """Plain digits; with more places Java, and so Arrow, may write an exponent."""
     if not 0 <= array.type.scale <= _PLAIN_PLACES:
         return None
-    return Answer(only(array, rows).cast(target))
+    return FastResult(null_outside(array, rows).cast(target))
 
 
-def arithmetic(symbol: str, left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
+def arithmetic(symbol: str, left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult:
     """``+``, ``-`` and ``*``."""
     (a, a_long, a_scale), (b, b_long, b_scale) = _longs(left), _longs(right)
-    doubtful, scale = a_long | b_long, a_scale + b_scale
+    fallback, scale = a_long | b_long, a_scale + b_scale
     if symbol == "*":
         with np.errstate(all="ignore"):
             exact, outside = a * b, np.abs(a.astype(np.float64)) * np.abs(b.astype(np.float64)) >= 2.0**62
@@ -95,10 +97,12 @@ def arithmetic(symbol: str, left: pa.Array, right: pa.Array, rows: Mask | None, 
         exact = a + b if symbol == "+" else a - b
         outside = a_outside | b_outside | (np.abs(a) > _MAX // 2) | (np.abs(b) > _MAX // 2)
     unscaled, too_large = _shifted(exact, target.scale - scale)
-    return Answer(from_unscaled(unscaled, target, rows), doubtful | outside | too_large | _too_long(unscaled, target))
+    return FastResult(
+        from_unscaled(unscaled, target, rows), fallback | outside | too_large | _too_long(unscaled, target)
+    )
 
 
-def quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer | None:
+def quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult | None:
     """``/``, half up to the target's scale: digit by digit, as many at once as a long has room for."""
     (a, a_long, a_scale), (b, b_long, b_scale) = _longs(left), _longs(right)
     b = np.where(b == 0, 1, b)
@@ -108,28 +112,28 @@ def quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.Data
     if digits < 0 or (digits and not step):
         return None
     result, rest = np.divmod(size, divisor)
-    doubtful = a_long | b_long | (size < 0) | (divisor < 0) | (divisor > _MAX // 2)
+    fallback = a_long | b_long | (size < 0) | (divisor < 0) | (divisor > _MAX // 2)
     while digits:
         taken = min(digits, step)
-        doubtful |= result >= _MAX // 10**taken - 1
+        fallback |= result >= _MAX // 10**taken - 1
         more, rest = np.divmod(rest * 10**taken, divisor)
         result, digits = result * 10**taken + more, digits - taken
     unscaled = np.where((a < 0) != (b < 0), -1, 1) * (result + (2 * rest >= divisor))
-    return Answer(from_unscaled(unscaled, target, rows), doubtful | _too_long(unscaled, target))
+    return FastResult(from_unscaled(unscaled, target, rows), fallback | _too_long(unscaled, target))
 
 
-def remainder(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
+def remainder(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult:
     """``%``, with the sign of the dividend."""
-    a, b, scale, doubtful = _aligned(left, right)
+    a, b, scale, fallback = _aligned(left, right)
     unscaled, too_large = _shifted(np.fmod(a, b), target.scale - scale)
-    return Answer(from_unscaled(unscaled, target, rows), doubtful | too_large | _too_long(unscaled, target))
+    return FastResult(from_unscaled(unscaled, target, rows), fallback | too_large | _too_long(unscaled, target))
 
 
-def whole_quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> Answer:
+def whole_quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult:
     """``div``, towards zero, as a long; the target is the decimal that it is on the way."""
-    a, b, _, doubtful = _aligned(left, right)
+    a, b, _, fallback = _aligned(left, right)
     whole, outside = _quotient(a, b)
-    return Answer(from_vector(whole, pa.int64(), rows), doubtful | outside | _too_long(whole, target))
+    return FastResult(from_vector(whole, pa.int64(), rows), fallback | outside | _too_long(whole, target))
 
 
 def _aligned(left: pa.Array, right: pa.Array) -> tuple[Longs, Longs, int, Mask]:

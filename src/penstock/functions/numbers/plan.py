@@ -12,10 +12,9 @@ from penstock.catalyst.jvm import java_class
 from penstock.catalyst.trees import JavaTree, arrow_type, elements, kind
 from penstock.functions import Expression, Literal
 from penstock.functions.casts.plan import require_known_digits
-from penstock.functions.core.strict import Fallible, Mapped, Vectorised
+from penstock.functions.core.strict import ScalarFunction, VectorFunction
 from penstock.functions.numbers import arithmetic as kernels
-from penstock.functions.numbers import bits, decimal_division, numbers, rounding, strict_math
-from penstock.functions.numbers import fast_decimals as quick_decimals
+from penstock.functions.numbers import bits, decimal_division, fast_decimals, numbers, rounding, strict_math
 from penstock.functions.numbers.arithmetic import EvalMode
 from penstock.functions.numbers.decimals import DecimalArithmetic, DecimalSign
 from penstock.functions.plan_registry import Translation, catalyst, constant, eval_mode, refuse
@@ -150,8 +149,9 @@ def whole(tree: JavaTree, translation: Translation) -> Expression:
 
 
 def _rounded_decimal(mode: str, places: int, child: Expression, data_type: pa.DataType) -> Expression:
-    quick = partial(quick_decimals.rounded, mode, places)
-    return Fallible(rounding.decimal_rounding(mode, places, data_type), child, data_type, None, quick)
+    fast_path = partial(fast_decimals.rounded, mode, places)
+    function = rounding.decimal_rounding(mode, places, data_type)
+    return ScalarFunction(function, (child,), data_type, fast_path=fast_path)
 
 
 def of_doubles(tree: JavaTree, translation: Translation) -> Expression:
@@ -159,7 +159,7 @@ def of_doubles(tree: JavaTree, translation: Translation) -> Expression:
     operands = translation.children(tree)
     if not all(pa.types.is_float64(operand.data_type) for operand in operands):
         refuse(tree, "only doubles are supported")
-    return Vectorised(function, operands, arrow_type(tree), bool(tree.nullable()))
+    return VectorFunction(function, operands, arrow_type(tree), bool(tree.nullable()))
 
 
 for _name, (_, _forms) in numbers.EXACT.items():
@@ -171,7 +171,7 @@ _SHIFTS = {"ShiftLeft": "<<", "ShiftRight": ">>", "ShiftRightUnsigned": ">>>"}
 @catalyst(*_SHIFTS, area=FUNCTIONS, forms="`<<` `>>` `>>>`, `shiftleft`, `shiftright`, `shiftrightunsigned`")
 def shift(tree: JavaTree, translation: Translation) -> Expression:
     function = partial(bits.shift, _SHIFTS[kind(tree)])
-    return Vectorised(function, translation.children(tree), arrow_type(tree), bool(tree.nullable()))
+    return VectorFunction(function, translation.children(tree), arrow_type(tree), bool(tree.nullable()))
 
 
 _CLASSES = {
@@ -203,7 +203,7 @@ _MAPPED: dict[str, tuple[Callable[..., object], str]] = {
 
 
 def mapped(tree: JavaTree, translation: Translation) -> Expression:
-    return Mapped(_MAPPED[kind(tree)][0], translation.children(tree), arrow_type(tree), bool(tree.nullable()))
+    return ScalarFunction(_MAPPED[kind(tree)][0], translation.children(tree), arrow_type(tree), bool(tree.nullable()))
 
 
 for _name, (_mapped, _forms) in _MAPPED.items():
@@ -213,7 +213,7 @@ for _name, (_mapped, _forms) in _MAPPED.items():
 @catalyst("Conv", area=FUNCTIONS, forms="`conv`")
 def conv(tree: JavaTree, translation: Translation) -> Expression:
     function = partial(numbers.convert_base, translation.conf.ansi)
-    return Mapped(function, translation.children(tree), arrow_type(tree))
+    return ScalarFunction(function, translation.children(tree), arrow_type(tree))
 
 
 STRICT_MATH = "Exponentials, logarithms, arcs"
@@ -234,7 +234,7 @@ def strict_function(tree: JavaTree, translation: Translation) -> Expression:
     if kind(tree) in strict_math.OF_MATH:
         require_strict(tree)
     function = partial(strict_math.compute, strict_math.FUNCTIONS[kind(tree)][0])
-    return Vectorised(function, translation.children(tree), arrow_type(tree), bool(tree.nullable()))
+    return VectorFunction(function, translation.children(tree), arrow_type(tree), bool(tree.nullable()))
 
 
 for _name, (_, _forms) in strict_math.FUNCTIONS.items():
@@ -245,7 +245,7 @@ for _name, (_, _forms) in strict_math.FUNCTIONS.items():
 def logarithm(tree: JavaTree, translation: Translation) -> Expression:
     function, limit, _ = strict_math.LOGARITHMS[kind(tree)]
     operands = translation.children(tree)
-    return Vectorised(partial(strict_math.above, function, limit), operands, arrow_type(tree))
+    return VectorFunction(partial(strict_math.above, function, limit), operands, arrow_type(tree))
 
 
 for _name, (_function, _limit, _forms) in strict_math.LOGARITHMS.items():

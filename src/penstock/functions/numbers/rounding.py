@@ -15,7 +15,7 @@ from penstock.functions.casts.java_digits import decimal_of
 from penstock.functions.casts.text_numbers import decimal_to_float
 from penstock.functions.core import failures
 from penstock.functions.core.base import Expression, Mask
-from penstock.functions.core.fast_path import Answer, settled
+from penstock.functions.core.fast_path import FastResult, with_exact_values
 from penstock.functions.core.strict import Strict
 from penstock.functions.core.vectors import first, from_vector, map_distinct, select, to_vector
 
@@ -25,7 +25,7 @@ _MAX_LONG_POWER = 18
 _MAX_EXACT_POWER = 22
 """10 to this still is a double."""
 _MAX_EXACT = 2.0**50
-_DOUBT = 2.0**-50
+_ERROR_BOUND = 2.0**-50
 
 Doubles = npt.NDArray[np.float64]
 
@@ -89,9 +89,9 @@ class RoundFloat(Strict):
             return map_distinct(self._by_digits, arrays, self.data_type, rows)
         values = to_vector(arrays[0])
         with np.errstate(all="ignore"):
-            out, doubtful = self._rounded(values)
-        answer = Answer(from_vector(out, self.data_type, rows), doubtful)
-        return settled(answer, self._by_digits, arrays, self.data_type, rows)
+            out, fallback = self._rounded(values)
+        result = FastResult(from_vector(out, self.data_type, rows), fallback)
+        return with_exact_values(result, self._by_digits, arrays, self.data_type, rows)
 
     def _rounded(self, values: Doubles) -> tuple[Doubles, Mask]:
         """The results, and where they may be wrong."""
@@ -100,9 +100,9 @@ class RoundFloat(Strict):
         whole = np.floor(scaled + 0.5)
         back = whole / power if self.places >= 0 else whole * power
         out = np.where(whole == 0, 0.0, np.copysign(back, values))
-        doubtful = (np.abs(scaled - np.floor(scaled) - 0.5) <= scaled * _DOUBT) | (scaled >= _MAX_EXACT)
+        fallback = (np.abs(scaled - np.floor(scaled) - 0.5) <= scaled * _ERROR_BOUND) | (scaled >= _MAX_EXACT)
         finite = np.isfinite(values)
-        return np.where(finite, out, values), doubtful & finite
+        return np.where(finite, out, values), fallback & finite
 
     def _by_digits(self, value: float) -> float:
         exact = decimal_of(value)
@@ -147,5 +147,5 @@ Rounding = Callable[[Decimal], "Decimal | None"]
 
 
 def decimal_rounding(mode: str, places: int, target: pa.DataType) -> Rounding:
-    """The function of one decimal for ``Mapped``."""
+    """The function of one decimal for ``ScalarFunction``."""
     return partial(round_decimal, mode, places, target.precision, target.scale)

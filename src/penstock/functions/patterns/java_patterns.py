@@ -50,7 +50,7 @@ class JavaPattern:
     """
 
     compiled: re.Pattern[str]
-    unsure: frozenset[int]
+    ambiguous_groups: frozenset[int]
     may_be_empty: bool
 
 
@@ -68,7 +68,7 @@ def translate(pattern: str) -> JavaPattern:
     except (re.error, RecursionError, OverflowError) as error:
         raise UnsafePattern(f"{pattern!r} ({error})") from None
     width = re._parser.parse(text, translator.flags).getwidth()[0]  # type: ignore[attr-defined]
-    return JavaPattern(compiled, frozenset(translator.unsure), width == 0)
+    return JavaPattern(compiled, frozenset(translator.ambiguous_groups), width == 0)
 
 
 @dataclass
@@ -77,7 +77,7 @@ class _Group:
 
     begin: int
     first: int
-    looks: bool
+    is_lookaround: bool
 
 
 class _Translator:
@@ -89,7 +89,7 @@ class _Translator:
         self._groups = 0
         self._dot = _DOT
         self.flags = re.ASCII
-        self.unsure: set[int] = set()
+        self.ambiguous_groups: set[int] = set()
 
     def translated(self) -> str:
         if match := _FLAGS.match(self._pattern):
@@ -154,8 +154,8 @@ class _Translator:
         group = self._open.pop()
         self._put(")", 1)
         inner = range(group.first, self._groups + 1)
-        if group.looks:
-            self.unsure.update(inner)
+        if group.is_lookaround:
+            self.ambiguous_groups.update(inner)
             if _QUANTIFIER.match(self._pattern, self._place):
                 raise self._unsafe()
             return
@@ -166,7 +166,7 @@ class _Translator:
                 self._place = begin
                 raise UnsafePattern(f"the loop around what may be empty at {self._pattern[begin:]!r}")
             if self._pattern[begin] != "?":
-                self.unsure.update(inner)
+                self.ambiguous_groups.update(inner)
 
     def _quoted(self) -> None:
         end = self._pattern.find(r"\E", self._place)

@@ -2,7 +2,7 @@
 
 Python's engine backtracks: the time of some patterns grows with the square of a text's length, or faster. RE2 never
 backtracks; it runs the patterns that have the same matches there (``re2_patterns``). For other patterns the length of a
-text is limited (``bounded``).
+text is limited (``limit_length``).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _DIGITS = "0123456789"
 _LITERAL_META = frozenset("\\[](){}*+?.^$|")
 
 
-def bounded(most: int, function: Callable[[str], object], text: str) -> object:
-    """Apply a function that runs a user's pattern to a text. ``most``: longest allowed text, in characters.
+def limit_length(max_length: int, function: Callable[[str], object], text: str) -> object:
+    """Apply a function that runs a user's pattern to a text. ``max_length``: longest allowed text, in characters.
 
     Raises:
         EvaluationError: the text is longer.
     """
-    if len(text) > most:
+    if len(text) > max_length:
         raise EvaluationError(
             f"a regular expression that may take unbounded time is applied to a text of {len(text)} characters; the "
-            f"limit is {most}: shorten the text, write the pattern so that RE2 can run it (without lookaround and "
-            "(?i)), or raise spark.penstock.regexp.maxLength"
+            f"limit is {max_length}: shorten the text, write the pattern so that RE2 can run it (without lookaround "
+            "and (?i)), or raise spark.penstock.regexp.maxLength"
         )
     return function(text)
 
@@ -72,7 +72,7 @@ def replacement_of(pattern: str, replacement: str) -> Replacement:
         place += 1
         if head == "$":
             group, place = _group(java.compiled, replacement, place)
-            if group in java.unsure:
+            if group in java.ambiguous_groups:
                 raise UnsafePattern(f"the group {group} is repeated")
             parts.append(group)
             continue

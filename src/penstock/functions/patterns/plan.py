@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from penstock.catalyst.trees import JavaTree, arrow_type, elements, kind
 from penstock.functions import Expression, Literal
-from penstock.functions.core.fast_path import OfColumn, Quick, by_column
-from penstock.functions.core.strict import Mapped
+from penstock.functions.core.fast_path import ColumnFunction, FastPath, column_fast_path
+from penstock.functions.core.strict import ScalarFunction
 from penstock.functions.patterns import patterns
 from penstock.functions.patterns.java_patterns import JavaPattern, UnsafePattern, translate
 from penstock.functions.patterns.re2_patterns import has_start_anchor, re2_pattern, re2_replacement
 from penstock.functions.plan_registry import Translation, catalyst, constant, refuse
-from penstock.functions.text import fast_path as quick_texts
+from penstock.functions.text import fast_path as fast_texts
 
 AREA = "Patterns"
 SAFE = (
@@ -39,14 +39,14 @@ def like(tree: JavaTree, translation: Translation) -> Expression:
     text, pattern = translation.children(tree)
     escape = str(tree.escapeChar())
     if not isinstance(pattern, Literal) or not pattern.scalar.is_valid:
-        return Mapped(partial(patterns.like_each, escape), (text, pattern), pa.bool_(), bool(tree.nullable()))
+        return ScalarFunction(partial(patterns.like_each, escape), (text, pattern), pa.bool_(), bool(tree.nullable()))
     try:
         patterns.like_to_python(str(constant(pattern)), escape)
     except UnsafePattern as error:
         refuse(tree, str(error))
     function = partial(patterns.like, str(constant(pattern)), escape)
-    quick = by_column(quick_texts.matches, patterns.like_to_re2(str(constant(pattern)), escape))
-    return Mapped(function, (text,), pa.bool_(), bool(tree.nullable()), quick)
+    fast_path = column_fast_path(fast_texts.matches, patterns.like_to_re2(str(constant(pattern)), escape))
+    return ScalarFunction(function, (text,), pa.bool_(), bool(tree.nullable()), fast_path)
 
 
 _MANY = {"LikeAll": (True, False), "LikeAny": (False, False), "NotLikeAll": (True, True), "NotLikeAny": (False, True)}
@@ -62,7 +62,7 @@ def like_many(tree: JavaTree, translation: Translation) -> Expression:
         except UnsafePattern as error:
             refuse(tree, str(error))
     function = partial(patterns.like_many, texts, len(texts) < len(given), *_MANY[kind(tree)])
-    return Mapped(function, (translation(tree.child()),), pa.bool_())
+    return ScalarFunction(function, (translation(tree.child()),), pa.bool_())
 
 
 def safe_pattern(tree: JavaTree, expression: Expression, full: bool = False) -> str | None:
@@ -87,19 +87,19 @@ def _group(tree: JavaTree, pattern: str, expression: Expression) -> int:
     group, java = constant(expression), translate(pattern)
     if not isinstance(group, int) or not 0 <= group <= java.compiled.groups:
         refuse(tree, "the group must be a constant and exist")
-    if group in java.unsure:
+    if group in java.ambiguous_groups:
         refuse(tree, "what a repeated group captures may differ; put another group around the repetition")
     return group
 
 
-def _bounded(translation: Translation, function: Callable[[str], object]) -> Callable[[str], object]:
+def _length_limited(translation: Translation, function: Callable[[str], object]) -> Callable[[str], object]:
     """Limit the text length of a function that uses Python's engine for a user's pattern: that engine backtracks."""
-    return partial(patterns.bounded, translation.conf.regexp_max_length, function)
+    return partial(patterns.limit_length, translation.conf.regexp_max_length, function)
 
 
-def _by_re2(function: OfColumn, pattern: str, group: int = 0) -> Quick | None:
+def _by_re2(function: ColumnFunction, pattern: str, group: int = 0) -> FastPath | None:
     text = re2_pattern(pattern, group)
-    return None if text is None else by_column(partial(function, text))
+    return None if text is None else column_fast_path(partial(function, text))
 
 
 @catalyst("RLike", area=AREA, forms="`rlike`, `regexp_like`", limits=SAFE)
@@ -108,9 +108,13 @@ def rlike(tree: JavaTree, translation: Translation) -> Expression:
     pattern = safe_pattern(tree, expression)
     if pattern is None:
         return Literal(None, pa.bool_())
-    quick = _by_re2(quick_texts.matches, pattern)
-    return Mapped(
-        _bounded(translation, partial(patterns.rlike, pattern)), (text,), pa.bool_(), bool(tree.nullable()), quick
+    fast_path = _by_re2(fast_texts.matches, pattern)
+    return ScalarFunction(
+        _length_limited(translation, partial(patterns.rlike, pattern)),
+        (text,),
+        pa.bool_(),
+        bool(tree.nullable()),
+        fast_path,
     )
 
 
@@ -121,9 +125,9 @@ def regexp_extract(tree: JavaTree, translation: Translation) -> Expression:
     if pattern is None:
         return Literal(None, pa.string())
     number = _group(tree, pattern, group)
-    quick = _by_re2(quick_texts.regexp_extract, pattern, number)
-    function = _bounded(translation, partial(patterns.regexp_extract, pattern, number))
-    return Mapped(function, (text,), pa.string(), bool(tree.nullable()), quick)
+    fast_path = _by_re2(fast_texts.regexp_extract, pattern, number)
+    function = _length_limited(translation, partial(patterns.regexp_extract, pattern, number))
+    return ScalarFunction(function, (text,), pa.string(), bool(tree.nullable()), fast_path)
 
 
 @catalyst("RegExpExtractAll", area=AREA, forms="`regexp_extract_all`, `regexp_count`", limits=FULL)
@@ -132,8 +136,8 @@ def regexp_extract_all(tree: JavaTree, translation: Translation) -> Expression:
     pattern = safe_pattern(tree, expression, full=True)
     if pattern is None:
         return Literal(None, arrow_type(tree))
-    function = _bounded(translation, partial(patterns.regexp_extract_all, pattern, _group(tree, pattern, group)))
-    return Mapped(function, (text,), arrow_type(tree), bool(tree.nullable()))
+    function = _length_limited(translation, partial(patterns.regexp_extract_all, pattern, _group(tree, pattern, group)))
+    return ScalarFunction(function, (text,), arrow_type(tree), bool(tree.nullable()))
 
 
 @catalyst("RegExpInStr", area=AREA, forms="`regexp_instr`", limits=SAFE)
@@ -143,9 +147,9 @@ def regexp_instr(tree: JavaTree, translation: Translation) -> Expression:
     if pattern is None:
         return Literal(None, pa.int32())
     _group(tree, pattern, group)
-    quick = _by_re2(quick_texts.regexp_instr, pattern)
-    function = _bounded(translation, partial(patterns.regexp_instr, pattern))
-    return Mapped(function, (text,), pa.int32(), bool(tree.nullable()), quick)
+    fast_path = _by_re2(fast_texts.regexp_instr, pattern)
+    function = _length_limited(translation, partial(patterns.regexp_instr, pattern))
+    return ScalarFunction(function, (text,), pa.int32(), bool(tree.nullable()), fast_path)
 
 
 @catalyst("RegExpReplace", area=AREA, forms="`regexp_replace`",
@@ -161,11 +165,11 @@ def regexp_replace(tree: JavaTree, translation: Translation) -> Expression:
         parts = patterns.replacement_of(pattern, str(constant(replacement)))
     except UnsafePattern as error:
         refuse(tree, str(error))
-    quick = None
+    fast_path = None
     if start == 1 and (found := re2_replacement(parts)) and (re2 := re2_pattern(pattern, found[0])):
-        quick = by_column(quick_texts.regexp_replace, re2, found[1])
-    function = _bounded(translation, partial(patterns.regexp_replace, pattern, parts, start - 1))
-    return Mapped(function, (text,), pa.string(), bool(tree.nullable()), quick)
+        fast_path = column_fast_path(fast_texts.regexp_replace, re2, found[1])
+    function = _length_limited(translation, partial(patterns.regexp_replace, pattern, parts, start - 1))
+    return ScalarFunction(function, (text,), pa.string(), bool(tree.nullable()), fast_path)
 
 
 @catalyst(
@@ -178,16 +182,16 @@ def split(tree: JavaTree, translation: Translation) -> Expression:
         refuse(tree, "the limit must be a constant")
     if pattern is None:
         return Literal(None, arrow_type(tree))
-    quick = None
+    fast_path = None
     function: Callable[[str], object]
     if not pattern:
         function = partial(patterns.split_characters, count)
     elif separator := patterns.literal_of(pattern):
         function = partial(patterns.split, separator, count)
-        quick = by_column(quick_texts.split, separator, count, arrow_type(tree))
+        fast_path = column_fast_path(fast_texts.split, separator, count, arrow_type(tree))
     else:
         safe = str(safe_pattern(tree, expression, full=True))
-        function = _bounded(translation, partial(patterns.regexp_split, safe, count))
+        function = _length_limited(translation, partial(patterns.regexp_split, safe, count))
         if (re2 := re2_pattern(safe)) and not has_start_anchor(re2):
-            quick = by_column(quick_texts.regexp_split, re2, count, arrow_type(tree))
-    return Mapped(function, (text,), arrow_type(tree), bool(tree.nullable()), quick)
+            fast_path = column_fast_path(fast_texts.regexp_split, re2, count, arrow_type(tree))
+    return ScalarFunction(function, (text,), arrow_type(tree), bool(tree.nullable()), fast_path)

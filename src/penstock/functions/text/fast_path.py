@@ -1,6 +1,6 @@
 """String functions of whole columns where Arrow's kernels, or steps over all bytes, give what Spark gives.
 
-Each is an ``OfColumn``, with the constant arguments in front. Those that take a byte for a character vouch for ASCII.
+Each is an ``ColumnFunction``, with the constant arguments in front. Those that take a byte for a character vouch for ASCII.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.functions.core.base import Mask
-from penstock.functions.core.fast_path import Answer
+from penstock.functions.core.fast_path import FastResult
 from penstock.functions.core.ragged import as_type
 from penstock.functions.core.text_buffers import MAX_BYTES, beyond_ascii, bytes_of, texts_of
-from penstock.functions.core.vectors import Vector, only
+from penstock.functions.core.vectors import Vector, null_outside
 from penstock.functions.patterns.re2_patterns import GROUP
 
 _INT_MAX = 2**31 - 1
@@ -22,67 +22,67 @@ _A, _Z = ord("a"), ord("z")
 _HEX = np.array([list(f"{value:02X}".encode()) for value in range(256)], np.uint8)
 
 
-def upper(array: pa.Array, rows: Mask | None) -> Answer:
-    return Answer(pc.ascii_upper(array), beyond_ascii(array))
+def upper(array: pa.Array, rows: Mask | None) -> FastResult:
+    return FastResult(pc.ascii_upper(array), beyond_ascii(array))
 
 
-def lower(array: pa.Array, rows: Mask | None) -> Answer:
-    return Answer(pc.ascii_lower(array), beyond_ascii(array))
+def lower(array: pa.Array, rows: Mask | None) -> FastResult:
+    return FastResult(pc.ascii_lower(array), beyond_ascii(array))
 
 
-def initcap(array: pa.Array, rows: Mask | None) -> Answer:
+def initcap(array: pa.Array, rows: Mask | None) -> FastResult:
     data, offsets = bytes_of(pc.ascii_lower(array))
     first = np.zeros(len(data) + 1, np.bool_)
     first[1:-1] = data[:-1] == _BLANK
     first[offsets[:-1]] = True
     raised = data - _SHIFT * (first[:-1] & (data >= _A) & (data <= _Z))
-    return Answer(texts_of(raised, offsets, array.type, rows), beyond_ascii(array))
+    return FastResult(texts_of(raised, offsets, array.type, rows), beyond_ascii(array))
 
 
-def reverse(array: pa.Array, rows: Mask | None) -> Answer:
-    return Answer(pc.utf8_reverse(array))
+def reverse(array: pa.Array, rows: Mask | None) -> FastResult:
+    return FastResult(pc.utf8_reverse(array))
 
 
-def substring(position: int, length: int, array: pa.Array, rows: Mask | None) -> Answer:
+def substring(position: int, length: int, array: pa.Array, rows: Mask | None) -> FastResult:
     start = position - 1 if position > 0 else position
     stop = min(start + length, _INT_MAX)
     if length <= 0 or stop <= start:
-        return Answer(pc.utf8_slice_codeunits(array, 0, 0))
-    return Answer(pc.utf8_slice_codeunits(array, start, None if start < 0 <= stop else stop))
+        return FastResult(pc.utf8_slice_codeunits(array, 0, 0))
+    return FastResult(pc.utf8_slice_codeunits(array, start, None if start < 0 <= stop else stop))
 
 
-def replace(search: str, replacement: str, array: pa.Array, rows: Mask | None) -> Answer | None:
+def replace(search: str, replacement: str, array: pa.Array, rows: Mask | None) -> FastResult | None:
     if not search:
-        return Answer(array)
+        return FastResult(array)
     grown = len(replacement.encode()) - len(search.encode())
-    if not _has_room(array, 1 + max(grown, 0)):
+    if not _fits_in_column(array, 1 + max(grown, 0)):
         return None
-    return Answer(pc.replace_substring(array, pattern=search, replacement=replacement))
+    return FastResult(pc.replace_substring(array, pattern=search, replacement=replacement))
 
 
-def repeat(times: int, array: pa.Array, rows: Mask | None) -> Answer | None:
-    return Answer(pc.binary_repeat(array, max(times, 0))) if _has_room(array, max(times, 0)) else None
+def repeat(times: int, array: pa.Array, rows: Mask | None) -> FastResult | None:
+    return FastResult(pc.binary_repeat(array, max(times, 0))) if _fits_in_column(array, max(times, 0)) else None
 
 
-def pad(left: bool, length: int, padding: str, array: pa.Array, rows: Mask | None) -> Answer | None:
+def pad(left: bool, length: int, padding: str, array: pa.Array, rows: Mask | None) -> FastResult | None:
     """Not with a padding of several characters, of which Arrow takes one."""
     length = max(length, 0)
     if len(padding) > 1 or length * len(padding.encode()) * len(array) > MAX_BYTES - array.nbytes:
         return None
     cut = pc.utf8_slice_codeunits(array, 0, length)
     if not padding:
-        return Answer(cut)
-    return Answer((pc.utf8_lpad if left else pc.utf8_rpad)(cut, length, padding=padding))
+        return FastResult(cut)
+    return FastResult((pc.utf8_lpad if left else pc.utf8_rpad)(cut, length, padding=padding))
 
 
-def trim_characters(side: str, characters: str, array: pa.Array, rows: Mask | None) -> Answer:
+def trim_characters(side: str, characters: str, array: pa.Array, rows: Mask | None) -> FastResult:
     if not characters:
-        return Answer(array)
+        return FastResult(array)
     trim = {"both": pc.utf8_trim, "left": pc.utf8_ltrim, "right": pc.utf8_rtrim}[side]
-    return Answer(trim(array, characters=characters))
+    return FastResult(trim(array, characters=characters))
 
 
-def locate(start: int, part: str, array: pa.Array, rows: Mask | None) -> Answer | None:
+def locate(start: int, part: str, array: pa.Array, rows: Mask | None) -> FastResult | None:
     """Bytes are counted, so that what is found is sure in ASCII alone; that nothing is there always is."""
     if not part or start < 1:
         return None
@@ -90,10 +90,10 @@ def locate(start: int, part: str, array: pa.Array, rows: Mask | None) -> Answer 
     found = pc.find_substring(array if start == 1 else pc.utf8_slice_codeunits(array, start - 1), pattern=part)
     there = pc.greater_equal(found, 0)
     values = pc.if_else(there, pc.add(pc.add(found, skipped), 1), 0).cast(pa.int32())
-    return Answer(values, beyond_ascii(array))
+    return FastResult(values, beyond_ascii(array))
 
 
-def translate(matching: str, replacement: str, array: pa.Array, rows: Mask | None) -> Answer | None:
+def translate(matching: str, replacement: str, array: pa.Array, rows: Mask | None) -> FastResult | None:
     """Of characters in ASCII, which are no part of any other."""
     if not (matching + replacement).isascii():
         return None
@@ -103,11 +103,11 @@ def translate(matching: str, replacement: str, array: pa.Array, rows: Mask | Non
         table[code] = ord(replacement[i]) if kept[code] else 0
     data, offsets = bytes_of(array)
     if kept.all():
-        return Answer(texts_of(table[data], offsets, array.type, rows))
-    return Answer(_chosen(table[data], kept[data], offsets, array.type, rows))
+        return FastResult(texts_of(table[data], offsets, array.type, rows))
+    return FastResult(_filtered_bytes(table[data], kept[data], offsets, array.type, rows))
 
 
-def substring_index(delimiter: str, count: int, array: pa.Array, rows: Mask | None) -> Answer | None:
+def substring_index(delimiter: str, count: int, array: pa.Array, rows: Mask | None) -> FastResult | None:
     """By a delimiter of one byte."""
     if len(delimiter) != 1 or not delimiter.isascii() or count == 0:
         return None
@@ -127,67 +127,71 @@ def substring_index(delimiter: str, count: int, array: pa.Array, rows: Mask | No
     some = begins < ends
     marks[begins[some]] = 1
     marks[ends[some]] -= 1
-    return Answer(_chosen(data, np.cumsum(marks[:-1], dtype=np.int8).view(np.bool_), offsets, array.type, rows))
+    return FastResult(
+        _filtered_bytes(data, np.cumsum(marks[:-1], dtype=np.int8).view(np.bool_), offsets, array.type, rows)
+    )
 
 
-def split(separator: str, limit: int, data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> Answer:
+def split(separator: str, limit: int, data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> FastResult:
     parts = pc.split_pattern(array, pattern=separator, max_splits=limit - 1 if limit > 0 else -1)
-    return Answer(as_type(parts, data_type))
+    return FastResult(as_type(parts, data_type))
 
 
-def matches(pattern: str, array: pa.Array, rows: Mask | None) -> Answer:
+def matches(pattern: str, array: pa.Array, rows: Mask | None) -> FastResult:
     """By a pattern of ``like_to_re2`` or ``re2_pattern``."""
-    return Answer(pc.match_substring_regex(only(array, rows), pattern=pattern))
+    return FastResult(pc.match_substring_regex(null_outside(array, rows), pattern=pattern))
 
 
-def regexp_extract(pattern: str, array: pa.Array, rows: Mask | None) -> Answer:
+def regexp_extract(pattern: str, array: pa.Array, rows: Mask | None) -> FastResult:
     """By a pattern of ``re2_pattern``."""
-    wanted = only(array, rows)
+    wanted = null_outside(array, rows)
     found = pc.extract_regex(wanted, pattern=pattern)
-    return Answer(pc.if_else(found.is_valid(), found.field(GROUP), pc.if_else(wanted.is_valid(), "", None)))
+    return FastResult(pc.if_else(found.is_valid(), found.field(GROUP), pc.if_else(wanted.is_valid(), "", None)))
 
 
-def regexp_instr(pattern: str, array: pa.Array, rows: Mask | None) -> Answer:
+def regexp_instr(pattern: str, array: pa.Array, rows: Mask | None) -> FastResult:
     """Apply a pattern of ``re2_pattern``; see ``patterns.regexp_instr``."""
-    wanted = only(array, rows)
+    wanted = null_outside(array, rows)
     places = pc.fill_null(pc.find_substring_regex(wanted, pattern=pattern), -1).to_numpy(zero_copy_only=False)
     data, offsets = bytes_of(wanted)
     characters = np.zeros(len(data) + 1, np.int64)
     np.cumsum((data & 0xC0) != 0x80, out=characters[1:])  # all but the bytes that continue a character
     begins = offsets[:-1].astype(np.int64)
     found = characters[begins + np.maximum(places, 0)] - characters[begins] + 1
-    return Answer(pc.if_else(wanted.is_valid(), pa.array(np.where(places < 0, 0, found), pa.int32()), None))
+    return FastResult(pc.if_else(wanted.is_valid(), pa.array(np.where(places < 0, 0, found), pa.int32()), None))
 
 
-def regexp_replace(pattern: str, replacement: str, array: pa.Array, rows: Mask | None) -> Answer:
+def regexp_replace(pattern: str, replacement: str, array: pa.Array, rows: Mask | None) -> FastResult:
     """Apply a pattern of ``re2_pattern`` that never matches the empty text, with a replacement in RE2's notation."""
-    return Answer(pc.replace_substring_regex(only(array, rows), pattern=pattern, replacement=replacement))
+    return FastResult(pc.replace_substring_regex(null_outside(array, rows), pattern=pattern, replacement=replacement))
 
 
-def regexp_split(pattern: str, limit: int, data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> Answer:
+def regexp_split(pattern: str, limit: int, data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> FastResult:
     """Apply a pattern of ``re2_pattern`` that never matches the empty text and is not anchored at the start.
 
     Arrow searches each match in the rest of the text, so an anchor would match again there.
     """
-    parts = pc.split_pattern_regex(only(array, rows), pattern=pattern, max_splits=limit - 1 if limit > 0 else -1)
-    return Answer(as_type(parts, data_type))
+    parts = pc.split_pattern_regex(
+        null_outside(array, rows), pattern=pattern, max_splits=limit - 1 if limit > 0 else -1
+    )
+    return FastResult(as_type(parts, data_type))
 
 
-def hexadecimal(array: pa.Array, rows: Mask | None) -> Answer | None:
+def hexadecimal(array: pa.Array, rows: Mask | None) -> FastResult | None:
     """Of texts and binaries."""
     data, offsets = bytes_of(array)
     if 2 * len(data) > MAX_BYTES:
         return None
-    return Answer(texts_of(_HEX[data].reshape(-1), offsets.astype(np.int64) * 2, pa.string(), rows))
+    return FastResult(texts_of(_HEX[data].reshape(-1), offsets.astype(np.int64) * 2, pa.string(), rows))
 
 
-def _has_room(array: pa.Array, times: int) -> bool:
+def _fits_in_column(array: pa.Array, times: int) -> bool:
     """Whether so many times the bytes are still a column."""
     data, _ = bytes_of(array)
     return len(data) * times <= MAX_BYTES
 
 
-def _chosen(data: Vector, kept: Mask, offsets: Vector, data_type: pa.DataType, rows: Mask | None) -> pa.Array:
+def _filtered_bytes(data: Vector, kept: Mask, offsets: Vector, data_type: pa.DataType, rows: Mask | None) -> pa.Array:
     """The texts without the bytes that are not kept."""
     before = np.zeros(len(data) + 1, np.int64)
     np.cumsum(kept, out=before[1:])

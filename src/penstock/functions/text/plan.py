@@ -9,17 +9,17 @@ import pyarrow as pa
 
 from penstock.catalyst.trees import JavaTree, arrow_type, children, elements, kind
 from penstock.functions import Expression, Literal
-from penstock.functions.casts import fast_numbers as quick_numbers
+from penstock.functions.casts import fast_numbers
 from penstock.functions.casts.plan import require_known_digits
 from penstock.functions.collections import lists
 from penstock.functions.core import failures
-from penstock.functions.core.fast_path import Answer, Quick, by_column
-from penstock.functions.core.strict import Fallible, Mapped, Vectorised
+from penstock.functions.core.fast_path import FastPath, FastResult, column_fast_path
+from penstock.functions.core.strict import ScalarFunction, VectorFunction
 from penstock.functions.logic.logic import CaseWhen, IsNull
 from penstock.functions.patterns.plan import java_pattern
 from penstock.functions.plan_registry import SPLIT, Translation, catalyst, constant, entry_name, refuse
 from penstock.functions.text import encodings, format_text, strings
-from penstock.functions.text import fast_path as quick_texts
+from penstock.functions.text import fast_path as fast_texts
 from penstock.functions.text.java_uri import parse_url as parse
 from penstock.functions.text.masking import Masking
 
@@ -57,26 +57,28 @@ _STRING_FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
 }
 
 
-_FAST_PATHS: dict[str, Callable[..., Answer | None]] = {
-    "Upper": quick_texts.upper,
-    "Lower": quick_texts.lower,
-    "Substring": quick_texts.substring,
-    "StringReplace": quick_texts.replace,
-    "StringInstr": partial(quick_texts.locate, 1),
-    "StringLPad": partial(quick_texts.pad, True),
-    "StringRPad": partial(quick_texts.pad, False),
-    "Reverse": quick_texts.reverse,
-    "StringRepeat": quick_texts.repeat,
-    "StringTranslate": quick_texts.translate,
-    "SubstringIndex": quick_texts.substring_index,
+_FAST_PATHS: dict[str, Callable[..., FastResult | None]] = {
+    "Upper": fast_texts.upper,
+    "Lower": fast_texts.lower,
+    "Substring": fast_texts.substring,
+    "StringReplace": fast_texts.replace,
+    "StringInstr": partial(fast_texts.locate, 1),
+    "StringLPad": partial(fast_texts.pad, True),
+    "StringRPad": partial(fast_texts.pad, False),
+    "Reverse": fast_texts.reverse,
+    "StringRepeat": fast_texts.repeat,
+    "StringTranslate": fast_texts.translate,
+    "SubstringIndex": fast_texts.substring_index,
 }
 
 
-def _constant_fast_path(function: Callable[..., Answer | None] | None, operands: Sequence[Expression]) -> Quick | None:
+def _constant_fast_path(
+    function: Callable[..., FastResult | None] | None, operands: Sequence[Expression]
+) -> FastPath | None:
     """If all operands but the first are constants."""
     if function is None or not all(isinstance(given, Literal) and given.scalar.is_valid for given in operands[1:]):
         return None
-    return by_column(function, *map(constant, operands[1:]))
+    return column_fast_path(function, *map(constant, operands[1:]))
 
 
 _BINARY_FUNCTIONS: dict[str, Callable[..., object]] = {
@@ -88,13 +90,13 @@ _BINARY_FUNCTIONS: dict[str, Callable[..., object]] = {
 def string_function(tree: JavaTree, translation: Translation) -> Expression:
     operands = translation.children(tree)
     if pa.types.is_list(operands[0].data_type):  # of the functions here only ``reverse`` takes arrays
-        return Vectorised(lists.reverse, operands, arrow_type(tree), bool(tree.nullable()))
+        return VectorFunction(lists.reverse, operands, arrow_type(tree), bool(tree.nullable()))
     if kind(tree) in _BINARY_FUNCTIONS and pa.types.is_binary(operands[0].data_type):
-        return Mapped(_BINARY_FUNCTIONS[kind(tree)], operands, arrow_type(tree), bool(tree.nullable()))
+        return ScalarFunction(_BINARY_FUNCTIONS[kind(tree)], operands, arrow_type(tree), bool(tree.nullable()))
     of_strings(tree, operands)
     function, _ = _STRING_FUNCTIONS[kind(tree)]
-    quick = _constant_fast_path(_FAST_PATHS.get(kind(tree)), operands)
-    return Mapped(function, operands, arrow_type(tree), bool(tree.nullable()), quick)
+    fast_path = _constant_fast_path(_FAST_PATHS.get(kind(tree)), operands)
+    return ScalarFunction(function, operands, arrow_type(tree), bool(tree.nullable()), fast_path)
 
 
 for _name, (_, _forms) in _STRING_FUNCTIONS.items():
@@ -109,8 +111,10 @@ def trim(tree: JavaTree, translation: Translation) -> Expression:
     operands = translation.children(tree)
     if len(operands) == 1:
         return strings.TrimSpaces(side, operands[0], bool(tree.nullable()))
-    function, quick = partial(strings.trim_characters, side), partial(quick_texts.trim_characters, side)
-    return Mapped(function, operands, pa.string(), bool(tree.nullable()), _constant_fast_path(quick, operands))
+    function, fast_path = partial(strings.trim_characters, side), partial(fast_texts.trim_characters, side)
+    return ScalarFunction(
+        function, operands, pa.string(), bool(tree.nullable()), _constant_fast_path(fast_path, operands)
+    )
 
 
 _MATCHES: dict[str, Callable[..., object]] = {
@@ -126,7 +130,7 @@ def match_text(tree: JavaTree, translation: Translation) -> Expression:
     pattern = constant(operands[1])
     if isinstance(pattern, str):
         return strings.MatchConstant(kind(tree), operands[0], pattern, bool(tree.nullable()))
-    return Mapped(_MATCHES[kind(tree)], operands, pa.bool_(), bool(tree.nullable()))
+    return ScalarFunction(_MATCHES[kind(tree)], operands, pa.bool_(), bool(tree.nullable()))
 
 
 @catalyst("Concat", area=STRINGS, forms="`concat`, `||`")
@@ -147,9 +151,9 @@ def locate(tree: JavaTree, translation: Translation) -> Expression:
     part, text, start = translation.children(tree)
     place, known, nullable = constant(start), constant(part), bool(tree.nullable())
     if isinstance(place, int) and isinstance(known, str):
-        quick = by_column(quick_texts.locate, place, known)
-        return Mapped(partial(strings.locate, known, start=place), (text,), pa.int32(), nullable, quick)
-    found = Mapped(strings.locate, (part, text, start), pa.int32(), nullable)
+        fast_path = column_fast_path(fast_texts.locate, place, known)
+        return ScalarFunction(partial(strings.locate, known, start=place), (text,), pa.int32(), nullable, fast_path)
+    found = ScalarFunction(strings.locate, (part, text, start), pa.int32(), nullable)
     if not start.nullable:
         return found
     return CaseWhen([(IsNull(start, negated=False), Literal(0, pa.int32()))], found, pa.int32(), found.nullable)
@@ -170,7 +174,7 @@ _PLAIN_FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
     "ByteArray.rpad": (partial(strings.pad_bytes, False), "`rpad` of binaries"),
     "ExpressionImplUtils.isLuhnNumber": (strings.luhn_check, "`luhn_check`"),
     "ExpressionImplUtils.quote": (strings.quote, "`quote`"),
-    "UTF8String.isValid": (strings.always, "`is_valid_utf8`"),
+    "UTF8String.isValid": (strings.is_valid_utf8, "`is_valid_utf8`"),
     "UTF8String.makeValid": (str, "`make_valid_utf8`"),
     "ExpressionImplUtils.validateUTF8String": (str, "`validate_utf8`"),
     "ExpressionImplUtils.tryValidateUTF8String": (str, "`try_validate_utf8`"),
@@ -183,8 +187,8 @@ _PLAIN_FUNCTIONS: dict[str, tuple[Callable[..., object], str]] = {
 
 def plain_function(tree: JavaTree, translation: Translation) -> Expression:
     function, _ = _PLAIN_FUNCTIONS[entry_name(tree)]
-    quick = by_column(quick_texts.initcap) if function is strings.initcap else None
-    return Mapped(function, _arguments(tree, translation), arrow_type(tree), bool(tree.nullable()), quick)
+    fast_path = column_fast_path(fast_texts.initcap) if function is strings.initcap else None
+    return ScalarFunction(function, _arguments(tree, translation), arrow_type(tree), bool(tree.nullable()), fast_path)
 
 
 for _name, (_, _forms) in _PLAIN_FUNCTIONS.items():
@@ -200,7 +204,7 @@ def _arguments(tree: JavaTree, translation: Translation) -> list[Expression]:
 def levenshtein(tree: JavaTree, translation: Translation) -> Expression:
     operands = translation.children(tree)
     function = strings.levenshtein if len(operands) == 2 else strings.levenshtein_within
-    return Mapped(function, operands, pa.int32(), bool(tree.nullable()))
+    return ScalarFunction(function, operands, pa.int32(), bool(tree.nullable()))
 
 
 @catalyst("Mask", area=MORE_STRINGS, forms="`mask`", limits="the characters that mask are constants")
@@ -209,14 +213,14 @@ def mask(tree: JavaTree, translation: Translation) -> Expression:
     if not all(isinstance(mark, Literal) for mark in marks):
         refuse(tree, "the characters that mask must be constants")
     masking = Masking(*(None if constant(mark) is None else str(constant(mark)) for mark in marks))
-    return Mapped(masking, (text,), pa.string(), bool(tree.nullable()))
+    return ScalarFunction(masking, (text,), pa.string(), bool(tree.nullable()))
 
 
 @catalyst("Overlay", area=MORE_STRINGS, forms="`overlay`")
 def overlay(tree: JavaTree, translation: Translation) -> Expression:
     binary = pa.types.is_binary(arrow_type(tree))
     function = strings.overlay_bytes if binary else strings.overlay
-    return Mapped(function, translation.children(tree), arrow_type(tree), bool(tree.nullable()))
+    return ScalarFunction(function, translation.children(tree), arrow_type(tree), bool(tree.nullable()))
 
 
 @catalyst("Elt", area=MORE_STRINGS, forms="`elt`")
@@ -229,40 +233,42 @@ def elt(tree: JavaTree, translation: Translation) -> Expression:
 def split_part(tree: JavaTree, translation: Translation) -> Expression:
     split, number = children(tree)
     operands = [*translation.children(split), translation(number)]
-    return Mapped(strings.split_part, operands, pa.string(), bool(tree.nullable()))
+    return ScalarFunction(strings.split_part, operands, pa.string(), bool(tree.nullable()))
 
 
 @catalyst("Base64.encode", area=MORE_STRINGS, forms="`base64`")
 def base64_text(tree: JavaTree, translation: Translation) -> Expression:
     data, chunked = translation.children(tree)
-    return Mapped(partial(encodings.base64_text, bool(constant(chunked))), (data,), pa.string(), bool(tree.nullable()))
+    return ScalarFunction(
+        partial(encodings.base64_text, bool(constant(chunked))), (data,), pa.string(), bool(tree.nullable())
+    )
 
 
 @catalyst("UnBase64", area=MORE_STRINGS, forms="`unbase64`", limits="not of `to_binary`")
 def base64_bytes(tree: JavaTree, translation: Translation) -> Expression:
     if bool(tree.failOnError()):
         refuse(tree, "use unbase64")
-    return Mapped(encodings.base64_bytes, translation.children(tree), pa.binary(), bool(tree.nullable()))
+    return ScalarFunction(encodings.base64_bytes, translation.children(tree), pa.binary(), bool(tree.nullable()))
 
 
 @catalyst("Hex", area=MORE_STRINGS, forms="`hex`")
 def hexadecimal(tree: JavaTree, translation: Translation) -> Expression:
     child = translation(tree.child())
     function: Callable[..., str] = encodings.hex_of_integer
-    quick = by_column(quick_texts.hexadecimal)
+    fast_path = column_fast_path(fast_texts.hexadecimal)
     if pa.types.is_string(child.data_type):
         function = encodings.hex_of_text
     elif pa.types.is_binary(child.data_type):
         function = encodings.hex_of_bytes
     else:
-        quick = by_column(quick_numbers.write_hexadecimal)
-    return Mapped(function, (child,), pa.string(), bool(tree.nullable()), quick)
+        fast_path = column_fast_path(fast_numbers.write_hexadecimal)
+    return ScalarFunction(function, (child,), pa.string(), bool(tree.nullable()), fast_path)
 
 
 @catalyst("Unhex", area=MORE_STRINGS, forms="`unhex`, `to_binary(..., 'hex')`")
 def unhex(tree: JavaTree, translation: Translation) -> Expression:
     error = failures.not_hexadecimal if bool(tree.failOnError()) else None
-    return Fallible(encodings.unhex, translation(tree.child()), pa.binary(), error)
+    return ScalarFunction(encodings.unhex, (translation(tree.child()),), pa.binary(), error=error)
 
 
 @catalyst("Encode.encode", "StringDecode.decode", area=MORE_STRINGS, forms="`encode`, `decode`",
@@ -273,13 +279,14 @@ def recode(tree: JavaTree, translation: Translation) -> Expression:
     if name not in encodings.CHARSETS or any(constant(flag) for flag in legacy):
         refuse(tree, f"the character set must be one of {', '.join(encodings.CHARSETS)}")
     function: Callable[..., object] = encodings.encode if pa.types.is_binary(arrow_type(tree)) else encodings.decode
-    return Mapped(partial(function, name), (value,), arrow_type(tree), bool(tree.nullable()))
+    return ScalarFunction(partial(function, name), (value,), arrow_type(tree), bool(tree.nullable()))
 
 
 @catalyst("UrlCodec.decode", area=MORE_STRINGS, forms="`url_decode`, `try_url_decode`")
 def url_decode(tree: JavaTree, translation: Translation) -> Expression:
     text, fails = translation.children(tree)
-    return Fallible(encodings.url_decode, text, pa.string(), failures.not_a_url if constant(fails) else None)
+    error = failures.not_a_url if constant(fails) else None
+    return ScalarFunction(encodings.url_decode, (text,), pa.string(), error=error)
 
 
 @catalyst("FormatString", area=MORE_STRINGS, forms="`format_string`, `printf`",
@@ -315,7 +322,7 @@ def format_number(tree: JavaTree, translation: Translation) -> Expression:
         refuse(tree, "give the number of decimal places")
     if pa.types.is_floating(value.data_type):
         require_known_digits(tree)
-    return Mapped(format_text.format_number, (value, places), pa.string())
+    return ScalarFunction(format_text.format_number, (value, places), pa.string())
 
 
 @catalyst("ParseUrlEvaluator.evaluate", area=MORE_STRINGS, forms="`parse_url`, `try_parse_url`",
@@ -329,7 +336,7 @@ def parse_url(tree: JavaTree, translation: Translation) -> Expression:
         return Literal(None, pa.string())
     if key is not None:
         java = java_pattern(tree, f"(&|^){key}=([^&]*)")
-        if 2 in java.unsure or java.compiled.groups > 2:
+        if 2 in java.ambiguous_groups or java.compiled.groups > 2:
             refuse(tree, "the key must have no groups")
     fails = bool(tree.targetObject().value().failOnError())
-    return Mapped(partial(parse, str(part), None if key is None else str(key), fails), (url,), pa.string())
+    return ScalarFunction(partial(parse, str(part), None if key is None else str(key), fails), (url,), pa.string())

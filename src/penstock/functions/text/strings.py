@@ -19,7 +19,7 @@ from penstock.functions.core.base import Expression, Mask
 from penstock.functions.core.ragged import list_array
 from penstock.functions.core.size_limits import sized_by
 from penstock.functions.core.strict import Eager, Strict
-from penstock.functions.core.vectors import both, first, select, to_vector, valid_rows
+from penstock.functions.core.vectors import first, intersect_masks, select, to_vector, valid_rows
 
 _INT_MAX = 2**31 - 1
 
@@ -367,7 +367,7 @@ def quote(text: str) -> str:
     return "'" + text.replace("'", "\\'") + "'"
 
 
-def always(text: str) -> bool:
+def is_valid_utf8(text: str) -> bool:
     """Texts here are UTF-8: nothing else can be read into a column of them."""
     return True
 
@@ -385,7 +385,7 @@ class Elt(Expression):
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         chosen = self.index.evaluate(batch, mask)
-        rows = both(mask, valid_rows(chosen))
+        rows = intersect_masks(mask, valid_rows(chosen))
         index = to_vector(chosen)
         outside = select(rows, (index < 1) | (index > len(self.choices)))
         if self.ansi and outside.any():

@@ -10,13 +10,13 @@ import pyarrow as pa
 from penstock.functions.core import failures
 from penstock.functions.core.base import Expression, Mask
 from penstock.functions.core.strict import Strict
-from penstock.functions.core.vectors import Vector, both, first, from_vector, select, to_vector
+from penstock.functions.core.vectors import Vector, first, from_vector, intersect_masks, select, to_vector
 from penstock.functions.core.zones import Zone
 from penstock.functions.numbers.fixed_point import from_unscaled, to_unscaled
 from penstock.functions.times import calendar
 from penstock.functions.times.calendar import MICROS_PER_DAY, MICROS_PER_SECOND
 from penstock.functions.times.clock_fields import MONTHS, WEEKDAYS
-from penstock.functions.times.temporal import near, zone_of
+from penstock.functions.times.temporal import check_local_range, zone_of_type
 
 _MINUTE = 60 * MICROS_PER_SECOND
 _FURTHEST_YEAR = 999_999_999
@@ -104,7 +104,7 @@ class MonthsBetween(Strict):
     def __init__(self, children: Sequence[Expression], rounds: bool, zone: Zone) -> None:
         super().__init__(children, pa.float64())
         self.rounds = rounds
-        self.zone = zone_of(children[0], zone)
+        self.zone = zone_of_type(children[0], zone)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         months, days, from_end, seconds = zip(*(self._parts(to_vector(array), rows) for array in arrays), strict=True)
@@ -120,13 +120,13 @@ class MonthsBetween(Strict):
 
     def _parts(self, micros: Vector, rows: Mask | None) -> tuple[Vector, Vector, Vector, Vector]:
         """Months since year 0, the day, how many days follow in its month, and the seconds since its start."""
-        date = self.zone.to_local(near(self.zone, micros, rows)) // MICROS_PER_DAY
+        date = self.zone.to_local(check_local_range(self.zone, micros, rows)) // MICROS_PER_DAY
         year, month, day = calendar.civil(date)
         seconds = np.fix((micros - self.zone.starts_of_days(date)) / MICROS_PER_SECOND).astype(np.int64)
         return year * 12 + month, day, calendar.month_length(year, month) - day, seconds
 
 
-class NameOf(Strict):
+class CalendarName(Strict):
     """``dayname``, ``monthname`` of a date: three letters."""
 
     def __init__(self, part: str, child: Expression, nullable: bool) -> None:
@@ -136,7 +136,7 @@ class NameOf(Strict):
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         values = calendar.date_part(self.part, to_vector(arrays[0]))
         names = pa.array([name[:3] for name in (WEEKDAYS if self.part == "weekday" else MONTHS)])
-        places = from_vector(values - (self.part == "month"), pa.int64(), both(rows, None))
+        places = from_vector(values - (self.part == "month"), pa.int64(), intersect_masks(rows, None))
         return names.take(places)
 
 
@@ -154,8 +154,8 @@ class SecondWithFraction(Strict):
 
     def __init__(self, child: Expression, zone: Zone, nullable: bool) -> None:
         super().__init__((child,), pa.decimal128(8, 6), nullable)
-        self.zone = zone_of(child, zone)
+        self.zone = zone_of_type(child, zone)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        local = self.zone.to_local(near(self.zone, to_vector(arrays[0]), rows))
+        local = self.zone.to_local(check_local_range(self.zone, to_vector(arrays[0]), rows))
         return from_unscaled(local % _MINUTE, self.data_type, rows)

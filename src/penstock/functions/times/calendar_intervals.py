@@ -23,7 +23,7 @@ from penstock.functions.numbers.fixed_point import to_unscaled
 from penstock.functions.times.calendar import MICROS_PER_DAY
 from penstock.functions.times.temporal import AddDayTime, AddMonths
 
-SPAN = pa.struct([("months", pa.int32()), ("days", pa.int32()), ("micros", pa.int64())])
+CALENDAR_INTERVAL = pa.struct([("months", pa.int32()), ("days", pa.int32()), ("micros", pa.int64())])
 
 _BLANK = r"[\t-\r\x1c-\x20]"
 """``Character.isWhitespace`` of a byte."""
@@ -44,7 +44,7 @@ _MAX_DAYS = _LONG // MICROS_PER_DAY
 _MICROS_PER_HOUR, _MICROS_PER_MINUTE = 3_600_000_000, 60_000_000
 
 
-def parse_span(text: str) -> dict[str, int] | None:
+def parse_calendar_interval(text: str) -> dict[str, int] | None:
     """``cast(text as interval)``, Spark's ``stringToInterval``; None where that raises, which a cast never does."""
     text = text.strip(BLANKS).lower()
     prefix = _PREFIX.match(text)
@@ -73,7 +73,7 @@ def _add_term(parts: list[int], term: re.Match[str]) -> bool:
     return all(-_LONG <= step < _LONG for step in steps) and -limit <= steps[-1] < limit
 
 
-class MakeSpan(Strict):
+class MakeCalendarInterval(Strict):
     """``make_interval``: years, months, weeks, days, hours, minutes, and seconds with six places.
 
     Args:
@@ -81,7 +81,7 @@ class MakeSpan(Strict):
     """
 
     def __init__(self, children: Sequence[Expression], fails: bool) -> None:
-        super().__init__(children, SPAN)
+        super().__init__(children, CALENDAR_INTERVAL)
         self.fails = fails
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
@@ -97,8 +97,10 @@ class MakeSpan(Strict):
         if self.fails and select(rows, lost).any():
             raise failures.calendar_interval_overflow()
         kept = select(rows, ~lost)
-        parts = [from_vector(part, field.type) for part, field in zip((months, days, micros), SPAN, strict=True)]
-        return pa.StructArray.from_arrays(parts, fields=list(SPAN), mask=pa.array(~kept))
+        parts = [
+            from_vector(part, field.type) for part, field in zip((months, days, micros), CALENDAR_INTERVAL, strict=True)
+        ]
+        return pa.StructArray.from_arrays(parts, fields=list(CALENDAR_INTERVAL), mask=pa.array(~kept))
 
 
 def _whole_ints(product: Vector, more: Vector) -> tuple[Vector, Mask]:
@@ -107,8 +109,8 @@ def _whole_ints(product: Vector, more: Vector) -> tuple[Vector, Mask]:
     return total.astype(np.int32), (product != product.astype(np.int32)) | (total != total.astype(np.int32))
 
 
-class PlusSpan(Strict):
-    """A timestamp plus a ``SPAN``: months and days on the local calendar, then the rest as elapsed time."""
+class AddCalendarInterval(Strict):
+    """A timestamp plus a ``CALENDAR_INTERVAL``: months and days on the local calendar, then the rest as elapsed time."""
 
     def __init__(self, start: Expression, span: Expression, zone: Zone) -> None:
         super().__init__((start, span), start.data_type)

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from penstock.functions.core.base import Mask
-from penstock.functions.core.fast_path import Answer
+from penstock.functions.core.fast_path import FastResult
 from penstock.functions.core.text_buffers import MAX_BYTES, Bytes, from_places
 from penstock.functions.core.vectors import Vector
 from penstock.functions.times import calendar
@@ -50,50 +50,50 @@ def _has_width(field: Field) -> bool:
     )  # fmt: skip
 
 
-def write_by_pattern(pattern: str, local: Vector, rows: Mask | None) -> Answer | None:
+def write_by_pattern(pattern: str, local: Vector, rows: Mask | None) -> FastResult | None:
     """The texts of wall times in microseconds; None if the pattern has a field without a fixed width."""
     parts = _fixed_parts(pattern)
     if parts is None:
         return None
-    clock, doubtful = _clock_fields(local // MICROS_PER_DAY, local % MICROS_PER_DAY)
-    return _texts(parts, clock, doubtful, rows)
+    clock, fallback = _clock_fields(local // MICROS_PER_DAY, local % MICROS_PER_DAY)
+    return _texts(parts, clock, fallback, rows)
 
 
-def write_dates(days: Vector, rows: Mask | None) -> Answer | None:
+def write_dates(days: Vector, rows: Mask | None) -> FastResult | None:
     """As ``date_texts``."""
     parts = _fixed_parts("yyyy-MM-dd")
     assert parts is not None
-    clock, doubtful = _clock_fields(days.astype(np.int64), np.zeros(len(days), np.int64))
-    return _texts(parts, clock, doubtful, rows)
+    clock, fallback = _clock_fields(days.astype(np.int64), np.zeros(len(days), np.int64))
+    return _texts(parts, clock, fallback, rows)
 
 
-def write_wall_times(local: Vector, rows: Mask | None) -> Answer | None:
+def write_wall_times(local: Vector, rows: Mask | None) -> FastResult | None:
     """As ``wall_time_texts``: without the zeros at the end of a fraction."""
     parts = _fixed_parts(_ISO)
     assert parts is not None
     time = local % MICROS_PER_DAY
-    clock, doubtful = _clock_fields(local // MICROS_PER_DAY, time)
+    clock, fallback = _clock_fields(local // MICROS_PER_DAY, time)
     fraction = time % MICROS_PER_SECOND
     if not fraction.any():
-        return _texts(parts[:-2], clock, doubtful, rows)
+        return _texts(parts[:-2], clock, fallback, rows)
     kept = np.full(len(local), len(_ISO))
     for digits in range(1, _FINEST + 1):
         kept -= fraction % 10**digits == 0
     kept -= fraction == 0  # nor the point
-    return _texts(parts, clock, doubtful, rows, kept)
+    return _texts(parts, clock, fallback, rows, kept)
 
 
 def _clock_fields(days: Vector, time: Vector) -> tuple[ClockFields, Mask]:
     """The days, or others where they are doubtful."""
-    doubtful = (days < _FIRST_DAY) | (days > _LAST_DAY)
-    return ClockFields(np.where(doubtful, 0, days), time, np.zeros(1, np.int64)), doubtful
+    fallback = (days < _FIRST_DAY) | (days > _LAST_DAY)
+    return ClockFields(np.where(fallback, 0, days), time, np.zeros(1, np.int64)), fallback
 
 
 def _texts(
-    parts: tuple[Text | Field, ...], clock: ClockFields, doubtful: Mask, rows: Mask | None, kept: Vector | None = None
-) -> Answer | None:
+    parts: tuple[Text | Field, ...], clock: ClockFields, fallback: Mask, rows: Mask | None, kept: Vector | None = None
+) -> FastResult | None:
     columns = [_column(part, clock) for part in parts]
-    width, count = sum(len(column) for column in columns), len(doubtful)
+    width, count = sum(len(column) for column in columns), len(fallback)
     if width * count > MAX_BYTES:
         return None
     places = np.empty((width, count), np.uint8)
@@ -101,7 +101,7 @@ def _texts(
     for column in columns:
         places[place : place + len(column)] = column
         place += len(column)
-    return Answer(from_places(places, rows, kept), doubtful)
+    return FastResult(from_places(places, rows, kept), fallback)
 
 
 def _column(part: Text | Field, clock: ClockFields) -> Bytes:

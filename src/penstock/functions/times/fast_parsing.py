@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.functions.core.base import Mask
-from penstock.functions.core.fast_path import Answer
+from penstock.functions.core.fast_path import FastResult
 from penstock.functions.core.text_buffers import Bytes, of_width, offsets_of
 from penstock.functions.core.vectors import Vector, from_vector, select
 from penstock.functions.core.zones import Zone
@@ -146,39 +146,39 @@ _DATE = Layout(10, (("y", 0, 4), ("M", 5, 7), ("d", 8, 10)), ((4, b"-"), (7, b"-
 _ISO = _iso()
 
 
-def read_by_pattern(pattern: str, zone: Zone | None, array: pa.Array, rows: Mask | None) -> Answer | None:
+def read_by_pattern(pattern: str, zone: Zone | None, array: pa.Array, rows: Mask | None) -> FastResult | None:
     """As ``parse_by_pattern``: microseconds, of a wall time without a zone."""
     layouts = layouts_of(pattern)
     return _read_times(layouts, zone, array, rows) if layouts else None
 
 
-def read_timestamps(zone: Zone | None, array: pa.Array, rows: Mask | None) -> Answer:
+def read_timestamps(zone: Zone | None, array: pa.Array, rows: Mask | None) -> FastResult:
     """As ``parse_timestamp``: ISO 8601 with two digits each, with or without a fraction, with ``Z`` or ``+01:00``."""
     return _read_times(_ISO, zone, array, rows)
 
 
-def read_dates(array: pa.Array, rows: Mask | None) -> Answer:
+def read_dates(array: pa.Array, rows: Mask | None) -> FastResult:
     """As ``parse_date``: days."""
     days = np.zeros(len(array), np.int32)
-    doubtful = np.ones(len(array), np.bool_)
-    for layout, here, places in _by_layout((_DATE,), array, rows, doubtful):
+    fallback = np.ones(len(array), np.bool_)
+    for layout, here, places in _by_layout((_DATE,), array, rows, fallback):
         fields, sure = _fields(layout, places)
         days[here], sure = _days(fields, sure)
-        doubtful[here] = ~sure
-    return Answer(from_vector(days, pa.int32(), rows), doubtful)
+        fallback[here] = ~sure
+    return FastResult(from_vector(days, pa.int32(), rows), fallback)
 
 
-def _read_times(layouts: Sequence[Layout], zone: Zone | None, array: pa.Array, rows: Mask | None) -> Answer:
+def _read_times(layouts: Sequence[Layout], zone: Zone | None, array: pa.Array, rows: Mask | None) -> FastResult:
     micros = np.zeros(len(array), np.int64)
-    doubtful = np.ones(len(array), np.bool_)
-    for layout, here, places in _by_layout(layouts, array, rows, doubtful):
+    fallback = np.ones(len(array), np.bool_)
+    for layout, here, places in _by_layout(layouts, array, rows, fallback):
         fields, sure = _fields(layout, places)
         day, sure = _days(fields, sure)
         seconds = (fields["H"] * 60 + fields["m"]) * 60 + fields["s"]
         local = day * MICROS_PER_DAY + (seconds * np.int64(MICROS_PER_SECOND) + fields["S"])
         micros[here] = local if zone is None else _instants(layout, places, fields, local, zone)
-        doubtful[here] = ~sure
-    return Answer(from_vector(micros, pa.int64(), rows), doubtful)
+        fallback[here] = ~sure
+    return FastResult(from_vector(micros, pa.int64(), rows), fallback)
 
 
 def _instants(layout: Layout, places: Bytes, fields: dict[str, Vector], local: Vector, zone: Zone) -> Vector:
@@ -190,13 +190,13 @@ def _instants(layout: Layout, places: Bytes, fields: dict[str, Vector], local: V
 
 
 def _by_layout(
-    layouts: Sequence[Layout], array: pa.Array, rows: Mask | None, doubtful: Mask
+    layouts: Sequence[Layout], array: pa.Array, rows: Mask | None, fallback: Mask
 ) -> Iterator[tuple[Layout, Mask, Bytes]]:
-    """Each layout with the rows that have its width and its literals, of those that are still ``doubtful``, and their
+    """Each layout with the rows that have its width and its literals, of those that are still ``fallback``, and their
     bytes."""
     lengths = np.diff(offsets_of(array))
     for layout in layouts:
-        here = select(rows, (lengths == layout.width) & doubtful)
+        here = select(rows, (lengths == layout.width) & fallback)
         if not here.any():
             continue
         places = of_width(array, layout.width, here)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.functions.core.base import Expression, Mask
-from penstock.functions.core.fast_path import completed
+from penstock.functions.core.fast_path import with_exact_rows
 from penstock.functions.core.strict import Strict
 from penstock.functions.core.vectors import Vector, from_vector, map_dictionary, to_vector
 from penstock.functions.core.zones import Zone
@@ -24,7 +24,7 @@ from penstock.functions.times.clock_fields import (
 )
 from penstock.functions.times.fast_formatting import write_by_pattern
 from penstock.functions.times.patterns import Field, Text, written_parts
-from penstock.functions.times.temporal import near, zone_of
+from penstock.functions.times.temporal import check_local_range, zone_of_type
 
 ERAS = ("Before Christ", "Anno Domini")
 SHORT_ERAS = ("BC", "AD")
@@ -41,13 +41,13 @@ class FormatTimestamp(Strict):
     def __init__(self, pattern: str, child: Expression, zone: Zone, zone_id: str, nullable: bool = True) -> None:
         super().__init__((child,), pa.string(), nullable)
         self.pattern = pattern
-        self.zone = zone_of(child, zone)
+        self.zone = zone_of_type(child, zone)
         self.zone_id = zone_id
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        micros = near(self.zone, to_vector(arrays[0]), rows)
-        quick = write_by_pattern(self.pattern, self.zone.to_local(micros), rows)
-        return completed(quick, self._exact, [from_vector(micros, pa.int64(), rows)], rows)
+        micros = check_local_range(self.zone, to_vector(arrays[0]), rows)
+        fast_path = write_by_pattern(self.pattern, self.zone.to_local(micros), rows)
+        return with_exact_rows(fast_path, self._exact, [from_vector(micros, pa.int64(), rows)], rows)
 
     def _exact(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         return map_dictionary(self._texts, arrays[0], rows)

@@ -22,7 +22,7 @@ PARTS = {"days": (_UNITS[0], None), "hours": (_UNITS[1], 24), "minutes": (_UNITS
 """A part's unit in microseconds, and how many there are in the next one."""
 
 
-def _exactly(wrapped: Mask, rows: Mask | None) -> None:
+def _require_exact(wrapped: Mask, rows: Mask | None) -> None:
     if select(rows, wrapped).any():
         raise failures.interval_overflow()
 
@@ -39,9 +39,9 @@ class MakeInterval(Strict):
             for array, unit in zip(arrays, _UNITS, strict=False):
                 count = to_vector(array).astype(np.int64)
                 span, wrapped = multiply(count, np.full_like(count, unit))
-                _exactly(wrapped, rows)
+                _require_exact(wrapped, rows)
                 total, wrapped = add(total, span)
-                _exactly(wrapped, rows)
+                _require_exact(wrapped, rows)
         return from_vector(total, self.data_type, rows)
 
 
@@ -69,7 +69,7 @@ class MultiplyInterval(Strict):
         micros, factor = (to_vector(array).astype(np.int64) for array in arrays)
         with np.errstate(over="ignore"):
             product, wrapped = multiply(micros, factor)
-        _exactly(wrapped, rows)
+        _require_exact(wrapped, rows)
         return from_vector(product, self.data_type, rows)
 
 
@@ -81,7 +81,7 @@ class DivideInterval(Strict):
         if select(rows, divisor == 0).any():
             raise failures.interval_by_zero()
         divisor = np.where(divisor == 0, 1, divisor)
-        _exactly((micros == np.iinfo(np.int64).min) & (divisor == -1), rows)
+        _require_exact((micros == np.iinfo(np.int64).min) & (divisor == -1), rows)
         with np.errstate(over="ignore"):
             floor, rest = np.divmod(micros, divisor)
             # What is left of the divisor decides: more than half goes up, a half goes away from zero.
@@ -93,21 +93,21 @@ class DivideInterval(Strict):
 MONTHS = pa.int32()
 
 
-def made(arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
+def make_year_month_interval(arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
     """Of years and months."""
     years, months = (to_vector(array).astype(np.int64) for array in arrays)
     return _checked_months(years * 12 + months, rows, data_type)
 
 
-def multiplied(arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
+def multiply_year_month_interval(arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
     """By an integer."""
     months, factor = (to_vector(array).astype(np.int64) for array in arrays)
     # Beyond 32 bits a factor leaves nothing but 0 within the type.
-    near = np.clip(factor, -(2**31), 2**31)
-    return _checked_months(months * near, rows, data_type)
+    bounded_factor = np.clip(factor, -(2**31), 2**31)
+    return _checked_months(months * bounded_factor, rows, data_type)
 
 
-def negated(arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
+def negate_year_month_interval(arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
     return _checked_months(-to_vector(arrays[0]).astype(np.int64), rows, data_type)
 
 

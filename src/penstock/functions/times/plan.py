@@ -14,19 +14,24 @@ from penstock.errors import EvaluationError
 from penstock.functions import Expression, Literal
 from penstock.functions.casts.plan import named_zone, zone_of
 from penstock.functions.core import failures
-from penstock.functions.core.fast_path import by_column
+from penstock.functions.core.fast_path import column_fast_path
 from penstock.functions.core.nested import Reinterpret
-from penstock.functions.core.strict import Fallible, Mapped, Vectorised
+from penstock.functions.core.strict import ScalarFunction, VectorFunction
 from penstock.functions.core.zones import Zone
 from penstock.functions.logic.logic import CaseWhen, Coalesce
 from penstock.functions.plan_registry import Translation, catalyst, refuse
 from penstock.functions.times import calendar_functions, intervals, patterns, temporal, timestamp_arithmetic
 from penstock.functions.times.calendar import MICROS_PER_DAY
-from penstock.functions.times.calendar_intervals import SPAN, MakeSpan, PlusSpan, parse_span
+from penstock.functions.times.calendar_intervals import (
+    CALENDAR_INTERVAL,
+    AddCalendarInterval,
+    MakeCalendarInterval,
+    parse_calendar_interval,
+)
 from penstock.functions.times.fast_parsing import read_by_pattern
 from penstock.functions.times.formatting import FormatTimestamp
 from penstock.functions.times.parsing import parse_by_pattern
-from penstock.functions.times.zone_shifts import ShiftClock, ShiftNamedZone
+from penstock.functions.times.zone_shifts import ConvertTimezone, ShiftUtc
 
 TIMES = "Dates and timestamps"
 
@@ -84,7 +89,7 @@ _YEAR_MONTH_PARTS = {
           limits="as to those that are added to a date")  # fmt: skip
 def year_month_part(tree: JavaTree, translation: Translation) -> Expression:
     months = months_of(tree.child(), translation)
-    return Vectorised(_YEAR_MONTH_PARTS[kind(tree)], [months], arrow_type(tree), bool(tree.nullable()))
+    return VectorFunction(_YEAR_MONTH_PARTS[kind(tree)], [months], arrow_type(tree), bool(tree.nullable()))
 
 
 def zone_of_date() -> Zone:
@@ -117,7 +122,7 @@ def unix_time(tree: JavaTree, translation: Translation) -> Expression:
 def from_unix_time(tree: JavaTree, translation: Translation) -> Expression:
     child = translation(tree.child())
     if pa.types.is_decimal(child.data_type):
-        micros = Mapped(temporal.exact_micros, (child,), pa.int64(), bool(tree.nullable()))
+        micros = ScalarFunction(temporal.exact_micros, (child,), pa.int64(), bool(tree.nullable()))
         return Reinterpret((micros,), arrow_type(tree), bool(tree.nullable()))
     return temporal.FromUnixTime(1_000_000 if kind(tree) == "SecondsToTimestamp" else 1_000, child)
 
@@ -206,7 +211,9 @@ def make_timestamp(tree: JavaTree, translation: Translation) -> Expression:
 def next_day(tree: JavaTree, translation: Translation) -> Expression:
     start, name = translation.children(tree)
     error = failures.not_a_weekday if bool(tree.failOnError()) else None
-    return calendar_functions.NextDay(start, Fallible(calendar_functions.weekday_of, name, pa.int32(), error))
+    return calendar_functions.NextDay(
+        start, ScalarFunction(calendar_functions.weekday_of, (name,), pa.int32(), error=error)
+    )
 
 
 @catalyst("MonthsBetween", area=CALENDAR, forms="`months_between`", limits="`roundOff` is a constant")
@@ -220,7 +227,7 @@ def months_between(tree: JavaTree, translation: Translation) -> Expression:
 @catalyst("DayName", "MonthName", area=CALENDAR, forms="`dayname`, `monthname`")
 def name_of(tree: JavaTree, translation: Translation) -> Expression:
     part = "weekday" if kind(tree) == "DayName" else "month"
-    return calendar_functions.NameOf(part, translation(tree.child()), bool(tree.nullable()))
+    return calendar_functions.CalendarName(part, translation(tree.child()), bool(tree.nullable()))
 
 
 @catalyst("YearOfWeek", area=CALENDAR, forms="`extract(yearofweek from ...)`")
@@ -252,16 +259,16 @@ def timestamp_add(tree: JavaTree, translation: Translation) -> Expression:
     unit = str(tree.unit()).upper()
     count, start = translation.children(tree)
     if unit in timestamp_arithmetic.CLOCK_UNITS:
-        return timestamp_arithmetic.Elapsed(
-            timestamp_arithmetic.Scaled(count, timestamp_arithmetic.CLOCK_UNITS[unit], pa.int64()), start
+        return timestamp_arithmetic.AddElapsed(
+            timestamp_arithmetic.ScaleCount(count, timestamp_arithmetic.CLOCK_UNITS[unit], pa.int64()), start
         )
     zone = zone_of(tree, translation)
     if unit in timestamp_arithmetic.DAY_UNITS:
         return timestamp_arithmetic.AddLocalDays(
-            timestamp_arithmetic.Scaled(count, timestamp_arithmetic.DAY_UNITS[unit], pa.int32()), start, zone
+            timestamp_arithmetic.ScaleCount(count, timestamp_arithmetic.DAY_UNITS[unit], pa.int32()), start, zone
         )
     if unit in timestamp_arithmetic.MONTH_UNITS:
-        months = timestamp_arithmetic.Scaled(count, timestamp_arithmetic.MONTH_UNITS[unit], pa.int32())
+        months = timestamp_arithmetic.ScaleCount(count, timestamp_arithmetic.MONTH_UNITS[unit], pa.int32())
         return timestamp_arithmetic.AddLocalMonths(months, start, zone)
     return refuse(tree, f"there is no unit {unit}")
 
@@ -269,12 +276,12 @@ def timestamp_add(tree: JavaTree, translation: Translation) -> Expression:
 @catalyst("FromUTCTimestamp", "ToUTCTimestamp", area=CALENDAR, forms="`from_utc_timestamp`, `to_utc_timestamp`")
 def shift_utc(tree: JavaTree, translation: Translation) -> Expression:
     moment, zone = translation.children(tree)
-    return ShiftNamedZone(moment, zone, to_utc=kind(tree) == "ToUTCTimestamp")
+    return ShiftUtc(moment, zone, to_utc=kind(tree) == "ToUTCTimestamp")
 
 
 @catalyst("ConvertTimezone", area=CALENDAR, forms="`convert_timezone`")
 def convert_timezone(tree: JavaTree, translation: Translation) -> Expression:
-    return ShiftClock(*translation.children(tree))
+    return ConvertTimezone(*translation.children(tree))
 
 
 @catalyst("MakeDTInterval", area=CALENDAR, forms="`make_dt_interval`")
@@ -375,8 +382,9 @@ def _parsed(
     if pattern is None:
         return Literal(None, target)
     error = partial(_unreadable, pattern) if bool(tree.failOnError()) else None
-    quick = by_column(read_by_pattern, pattern, zone)
-    return Reinterpret((Fallible(partial(parse_by_pattern, pattern, zone), child, pa.int64(), error, quick),), target)
+    fast_path = column_fast_path(read_by_pattern, pattern, zone)
+    parse = partial(parse_by_pattern, pattern, zone)
+    return Reinterpret((ScalarFunction(parse, (child,), pa.int64(), fast_path=fast_path, error=error),), target)
 
 
 def _unreadable(pattern: str, text: object) -> EvaluationError:
@@ -413,9 +421,13 @@ def plus_interval(start: Expression, interval: JavaTree, translation: Translatio
     if name == "Literal":
         return _plus_constant(start, interval.value(), zone)
     if name == "Cast":
-        return PlusSpan(start, Mapped(parse_span, (translation(interval.child()),), SPAN), zone)
+        return AddCalendarInterval(
+            start, ScalarFunction(parse_calendar_interval, (translation(interval.child()),), CALENDAR_INTERVAL), zone
+        )
     if name == "MakeInterval":
-        return PlusSpan(start, MakeSpan(translation.children(interval), bool(interval.failOnError())), zone)
+        return AddCalendarInterval(
+            start, MakeCalendarInterval(translation.children(interval), bool(interval.failOnError())), zone
+        )
     if name == "Coalesce":
         return Coalesce(
             [plus_interval(start, child, translation, zone) for child in children(interval)], start.data_type
@@ -465,12 +477,14 @@ def months_of(interval: JavaTree, translation: Translation) -> Expression:
     if name == "Coalesce":
         return Coalesce([months_of(child, translation) for child in children(interval)])
     if name == "UnaryMinus":
-        return Vectorised(intervals.negated, [months_of(interval.child(), translation)], MONTHS)
+        return VectorFunction(intervals.negate_year_month_interval, [months_of(interval.child(), translation)], MONTHS)
     if name == "MultiplyYMInterval":
         return _months_of_product(interval, translation)
     if name != "MakeYMInterval":
         refuse(interval, WAYS)
-    return Vectorised(intervals.made, translation.children(interval), MONTHS, bool(interval.nullable()))
+    return VectorFunction(
+        intervals.make_year_month_interval, translation.children(interval), MONTHS, bool(interval.nullable())
+    )
 
 
 def _months_of_product(interval: JavaTree, translation: Translation) -> Expression:
@@ -478,7 +492,7 @@ def _months_of_product(interval: JavaTree, translation: Translation) -> Expressi
     operands = [months_of(months, translation), translation(factor)]
     if not pa.types.is_integer(operands[1].data_type):
         refuse(interval, WAYS)
-    return Vectorised(intervals.multiplied, operands, MONTHS)
+    return VectorFunction(intervals.multiply_year_month_interval, operands, MONTHS)
 
 
 def _months_of_choice(interval: JavaTree, translation: Translation) -> Expression:

@@ -17,7 +17,7 @@ from penstock.functions.core.base import Expression, Mask
 from penstock.functions.core.strict import Strict
 from penstock.functions.core.vectors import (
     Vector,
-    by_constant,
+    by_distinct_key,
     first,
     from_vector,
     map_distinct,
@@ -58,12 +58,12 @@ def checked(
     return result
 
 
-def zone_of(child: Expression, zone: Zone) -> Zone:
+def zone_of_type(child: Expression, zone: Zone) -> Zone:
     """The zone by which a timestamp expression is read."""
     return zone if child.data_type.tz is not None else Zone("UTC")
 
 
-def near(zone: Zone, micros: Vector, rows: Mask | None) -> Vector:
+def check_local_range(zone: Zone, micros: Vector, rows: Mask | None) -> Vector:
     """``micros`` itself; raises where adding an offset might leave 64 bits: two days from the ends of Spark's range."""
     if not zone.is_utc:
         far = select(rows, (micros > _FAR) | (micros < -_FAR))
@@ -98,11 +98,11 @@ class TimePart(Strict):
     def __init__(self, part: str, child: Expression, zone: Zone, nullable: bool = True) -> None:
         super().__init__((child,), pa.int32(), nullable)
         self.part = part
-        self.zone = zone_of(child, zone)
+        self.zone = zone_of_type(child, zone)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         unit, modulus = _PARTS[self.part]
-        local = self.zone.to_local(near(self.zone, to_vector(arrays[0]), rows))
+        local = self.zone.to_local(check_local_range(self.zone, to_vector(arrays[0]), rows))
         return from_vector(local // unit % modulus, self.data_type, rows)
 
 
@@ -111,10 +111,10 @@ class TimestampToDate(Strict):
 
     def __init__(self, child: Expression, zone: Zone, nullable: bool = True) -> None:
         super().__init__((child,), pa.date32(), nullable)
-        self.zone = zone_of(child, zone)
+        self.zone = zone_of_type(child, zone)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        micros = near(self.zone, to_vector(arrays[0]), rows)
+        micros = check_local_range(self.zone, to_vector(arrays[0]), rows)
         return from_vector(self.zone.to_local(micros) // MICROS_PER_DAY, self.data_type, rows)
 
 
@@ -138,7 +138,7 @@ class ShiftZone(Strict):
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         shift = self.zone.to_local if self.data_type.tz is None else self.zone.to_instants
-        return from_vector(shift(near(self.zone, to_vector(arrays[0]), rows)), self.data_type, rows)
+        return from_vector(shift(check_local_range(self.zone, to_vector(arrays[0]), rows)), self.data_type, rows)
 
 
 class AddDays(Strict):
@@ -158,7 +158,7 @@ class AddMonths(Strict):
 
     def __init__(self, start: Expression, months: Expression, zone: Zone) -> None:
         super().__init__((start, months), start.data_type)
-        self.zone = Zone("UTC") if pa.types.is_date(start.data_type) else zone_of(start, zone)
+        self.zone = Zone("UTC") if pa.types.is_date(start.data_type) else zone_of_type(start, zone)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         start, months = to_vector(arrays[0]), to_vector(arrays[1]).astype(np.int64)
@@ -169,12 +169,12 @@ class AddMonths(Strict):
                 row = first(out_of_range)
                 raise failures.overflow(pa.int32(), "+ months", start[row], months[row])
             return from_vector(days, self.data_type, rows)
-        offsets = self.zone.offsets(near(self.zone, start, rows))
+        offsets = self.zone.offsets(check_local_range(self.zone, start, rows))
         local = start + offsets
         day, time = local // MICROS_PER_DAY, local % MICROS_PER_DAY
         days = calendar.add_months(day, months)
         moved = checked(multiply, days, np.full_like(days, MICROS_PER_DAY), rows, "add months") + time
-        return from_vector(self.zone.resolve(near(self.zone, moved, rows), offsets), self.data_type, rows)
+        return from_vector(self.zone.resolve(check_local_range(self.zone, moved, rows), offsets), self.data_type, rows)
 
 
 class AddDayTime(Strict):
@@ -182,15 +182,15 @@ class AddDayTime(Strict):
 
     def __init__(self, start: Expression, interval: Expression, zone: Zone) -> None:
         super().__init__((start, interval), start.data_type)
-        self.zone = zone_of(start, zone)
+        self.zone = zone_of_type(start, zone)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         start, interval = map(to_vector, arrays)
         if self.zone.is_utc:
             return from_vector(checked(add, start, interval, rows, "add interval"), self.data_type, rows)
         rest = np.fmod(interval, MICROS_PER_DAY)
-        offsets = self.zone.offsets(near(self.zone, start, rows))
-        moved = near(self.zone, checked(add, start + offsets, interval - rest, rows, "add interval"), rows)
+        offsets = self.zone.offsets(check_local_range(self.zone, start, rows))
+        moved = check_local_range(self.zone, checked(add, start + offsets, interval - rest, rows, "add interval"), rows)
         result = checked(add, self.zone.resolve(moved, offsets), rest, rows, "add interval")
         return from_vector(result, self.data_type, rows)
 
@@ -200,11 +200,11 @@ class SubtractTimes(Strict):
 
     def __init__(self, left: Expression, right: Expression, zone: Zone) -> None:
         super().__init__((left, right), pa.duration("us"))
-        self.zone = Zone("UTC") if pa.types.is_date(left.data_type) else zone_of(left, zone)
+        self.zone = Zone("UTC") if pa.types.is_date(left.data_type) else zone_of_type(left, zone)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         left, right = (to_vector(array).astype(np.int64) for array in arrays)
-        left, right = (self.zone.to_local(near(self.zone, side, rows)) for side in (left, right))
+        left, right = (self.zone.to_local(check_local_range(self.zone, side, rows)) for side in (left, right))
         difference = checked(subtract, left, right, rows, "difference")
         if pa.types.is_date(arrays[0].type):
             difference = checked(multiply, difference, np.full_like(difference, MICROS_PER_DAY), rows, "difference")
@@ -235,7 +235,7 @@ class TruncateTimestamp(Strict):
     def __init__(self, level: str, child: Expression, zone: Zone) -> None:
         super().__init__((child,), child.data_type)
         self.level = level
-        self.zone = zone_of(child, zone)
+        self.zone = zone_of_type(child, zone)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         micros = to_vector(arrays[0])
@@ -247,7 +247,7 @@ class TruncateTimestamp(Strict):
         if self.level in ("millisecond", "second"):
             floored: Vector = micros - micros % _UNITS[self.level]
             return floored
-        offsets = self.zone.offsets(near(self.zone, micros, rows))
+        offsets = self.zone.offsets(check_local_range(self.zone, micros, rows))
         local = micros + offsets
         if self.level in _UNITS:
             return self.zone.resolve(local - local % _UNITS[self.level], offsets)
@@ -274,7 +274,9 @@ class TruncateByUnit(Strict):
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         units, moments = arrays if self.unit_first else arrays[::-1]
         levels = map_distinct(self._level, [units], pa.string(), rows)
-        return by_constant(levels, rows, lambda level, here: self._truncated(str(level), moments, here), self.data_type)
+        return by_distinct_key(
+            levels, rows, lambda level, here: self._truncated(str(level), moments, here), self.data_type
+        )
 
     def _level(self, unit: object) -> str | None:
         return self.levels.get(str(unit).upper())

@@ -13,7 +13,7 @@ from penstock.functions.core.zones import Zone
 from penstock.functions.numbers.arithmetic import add, multiply
 from penstock.functions.times import calendar
 from penstock.functions.times.calendar import MICROS_PER_DAY
-from penstock.functions.times.temporal import AddMonths, checked, near, zone_of
+from penstock.functions.times.temporal import AddMonths, check_local_range, checked, zone_of_type
 
 CLOCK_UNITS = {
     "MICROSECOND": 1,
@@ -34,10 +34,10 @@ class TimestampDiff(Strict):
     def __init__(self, unit: str, start: Expression, end: Expression, zone: Zone) -> None:
         super().__init__((start, end), pa.int64())
         self.unit = unit
-        self.zone = zone_of(start, zone)
+        self.zone = zone_of_type(start, zone)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        start, end = (self.zone.to_local(near(self.zone, to_vector(array), rows)) for array in arrays)
+        start, end = (self.zone.to_local(check_local_range(self.zone, to_vector(array), rows)) for array in arrays)
         days = end // MICROS_PER_DAY - start // MICROS_PER_DAY
         rest = end % MICROS_PER_DAY - start % MICROS_PER_DAY
         # The days and the rest of one sign.
@@ -74,7 +74,7 @@ def _months(start: Vector, end: Vector) -> Vector:
     return _quotient(packed[1] - packed[0], 32)
 
 
-class Scaled(Strict):
+class ScaleCount(Strict):
     """A count times a constant, as an integer; whatever does not fit raises."""
 
     def __init__(self, count: Expression, factor: int, data_type: pa.DataType) -> None:
@@ -91,7 +91,7 @@ class Scaled(Strict):
         return from_vector(scaled, self.data_type, rows)
 
 
-class Elapsed(Strict):
+class AddElapsed(Strict):
     """A timestamp plus microseconds."""
 
     def __init__(self, micros: Expression, start: Expression) -> None:
@@ -107,13 +107,13 @@ class AddLocalDays(Strict):
 
     def __init__(self, days: Expression, start: Expression, zone: Zone) -> None:
         super().__init__((days, start), start.data_type)
-        self.zone = zone_of(start, zone)
+        self.zone = zone_of_type(start, zone)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         days, start = (to_vector(array).astype(np.int64) for array in arrays)
-        offsets = self.zone.offsets(near(self.zone, start, rows))
+        offsets = self.zone.offsets(check_local_range(self.zone, start, rows))
         span = checked(multiply, days, np.full_like(days, MICROS_PER_DAY), rows, "timestampadd")
-        moved = near(self.zone, checked(add, start + offsets, span, rows, "timestampadd"), rows)
+        moved = check_local_range(self.zone, checked(add, start + offsets, span, rows, "timestampadd"), rows)
         return from_vector(self.zone.resolve(moved, offsets), self.data_type, rows)
 
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 from penstock.functions.core import failures
 from penstock.functions.core.base import Expression, Mask
 from penstock.functions.core.strict import Strict
-from penstock.functions.core.vectors import Vector, by_constant, from_vector, to_vector
+from penstock.functions.core.vectors import Vector, by_distinct_key, from_vector, to_vector
 from penstock.functions.core.zones import Zone
-from penstock.functions.times.temporal import near
+from penstock.functions.times.temporal import check_local_range
 
 
 def zone_named(name: str) -> Zone:
@@ -20,7 +20,7 @@ def zone_named(name: str) -> Zone:
         raise failures.unknown_zone(name) from None
 
 
-class ShiftNamedZone(Strict):
+class ShiftUtc(Strict):
     """Between an instant and the same digits in UTC as that zone's wall clock shows.
 
     Args:
@@ -38,12 +38,12 @@ class ShiftNamedZone(Strict):
         def shifted(name: object, here: Mask) -> pa.Array:
             zone = zone_named(str(name))
             shift = zone.to_instants if self.to_utc else zone.to_local
-            return from_vector(shift(near(zone, micros, here)), self.data_type, here)
+            return from_vector(shift(check_local_range(zone, micros, here)), self.data_type, here)
 
-        return by_constant(arrays[1], rows, shifted, self.data_type)
+        return by_distinct_key(arrays[1], rows, shifted, self.data_type)
 
 
-class ShiftClock(Strict):
+class ConvertTimezone(Strict):
     """``convert_timezone``: what the clock in ``shown`` says when that in ``read`` says ``wall``."""
 
     def __init__(self, read: Expression, shown: Expression, wall: Expression) -> None:
@@ -54,13 +54,13 @@ class ShiftClock(Strict):
 
         def from_zone(read: object, here: Mask) -> pa.Array:
             source = zone_named(str(read))
-            instants = source.to_instants(near(source, wall, here))
-            return by_constant(
+            instants = source.to_instants(check_local_range(source, wall, here))
+            return by_distinct_key(
                 arrays[1], here, lambda name, rows: self._shown(str(name), instants, rows), self.data_type
             )
 
-        return by_constant(arrays[0], rows, from_zone, self.data_type)
+        return by_distinct_key(arrays[0], rows, from_zone, self.data_type)
 
     def _shown(self, name: str, instants: Vector, rows: Mask) -> pa.Array:
         zone = zone_named(name)
-        return from_vector(zone.to_local(near(zone, instants, rows)), self.data_type, rows)
+        return from_vector(zone.to_local(check_local_range(zone, instants, rows)), self.data_type, rows)

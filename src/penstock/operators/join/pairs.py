@@ -49,7 +49,7 @@ class PairFilter:
         columns = [first(column) for column in self._condition.first_columns]
         columns += [second(column) for column in self._condition.second_columns]
         fields = [pa.field(str(position), column.type) for position, column in enumerate(columns)]
-        [true] = self._expression.evaluate_by_parts(make_batch(columns, pa.schema(fields), pairs))
+        [true] = self._expression.evaluate_concatenated(make_batch(columns, pa.schema(fields), pairs))
         passed: Mask = true.fill_null(False).to_numpy(zero_copy_only=False)
         return passed
 

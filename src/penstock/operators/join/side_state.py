@@ -198,7 +198,7 @@ class JoinSideState:
             if key.null_count and not safe:
                 hopeful &= validity(key)
         if self._condition is not None:
-            [true] = self._condition.evaluate_by_parts(batch)
+            [true] = self._condition.evaluate_concatenated(batch)
             hopeful &= true.fill_null(False).to_numpy(zero_copy_only=False)
         return None if hopeful.all() else ~hopeful
 

@@ -20,7 +20,7 @@ from penstock.functions.core.record_fields import TextRules
 from penstock.functions.json.bytes import json_reader
 from penstock.functions.json.fast_path import json_type
 from penstock.functions.json.tokens import DEEPEST, LONGEST_NUMBER, JsonError
-from penstock.functions.json.values import Converters, JsonOptions, PartlyRead, Unreadable
+from penstock.functions.json.values import Converters, JsonOptions, PartialResult, Unreadable
 
 _NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.])")
 """Jackson reads the integer 0, msgspec the double -0.0."""
@@ -87,7 +87,7 @@ def _column(field: pa.Field, options: JsonOptions) -> tuple[Any, Any, _Column]:
     def one_by_one(values: list[Any]) -> pa.Array | None:
         try:
             return pa.array([None if raw is None else read(bytes(raw)) for raw in values], kind)
-        except (JsonError, Unreadable, PartlyRead):
+        except (JsonError, Unreadable, PartialResult):
             return None
 
     return msgspec.Raw, None, one_by_one

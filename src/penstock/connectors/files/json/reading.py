@@ -23,7 +23,7 @@ from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import ConfigError
 from penstock.functions.json.bytes import json_reader
 from penstock.functions.json.tokens import JsonError, JsonReader, JsonRules
-from penstock.functions.json.values import Converters, JsonOptions, PartlyRead, Unreadable
+from penstock.functions.json.values import Converters, JsonOptions, PartialResult, Unreadable
 from penstock.functions.text.java_utf8 import decode_as_java
 
 _LENIENT = (
@@ -47,7 +47,7 @@ def json_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> Json
             control_characters=options.flag("allowUnquotedControlChars", False),
             non_numeric=options.flag("allowNonNumericNumbers", True),
         ),
-        undecided_is_bad=True,
+        dateless_time_is_malformed=True,
     )
     for field in rules.data_fields:
         _check_readable(field.name, field.type)
@@ -117,7 +117,7 @@ class _JsonParser(LineParser):
                 return
             rows = self._convert(reader)
             problem = "" if rows is not None else "null is no object"
-        except PartlyRead as partly:
+        except PartialResult as partly:
             # One malformed object of an array makes the whole record malformed.
             rows, problem = partly.value, str(partly)
         except (JsonError, Unreadable, UnicodeDecodeError) as error:
