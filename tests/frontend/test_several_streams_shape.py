@@ -11,7 +11,7 @@ import penstock
 from penstock.errors import NotSupported
 from penstock.interop.spark_checkpoint.plans import graph_of as graph_for_checkpoints
 from penstock.model.job_graph import JobGraph
-from penstock.operators.join.side_state import Bound
+from penstock.operators.join.side_state import ExpiryBound
 from penstock.operators.join.stream_join import StreamJoinSpec
 from penstock.operators.watermark import WatermarkSpec
 
@@ -202,17 +202,17 @@ def test_a_join_takes_from_spark_how_long_rows_wait(streams: list[DataFrame]) ->
     a, b, _ = streams
     between = "k = r_k AND r_at > at - INTERVAL 5 SECONDS AND r_at <= at + INTERVAL 2 MINUTES"
     left, right = join_of(graph_of(timed(a).join(renamed(b), F.expr(between)))).sides
-    assert left.bound == Bound(2, -120 * SECOND - MILLI)
-    assert right.bound == Bound(2, -5 * SECOND)
+    assert left.bound == ExpiryBound(2, -120 * SECOND - MILLI)
+    assert right.bound == ExpiryBound(2, -5 * SECOND)
     assert (left.event_time, right.event_time) == (2, 2)
     left, right = join_of(graph_of(timed(a).join(renamed(b), F.expr("r_at = at AND k = r_k")))).sides
-    assert (left.keys, left.bound, right.bound) == ((2, 0), Bound(2, 0), Bound(2, 0))
+    assert (left.keys, left.bound, right.bound) == ((2, 0), ExpiryBound(2, 0), ExpiryBound(2, 0))
     for one, other in ((timed(a), timed(b)), (a, timed(b)), (a, b)):
         assert {side.bound for side in join_of(graph_of(one.join(other, "k"))).sides} == {None}
     left, right = join_of(
         graph_of(timed(a).join(renamed(b), F.expr("k = r_k AND at > r_at + INTERVAL 1 SECOND")))
     ).sides
-    assert (left.bound, right.bound) == (Bound(2, SECOND), None), "a row on the left waits for nothing to come"
+    assert (left.bound, right.bound) == (ExpiryBound(2, SECOND), None), "a row on the left waits for nothing to come"
 
 
 def test_what_a_join_keeps_is_what_it_needs(streams: list[DataFrame]) -> None:
@@ -221,7 +221,7 @@ def test_what_a_join_keeps_is_what_it_needs(streams: list[DataFrame]) -> None:
     outer = timed(a).join(renamed(b), F.expr(f"k = r_k AND {near} AND v > 1 AND r_v < 7"), "left")
     spec = join_of(graph_of(outer.select("k", "x", "r_x")))
     left, right = spec.sides
-    assert (left.kept, right.kept) == (True, False)
+    assert (left.is_preserved, right.is_preserved) == (True, False)
     assert (left.condition is None, right.condition is None) == (False, True), "Spark filters the right side before"
     assert left.table_schema.names == ["k", "__row", "v", "at", "x", "__matched"], "a key is there once"
     assert spec.state_keys == {"left": 2, "right": 2}
@@ -251,7 +251,7 @@ def test_what_a_join_keeps_is_what_it_needs(streams: list[DataFrame]) -> None:
     ],
 )
 def test_only_what_cannot_lose_a_pair_lets_rows_be_forgotten(
-    spark: SparkSession, streams: list[DataFrame], condition: str, ahead_us: int | None
+    spark: SparkSession, streams: list[DataFrame], condition: str, offset_us: int | None
 ) -> None:
     a, b, _ = streams
     zone = spark.conf.get("spark.sql.session.timeZone")
@@ -260,7 +260,7 @@ def test_only_what_cannot_lose_a_pair_lets_rows_be_forgotten(
         left, _ = join_of(graph_of(timed(a).join(renamed(b), F.expr(f"k = r_k AND ({condition})")))).sides
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
-    assert (None if left.bound is None else left.bound.ahead_us) == ahead_us
+    assert (None if left.bound is None else left.bound.offset_us) == offset_us
 
 
 @pytest.mark.parametrize("which", ["keys", "anti", "update", "outer", "window"])

@@ -14,8 +14,8 @@ from stateful_kit import INPUT, OUTPUT, spec_of
 from penstock.operators.python.user_code import PythonSettings
 from penstock.operators.stateful.arrow_processor import ArrowStatefulProcessor, ArrowStatefulProcessorHandle
 from penstock.operators.stateful.declaration import RowForm
-from penstock.operators.stateful.group_state import Shipped
-from penstock.operators.stateful.per_key import PerKey
+from penstock.operators.stateful.group_state import PickledProcessor
+from penstock.operators.stateful.per_key import PerKeyProcessor
 from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.stateful.variables import TimeMode
 
@@ -33,7 +33,7 @@ def arrow_spec_of(
     time_zone: str = "UTC",
 ) -> TransformWithStateSpec:
     grouping = pa.schema([input_schema.field(position) for position in keys])
-    adapter = PerKey(
+    adapter = PerKeyProcessor(
         processor,
         from_arrow_schema(input_schema),
         from_arrow_schema(output_schema),
@@ -44,7 +44,7 @@ def arrow_spec_of(
     spec = replace(spec, settings=PythonSettings(time_zone=time_zone))
     if form == "per key":
         return spec
-    return replace(spec, form=RowForm.ARROW, pickled=CloudPickleSerializer().dumps((Shipped(processor).call,)))
+    return replace(spec, form=RowForm.ARROW, pickled=CloudPickleSerializer().dumps((PickledProcessor(processor).call,)))
 
 
 class ArrowProcessor(ArrowStatefulProcessor):

@@ -17,7 +17,7 @@ from penstock.model.elements import END_OF_TIME_US
 from penstock.model.key_groups import owned_range
 from penstock.operators.base import Operator, OperatorContext, RestoredState, ScalarPart
 from penstock.operators.join.pairs import PairCondition
-from penstock.operators.join.side_state import Bound, JoinSide
+from penstock.operators.join.side_state import ExpiryBound, JoinSide
 from penstock.operators.join.stream_join import TABLES, StreamJoinKind, StreamJoinSpec
 from penstock.state.hashing import groups_of
 from penstock.state.memory_table import MemoryBackend
@@ -42,7 +42,7 @@ def schema(prefix: str) -> pa.Schema:
 
 
 LEFT_SIDE, RIGHT_SIDE = (JoinSide(schema(p), len(schema(p)), (KEY,)) for p in ("", "r_"))
-WITHIN = (Bound(AT, -5 * SECOND - 1_000), Bound(AT, -2 * SECOND))
+WITHIN = (ExpiryBound(AT, -5 * SECOND - 1_000), ExpiryBound(AT, -2 * SECOND))
 """For r_at between at - 2 s (exclusive) and at + 5 s: how long either side's rows are of use."""
 V_LESS = Comparison("<", BoundReference(0, pa.int64()), BoundReference(1, pa.int64()))
 
@@ -57,7 +57,7 @@ def spec(
     null_safe: bool = False,
 ) -> StreamJoinSpec:
     """``conditional``: and v < r_v."""
-    left, right = replace(left, kept=kept[0]), replace(right, kept=kept[1])
+    left, right = replace(left, is_preserved=kept[0]), replace(right, is_preserved=kept[1])
     return StreamJoinSpec(
         operator_id="stream-join-0",
         name="Join",
@@ -74,7 +74,7 @@ def bounded(side: JoinSide, number: int) -> JoinSide:
 
 
 def by_key(side: JoinSide, column: int) -> JoinSide:
-    return replace(side, keys=(KEY, column), event_time=AT, bound=Bound(column, 0))
+    return replace(side, keys=(KEY, column), event_time=AT, bound=ExpiryBound(column, 0))
 
 
 _POSITIVE = Comparison(">", BoundReference(V, pa.int64()), Literal(0, pa.int64()))
@@ -143,7 +143,7 @@ class Model:
         key = tuple(repr(canonical(row[column])) for column in own.keys)
         nulls = any(row[column] is None for column in own.keys)
         if (nulls and not all(self.spec.null_safe)) or (own.condition is not None and row[V] <= 0):
-            return [self.padded(side, row)] if own.kept else []
+            return [self.padded(side, row)] if own.is_preserved else []
         found = [one for one in self.waiting if one.side != side and one.key == key and self.fits(side, row, one)]
         semi = self.spec.kind is StreamJoinKind.SEMI
         if semi and side == 1:
@@ -159,7 +159,7 @@ class Model:
             return result
         kept = Kept(side, row, key, group, self.due(own, at), bool(found))
         if kept.due_us is not None and kept.due_us <= watermark_us:
-            return result + ([self.padded(side, row)] if own.kept and not found else [])
+            return result + ([self.padded(side, row)] if own.is_preserved and not found else [])
         self.waiting.append(kept)
         return result
 
@@ -172,7 +172,7 @@ class Model:
         if side.bound is None or at is None:
             return None
         time = (at // 10 + 1) * 10 if side.bound.column == WINDOW_AT else at
-        return time * SECOND - side.bound.ahead_us
+        return time * SECOND - side.bound.offset_us
 
     def padded(self, side: int, row: tuple[Any, ...]) -> tuple[Any, ...]:
         nulls = (None,) * 5
@@ -186,10 +186,18 @@ class Model:
             one
             for one in self.waiting
             if one.group in groups
-            and (one.due_us <= watermark_us if one.due_us is not None else ends and self.spec.sides[one.side].kept)
+            and (
+                one.due_us <= watermark_us
+                if one.due_us is not None
+                else ends and self.spec.sides[one.side].is_preserved
+            )
         ]
         self.waiting = [one for one in self.waiting if one not in gone]
-        return [self.padded(one.side, one.values) for one in gone if self.spec.sides[one.side].kept and not one.matched]
+        return [
+            self.padded(one.side, one.values)
+            for one in gone
+            if self.spec.sides[one.side].is_preserved and not one.matched
+        ]
 
 
 def texts(rows: Iterable[Any]) -> Counter[str]:
@@ -296,7 +304,7 @@ class Fleet:
                 for row in (row for piece in tables[name].base(0, GROUPS - 1) for row in piece.to_pylist()):
                     number = next(value for column, value in row.items() if column in ("n", "r_n"))
                     held.append((side, number, row.get("__matched", None)))
-        kept = [side.kept for side in self.spec.sides]
+        kept = [side.is_preserved for side in self.spec.sides]
         wanted = [(one.side, one.values[N], one.matched if kept[one.side] else None) for one in self.model.waiting]
         assert sorted(held) == sorted(wanted)
         assert sum(operator.counters()["state_rows"] for operator in self.operators) == len(held)

@@ -152,7 +152,7 @@ def test_conditions_are_evaluated_by_parts() -> None:
     [large] = SharedExpressions([IsLarge()]).evaluate_concatenated(rows(*given))
     assert large.to_pylist() == [n > 3 for n in given]
     condition = PairFilter(PairCondition((0,), (), Counted()))
-    assert condition.passed(lambda _: pa.array(given), lambda _: pa.nulls(0), len(given)).all()
+    assert condition.matches(lambda _: pa.array(given), lambda _: pa.nulls(0), len(given)).all()
     assert max(Counted.rows) <= room.MAX_ELEMENTS_OF_DIVISIBLE_BATCH // MANY
 
 

@@ -27,7 +27,7 @@ def test_keys_have_their_turns_in_the_order_in_which_they_came() -> None:
 
 def test_who_waits_keeps_the_turn_and_has_all_rows_then() -> None:
     rows = KeyedRows.of(batch((9, 1), (5, 2), (3, 3), (5, 4)), [0])
-    rows.done = 1
-    joined = rows.joined(batch((1, 5), (3, 6), (9, 7), (5, 8)), [0])
-    assert turns(joined) == [(5, [2, 4, 8]), (3, [3, 6]), (1, [5]), (9, [7])]
-    assert (joined.done, joined.begin) == (0, 0)
+    rows.processed = 1
+    with_rows = rows.with_rows(batch((1, 5), (3, 6), (9, 7), (5, 8)), [0])
+    assert turns(with_rows) == [(5, [2, 4, 8]), (3, [3, 6]), (1, [5]), (9, [7])]
+    assert (with_rows.processed, with_rows.begin) == (0, 0)

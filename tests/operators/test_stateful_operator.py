@@ -446,13 +446,13 @@ def test_a_unit_is_shorter_where_few_rows_wait(monkeypatch: pytest.MonkeyPatch, 
     fleet = Fleet(spec_of(Processor(count)))
     [operator] = fleet.operators
     assert isinstance(operator, stateful_operator.TransformWithStateOperator)
-    handed = operator._rows.handed
+    handed = operator._rows.input_items
 
     def slow(lines: Any) -> Iterator[Any]:
         now_s[0] += 1 / 1024
         return handed(lines)
 
-    monkeypatch.setattr(operator._rows, "handed", slow)
+    monkeypatch.setattr(operator._rows, "input_items", slow)
     batch = rows(*[(f"k{n % 64}", n, None) for n in range(64 * rows_per_key)])
     assert [output.num_rows for output in operator.process(batch)] == [turns]
     fleet.close()

@@ -19,7 +19,7 @@ from same_rows import canonical
 
 from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.operators.join import stream_join
-from penstock.operators.join.side_state import Bound
+from penstock.operators.join.side_state import ExpiryBound
 from penstock.operators.join.stream_join import StreamJoinKind, StreamJoinSpec
 from penstock.state.rocksdb_table import RocksDBBackend
 
@@ -73,9 +73,9 @@ def joined(one: StreamJoinSpec, left: Sequence[Row], right: Sequence[Row]) -> Co
     if one.kind is StreamJoinKind.SEMI:
         return Counter(str((n,)) for n in with_partner[0])
     result = [str(pair) for pair in pairs]
-    if one.sides[0].kept:
+    if one.sides[0].is_preserved:
         result += [str((n, None)) for n in range(len(left)) if n not in with_partner[0]]
-    if one.sides[1].kept:
+    if one.sides[1].is_preserved:
         result += [str((None, m)) for m in range(len(right)) if m not in with_partner[1]]
     return Counter(result)
 
@@ -135,7 +135,7 @@ def test_rows_are_forgotten_with_the_bound_and_unmatched_ones_come_out() -> None
 
 def test_what_cannot_wait_comes_out_at_once() -> None:
     """A bound ahead of the watermark: no left row of the future goes with a right one so soon behind it."""
-    early = replace(SIDES[1], bound=Bound(AT, 3 * SECOND))
+    early = replace(SIDES[1], bound=ExpiryBound(AT, 3 * SECOND))
     operator = opened(spec(SIDES[0], early, (False, True)))
     list(operator.process_input(0, batch(0, [(1.5, 10, 1)])))
     list(operator.advance(8 * SECOND))

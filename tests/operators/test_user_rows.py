@@ -17,7 +17,7 @@ from pyspark.sql.types import Row
 from penstock.errors import EvaluationError, FunctionError
 from penstock.operators.python.user_code import PythonSettings
 from penstock.operators.stateful.event_time_column import EventTimeColumnSpec
-from penstock.operators.stateful.user_rows import NarrowPandasRows, PandasRows, RowRows, UserRows
+from penstock.operators.stateful.user_rows import NarrowPandasRows, PandasRows, SparkRows, UserRows
 
 KINDS = [pa.int32(), pa.int64(), pa.float32(), pa.bool_(), pa.string(), pa.date32(), pa.decimal128(5, 1)]
 PLAIN = [2, 2**53 + 1, 0.5, True, "a", date(1970, 1, 3), Decimal("1.0")]
@@ -46,7 +46,7 @@ NUMPY_NAN = [np.float64(NAN), np.float64(NAN), np.float32(NAN), None, None, None
 @pytest.mark.parametrize(
     ("kind", "null", "other"),
     [
-        (RowRows, NOTHING, PLAIN),
+        (SparkRows, NOTHING, PLAIN),
         (PandasRows, [NAN, NAN, NAN, None, None, None, None], PLAIN),
         (NarrowPandasRows, NUMPY_NAN, NUMPY),
     ],
@@ -57,14 +57,14 @@ def test_keys(kind: type[UserRows], null: list[Any], other: list[Any]) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "null", "other"),
-    [(RowRows, NOTHING, PLAIN), (PandasRows, NOTHING, PLAIN), (NarrowPandasRows, NUMPY_NAN, NUMPY)],
+    [(SparkRows, NOTHING, PLAIN), (PandasRows, NOTHING, PLAIN), (NarrowPandasRows, NUMPY_NAN, NUMPY)],
 )
 def test_keys_of_timers(kind: type[UserRows], null: list[Any], other: list[Any]) -> None:
     """Those of ``applyInPandasWithState`` come as with rows, the others out of the state."""
     assert typed(made(kind).timer_keys(columns(), 2)) == typed([tuple(null), tuple(other)])
 
 
-@pytest.mark.parametrize("kind", [RowRows, PandasRows])
+@pytest.mark.parametrize("kind", [SparkRows, PandasRows])
 def test_keys_of_timers_are_pythons_own(kind: type[UserRows]) -> None:
     """As the values of a state are, in either form: moments naive, in the zone of the process, structs Rows."""
     at = datetime(2024, 3, 31, 0, 30, 0, 2, tzinfo=UTC)
@@ -103,7 +103,7 @@ def test_types_of_columns(kind: type[UserRows], extension_types: bool, expected:
     assert [list(frame.index) for frame in frames] == [[0, 1], [0]]
 
 
-@pytest.mark.parametrize("kind", [RowRows, PandasRows, NarrowPandasRows])
+@pytest.mark.parametrize("kind", [SparkRows, PandasRows, NarrowPandasRows])
 def test_times_that_python_has_no_value_for_are_refused_by_name(kind: type[UserRows]) -> None:
     rows = kind(["day"], OUTPUT, PythonSettings())
     far = pa.array([2**30], pa.date32())
@@ -124,14 +124,14 @@ def test_a_late_row_is_told_whatever_times_are_in_it() -> None:
 
 
 def test_plain_rows_leave_nothing_to_the_garbage_collector() -> None:
-    rows = made(RowRows)
+    rows = made(SparkRows)
     item = Row(x=1)
     gc.collect()
     gc.disable()
     try:
         for _ in range(100):
-            rows.take(0, item)
-        assert rows.batch(lambda key: nullcontext()).num_rows == 100
+            rows.collect(0, item)
+        assert rows.take_output(lambda key: nullcontext()).num_rows == 100
         assert gc.collect() == 0
     finally:
         gc.enable()
@@ -139,7 +139,7 @@ def test_plain_rows_leave_nothing_to_the_garbage_collector() -> None:
 
 def test_nested_rows_are_taken_as_structs_by_their_names() -> None:
     pair = pa.struct([("a", pa.int64()), ("b", pa.int64())])
-    rows = RowRows(["k"], pa.schema([("x", pair), ("y", pa.list_(pair))]), PythonSettings())
-    rows.take(0, Row(x=Row(b=2, a=1), y=[Row(b=4, a=3), None]))
-    made = rows.batch(lambda key: nullcontext())
+    rows = SparkRows(["k"], pa.schema([("x", pair), ("y", pa.list_(pair))]), PythonSettings())
+    rows.collect(0, Row(x=Row(b=2, a=1), y=[Row(b=4, a=3), None]))
+    made = rows.take_output(lambda key: nullcontext())
     assert made.to_pylist() == [{"x": {"a": 1, "b": 2}, "y": [{"a": 3, "b": 4}, None]}]

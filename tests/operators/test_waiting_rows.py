@@ -7,8 +7,8 @@ import pytest
 
 from penstock.errors import CorruptSnapshot
 from penstock.operators.stateful import unprocessed_rows as waiting
-from penstock.operators.stateful.unprocessed_rows import WaitingRows
-from penstock.operators.stateful.variables import waiting_schema
+from penstock.operators.stateful.unprocessed_rows import UnprocessedRows
+from penstock.operators.stateful.variables import unprocessed_schema
 from penstock.state.hashing import key_groups
 from penstock.state.stored_form import stored_schema
 from penstock.state.table import StoredRows
@@ -17,9 +17,9 @@ ROWS = pa.schema([("n", pa.int64()), ("k", pa.string())])
 GROUPS = 16
 
 
-def table() -> WaitingRows:
-    schema = stored_schema(waiting_schema(pa.schema([ROWS.field("k")]), ROWS))
-    return WaitingRows(schema, [1], ROWS, GROUPS)
+def table() -> UnprocessedRows:
+    schema = stored_schema(unprocessed_schema(pa.schema([ROWS.field("k")]), ROWS))
+    return UnprocessedRows(schema, [1], ROWS, GROUPS)
 
 
 def some(count: int) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ from pyspark.sql import GroupedData
 from pyspark.sql.types import StructType
 
 from penstock.operators.stateful.arrow_processor import ArrowStatefulProcessor
-from penstock.operators.stateful.per_key import PerKey
+from penstock.operators.stateful.per_key import PerKeyProcessor
 from penstock.spark.errors import wrong_type
 
 if TYPE_CHECKING:
@@ -54,5 +54,5 @@ def transformWithStateInArrow(
     zone = spark.conf.get("spark.sql.session.timeZone")
     assert isinstance(output, StructType)
     assert zone is not None
-    adapter = PerKey(statefulProcessor, df.schema, output, zone)
+    adapter = PerKeyProcessor(statefulProcessor, df.schema, output, zone)
     return grouped.transformWithState(adapter, output, outputMode, timeMode, eventTimeColumnName=eventTimeColumnName)

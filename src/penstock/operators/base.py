@@ -24,7 +24,7 @@ from penstock.model.plain import Plain
 from penstock.state.table import KeyedTable, StateBackend, StoredRows, TableCapture
 
 
-def no_ports(port: str, batch: pa.RecordBatch) -> None:
+def no_side_outputs(port: str, batch: pa.RecordBatch) -> None:
     """The ``emit`` of an operator without side outputs."""
     raise ProtocolViolation("an operator", "without side outputs", f"rows for port {port!r}")
 
@@ -45,7 +45,7 @@ class OperatorContext:
     parallelism: int
     max_parallelism: int
     backend: StateBackend
-    emit: Callable[[str, pa.RecordBatch], None] = no_ports
+    emit: Callable[[str, pa.RecordBatch], None] = no_side_outputs
     now_ms: Callable[[], int] = lambda: 0
 
 

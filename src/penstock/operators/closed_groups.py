@@ -19,7 +19,7 @@ from penstock.operators.base import ScalarPart
 from penstock.state.hashing import groups_of
 
 
-def moments(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def event_times(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Microseconds since 1970 of a timestamp, or of a window struct's end as in Spark; and where they are known: rows
     without event time are never late."""
     times = column.flatten()[1] if pa.types.is_struct(column.type) else column
@@ -61,7 +61,7 @@ class ClosedGroups:
                 part = self._reached[low : high + 1]
                 np.maximum(part, reached_us, out=part)
 
-    def late(
+    def find_late_rows(
         self, watermark_us: int | None, keys: Sequence[pa.Array], event_time: pa.Array
     ) -> npt.NDArray[np.bool_] | None:
         """Which rows are late; None if none is.
@@ -71,16 +71,16 @@ class ClosedGroups:
             keys: the rows' key columns.
             event_time: timestamps, or window structs.
         """
-        closed = self._until(watermark_us, keys, len(event_time))
+        closed = self._closed_until(watermark_us, keys, len(event_time))
         if closed is None:
             return None
-        times, known = moments(event_time)
+        times, known = event_times(event_time)
         late: npt.NDArray[np.bool_] = known & (times <= closed)
         return late if late.any() else None
 
-    def _until(self, watermark_us: int | None, keys: Sequence[pa.Array], rows: int) -> Moments | int | None:
+    def _closed_until(self, watermark_us: int | None, keys: Sequence[pa.Array], rows: int) -> Moments | int | None:
         """Up to when the groups of these rows are closed: by row, or of all of them, or None if no group is."""
-        self._pass(watermark_us)
+        self._drop_passed(watermark_us)
         if self._reached is None:
             return watermark_us
         closed: Moments = self._reached[groups_of(keys, rows, self._max_parallelism)]
@@ -88,7 +88,7 @@ class ClosedGroups:
 
     def ranges(self, watermark_us: int | None) -> list[Plain]:
         """``[first key group, last, closed until]`` of every range of key groups in which something is closed."""
-        self._pass(watermark_us)
+        self._drop_passed(watermark_us)
         if self._reached is None:
             return [] if watermark_us is None else [[self._first, self._last, watermark_us]]
         reached = self._reached[self._first : self._last + 1]
@@ -101,7 +101,7 @@ class ClosedGroups:
             if reached[low] != _NEVER
         ]
 
-    def _pass(self, watermark_us: int | None) -> None:
+    def _drop_passed(self, watermark_us: int | None) -> None:
         """Forget what the watermark has reached as well."""
         if self._reached is not None and watermark_us is not None and int(self._reached.max()) <= watermark_us:
             self._reached = None

@@ -12,7 +12,7 @@ from penstock.model.job_graph import OperatorSpec
 from penstock.model.metrics import ROWS_DROPPED_DUPLICATE, ROWS_DROPPED_LATE
 from penstock.model.plain import Plain
 from penstock.operators.base import Operator, OperatorContext, RestoredState
-from penstock.operators.closed_groups import CLOSED, ClosedGroups, moments
+from penstock.operators.closed_groups import CLOSED, ClosedGroups, event_times
 from penstock.operators.one_table import OneTableOperator
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.stored_form import stored_schema
@@ -111,7 +111,7 @@ class DeduplicateOperator(OneTableOperator):
     def __init__(self, spec: DeduplicateSpec) -> None:
         self._spec = spec
         self._watermark_us: int | None = None
-        self._late = 0
+        self._late_rows = 0
         self._duplicates = 0
 
     def table_spec(self, max_parallelism: int) -> TableSpec:
@@ -122,7 +122,7 @@ class DeduplicateOperator(OneTableOperator):
         self._closed = ClosedGroups(context.subtask, context.parallelism, context.max_parallelism)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        batch = self._without_late_rows(batch)
+        batch = self._drop_late_rows(batch)
         first = self._first_rows(batch)
         self._duplicates += batch.num_rows - len(first)
         if len(first) < batch.num_rows:
@@ -134,13 +134,13 @@ class DeduplicateOperator(OneTableOperator):
     def _keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
         return [batch.column(position) for position in self._spec.keys]
 
-    def _without_late_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _drop_late_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._spec.event_time is None:
             return batch
-        late = self._closed.late(self._watermark_us, self._keys(batch), batch.column(self._spec.event_time))
+        late = self._closed.find_late_rows(self._watermark_us, self._keys(batch), batch.column(self._spec.event_time))
         if late is None:
             return batch
-        self._late += int(np.count_nonzero(late))
+        self._late_rows += int(np.count_nonzero(late))
         return batch.filter(pa.array(~late))
 
     def _first_rows(self, batch: pa.RecordBatch) -> Rows:
@@ -159,7 +159,7 @@ class DeduplicateOperator(OneTableOperator):
         with self._table.edit(self._keys(batch), batch.num_rows) as new:
             if self._spec.delay_us is not None:
                 assert self._spec.event_time is not None
-                times, _ = moments(batch.column(self._spec.event_time))  # a null is 1970, as in Spark
+                times, _ = event_times(batch.column(self._spec.event_time))  # a null is 1970, as in Spark
                 new.values[0].set(new.rows, pa.array(times + self._spec.delay_us).cast(_MOMENT))
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
@@ -179,5 +179,5 @@ class DeduplicateOperator(OneTableOperator):
         self._closed.restore(state.parts)
 
     def counters(self) -> Mapping[str, int]:
-        dropped = {ROWS_DROPPED_LATE: self._late, ROWS_DROPPED_DUPLICATE: self._duplicates}
+        dropped = {ROWS_DROPPED_LATE: self._late_rows, ROWS_DROPPED_DUPLICATE: self._duplicates}
         return {**super().counters(), **dropped}

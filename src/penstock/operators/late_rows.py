@@ -40,7 +40,7 @@ class LateRowsOperator(Operator):
     def __init__(self, spec: LateRowsSpec) -> None:
         self._spec = spec
         self._watermark_us: int | None = None
-        self._late = 0
+        self._late_rows = 0
 
     def open(self, context: OperatorContext) -> None:
         self._emit = context.emit
@@ -48,9 +48,9 @@ class LateRowsOperator(Operator):
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         keys = [batch.column(position) for position in self._spec.keys]
-        late = self._closed.late(self._watermark_us, keys, batch.column(self._spec.event_time))
+        late = self._closed.find_late_rows(self._watermark_us, keys, batch.column(self._spec.event_time))
         if late is not None:
-            self._late += int(np.count_nonzero(late))
+            self._late_rows += int(np.count_nonzero(late))
             self._emit(LATE_PORT, batch.select(list(range(self._spec.columns))).filter(pa.array(late)))
             batch = batch.filter(pa.array(~late))
         if batch.num_rows:
@@ -69,4 +69,4 @@ class LateRowsOperator(Operator):
         self._closed.restore(state.parts)
 
     def counters(self) -> Mapping[str, int]:
-        return {ROWS_DROPPED_LATE: self._late}
+        return {ROWS_DROPPED_LATE: self._late_rows}

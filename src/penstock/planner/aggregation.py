@@ -61,7 +61,7 @@ def add_aggregate(scope: Scope, node: JavaTree) -> None:
         _divert_late_rows(scope, inputs, event_time, spread)
     distinct = () if in_session else _distinct_arguments(scope, inputs, functions)
     positions = inputs.project(scope)
-    calls = tuple(call.moved(positions.__getitem__) for call in calls)
+    calls = tuple(call.remapped(positions.__getitem__) for call in calls)
     keys = tuple(positions[: len(grouping)])
     if distinct:
         calls = _add_distinct(

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from penstock.catalyst.trees import JavaTree, children, elements, kind
 from penstock.operators.stateful.declaration import RowForm
-from penstock.operators.stateful.group_state import GroupStateProcessor, Shipped
+from penstock.operators.stateful.group_state import GroupStateProcessor, PickledProcessor
 from penstock.operators.stateful.variables import TimeMode
 from penstock.planner.functions import load_function
 from penstock.planner.scope import Scope
@@ -44,7 +44,7 @@ def add_group_state(scope: Scope, node: JavaTree) -> None:
         columns,
         ("group-state", f"ApplyInPandasWithState ({node.functionExpr().name()})"),
         processor,
-        pickled=CloudPickleSerializer().dumps((Shipped(processor).call,)),
+        pickled=CloudPickleSerializer().dumps((PickledProcessor(processor).call,)),
         form=RowForm.NARROW_FRAMES,
         time_mode=TimeMode.EVENT_TIME if by_event_time else TimeMode.PROCESSING_TIME,
         parameters={"timeout": kind(node.timeout())},

@@ -35,7 +35,7 @@ from penstock.operators.expand import ExpandSpec
 from penstock.operators.filter import FilterSpec
 from penstock.operators.project import ProjectSpec
 
-_BY_ORDER = (Family.FIRST, Family.BEST, Family.BEST_OF, Family.LISTS, Family.JOINED)
+_BY_ORDER = (Family.FIRST, Family.MIN_MAX_BY, Family.MIN_MAX_BY_K, Family.LISTS, Family.LISTAGG)
 """Functions to which it matters which row comes first. Partial rows of a window and key come in the order of panes, as
 the rows of an ``Expand`` do; but those of one pane that a filter tells apart come as they may."""
 
@@ -153,7 +153,7 @@ def _pushed(tail: _Tail, pane: Expression, operator_id: Callable[[str], str]) ->
 
     keys = {key: place(key) for key in tail.aggregate.key_columns if not _varies(tail.paths, key)}
     grouped = tuple(dict.fromkeys([0, *inputs.of_windows, *keys.values()]))
-    calls = tuple(call.moved(place) for call in tail.aggregate.calls)
+    calls = tuple(call.remapped(place) for call in tail.aggregate.calls)
     schema = pa.schema(inputs.fields)
     yield ProjectSpec(
         operator_id=operator_id("panes"),

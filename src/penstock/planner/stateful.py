@@ -25,11 +25,19 @@ from penstock.model.job_graph import EdgeKind
 from penstock.operators.python.user_code import user_errors
 from penstock.operators.stateful.declaration import InitialState, RowForm
 from penstock.operators.stateful.event_time_column import EventTimeColumnSpec
-from penstock.operators.stateful.group_state import Shipped
-from penstock.operators.stateful.handle import Cursor, List, Map, Value, check_phase, check_time_mode, duplicate
-from penstock.operators.stateful.per_key import PerKey
+from penstock.operators.stateful.group_state import PickledProcessor
+from penstock.operators.stateful.handle import (
+    CurrentKey,
+    StoredListState,
+    StoredMapState,
+    StoredValueState,
+    check_phase,
+    check_time_mode,
+    raise_duplicate_variable,
+)
+from penstock.operators.stateful.per_key import PerKeyProcessor
 from penstock.operators.stateful.spec import TransformWithStateSpec
-from penstock.operators.stateful.variables import TIMERS, WAITING, Fields, Kind, StateVariable, TimeMode
+from penstock.operators.stateful.variables import TIMERS, UNPROCESSED, Fields, Kind, StateVariable, TimeMode
 from penstock.planner import refusals
 from penstock.planner.aggregation import is_key_type, key_parameters
 from penstock.planner.functions import load_python
@@ -42,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PRE_INIT = "PRE_INIT"
-_NO_KEY = Cursor(_PRE_INIT)
+_NO_KEY = CurrentKey(_PRE_INIT)
 
 
 class _NoStore:
@@ -53,7 +61,7 @@ class _NoStore:
 
     def __getattr__(self, operation: str) -> NoReturn:
         if not operation.startswith("__"):  # what copying asks for
-            _NO_KEY.at(self._name)
+            _NO_KEY.require(self._name)
         raise AttributeError(operation)
 
 
@@ -70,9 +78,9 @@ def add_transform_with_state(scope: Scope, node: JavaTree) -> None:
     processor = called = function.__self__._stateful_processor
     pickled = bytes(python_function.command().unsafeArray())
     form = RowForm.FRAMES if str(node.userFacingDataType()) == "pandas" else RowForm.ROWS
-    if isinstance(processor, PerKey):
+    if isinstance(processor, PerKeyProcessor):
         called, form = processor.processor, RowForm.ARROW
-        pickled = CloudPickleSerializer().dumps((Shipped(called).call,))
+        pickled = CloudPickleSerializer().dumps((PickledProcessor(called).call,))
     add_processor(
         scope,
         node,
@@ -241,7 +249,7 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         ttlDurationMs: int | None = None,
     ) -> ValueState:
         store = self._declare(stateName, Kind.VALUE, schema, None, ttlDurationMs)
-        return Value(stateName, store, _NO_KEY)
+        return StoredValueState(stateName, store, _NO_KEY)
 
     def getListState(
         self,
@@ -250,7 +258,7 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         ttlDurationMs: int | None = None,
     ) -> ListState:
         store = self._declare(stateName, Kind.LIST, schema, None, ttlDurationMs)
-        return List(stateName, store, _NO_KEY)
+        return StoredListState(stateName, store, _NO_KEY)
 
     def getMapState(
         self,
@@ -260,7 +268,7 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         ttlDurationMs: int | None = None,
     ) -> MapState:
         store = self._declare(stateName, Kind.MAP, valueSchema, userKeySchema, ttlDurationMs)
-        return Map(stateName, store, _NO_KEY)
+        return StoredMapState(stateName, store, _NO_KEY)
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         self._no_timers("register_timer")
@@ -274,7 +282,7 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
     def deleteIfExists(self, stateName: str) -> None:
         """A table of this name goes, where a snapshot has one. Nobody's variable is called like one of our own."""
         self.variables.pop(stateName, None)
-        if stateName not in (TIMERS, WAITING):
+        if stateName not in (TIMERS, UNPROCESSED):
             self.deleted[stateName] = None
 
     def _no_timers(self, operation: str) -> NoReturn:
@@ -288,7 +296,7 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
         """What stands for the state's store."""
         _check_name(name)
         if name in self.variables:
-            duplicate(name)
+            raise_duplicate_variable(name)
         if name in self.deleted:
             raise refusals.STATE_DELETED.error(f"state {name}")
         if ttl_ms:  # to Spark 0 is none
@@ -327,7 +335,7 @@ def _check_name(name: str) -> None:
             "[STATE_STORE_CANNOT_CREATE_COLUMN_FAMILY_WITH_RESERVED_CHARS] Failed to create column family with "
             f"unsupported starting character and name={name}."
         )
-    if name in (TIMERS, WAITING) or "/" in name or not name.isprintable():
+    if name in (TIMERS, UNPROCESSED) or "/" in name or not name.isprintable():
         raise refusals.STATE_NAME.error(f"state {name!r}")
 
 

@@ -31,7 +31,7 @@ from penstock.catalyst.trees import (
 )
 from penstock.functions import BoundReference
 from penstock.model.job_graph import EdgeKind
-from penstock.operators.join.side_state import Bound, JoinSide
+from penstock.operators.join.side_state import ExpiryBound, JoinSide
 from penstock.operators.join.stream_join import StreamJoinKind, StreamJoinSpec
 from penstock.planner import refusals
 from penstock.planner.aggregation import is_key_type
@@ -140,10 +140,10 @@ def _add_side(scope: Scope, parts: _Parts, number: int, exchange_id: str) -> _In
     event_time = None if timed is None else scope.ordinals[expr_id(timed)]
     bound = None
     if scope.timed and parts.timed_key is not None:
-        bound = Bound(keys[parts.timed_key], 0)
+        bound = ExpiryBound(keys[parts.timed_key], 0)
     elif event_time is not None:
-        ahead_us = _ahead_us(scope.spark, parts, number, expr_id(timed))
-        bound = None if ahead_us is None else Bound(event_time, ahead_us)
+        offset_us = _offset_us(scope.spark, parts, number, expr_id(timed))
+        bound = None if offset_us is None else ExpiryBound(event_time, offset_us)
     schema = scope.builder.schema
     if bound is not None and bound.column not in keys and pa.types.is_struct(schema.field(bound.column).type):
         raise refusals.STREAM_JOIN_WINDOW.error(f"{parts.join} join")
@@ -151,7 +151,7 @@ def _add_side(scope: Scope, parts: _Parts, number: int, exchange_id: str) -> _In
         schema=schema,
         width=len(place.expr_ids),
         keys=keys,
-        kept=_KEPT[parts.join][number],
+        is_preserved=_KEPT[parts.join][number],
         event_time=event_time,
         bound=bound,
         condition=all_of([scope.translate(each) for each in parts.own[number]]) if parts.own[number] else None,
@@ -170,7 +170,7 @@ def _key_columns(scope: Scope, keys: Sequence[JavaTree]) -> tuple[int, ...]:
     return tuple(item.ordinal if isinstance(item, BoundReference) else next(positions) for item in translated)
 
 
-def _ahead_us(spark: SparkSession, parts: _Parts, number: int, event_time: int) -> int | None:
+def _offset_us(spark: SparkSession, parts: _Parts, number: int, event_time: int) -> int | None:
     """How far behind (below zero) or ahead of the watermark rows of a side are forgotten; None: never.
 
     Of the condition, what compares the side's event time, and nothing else of it, as it is, with the other side. Spark
@@ -197,9 +197,9 @@ def _ahead_us(spark: SparkSession, parts: _Parts, number: int, event_time: int) 
     )
     if until is None:
         return None
-    ahead_us = (int(until) - _MOMENT_MS) * _MICROS_PER_MILLI
+    offset_us = (int(until) - _MOMENT_MS) * _MICROS_PER_MILLI
     days = any(_has_days(literal) for each in bounding for literal in preorder(each))
-    return ahead_us if not days or _is_fixed(spark) else ahead_us - _LONGER_DAY_US
+    return offset_us if not days or _is_fixed(spark) else offset_us - _LONGER_DAY_US
 
 
 def _has_days(expression: JavaTree) -> bool:
@@ -234,7 +234,7 @@ def _add_join(scope: Scope, parts: _Parts, join_id: str, inputs: tuple[_Input, _
     )
     scope.meet(left.place, [left.inlet, right.inlet])
     # What the right side adds has nulls for keys: rows stay spread by the left side's only where it adds nothing.
-    scope.builder.add(spec, {} if right.side.kept else {column: column for column in range(left.side.width)})
+    scope.builder.add(spec, {} if right.side.is_preserved else {column: column for column in range(left.side.width)})
     scope.bind([identity for one in results for identity in one.place.expr_ids])
 
 

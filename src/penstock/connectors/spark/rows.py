@@ -10,14 +10,14 @@ from pyspark.sql import Row
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.types import StructType, _create_row
 
-from penstock.operators.python.user_code import for_user
+from penstock.operators.python.user_code import convert_for_user
 
 
 def to_rows(batch: pa.RecordBatch, schema: StructType) -> Iterator[Row]:
     """One Row per row of the batch, in order; columns are addressed by position."""
     converters = [ArrowTableToRowsConversion._create_converter(f.dataType, binary_as_bytes=True) for f in schema]
     names = schema.fieldNames()
-    columns = for_user(_lists, batch)
+    columns = convert_for_user(_lists, batch)
     for values in zip(*columns, strict=True):
         converted = [convert(value) for convert, value in zip(converters, values, strict=True)]
         yield _create_row(fields=names, values=converted)

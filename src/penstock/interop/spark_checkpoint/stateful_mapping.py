@@ -23,7 +23,7 @@ from penstock.interop.spark_checkpoint.mapping import SparkState, StateMapping, 
 from penstock.interop.spark_checkpoint.state import MappedTable
 from penstock.operators.stateful.declaration import RowForm
 from penstock.operators.stateful.spec import TransformWithStateSpec
-from penstock.operators.stateful.variables import TIMERS, WAITING, Kind, StateVariable, TimeMode
+from penstock.operators.stateful.variables import TIMERS, UNPROCESSED, Kind, StateVariable, TimeMode
 
 _PANDAS, _ROWS = "transformWithStateInPandasExec", "transformWithStateInPySparkExec"
 _KINDS = {"ValueState": Kind.VALUE, "ListState": Kind.LIST, "MapState": Kind.MAP}
@@ -119,7 +119,7 @@ class StatefulMapping(StateMapping):
             timers = state.reader.rows(state.operator, readRegisteredTimers="true")
             columns = [*_keys(timers), F.col("expiration_timestamp_ms")]
             tables.append(MappedTable(TIMERS, by_position(timers, columns), keys))
-        return [*tables, MappedTable(WAITING, self._empty(state, WAITING), keys)]  # Spark's batch was done
+        return [*tables, MappedTable(UNPROCESSED, self._empty(state, UNPROCESSED), keys)]  # Spark's batch was done
 
     def _table(self, state: SparkState, variable: StateVariable, is_stored: bool) -> DataFrame:
         """Empty for a variable that is new: Spark begins it anew, too."""

@@ -27,15 +27,15 @@ class Family(Enum):
     MOMENTS = auto()
     COVARIANCE = auto()
     FIRST = auto()
-    BEST = auto()
+    MIN_MAX_BY = auto()
     BITS = auto()
     LISTS = auto()
-    SKETCH = auto()
+    DISTINCT_SKETCH = auto()
     QUANTILES = auto()
     PERCENTILE = auto()
     MODE = auto()
-    JOINED = auto()
-    BEST_OF = auto()
+    LISTAGG = auto()
+    MIN_MAX_BY_K = auto()
     BITMAPS = auto()
     COUNT_SKETCH = auto()
 
@@ -59,14 +59,14 @@ FUNCTIONS = {
     "corr": Family.COVARIANCE,
     "first": Family.FIRST,
     "last": Family.FIRST,
-    "min_by": Family.BEST,
-    "max_by": Family.BEST,
+    "min_by": Family.MIN_MAX_BY,
+    "max_by": Family.MIN_MAX_BY,
     "bit_and": Family.BITS,
     "bit_or": Family.BITS,
     "bit_xor": Family.BITS,
     "collect_list": Family.LISTS,
     "collect_set": Family.LISTS,
-    "approx_count_distinct": Family.SKETCH,
+    "approx_count_distinct": Family.DISTINCT_SKETCH,
     "percentile_approx": Family.QUANTILES,
     "regr_sxx": Family.MOMENTS,
     "regr_sxy": Family.COVARIANCE,
@@ -75,9 +75,9 @@ FUNCTIONS = {
     "regr_r2": Family.COVARIANCE,
     "percentile": Family.PERCENTILE,
     "mode": Family.MODE,
-    "listagg": Family.JOINED,
-    "min_by_k": Family.BEST_OF,
-    "max_by_k": Family.BEST_OF,
+    "listagg": Family.LISTAGG,
+    "min_by_k": Family.MIN_MAX_BY_K,
+    "max_by_k": Family.MIN_MAX_BY_K,
     "collect_union": Family.LISTS,
     "bitmap_construct_agg": Family.BITMAPS,
     "bitmap_or_agg": Family.BITMAPS,
@@ -124,7 +124,7 @@ class AggregateCall:
             raise NotSupported(
                 f"aggregate function {self.function} is not supported; supported: {', '.join(FUNCTIONS)}"
             )
-        why = _objection(self)
+        why = _unsupported_reason(self)
         if why is not None:
             raise NotSupported(f"{self.sql_name or self.function} over {self.input_type} is not supported{why}")
 
@@ -133,10 +133,10 @@ class AggregateCall:
         """Positions of the argument columns."""
         return [] if self.function == "count_star" else [self.ordinal, self.second][: 2 if self.second >= 0 else 1]
 
-    def moved(self, to: Callable[[int], int]) -> AggregateCall:
-        """The call by where its columns are now; ``to`` is asked for those that it reads."""
+    def remapped(self, position_of: Callable[[int], int]) -> AggregateCall:
+        """The call by where its columns are now; ``position_of`` gives the position of those that it reads."""
         ordinal, second, condition = (
-            to(place) if place >= 0 and place in (*self.arguments, self.condition) else place
+            position_of(place) if place >= 0 and place in (*self.arguments, self.condition) else place
             for place in (self.ordinal, self.second, self.condition)
         )
         return replace(self, ordinal=ordinal, second=second, condition=condition)
@@ -181,21 +181,21 @@ def _buffers(call: AggregateCall) -> list[tuple[str, pa.DataType]]:
             return [(name, pa.float64()) for name in names]
         case Family.FIRST:
             return [(call.function, call.input_type), ("seen", pa.bool_())]
-        case Family.BEST:
+        case Family.MIN_MAX_BY:
             return [("value", call.input_type), ("by", call.second_type)]
         case Family.LISTS:
             return [("values", call.input_type if call.function == "collect_union" else pa.list_(call.input_type))]
-        case Family.SKETCH:
+        case Family.DISTINCT_SKETCH:
             return [("registers", pa.binary())]
         case Family.QUANTILES:
             return [("values", pa.list_(pa.float64())), ("widths", pa.list_(pa.int64())),
                     ("slacks", pa.list_(pa.int64()))]  # fmt: skip
         case Family.PERCENTILE | Family.MODE:
             return [("values", pa.list_(call.input_type)), ("counts", pa.list_(pa.int64()))]
-        case Family.JOINED:
+        case Family.LISTAGG:
             keys = [("keys", pa.list_(call.second_type))] if call.second >= 0 else []
             return [("values", pa.list_(call.input_type)), *keys]
-        case Family.BEST_OF:
+        case Family.MIN_MAX_BY_K:
             return [("values", pa.list_(call.input_type)), ("by", pa.list_(call.second_type))]
         case Family.BITMAPS:
             return [("bits", pa.binary())]
@@ -203,7 +203,7 @@ def _buffers(call: AggregateCall) -> list[tuple[str, pa.DataType]]:
             return [("counts", pa.binary())]
 
 
-def _objection(call: AggregateCall) -> str | None:
+def _unsupported_reason(call: AggregateCall) -> str | None:
     """Why this function does not take such arguments; None if it does."""
     kind = call.input_type
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
@@ -214,14 +214,14 @@ def _objection(call: AggregateCall) -> str | None:
             return None if runs else "; cast it to a number"
         case Family.EXTREME | Family.MODE:
             return None if is_orderable(kind) else ""
-        case Family.JOINED:
+        case Family.LISTAGG:
             return None if call.second < 0 or is_orderable(call.second_type) else f", ordered by {call.second_type}"
         case Family.PERCENTILE:
             runs = numeric or pa.types.is_decimal128(kind) or pa.types.is_duration(kind)
             return None if runs else "; cast it to a number"
-        case Family.BEST_OF if pa.types.is_null(kind):
+        case Family.MIN_MAX_BY_K if pa.types.is_null(kind):
             return "; cast it to the type that is meant"
-        case Family.BEST | Family.BEST_OF:
+        case Family.MIN_MAX_BY | Family.MIN_MAX_BY_K:
             return None if is_orderable(call.second_type) else f", judged by {call.second_type}"
         case Family.MOMENTS | Family.COVARIANCE:
             return None if kind == pa.float64() else "; cast it to a double"
@@ -230,7 +230,7 @@ def _objection(call: AggregateCall) -> str | None:
         case Family.QUANTILES:
             exact = pa.types.is_decimal128(kind) and kind.precision <= _EXACT_DOUBLE_DIGITS
             return None if fixed or exact else "; cast it to a double"
-        case Family.LISTS | Family.FIRST | Family.SKETCH:
+        case Family.LISTS | Family.FIRST | Family.DISTINCT_SKETCH:
             return None if _distinct_names(kind) else ": two fields of a struct have one name; rename one of them"
         case _:
             return None

@@ -102,7 +102,7 @@ class FinalAggregateSpec(OperatorSpec):
         return 1
 
     @property
-    def spread_keys(self) -> tuple[int, ...]:
+    def partition_keys(self) -> tuple[int, ...]:
         """The columns of the input that decide where a row goes."""
         return tuple(range(self.key_count))
 
@@ -140,7 +140,7 @@ class FinalAggregateOperator(OneTableOperator):
         self._spec = spec
         self._accumulators = [create_accumulator(call) for call in spec.calls]
         self._watermark_us: int | None = None
-        self._dropped = 0
+        self._late_rows = 0
         self._replaced = False
 
     def table_spec(self, max_parallelism: int) -> TableSpec:
@@ -160,7 +160,7 @@ class FinalAggregateOperator(OneTableOperator):
         self._closed = ClosedGroups(context.subtask, context.parallelism, context.max_parallelism)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        batch = self._without_late_rows(batch)
+        batch = self._drop_late_rows(batch)
         if batch.num_rows:
             keys, partials = batch.columns[: self._spec.key_count], batch.columns[self._spec.key_count :]
             with self._table.edit(keys, batch.num_rows) as groups:
@@ -183,17 +183,17 @@ class FinalAggregateOperator(OneTableOperator):
             position += width
         return buffers
 
-    def _without_late_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _drop_late_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._spec.event_time is None:
             return batch
-        late = self._closed.late(
+        late = self._closed.find_late_rows(
             self._watermark_us,
-            [batch.column(key) for key in self._spec.spread_keys],
+            [batch.column(key) for key in self._spec.partition_keys],
             batch.column(self._spec.event_time.column),
         )
         if late is None:
             return batch
-        self._dropped += int(np.count_nonzero(late))
+        self._late_rows += int(np.count_nonzero(late))
         return batch.filter(pa.array(~late))
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
@@ -256,4 +256,4 @@ class FinalAggregateOperator(OneTableOperator):
         self._closed.restore(state.parts)
 
     def counters(self) -> Mapping[str, int]:
-        return {**super().counters(), ROWS_DROPPED_LATE: self._dropped}
+        return {**super().counters(), ROWS_DROPPED_LATE: self._late_rows}

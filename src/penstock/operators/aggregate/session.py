@@ -41,7 +41,7 @@ class SessionAggregateSpec(FinalAggregateSpec):
         assert self.mode != "update", "Spark's check has refused it"
 
     @property
-    def spread_keys(self) -> tuple[int, ...]:
+    def partition_keys(self) -> tuple[int, ...]:
         return tuple(key for key in range(self.key_count) if key != self.session)
 
     @property
@@ -51,7 +51,7 @@ class SessionAggregateSpec(FinalAggregateSpec):
     @property
     def table_schema(self) -> pa.Schema:
         """The other keys and the beginning; whether the session changed, its end, buffers."""
-        keys = [self.input_schema.field(position) for position in self.spread_keys]
+        keys = [self.input_schema.field(position) for position in self.partition_keys]
         start, end = pa.field(_START, _MOMENT), pa.field(_END, _MOMENT)
         return pa.schema([*keys, start, pa.field(_CHANGED, pa.bool_()), end, *buffer_fields(self.calls)])
 
@@ -98,33 +98,33 @@ class SessionAggregateOperator(FinalAggregateOperator):
         self._fills = [fill for accumulator in self._accumulators for fill in accumulator.fills()]
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        batch = self._without_late_rows(batch)
+        batch = self._drop_late_rows(batch)
         if batch.num_rows:
             self._add(batch)
         return iter(())
 
     def _add(self, batch: pa.RecordBatch) -> None:
-        keys = [normalize_floats(batch.column(position)) for position in self._spec.spread_keys]
+        keys = [normalize_floats(batch.column(position)) for position in self._spec.partition_keys]
         codes, first = group_rows(keys, batch.num_rows)
         distinct = [key.take(pa.array(first)) for key in keys]
-        owners, there = self._table.find_under(distinct, len(first))
-        start, end = (_micros(child) for child in batch.column(self._spec.session).flatten())
-        old_start = _micros(there.keys[-1]) if len(owners) else np.zeros(0, np.int64)
-        old_end = there.values[1].read()[0][there.rows]
+        owners, stored_rows = self._table.find_under(distinct, len(first))
+        start, end = (_to_micros(child) for child in batch.column(self._spec.session).flatten())
+        old_start = _to_micros(stored_rows.keys[-1]) if len(owners) else np.zeros(0, np.int64)
+        old_end = stored_rows.values[1].read()[0][stored_rows.rows]
         owner = np.concatenate([owners, codes])
         sessions = _merged(owner, np.concatenate([old_start, start]), np.concatenate([old_end, end]), len(owners))
-        values = self._aggregated(sessions, there, batch)
+        values = self._aggregated(sessions, stored_rows, batch)
         replaced = sessions.order[sessions.order < len(owners)]
         begins = np.flatnonzero(np.diff(sessions.merged, prepend=-1))
         new_owner = owner[sessions.order[begins]]
         if len(replaced):
-            self._table.remove(_under(distinct, owner[replaced], old_start[replaced]), len(replaced))
-        with self._table.edit(_under(distinct, new_owner, sessions.starts), len(begins)) as groups:
+            self._table.remove(_table_keys(distinct, owner[replaced], old_start[replaced]), len(replaced))
+        with self._table.edit(_table_keys(distinct, new_owner, sessions.starts), len(begins)) as groups:
             columns = [pa.array(sessions.ends).cast(_MOMENT), *values]
             for vector, column in zip(groups.values[1:], columns, strict=True):
                 vector.set(groups.rows, column)
 
-    def _aggregated(self, sessions: _Sessions, there: TableRows, batch: pa.RecordBatch) -> list[pa.Array]:
+    def _aggregated(self, sessions: _Sessions, stored_rows: TableRows, batch: pa.RecordBatch) -> list[pa.Array]:
         """The buffers of the merged sessions: their parts' by the order of time."""
         count = len(sessions.starts)
         fresh = [
@@ -133,12 +133,12 @@ class SessionAggregateOperator(FinalAggregateOperator):
         for vector in fresh:
             vector.extend(count)
         chosen = pa.array(sessions.order)
-        stored = [vector.to_arrow(there.rows) for vector in there.values[self._spec.first_buffer :]]
+        stored = [vector.to_arrow(stored_rows.rows) for vector in stored_rows.values[self._spec.first_buffer :]]
         parts = [
             pa.concat_arrays([old, new.cast(old.type)]).take(chosen)
             for old, new in zip(stored, batch.columns[self._spec.key_count :], strict=True)
         ]
-        self._merge(self._buffers([*there.values[: self._spec.first_buffer], *fresh]), sessions.merged, parts)
+        self._merge(self._buffers([*stored_rows.values[: self._spec.first_buffer], *fresh]), sessions.merged, parts)
         return [vector.to_arrow(np.arange(count)) for vector in fresh]
 
     def _keys(self, groups: TableRows) -> list[pa.Array]:
@@ -157,12 +157,12 @@ def _merged(owner: Rows, start: Moments, end: Moments, old: int) -> _Sessions:
     begins = np.ones(len(order), np.bool_)
     begins[1:] = (np.diff(owner) != 0) | (start[1:] > until[:-1])
     numbers = np.cumsum(begins) - 1
-    grown = np.zeros(int(numbers[-1]) + 1, np.bool_)
-    grown[numbers[order >= old]] = True
+    changed = np.zeros(int(numbers[-1]) + 1, np.bool_)
+    changed[numbers[order >= old]] = True
     lasts = np.append(np.flatnonzero(begins)[1:], len(order)) - 1
-    kept = grown[numbers]
-    renumbered = np.cumsum(grown) - 1
-    return _Sessions(order[kept], renumbered[numbers[kept]], start[begins][grown], until[lasts][grown])
+    kept = changed[numbers]
+    renumbered = np.cumsum(changed) - 1
+    return _Sessions(order[kept], renumbered[numbers[kept]], start[begins][changed], until[lasts][changed])
 
 
 def _running_maximum(owner: Rows, moments: Moments) -> Moments:
@@ -178,12 +178,12 @@ def _running_maximum(owner: Rows, moments: Moments) -> Moments:
     return found
 
 
-def _under(distinct: Sequence[pa.Array], owner: Rows, start: Moments) -> list[pa.Array]:
+def _table_keys(distinct: Sequence[pa.Array], owner: Rows, start: Moments) -> list[pa.Array]:
     """Keys of the table."""
     chosen = pa.array(owner)
     return [*(key.take(chosen) for key in distinct), pa.array(start).cast(_MOMENT)]
 
 
-def _micros(moments: pa.Array) -> Moments:
+def _to_micros(moments: pa.Array) -> Moments:
     found: Moments = moments.view(pa.int64()).to_numpy(zero_copy_only=False)
     return found

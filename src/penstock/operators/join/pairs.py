@@ -39,7 +39,7 @@ class PairFilter:
         self._condition = condition
         self._expression = SharedExpressions([condition.expression])
 
-    def passed(self, first: Callable[[int], pa.Array], second: Callable[[int], pa.Array], pairs: int) -> Mask:
+    def matches(self, first: Callable[[int], pa.Array], second: Callable[[int], pa.Array], pairs: int) -> Mask:
         """For which pairs the condition is true, neither false nor null.
 
         Args:
@@ -54,7 +54,7 @@ class PairFilter:
         return passed
 
 
-def taken_of(column: Callable[[int], pa.Array], rows: Rows) -> Callable[[int], pa.Array]:
+def taking_rows(column: Callable[[int], pa.Array], rows: Rows) -> Callable[[int], pa.Array]:
     """Columns by position, of these rows only."""
     chosen = pa.array(rows)
     return lambda position: column(position).take(chosen)
@@ -68,7 +68,7 @@ class Candidates:
     begins: Rows
     counts: Rows
 
-    def with_all_rows(self) -> Candidates:
+    def with_unmatched_rows(self) -> Candidates:
         """Rows without any get one, at ``UNKNOWN``."""
         none = self.counts == 0
         return Candidates(np.where(none, UNKNOWN, self.begins), np.where(none, 1, self.counts))

@@ -13,7 +13,7 @@ from penstock.functions.core.base import Expression
 from penstock.functions.core.shared import SharedExpressions
 from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.operators.batches import make_batch
-from penstock.operators.closed_groups import moments
+from penstock.operators.closed_groups import event_times
 from penstock.operators.join.pairs import Candidates, Mask, Rows
 from penstock.state.arrays import validity
 from penstock.state.keys import group_rows, normalize_floats
@@ -28,8 +28,8 @@ MATCHED = "__matched"
 
 
 @dataclass(frozen=True)
-class Bound:
-    """A row is of no use any more once its event time is at or below the watermark and ``ahead_us`` more.
+class ExpiryBound:
+    """A row is of no use any more once its event time is at or below the watermark and ``offset_us`` more.
 
     Attributes:
         column: of the event time: a timestamp, or among the keys also a window struct (its ``end`` counts).
@@ -37,12 +37,12 @@ class Bound:
     """
 
     column: int
-    ahead_us: int
+    offset_us: int
 
     def until(self, watermark_us: int) -> int:
         if watermark_us == END_OF_TIME_US:
             return watermark_us
-        return max(START_OF_TIME_US, min(watermark_us + self.ahead_us, END_OF_TIME_US - 1))
+        return max(START_OF_TIME_US, min(watermark_us + self.offset_us, END_OF_TIME_US - 1))
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class JoinSide:
         schema: of its rows.
         width: so many leading columns are part of the result; keys may be computed behind them.
         keys: positions of the key columns, by which the rows are spread.
-        kept: rows without a partner come out, with nulls.
+        is_preserved: rows without a partner come out, with nulls.
         event_time: rows whose event time is at or below the watermark are late. None: none is.
         bound: when rows are forgotten; None: never.
         condition: what a row has to fulfil to have any partner.
@@ -62,9 +62,9 @@ class JoinSide:
     schema: pa.Schema
     width: int
     keys: tuple[int, ...]
-    kept: bool = False
+    is_preserved: bool = False
     event_time: int | None = None
-    bound: Bound | None = None
+    bound: ExpiryBound | None = None
     condition: Expression | None = None
 
     def __post_init__(self) -> None:
@@ -90,14 +90,14 @@ class JoinSide:
             taken.append(next(name for name in names if name not in taken))
             fields.append(field.with_name(taken[-1]))
         fields.insert(len(self.keys), pa.field(ROW, pa.int64()))
-        return pa.schema([*fields, pa.field(MATCHED, pa.bool_())] if self.kept else fields)
+        return pa.schema([*fields, pa.field(MATCHED, pa.bool_())] if self.is_preserved else fields)
 
     @property
     def keeps(self) -> str:
         """See ``OperatorSpec``."""
         if self.bound is None:
             return "every row, for ever"
-        field, ahead_s = self.schema.field(self.bound.column), self.bound.ahead_us / 1e6
+        field, ahead_s = self.schema.field(self.bound.column), self.bound.offset_us / 1e6
         end = ".end" if pa.types.is_struct(field.type) else ""
         return f"a row until the watermark reaches its {field.name}{end}" + (f" {-ahead_s:+g} s" if ahead_s else "")
 
@@ -105,8 +105,8 @@ class JoinSide:
     def stored_schema(self) -> pa.Schema:
         return stored_schema(self.table_schema)
 
-    def table_spec(self, max_parallelism: int, goes_when_matched: bool = False) -> TableSpec:
-        """``goes_when_matched``: a row goes when it has found a partner."""
+    def table_spec(self, max_parallelism: int, removed_when_matched: bool = False) -> TableSpec:
+        """``removed_when_matched``: a row goes when it has found a partner."""
         keys = len(self.keys)
         return TableSpec(
             self.table_schema,
@@ -115,7 +115,7 @@ class JoinSide:
             spread_by=keys,
             prefix=keys,
             event_time=self._due_by(),
-            looked_up=self.kept or goes_when_matched,
+            looked_up=self.is_preserved or removed_when_matched,
             keeps_arrays=True,
         )
 
@@ -137,18 +137,18 @@ class JoinSide:
         """Which rows no partner can come for any more; None if there is no such row."""
         if self.bound is None or watermark_us is None:
             return None
-        times, known = moments(batch.column(self.bound.column))
+        times, known = event_times(batch.column(self.bound.column))
         expired: Mask = known & (times <= self.bound.until(watermark_us))
         return expired if expired.any() else None
 
 
-class Waiting:
+class KeyMatches:
     """Rows of a side that have the keys of a batch; those of one key lie together, as ``candidates`` says."""
 
     def __init__(self, side: JoinSide, found: TableRows, order: Rows, candidates: Candidates) -> None:
         self.candidates = candidates
         self._side = side
-        self._found = found
+        self._emit_matched_left = found
         self._order = order
         self._columns: dict[int, pa.Array] = {}
 
@@ -159,19 +159,19 @@ class Waiting:
     def column(self, position: int) -> pa.Array:
         """A column of the side's rows."""
         if position not in self._columns:
-            self._columns[position] = _column(self._side, self._found, position, self._order)
+            self._columns[position] = _column(self._side, self._emit_matched_left, position, self._order)
         return self._columns[position]
 
     def matched(self) -> Mask:
-        data, valid = self._found.values[-1].read()
-        rows = self._found.rows[self._order]
+        data, valid = self._emit_matched_left.values[-1].read()
+        rows = self._emit_matched_left.rows[self._order]
         matched: Mask = data[rows].astype(np.bool_) & valid[rows]
         return matched
 
     def keys(self, places: Rows) -> list[pa.Array]:
         """The whole keys of some of these rows."""
         chosen = pa.array(self._order[places])
-        return [key.take(chosen) for key in self._found.keys]
+        return [key.take(chosen) for key in self._emit_matched_left.keys]
 
 
 class JoinSideState:
@@ -188,21 +188,21 @@ class JoinSideState:
         self.next = 0
         self._null_safe = null_safe
         schema = pa.schema(list(spec.schema)[: spec.width])
-        self._nothing = make_batch([pa.nulls(0, kind) for kind in schema.types], schema, 0)
+        self._empty = make_batch([pa.nulls(0, kind) for kind in schema.types], schema, 0)
         self._condition = None if spec.condition is None else SharedExpressions([spec.condition])
 
-    def hopeless(self, batch: pa.RecordBatch) -> Mask | None:
+    def unmatchable(self, batch: pa.RecordBatch) -> Mask | None:
         """Which rows can have no partner, whatever comes; None if there is no such row."""
-        hopeful = np.ones(batch.num_rows, np.bool_)
+        matchable = np.ones(batch.num_rows, np.bool_)
         for key, safe in zip(self.spec.key_columns(batch), self._null_safe, strict=True):
             if key.null_count and not safe:
-                hopeful &= validity(key)
+                matchable &= validity(key)
         if self._condition is not None:
             [true] = self._condition.evaluate_concatenated(batch)
-            hopeful &= true.fill_null(False).to_numpy(zero_copy_only=False)
-        return None if hopeful.all() else ~hopeful
+            matchable &= true.fill_null(False).to_numpy(zero_copy_only=False)
+        return None if matchable.all() else ~matchable
 
-    def with_keys_of(self, keys: Sequence[pa.Array], rows: int) -> Waiting:
+    def find_key_matches(self, keys: Sequence[pa.Array], rows: int) -> KeyMatches:
         """The rows with any of these keys, one of each row of a batch."""
         normal = [normalize_floats(key) for key in keys]
         codes, first = group_rows(normal, rows)
@@ -211,25 +211,25 @@ class JoinSideState:
         counts = np.bincount(owners, minlength=len(first))
         begins = np.cumsum(counts) - counts
         candidates = Candidates(begins[codes], counts[codes])
-        return Waiting(self.spec, found, order_by(owners), candidates)
+        return KeyMatches(self.spec, found, order_by(owners), candidates)
 
     def add(self, batch: pa.RecordBatch, matched: Mask) -> None:
         numbers = np.arange(self.next, self.next + batch.num_rows)
         self.next += batch.num_rows
         values = [batch.column(column) for column in self.spec.values]
-        if self.spec.kept:
+        if self.spec.is_preserved:
             values.append(pa.array(matched))
         self.table.add([*self.spec.key_columns(batch), pa.array(numbers)], values, batch.num_rows)
 
-    def set_matched(self, waiting: Waiting, hit: Mask) -> None:
+    def mark_matched(self, matches: KeyMatches, hit: Mask) -> None:
         """These have come out with a partner."""
-        news = np.flatnonzero(hit & ~waiting.matched())
-        if len(news):
-            with self.table.edit(waiting.keys(news), len(news)) as found:
-                found.values[-1].set(found.rows, pa.array(np.ones(len(news), np.bool_)))
+        newly_matched = np.flatnonzero(hit & ~matches.matched())
+        if len(newly_matched):
+            with self.table.edit(matches.keys(newly_matched), len(newly_matched)) as found:
+                found.values[-1].set(found.rows, pa.array(np.ones(len(newly_matched), np.bool_)))
 
-    def remove(self, waiting: Waiting, places: Rows) -> None:
-        self.table.remove(waiting.keys(places), len(places))
+    def remove(self, matches: KeyMatches, places: Rows) -> None:
+        self.table.remove(matches.keys(places), len(places))
 
     def take_expired(self, watermark_us: int, at_once: int) -> Iterator[pa.RecordBatch]:
         """Forget the rows that no partner can come for; of each step those that never had one, and none if the side is
@@ -237,12 +237,12 @@ class JoinSideState:
         if self.spec.bound is None:
             return
         until_us = self.spec.bound.until(watermark_us)
-        if self.spec.kept:
+        if self.spec.is_preserved:
             yield from map(self._unmatched, self.table.take_due(until_us, at_once))
         else:
-            yield from (self._nothing for _ in self.table.forget_due(until_us, at_once))
+            yield from (self._empty for _ in self.table.forget_due(until_us, at_once))
 
-    def take_rest(self, at_once: int) -> Iterator[pa.RecordBatch]:
+    def take_remaining(self, at_once: int) -> Iterator[pa.RecordBatch]:
         """As ``take_expired``, of all that is left."""
         while (rows := next(self.table.scan(at_once), None)) is not None:
             unmatched = self._unmatched(rows)
@@ -253,7 +253,7 @@ class JoinSideState:
         data, valid = rows.values[-1].read()
         chosen = np.flatnonzero(~(data[rows.rows].astype(np.bool_) & valid[rows.rows]))
         columns = [_column(self.spec, rows, position, chosen) for position in range(self.spec.width)]
-        return make_batch(columns, self._nothing.schema, len(chosen))
+        return make_batch(columns, self._empty.schema, len(chosen))
 
 
 def _column(side: JoinSide, found: TableRows, position: int, chosen: Rows) -> pa.Array:

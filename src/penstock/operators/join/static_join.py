@@ -15,7 +15,7 @@ from penstock.functions.core.trees import grows_by_value
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.batches import make_batch
-from penstock.operators.join.pairs import Candidates, Mask, PairCondition, PairFilter, Rows, taken_of
+from penstock.operators.join.pairs import Candidates, Mask, PairCondition, PairFilter, Rows, taking_rows
 from penstock.operators.join.static_rows import StaticRows
 from penstock.state.key_index import UNKNOWN, KeyIndex
 
@@ -124,34 +124,34 @@ class StaticJoinOperator(Operator):
             yield from _filtered(batch, matched if self._spec.kind is JoinKind.SEMI else ~matched)
         elif self._condition is None:
             outer = self._spec.kind is JoinKind.OUTER
-            for rows, places in (found.with_all_rows() if outer else found).pairs(self._most(batch)):
+            for rows, places in (found.with_unmatched_rows() if outer else found).pairs(self._max_pairs(batch)):
                 yield self._joined(batch, rows, self._index.rows[places])
         else:
             yield from self._with_condition(batch, found)
 
     def _with_condition(self, batch: pa.RecordBatch, found: Candidates) -> Iterator[pa.RecordBatch]:
         matched = np.zeros(batch.num_rows, np.bool_)
-        for rows, static_rows in self._passing(batch, found):
+        for rows, static_rows in self._matching_pairs(batch, found):
             matched[rows] = True
             yield self._joined(batch, rows, static_rows)
         if self._spec.kind is JoinKind.OUTER and not matched.all():
-            alone = np.flatnonzero(~matched)
-            yield self._joined(batch, alone, np.full(len(alone), UNKNOWN, np.int64))
+            unmatched = np.flatnonzero(~matched)
+            yield self._joined(batch, unmatched, np.full(len(unmatched), UNKNOWN, np.int64))
 
     def _matched(self, batch: pa.RecordBatch, found: Candidates) -> Mask:
         matched = np.zeros(batch.num_rows, np.bool_)
-        for rows, _ in self._passing(batch, found):
+        for rows, _ in self._matching_pairs(batch, found):
             matched[rows] = True
         return matched
 
-    def _passing(self, batch: pa.RecordBatch, found: Candidates) -> Iterator[tuple[Rows, Rows]]:
+    def _matching_pairs(self, batch: pa.RecordBatch, found: Candidates) -> Iterator[tuple[Rows, Rows]]:
         """Pairs for which the condition is true, neither false nor null: rows of the batch and static rows."""
         assert self._condition is not None
         static = self._spec.rows.batch
-        for rows, places in found.pairs(self._most(batch)):
+        for rows, places in found.pairs(self._max_pairs(batch)):
             static_rows = self._index.rows[places]
-            passed = self._condition.passed(
-                taken_of(batch.column, rows), taken_of(static.column, static_rows), len(rows)
+            passed = self._condition.matches(
+                taking_rows(batch.column, rows), taking_rows(static.column, static_rows), len(rows)
             )
             if passed.any():
                 yield rows[passed], static_rows[passed]
@@ -169,7 +169,7 @@ class StaticJoinOperator(Operator):
             columns = [*columns, *(static.column(column).take(taken) for column in self._spec.static_columns)]
         return make_batch(columns, self._spec.output_schema, len(rows))
 
-    def _most(self, batch: pa.RecordBatch) -> int:
+    def _max_pairs(self, batch: pa.RecordBatch) -> int:
         width = batch.nbytes / batch.num_rows + self._static_width
         return max(1, min(MAX_PAIRS, int(TARGET_BYTES / max(width, 1))))
 

@@ -54,7 +54,7 @@ class StaticRows:
         self._batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     @property
-    def given(self) -> bool:
+    def is_loaded(self) -> bool:
         """Whether they were loaded: not where nobody needs them."""
         return self._batch is not None
 

@@ -10,12 +10,12 @@ from penstock.operators.join.static_rows import StaticRows
 from penstock.operators.stateful.declaration import StatefulDeclaration
 
 
-def static_sides(graph: JobGraph, begun: Collection[str] = ()) -> list[StaticRows]:
-    """In the graph's order. ``begun``: ids of operators that go on from a snapshot, and need no initial state."""
+def static_sides(graph: JobGraph, restored_operators: Collection[str] = ()) -> list[StaticRows]:
+    """In the graph's order. ``restored_operators``: ids of operators that go on from a snapshot, and need no initial state."""
     sides = []
     for spec in (spec for vertex in graph.vertices for spec in vertex.operators):
         if isinstance(spec, StaticJoinSpec):
             sides.append(spec.rows)
         elif isinstance(spec, StatefulDeclaration) and spec.initial is not None:
-            sides += [spec.initial.rows] if spec.operator_id not in begun else []
+            sides += [spec.initial.rows] if spec.operator_id not in restored_operators else []
     return sides

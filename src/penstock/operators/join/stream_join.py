@@ -16,8 +16,8 @@ from penstock.model.metrics import ROWS_DROPPED_LATE, STATE_BYTES, STATE_ROWS
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.operators.batches import make_batch
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
-from penstock.operators.join.pairs import Mask, PairCondition, PairFilter, Rows, taken_of
-from penstock.operators.join.side_state import JoinSide, JoinSideState, Waiting
+from penstock.operators.join.pairs import Mask, PairCondition, PairFilter, Rows, taking_rows
+from penstock.operators.join.side_state import JoinSide, JoinSideState, KeyMatches
 
 LEFT, RIGHT = 0, 1
 TABLES = ("left", "right")
@@ -31,7 +31,7 @@ _EMIT_ROWS = 8192
 
 
 class StreamJoinKind(Enum):
-    """What comes out: pairs (and what ``JoinSide.kept`` says), or each row of the left side that has one."""
+    """What comes out: pairs (and what ``JoinSide.is_preserved`` says), or each row of the left side that has one."""
 
     PAIRS = "pairs"
     SEMI = "semi"
@@ -59,7 +59,7 @@ class StreamJoinSpec(OperatorSpec):
 
     def __post_init__(self) -> None:
         assert self.null_safe, "rows are spread by keys"
-        assert self.kind is StreamJoinKind.PAIRS or not any(side.kept for side in self.sides)
+        assert self.kind is StreamJoinKind.PAIRS or not any(side.is_preserved for side in self.sides)
 
     @property
     def state_schemas(self) -> dict[str, pa.Schema]:
@@ -87,7 +87,7 @@ class StreamJoinSpec(OperatorSpec):
 
 class StreamJoinOperator(Operator):
     """A row goes with all that wait on the other side with its key, then waits itself. It is forgotten once the
-    watermark says that no row can come any more that it would go with (``Bound``); a row of a kept side that has found
+    watermark says that no row can come any more that it would go with (``ExpiryBound``); a row of a kept side that has found
     none comes out with nulls then, or at once where it can find none. Spark's ``StreamingSymmetricHashJoinExec``.
 
     Rows at or below the watermark are late, and dropped, on sides that have an event time; how far event time has come
@@ -99,14 +99,14 @@ class StreamJoinOperator(Operator):
     def __init__(self, spec: StreamJoinSpec) -> None:
         self._spec = spec
         self._condition = None if spec.condition is None else PairFilter(spec.condition)
-        self._nothing = make_batch([pa.nulls(0, kind) for kind in spec.output_schema.types], spec.output_schema, 0)
+        self._empty = make_batch([pa.nulls(0, kind) for kind in spec.output_schema.types], spec.output_schema, 0)
         self._watermark_us: int | None = None
         self._emitted_us: int | None = None
-        self._late = 0
+        self._late_rows = 0
         self._sides: tuple[JoinSideState, ...] = ()
 
     def open(self, context: OperatorContext) -> None:
-        goes_when_matched = (self._spec.kind is StreamJoinKind.SEMI, False)
+        removed_when_matched = (self._spec.kind is StreamJoinKind.SEMI, False)
         self._sides = tuple(
             JoinSideState(
                 side,
@@ -115,7 +115,7 @@ class StreamJoinOperator(Operator):
                     f"{context.operator_id}/{name}", side.table_spec(context.max_parallelism, goes)
                 ),
             )
-            for name, side, goes in zip(TABLES, self._spec.sides, goes_when_matched, strict=True)
+            for name, side, goes in zip(TABLES, self._spec.sides, removed_when_matched, strict=True)
         )
         self._closed = ClosedGroups(context.subtask, context.parallelism, context.max_parallelism)
 
@@ -124,82 +124,84 @@ class StreamJoinOperator(Operator):
 
     def process_input(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         own, other = self._sides[number], self._sides[1 - number]
-        batch = self._without_late_rows(own.spec, batch)
+        batch = self._drop_late_rows(own.spec, batch)
         if not batch.num_rows:
             return
-        hopeless = own.hopeless(batch)
-        if hopeless is not None:
-            if own.spec.kept:
-                yield self._alone(number, batch.filter(pa.array(hopeless)))
-            batch = batch.filter(pa.array(~hopeless))
+        unmatchable = own.unmatchable(batch)
+        if unmatchable is not None:
+            if own.spec.is_preserved:
+                yield self._with_nulls(number, batch.filter(pa.array(unmatchable)))
+            batch = batch.filter(pa.array(~unmatchable))
             if not batch.num_rows:
                 return
-        waiting = other.with_keys_of(own.spec.key_columns(batch), batch.num_rows)
-        matched, hit = np.zeros(batch.num_rows, np.bool_), np.zeros(waiting.rows, np.bool_)
+        matches = other.find_key_matches(own.spec.key_columns(batch), batch.num_rows)
+        matched, hit = np.zeros(batch.num_rows, np.bool_), np.zeros(matches.rows, np.bool_)
         semi = self._spec.kind is StreamJoinKind.SEMI
-        for rows, places in self._passing(number, batch, waiting):
+        for rows, places in self._matching_pairs(number, batch, matches):
             matched[rows] = hit[places] = True
             if not semi:
-                yield self._pairs(number, batch, rows, waiting, places)
+                yield self._pairs(number, batch, rows, matches, places)
         if semi and number == RIGHT:
-            yield from self._found(waiting, hit)
+            yield from self._emit_matched_left(matches, hit)
         elif semi:
             if matched.any():
                 yield batch.filter(pa.array(matched)).select(list(range(own.spec.width)))
             batch, matched = batch.filter(pa.array(~matched)), matched[~matched]
-        elif other.spec.kept:
-            other.set_matched(waiting, hit)
-        yield from self._keep(number, batch, matched)
+        elif other.spec.is_preserved:
+            other.mark_matched(matches, hit)
+        yield from self._store(number, batch, matched)
 
-    def _keep(self, number: int, batch: pa.RecordBatch, matched: Mask) -> Iterator[pa.RecordBatch]:
+    def _store(self, number: int, batch: pa.RecordBatch, matched: Mask) -> Iterator[pa.RecordBatch]:
         """Rows wait, unless nothing can come for them any more."""
         own = self._sides[number]
-        useless = own.spec.expired(batch, self._watermark_us)
-        if useless is not None:
-            alone = useless & ~matched
-            if own.spec.kept and alone.any():
-                yield self._alone(number, batch.filter(pa.array(alone)))
-            batch, matched = batch.filter(pa.array(~useless)), matched[~useless]
+        expired = own.spec.expired(batch, self._watermark_us)
+        if expired is not None:
+            unmatched = expired & ~matched
+            if own.spec.is_preserved and unmatched.any():
+                yield self._with_nulls(number, batch.filter(pa.array(unmatched)))
+            batch, matched = batch.filter(pa.array(~expired)), matched[~expired]
         if batch.num_rows:
             own.add(batch, matched)
 
-    def _without_late_rows(self, side: JoinSide, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _drop_late_rows(self, side: JoinSide, batch: pa.RecordBatch) -> pa.RecordBatch:
         if side.event_time is None:
             return batch
-        late = self._closed.late(self._watermark_us, side.key_columns(batch), batch.column(side.event_time))
+        late = self._closed.find_late_rows(self._watermark_us, side.key_columns(batch), batch.column(side.event_time))
         if late is None:
             return batch
-        self._late += int(np.count_nonzero(late))
+        self._late_rows += int(np.count_nonzero(late))
         return batch.filter(pa.array(~late))
 
-    def _passing(self, number: int, batch: pa.RecordBatch, waiting: Waiting) -> Iterator[tuple[Rows, Rows]]:
+    def _matching_pairs(self, number: int, batch: pa.RecordBatch, matches: KeyMatches) -> Iterator[tuple[Rows, Rows]]:
         """Rows of the batch, and places of rows that wait, that go together."""
-        for rows, places in waiting.candidates.pairs(MAX_PAIRS):
+        for rows, places in matches.candidates.pairs(MAX_PAIRS):
             if self._condition is not None:
-                columns = taken_of(batch.column, rows), taken_of(waiting.column, places)
+                columns = taking_rows(batch.column, rows), taking_rows(matches.column, places)
                 first, second = columns if number == LEFT else columns[::-1]
-                passed = self._condition.passed(first, second, len(rows))
+                passed = self._condition.matches(first, second, len(rows))
                 rows, places = rows[passed], places[passed]
             if len(rows):
                 yield rows, places
 
-    def _pairs(self, number: int, batch: pa.RecordBatch, rows: Rows, waiting: Waiting, places: Rows) -> pa.RecordBatch:
-        own = map(taken_of(batch.column, rows), range(self._spec.sides[number].width))
-        other = map(taken_of(waiting.column, places), range(self._spec.sides[1 - number].width))
+    def _pairs(
+        self, number: int, batch: pa.RecordBatch, rows: Rows, matches: KeyMatches, places: Rows
+    ) -> pa.RecordBatch:
+        own = map(taking_rows(batch.column, rows), range(self._spec.sides[number].width))
+        other = map(taking_rows(matches.column, places), range(self._spec.sides[1 - number].width))
         columns = [*own, *other] if number == LEFT else [*other, *own]
         return make_batch(columns, self._spec.output_schema, len(rows))
 
-    def _found(self, waiting: Waiting, hit: Mask) -> Iterator[pa.RecordBatch]:
+    def _emit_matched_left(self, matches: KeyMatches, hit: Mask) -> Iterator[pa.RecordBatch]:
         """Rows of the left side that wait for a first match, and have it: they wait no more."""
         if hit.any():
             places = np.flatnonzero(hit)
             chosen = pa.array(places)
             width = self._spec.sides[LEFT].width
-            columns = [waiting.column(column).take(chosen) for column in range(width)]
-            self._sides[LEFT].remove(waiting, places)
+            columns = [matches.column(column).take(chosen) for column in range(width)]
+            self._sides[LEFT].remove(matches, places)
             yield make_batch(columns, self._spec.output_schema, len(places))
 
-    def _alone(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _with_nulls(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of a kept side that go with none."""
         own = rows.columns[: self._spec.sides[number].width]
         other = self._spec.sides[1 - number]
@@ -215,10 +217,10 @@ class StreamJoinOperator(Operator):
         self._watermark_us = watermark_us
         for number, side in enumerate(self._sides):
             leaving = [side.take_expired(watermark_us, _EMIT_ROWS)]
-            if watermark_us == END_OF_TIME_US and side.spec.kept:
-                leaving.append(side.take_rest(_EMIT_ROWS))
+            if watermark_us == END_OF_TIME_US and side.spec.is_preserved:
+                leaving.append(side.take_remaining(_EMIT_ROWS))
             for unmatched in (rows for part in leaving for rows in part):
-                yield self._alone(number, unmatched) if unmatched.num_rows else self._nothing
+                yield self._with_nulls(number, unmatched) if unmatched.num_rows else self._empty
         self._emitted_us = self._output_watermark(watermark_us)
 
     def _output_watermark(self, watermark_us: int) -> int:
@@ -255,7 +257,7 @@ class StreamJoinOperator(Operator):
         return {
             STATE_ROWS: sum(len(side.table) for side in self._sides),
             STATE_BYTES: sum(side.table.nbytes for side in self._sides),
-            ROWS_DROPPED_LATE: self._late,
+            ROWS_DROPPED_LATE: self._late_rows,
         }
 
     def close(self) -> None:

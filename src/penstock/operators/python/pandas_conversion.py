@@ -11,7 +11,7 @@ from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversio
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
-from penstock.operators.python.user_code import PythonSettings, for_user, to_session_zone
+from penstock.operators.python.user_code import PythonSettings, convert_for_user, to_session_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +30,7 @@ class PandasColumns:
             EvaluationError: pandas has no value for a date or time.
         """
         names = [f"_{position}" for position in range(len(columns))]
-        return for_user(self._series, pa.RecordBatch.from_arrays(columns, names), "argument")
+        return convert_for_user(self._series, pa.RecordBatch.from_arrays(columns, names), "argument")
 
     def _series(self, batch: pa.RecordBatch) -> list[pd.Series[Any] | pd.DataFrame]:
         series: list[pd.Series[Any] | pd.DataFrame] = ArrowBatchTransformer.to_pandas(
@@ -76,7 +76,7 @@ class PandasBatches:
         Raises:
             EvaluationError: pandas has no value for a date or time.
         """
-        return for_user(self._frame, batch)
+        return convert_for_user(self._frame, batch)
 
     def _frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
         frame: pd.DataFrame = ArrowBatchTransformer.to_pandas(
@@ -90,7 +90,7 @@ class PandasBatches:
     def to_plain_frame(self, batch: pa.RecordBatch, wide: bool = False) -> pd.DataFrame:
         """As Spark's worker makes those of stateful functions: of the columns one by one. ``wide``: of Python's
         numbers, of which pandas makes int64 and float64."""
-        return for_user(lambda rows: self._plain_frame(rows, wide), batch)
+        return convert_for_user(lambda rows: self._plain_frame(rows, wide), batch)
 
     def _plain_frame(self, batch: pa.RecordBatch, wide: bool) -> pd.DataFrame:
         import pandas as pd

@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.operators.batches import append_columns
 
 
-class UnansweredRows:
+class PendingRows:
     """First in, first out. ``schema``: of the rows with their result."""
 
     def __init__(self, schema: pa.Schema) -> None:

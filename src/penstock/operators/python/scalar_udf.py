@@ -13,7 +13,7 @@ from penstock.functions.core.trees import grows_by_value
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator
 from penstock.operators.batches import append_columns, pieces
-from penstock.operators.python.pending_rows import UnansweredRows
+from penstock.operators.python.pending_rows import PendingRows
 from penstock.operators.python.udf_calls import UdfCall, batch_function, iterator_function
 from penstock.operators.python.user_code import PythonSettings, user_errors
 from penstock.operators.python.user_iterator import UserIterator
@@ -126,22 +126,22 @@ class _IteratorStage(_Stage):
     def __init__(self, call: UdfCall, schema: pa.Schema, label: str, settings: PythonSettings) -> None:
         super().__init__(call, schema, label, settings)
         self._iterator: UserIterator[list[pa.Array], pa.Array] = UserIterator(iterator_function(call, settings))
-        self._waiting = UnansweredRows(schema)
+        self._pending = PendingRows(schema)
 
     def feed(self, batch: pa.RecordBatch, arguments: list[pa.Array]) -> Iterator[pa.RecordBatch]:
-        self._waiting.add(batch)
+        self._pending.add(batch)
         for some, _ in self.pieces(arguments, batch.num_rows):
             yield from self._matched(self._iterator.feed(some))
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         yield from self._matched(self._iterator.finish())
-        if self._waiting:
-            missing = self._waiting.rows
+        if self._pending:
+            missing = self._pending.rows
             with user_errors(self.label):
                 raise ValueError(f"the function's iterator ended {missing} rows short of its input")
 
     def lags(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._pending)
 
     def _matched(self, results: Iterator[pa.Array]) -> Iterator[pa.RecordBatch]:
         while True:
@@ -151,7 +151,7 @@ class _IteratorStage(_Stage):
                 except StopIteration:
                     return
             with user_errors(self.label):
-                attached = list(self._waiting.with_results(result))
+                attached = list(self._pending.with_results(result))
             yield from attached
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType, _parse_datatype_json_string
 from penstock.functions.core.base import Expression
 from penstock.operators.python.pandas_conversion import PandasColumns
 from penstock.operators.python.pickled_results import UNCHANGED, result_converter
-from penstock.operators.python.user_code import PythonSettings, for_user, to_session_zone
+from penstock.operators.python.user_code import PythonSettings, convert_for_user, to_session_zone
 
 
 class UdfKind(Enum):
@@ -149,7 +149,7 @@ def _to_python(kind: pa.DataType, settings: PythonSettings, name: str) -> Callab
     )
 
     def to_python(column: pa.Array) -> list[Any]:
-        values = for_user(
+        values = convert_for_user(
             partial(_objects, settings.time_zone), pa.RecordBatch.from_arrays([column], [name]), "argument"
         )
         return values if convert is None else [convert(value) for value in values]

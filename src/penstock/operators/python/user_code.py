@@ -62,7 +62,9 @@ def function_error(operator: str, error: BaseException) -> FunctionError:
     return FunctionError(operator, f"{type(error).__name__}: {error}", trace)
 
 
-def for_user(convert: Callable[[pa.RecordBatch], Converted], batch: pa.RecordBatch, what: str = "column") -> Converted:
+def convert_for_user(
+    convert: Callable[[pa.RecordBatch], Converted], batch: pa.RecordBatch, what: str = "column"
+) -> Converted:
     """``convert(batch)``: columns as what user code gets. ``what`` they are called in the error.
 
     Raises:

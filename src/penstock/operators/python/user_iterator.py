@@ -16,7 +16,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-class _Asks:
+class _NeedsInput:
     """The function wants its next input."""
 
 
@@ -24,7 +24,7 @@ class _Ended:
     """The function's iterator is exhausted; or, towards the function: there is no more input."""
 
 
-_ASKS = _Asks()
+_NEEDS_INPUT = _NeedsInput()
 _ENDED = _Ended()
 
 
@@ -48,26 +48,26 @@ class UserIterator(Generic[In, Out]):
     def __init__(self, function: Callable[[Iterator[In]], Iterable[Out]]) -> None:
         self._function = function
         self._coroutine: greenlet | None = None
-        self._over = False
+        self._exhausted = False
 
     @property
     def running(self) -> bool:
         """True if an open call has had input: it may hold a part of it, however much it has yielded."""
-        return self._coroutine is not None and not self._over
+        return self._coroutine is not None and not self._exhausted
 
     def feed(self, value: In) -> Iterator[Out]:
         """Hand one input over and yield what the function yields before it asks for more."""
-        if self._coroutine is None and not self._over:
+        if self._coroutine is None and not self._exhausted:
             self._coroutine = greenlet(self._run)
             yield from self._resume(None)  # up to the first request for input
-        if not self._over:
+        if not self._exhausted:
             yield from self._resume(value)
 
     def finish(self) -> Iterator[Out]:
         """End the input, yield all that is left, and be ready for the next epoch."""
-        while self._coroutine is not None and not self._over:
+        while self._coroutine is not None and not self._exhausted:
             yield from self._resume(_ENDED)  # more than once if a ``feed`` was left before its last output
-        self._coroutine, self._over = None, False
+        self._coroutine, self._exhausted = None, False
 
     def close(self) -> None:
         """Abandon a call in progress; its ``finally`` blocks run."""
@@ -79,16 +79,16 @@ class UserIterator(Generic[In, Out]):
     def _resume(self, value: object) -> Iterator[Out]:
         assert self._coroutine is not None
         self._coroutine.parent = getcurrent()
-        answer = self._coroutine.switch(value)
-        while isinstance(answer, _Output):
-            yield answer.value
+        signal = self._coroutine.switch(value)
+        while isinstance(signal, _Output):
+            yield signal.value
             self._coroutine.parent = getcurrent()
-            answer = self._coroutine.switch(None)
-        if answer is _ASKS:
+            signal = self._coroutine.switch(None)
+        if signal is _NEEDS_INPUT:
             return
-        self._over = True
-        if isinstance(answer, _Raised):
-            raise answer.error
+        self._exhausted = True
+        if isinstance(signal, _Raised):
+            raise signal.error
 
     def _run(self, _: object) -> object:
         """The greenlet: everything handed to the parent is a request, an output or the end."""
@@ -101,7 +101,7 @@ class UserIterator(Generic[In, Out]):
 
     def _inputs(self) -> Iterator[In]:
         while True:
-            value = _resumer().switch(_ASKS)
+            value = _resumer().switch(_NEEDS_INPUT)
             if value is _ENDED:
                 return
             yield value

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from pyspark.sql.types import StructType
 
 from penstock.operators.stateful.arrow_processor import ArrowStatefulProcessorHandle, ArrowValueState, Where
-from penstock.operators.stateful.handle import Handle
-from penstock.operators.stateful.key_selection import moments_of, named_keys
+from penstock.operators.stateful.handle import ProcessorHandle
+from penstock.operators.stateful.key_selection import selected_keys, timer_moments
 from penstock.operators.stateful.timer_arrays import TimerArrays
 from penstock.operators.stateful.value_arrays import ValueArrays
 from penstock.operators.stateful.variables import Kind
@@ -18,7 +18,7 @@ from penstock.operators.stateful.variables import Kind
 class ArrowHandle(ArrowStatefulProcessorHandle):
     """Of one subtask. ``handle``: its stores are of arrays."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: ProcessorHandle) -> None:
         self._handle = handle
 
     def getValueState(
@@ -32,15 +32,15 @@ class ArrowHandle(ArrowStatefulProcessorHandle):
 
     def registerTimers(self, moments: npt.ArrayLike, where: Where = None) -> None:
         timers = self._timers("register_timer")
-        keys = named_keys(where, timers.count)
-        timers.register_all(keys, moments_of(moments, len(keys)))
+        keys = selected_keys(where, timers.count)
+        timers.register_all(keys, timer_moments(moments, len(keys)))
 
     def deleteTimers(self, moments: npt.ArrayLike, where: Where = None) -> None:
         timers = self._timers("delete_timer")
-        keys = named_keys(where, timers.count)
-        timers.delete_all(keys, moments_of(moments, len(keys)))
+        keys = selected_keys(where, timers.count)
+        timers.delete_all(keys, timer_moments(moments, len(keys)))
 
     def _timers(self, operation: str) -> TimerArrays:
-        timers = self._handle.timing(operation)
+        timers = self._handle.require_timers(operation)
         assert isinstance(timers, TimerArrays)
         return timers

@@ -20,7 +20,7 @@ from penstock.operators.python.declared_batches import as_declared
 from penstock.operators.python.user_code import to_session_zone, user_errors, with_zone
 from penstock.operators.stateful.arrow_handle import ArrowHandle
 from penstock.operators.stateful.arrow_processor import ArrowStatefulProcessor
-from penstock.operators.stateful.handle import Handle, Store
+from penstock.operators.stateful.handle import ProcessorHandle, Store
 from penstock.operators.stateful.operator import TransformWithStateOperator, load_processor
 from penstock.operators.stateful.timer_arrays import TimerArrays
 from penstock.operators.stateful.timers import TimerStore
@@ -38,7 +38,7 @@ _LEAST, _FIRST, _MOST = 32, 256, 16_384
 class ArrowStateOperator(TransformWithStateOperator):
     """See the module's text."""
 
-    _arrow: ArrowStatefulProcessor
+    _arrow_processor: ArrowStatefulProcessor
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -52,13 +52,13 @@ class ArrowStateOperator(TransformWithStateOperator):
     def _make_timers(self, table: KeyedTable) -> TimerStore:
         return TimerArrays(table)
 
-    def _start(self, handle: Handle) -> None:
+    def _start_processor(self, handle: ProcessorHandle) -> None:
         spec, zone = self._spec, self._spec.settings.time_zone
         rows = [spec.input_schema.field(position) for position in spec.data]
         self._key_schema, self._row_schema = _localized(spec.grouping, zone), _localized(rows, zone)
         self._at_once = _FIRST
-        self._arrow = self._processor = load_processor(spec.pickled)
-        self._arrow.init(ArrowHandle(handle))
+        self._arrow_processor = self._processor = load_processor(spec.pickled)
+        self._arrow_processor.init(ArrowHandle(handle))
 
     def pauses(self) -> bool:
         """A call is as long as its slice: that is an ordinary one."""
@@ -67,20 +67,20 @@ class ArrowStateOperator(TransformWithStateOperator):
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        yield from self._rest()
-        batch = self._without_late_rows(batch)
+        yield from self._finish_slice()
+        batch = self._drop_late_rows(batch)
         if batch.num_rows and (output := self._call_with_rows(batch)).num_rows:
             yield output
 
-    def _unit(self, pause: bool = False) -> Iterator[pa.RecordBatch]:
+    def _process_unit(self, pause: bool = False) -> Iterator[pa.RecordBatch]:
         """The next of the rows that waited in a snapshot of the per-key form."""
-        waiting = self._restored
-        assert waiting is not None
-        count = min(self._at_once, waiting.num_rows)
+        pending = self._restored_rows
+        assert pending is not None
+        count = min(self._at_once, pending.num_rows)
         began_s = time.perf_counter()
-        output = self._call_with_rows(waiting.slice(0, count))
-        self._pace(count, began_s)
-        self._restored = waiting.slice(count) if count < waiting.num_rows else None
+        output = self._call_with_rows(pending.slice(0, count))
+        self._adapt_call_size(count, began_s)
+        self._restored_rows = pending.slice(count) if count < pending.num_rows else None
         if output.num_rows or pause:
             yield output
 
@@ -92,13 +92,13 @@ class ArrowStateOperator(TransformWithStateOperator):
             while block.next_turn():
                 began_s = time.perf_counter()
                 output = self._call_with_timers(block.keys, block.moments)
-                self._pace(len(block.moments), began_s)
-                block.has_fired()
+                self._adapt_call_size(len(block.moments), began_s)
+                block.mark_fired()
                 yield output
-        timers.look()
+        timers.find_earliest()
 
     def _call_with_timers(self, keys: Sequence[pa.Array], moments: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        handle = self._arrow.handleExpiredTimers
+        handle = self._arrow_processor.handleExpiredTimers
         return self._call(keys, len(moments), lambda shown, values: handle(shown, moments, values))
 
     def _call_with_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -106,7 +106,7 @@ class ArrowStateOperator(TransformWithStateOperator):
         owners, first = group_rows(columns, batch.num_rows)
         chosen = pa.array(first)
         rows = self._shown(batch.select(list(self._spec.data)).columns, self._row_schema, batch.num_rows)
-        handle = self._arrow.handleInputBatch
+        handle = self._arrow_processor.handleInputBatch
         return self._call(
             [column.take(chosen) for column in columns],
             len(first),
@@ -146,7 +146,7 @@ class ArrowStateOperator(TransformWithStateOperator):
         """As the user sees them."""
         return make_batch([to_session_zone(c, self._spec.settings.time_zone) for c in columns], schema, rows)
 
-    def _pace(self, count: int, began_s: float) -> None:
+    def _adapt_call_size(self, count: int, began_s: float) -> None:
         """How many timers the next block has."""
         took_s = time.perf_counter() - began_s
         if took_s > _CALL_S:

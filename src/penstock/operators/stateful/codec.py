@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 from penstock.operators.stateful.variables import Fields
 from penstock.state.vector import Rows, Vector
 
-Kept = tuple[Any, ...]
+StoredTuple = tuple[Any, ...]
 
 _INTEGERS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 
@@ -43,7 +43,7 @@ class TupleCodec:
     def __init__(self, fields: Fields) -> None:
         self.columns = fields.columns
         self._type = StructType.fromJson(json.loads(fields.spark_json))
-        self._in = [_to_kept(field.name, field.dataType) for field in self._type]
+        self._in = [_encoder(field.name, field.dataType) for field in self._type]
         self._out = [
             ArrowTableToRowsConversion._create_converter(field.dataType, none_on_identity=True) for field in self._type
         ]
@@ -51,7 +51,7 @@ class TupleCodec:
         self._row = Row(*self._type.names)
         spark_client._load_numpy()
 
-    def keep(self, value: Any) -> Kept:
+    def encode(self, value: Any) -> StoredTuple:
         """What the user gave, checked.
 
         Raises:
@@ -68,33 +68,33 @@ class TupleCodec:
             )
         return tuple([convert(field) for convert, field in zip(self._in, value, strict=True)])
 
-    def give(self, kept: Kept) -> tuple[Any, ...]:
+    def decode(self, stored: StoredTuple) -> tuple[Any, ...]:
         """The user's copy."""
         if self._plain:
-            return kept
+            return stored
         return tuple(
-            [field if convert is None else convert(field) for convert, field in zip(self._out, kept, strict=True)]
+            [field if convert is None else convert(field) for convert, field in zip(self._out, stored, strict=True)]
         )
 
-    def give_row(self, kept: Kept) -> Row:
-        """As ``give``, as a Row."""
-        row: Row = self._row(*self.give(kept))
+    def decode_row(self, stored: StoredTuple) -> Row:
+        """As ``decode``, as a Row."""
+        row: Row = self._row(*self.decode(stored))
         return row
 
-    def to_columns(self, kept: Sequence[Kept]) -> list[pa.Array]:
+    def to_columns(self, stored: Sequence[StoredTuple]) -> list[pa.Array]:
         """One column per field."""
-        columns = list(zip(*kept, strict=True)) if kept else [()] * len(self.columns)
+        columns = list(zip(*stored, strict=True)) if stored else [()] * len(self.columns)
         return [pa.array(column, field.type) for column, field in zip(columns, self.columns, strict=True)]
 
 
-def rows_of(columns: Sequence[pa.Array], count: int) -> list[Kept]:
+def stored_tuples(columns: Sequence[pa.Array], count: int) -> list[StoredTuple]:
     """Columns as kept tuples."""
     if not columns:
         return [()] * count
     return list(zip(*[ArrowTableToRowsConversion._to_pylist(column) for column in columns], strict=True))
 
 
-def rows_at(vectors: Sequence[Vector], rows: Rows) -> list[Kept]:
+def stored_tuples_at(vectors: Sequence[Vector], rows: Rows) -> list[StoredTuple]:
     """These rows of a table's value columns, as kept tuples."""
     if not vectors:
         return [()] * len(rows)
@@ -114,7 +114,7 @@ def _values(vector: Vector, rows: Rows) -> list[Any]:
     return values
 
 
-def _to_kept(name: str, kind: DataType) -> Callable[[Any], Any]:
+def _encoder(name: str, kind: DataType) -> Callable[[Any], Any]:
     """Checks and converts one field; what numpy and pandas wrap is unwrapped, as Spark does."""
     bits = _INTEGERS.get(type(kind))
     if bits is not None:
@@ -128,7 +128,7 @@ def _to_kept(name: str, kind: DataType) -> Callable[[Any], Any]:
     else:
         convert = LocalDataToArrowConversion._create_converter(kind, int_to_decimal_coercion_enabled=True)
 
-    def keep(value: Any) -> Any:
+    def encode(value: Any) -> Any:
         if value is None:
             return None
         try:
@@ -139,7 +139,7 @@ def _to_kept(name: str, kind: DataType) -> Callable[[Any], Any]:
                 f"{type(value).__name__} {value!r:.100}" + (f": {error}" if str(error) else "")
             ) from None
 
-    return keep
+    return encode
 
 
 def _integers(kind: DataType, bits: int) -> Callable[[Any], Any]:

@@ -13,11 +13,11 @@ from penstock.operators.join.static_rows import StaticRows
 from penstock.operators.python.user_code import PythonSettings
 from penstock.operators.stateful.variables import (
     TIMERS,
-    WAITING,
+    UNPROCESSED,
     StateVariable,
     TimeMode,
     timers_schema,
-    waiting_schema,
+    unprocessed_schema,
 )
 from penstock.state.stored_form import stored_schema
 
@@ -91,7 +91,7 @@ class StatefulDeclaration(OperatorSpec):
     @property
     def state_schemas(self) -> dict[str, pa.Schema]:
         schemas = {variable.name: stored_schema(variable.table_schema(self.grouping)) for variable in self.variables}
-        schemas[WAITING] = stored_schema(waiting_schema(self.grouping, self.input_schema))
+        schemas[UNPROCESSED] = stored_schema(unprocessed_schema(self.grouping, self.input_schema))
         if self.time_mode is not TimeMode.NONE:
             schemas[TIMERS] = stored_schema(timers_schema(self.grouping))
         return schemas
@@ -99,7 +99,7 @@ class StatefulDeclaration(OperatorSpec):
     @property
     def state_keys(self) -> dict[str, int]:
         counts = {variable.name: variable.key_count(self.grouping) for variable in self.variables}
-        counts[WAITING] = len(self.keys) + 1
+        counts[UNPROCESSED] = len(self.keys) + 1
         if self.time_mode is not TimeMode.NONE:
             counts[TIMERS] = len(self.keys) + 1
         return counts
@@ -110,16 +110,16 @@ class StatefulDeclaration(OperatorSpec):
         return Evolution(
             deleted=self.deleted,
             essential=(TIMERS,),
-            passing=(WAITING,),
+            passing=(UNPROCESSED,),
             fixed={} if self.time_mode is TimeMode.NONE else {"time mode": str(self.time_mode)},
             renamed={name: columns for name, columns in renamed.items() if columns},
         )
 
     @property
     def keeps(self) -> str:
-        told = [
+        described = [
             f"{one.name} ({one.kind.value})" + ("" if one.ttl_ms is None else f" for {one.ttl_ms / 1000:g} s")
             for one in self.variables
         ]
         timers = [] if self.time_mode is TimeMode.NONE else ["timers until they are due"]
-        return f"by key, until the processor deletes it: {', '.join([*told, *timers]) or 'nothing'}"
+        return f"by key, until the processor deletes it: {', '.join([*described, *timers]) or 'null_value'}"

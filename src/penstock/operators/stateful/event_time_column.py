@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.errors import FunctionError
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator
-from penstock.operators.closed_groups import moments
+from penstock.operators.closed_groups import event_times
 from penstock.state.arrays import readable_rows
 
 
@@ -37,7 +37,7 @@ class EventTimeColumnOperator(Operator):
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if self._watermark_us is not None:
-            times, known = moments(batch.column(self._spec.column))
+            times, known = event_times(batch.column(self._spec.column))
             late = np.flatnonzero(known & (times <= self._watermark_us))
             if len(late):
                 [row] = readable_rows(batch.slice(int(late[0]), 1))

@@ -77,15 +77,15 @@ class GroupStateProcessor(StatefulProcessor):  # type: ignore[misc]  # PySpark's
         self._keep(state)
 
     def _state(self, times: TimerValues, timed_out: bool) -> GroupState:
-        kept = self._value.get()
+        stored = self._value.get()
         return GroupState(
-            optionalValue=None if kept is None else Row(*kept),
+            optionalValue=None if stored is None else Row(*stored),
             batchProcessingTimeMs=times.getCurrentProcessingTimeInMs(),
             eventTimeWatermarkMs=times.getCurrentWatermarkInMs(),
             timeoutConf=self._timeout,
             hasTimedOut=timed_out,
             watermarkPresent=self._watermarked,
-            defined=kept is not None,
+            defined=stored is not None,
             updated=False,
             removed=False,
             timeoutTimestamp=GroupState.NO_TIMESTAMP,
@@ -109,7 +109,7 @@ class GroupStateProcessor(StatefulProcessor):  # type: ignore[misc]  # PySpark's
             self._handle.registerTimer(timeout_ms + _PAST)
 
 
-class Shipped:
+class PickledProcessor:
     """What is pickled in the place of Spark's own wrapper around a processor, see ``load_processor``."""
 
     def __init__(self, processor: object) -> None:

@@ -1,7 +1,7 @@
 """What a StatefulProcessor holds: PySpark's handle and state objects, over the stores of one subtask.
 
 They are PySpark's own classes by inheritance, so that annotations and ``isinstance`` hold; nothing of Spark's client
-behind them is used. Which key is meant is a property of the moment, ``Cursor``, as in Spark.
+behind them is used. Which key is meant is a property of the moment, ``CurrentKey``, as in Spark.
 """
 
 # ruff: noqa: N802, N803 - the names are PySpark's
@@ -26,7 +26,7 @@ from penstock.operators.stateful.variables import Kind, StateVariable, TimeMode
 Store = ValueStore | ListStore | MapStore | ValueArrays
 
 
-class Cursor:
+class CurrentKey:
     """Which key of the slice the user's code runs for.
 
     Attributes:
@@ -38,7 +38,7 @@ class Cursor:
         self.key: int | None = None
         self.phase = phase
 
-    def at(self, name: str) -> int:
+    def require(self, name: str) -> int:
         """The key's number.
 
         Raises:
@@ -52,108 +52,114 @@ class Cursor:
         return self.key
 
 
-class Value(ValueState):  # type: ignore[misc]  # PySpark's sources are not typed
+class StoredValueState(ValueState):  # type: ignore[misc]  # PySpark's sources are not typed
     """See PySpark's ``ValueState``."""
 
-    def __init__(self, name: str, store: ValueStore, cursor: Cursor) -> None:
-        self._name, self._store, self._cursor = name, store, cursor
+    def __init__(self, name: str, store: ValueStore, current_key: CurrentKey) -> None:
+        self._name, self._store, self._current_key = name, store, current_key
 
     def exists(self) -> bool:
-        return self._store.get(self._cursor.at(self._name)) is not None
+        return self._store.get(self._current_key.require(self._name)) is not None
 
     def get(self) -> tuple[Any, ...] | None:
-        kept = self._store.get(self._cursor.at(self._name))
-        return None if kept is None else self._store.codec.give(kept)
+        stored = self._store.get(self._current_key.require(self._name))
+        return None if stored is None else self._store.codec.decode(stored)
 
     def update(self, newValue: tuple[Any, ...]) -> None:
-        key = self._cursor.at(self._name)
+        key = self._current_key.require(self._name)
         if newValue is None:
-            illegal("NULL_VALUE", f"Cannot write null values to State Store for StateName {self._name}.")
-        self._store.put(key, self._store.codec.keep(newValue))
+            raise_illegal_value("NULL_VALUE", f"Cannot write null values to State Store for StateName {self._name}.")
+        self._store.put(key, self._store.codec.encode(newValue))
 
     def clear(self) -> None:
-        self._store.put(self._cursor.at(self._name), None)
+        self._store.put(self._current_key.require(self._name), None)
 
 
-class List(ListState):  # type: ignore[misc]  # PySpark's sources are not typed
+class StoredListState(ListState):  # type: ignore[misc]  # PySpark's sources are not typed
     """See PySpark's ``ListState``."""
 
-    def __init__(self, name: str, store: ListStore, cursor: Cursor) -> None:
-        self._name, self._store, self._cursor = name, store, cursor
+    def __init__(self, name: str, store: ListStore, current_key: CurrentKey) -> None:
+        self._name, self._store, self._current_key = name, store, current_key
 
     def exists(self) -> bool:
-        return bool(self._store.get(self._cursor.at(self._name)))
+        return bool(self._store.get(self._current_key.require(self._name)))
 
     def get(self) -> Iterator[tuple[Any, ...]]:
-        give = self._store.codec.give
-        return iter([give(kept) for kept in self._store.get(self._cursor.at(self._name))])
+        decode = self._store.codec.decode
+        return iter([decode(stored) for stored in self._store.get(self._current_key.require(self._name))])
 
     def put(self, newState: list[tuple[Any, ...]]) -> None:
-        self._store.replace(self._cursor.at(self._name), self._kept(newState))
+        self._store.replace(self._current_key.require(self._name), self._kept(newState))
 
     def appendValue(self, newState: tuple[Any, ...]) -> None:
-        self._store.append(self._cursor.at(self._name), self._kept([newState]))
+        self._store.append(self._current_key.require(self._name), self._kept([newState]))
 
     def appendList(self, newState: list[tuple[Any, ...]]) -> None:
-        self._store.append(self._cursor.at(self._name), self._kept(newState))
+        self._store.append(self._current_key.require(self._name), self._kept(newState))
 
     def clear(self) -> None:
-        self._store.replace(self._cursor.at(self._name), [])
+        self._store.replace(self._current_key.require(self._name), [])
 
     def _kept(self, values: Any) -> list[tuple[Any, ...]]:
         values = None if values is None else list(values)
         if values is None or any(value is None for value in values):
-            illegal("NULL_VALUE", f"Cannot write null values to State Store for StateName {self._name}.")
+            raise_illegal_value("NULL_VALUE", f"Cannot write null values to State Store for StateName {self._name}.")
         if not values:
-            illegal("EMPTY_LIST_VALUE", f"Cannot write empty list values to State Store for StateName {self._name}.")
-        return [self._store.codec.keep(value) for value in values]
+            raise_illegal_value(
+                "EMPTY_LIST_VALUE", f"Cannot write empty list values to State Store for StateName {self._name}."
+            )
+        return [self._store.codec.encode(value) for value in values]
 
 
-class Map(MapState):  # type: ignore[misc]  # PySpark's sources are not typed
+class StoredMapState(MapState):  # type: ignore[misc]  # PySpark's sources are not typed
     """See PySpark's ``MapState``. Its order is none in particular, as Spark's."""
 
-    def __init__(self, name: str, store: MapStore, cursor: Cursor) -> None:
-        self._name, self._store, self._cursor = name, store, cursor
+    def __init__(self, name: str, store: MapStore, current_key: CurrentKey) -> None:
+        self._name, self._store, self._current_key = name, store, current_key
 
     def exists(self) -> bool:
-        return bool(self._store.entries(self._cursor.at(self._name)))
+        return bool(self._store.entries(self._current_key.require(self._name)))
 
     def getValue(self, key: tuple[Any, ...]) -> Row | None:
-        kept = self._store.get(self._cursor.at(self._name), self._key(key))
-        return None if kept is None else self._store.codec.give_row(kept)
+        stored = self._store.get(self._current_key.require(self._name), self._key(key))
+        return None if stored is None else self._store.codec.decode_row(stored)
 
     def containsKey(self, key: tuple[Any, ...]) -> bool:
-        return self._store.get(self._cursor.at(self._name), self._key(key)) is not None
+        return self._store.get(self._current_key.require(self._name), self._key(key)) is not None
 
     def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
         if value is None:
-            illegal("NULL_VALUE", f"Cannot write null values to State Store for StateName {self._name}.")
-        self._store.put(self._cursor.at(self._name), self._key(key), self._store.codec.keep(value))
+            raise_illegal_value("NULL_VALUE", f"Cannot write null values to State Store for StateName {self._name}.")
+        self._store.put(self._current_key.require(self._name), self._key(key), self._store.codec.encode(value))
 
     def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         store = self._store
-        entries = store.entries(self._cursor.at(self._name))
-        return iter([(store.key_codec.give(key), store.codec.give(value)) for key, value in entries])
+        entries = store.entries(self._current_key.require(self._name))
+        return iter([(store.key_codec.decode(key), store.codec.decode(value)) for key, value in entries])
 
     def keys(self) -> Iterator[tuple[Any, ...]]:
-        return iter([self._store.key_codec.give(key) for key, _ in self._store.entries(self._cursor.at(self._name))])
+        return iter(
+            [self._store.key_codec.decode(key) for key, _ in self._store.entries(self._current_key.require(self._name))]
+        )
 
     def values(self) -> Iterator[tuple[Any, ...]]:
-        return iter([self._store.codec.give(value) for _, value in self._store.entries(self._cursor.at(self._name))])
+        return iter(
+            [self._store.codec.decode(value) for _, value in self._store.entries(self._current_key.require(self._name))]
+        )
 
     def removeKey(self, key: tuple[Any, ...]) -> None:
-        self._store.put(self._cursor.at(self._name), self._key(key), None)
+        self._store.put(self._current_key.require(self._name), self._key(key), None)
 
     def clear(self) -> None:
-        self._store.clear(self._cursor.at(self._name))
+        self._store.clear(self._current_key.require(self._name))
 
     def _key(self, key: Any) -> tuple[Any, ...]:
         if key is None:
-            illegal("NULL_VALUE", f"Cannot write null values to State Store for StateName {self._name}.")
-        return self._store.key_codec.keep(key)
+            raise_illegal_value("NULL_VALUE", f"Cannot write null values to State Store for StateName {self._name}.")
+        return self._store.key_codec.encode(key)
 
 
-class _Deleted:
+class _DeletedState:
     """In the place of the store of a variable that ``init`` has declared and then deleted: Spark's error when it is
     used."""
 
@@ -169,14 +175,14 @@ class _Deleted:
         )
 
 
-def illegal(condition: str, text: str) -> NoReturn:
+def raise_illegal_value(condition: str, text: str) -> NoReturn:
     """Raise Spark's error about a value that no state takes."""
     raise PySparkRuntimeError(
         f"[ILLEGAL_STATE_STORE_VALUE.{condition}] Illegal value provided to the State Store. {text}"
     )
 
 
-class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's sources are not typed
+class ProcessorHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's sources are not typed
     """The handle of one subtask. ``stores``: of the variables that ``init`` declared when the query was compiled;
     ``deleted``: names that it gave to ``deleteIfExists`` then."""
 
@@ -186,7 +192,7 @@ class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's source
         stores: Mapping[str, Store],
         timers: TimerStore | None,
         time_mode: TimeMode,
-        cursor: Cursor,
+        current_key: CurrentKey,
         deleted: Collection[str] = (),
     ) -> None:
         self._deleted = deleted
@@ -194,7 +200,7 @@ class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's source
         self._stores = stores
         self._timers = timers
         self._time_mode = time_mode
-        self._cursor = cursor
+        self._current_key = current_key
         self._declared: set[str] = set()
 
     def getValueState(
@@ -204,7 +210,7 @@ class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's source
         ttlDurationMs: int | None = None,
     ) -> ValueState:
         store = self.declare(stateName, Kind.VALUE)
-        return Value(stateName, store, self._cursor)
+        return StoredValueState(stateName, store, self._current_key)
 
     def getListState(
         self,
@@ -213,7 +219,7 @@ class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's source
         ttlDurationMs: int | None = None,
     ) -> ListState:
         store = self.declare(stateName, Kind.LIST)
-        return List(stateName, store, self._cursor)
+        return StoredListState(stateName, store, self._current_key)
 
     def getMapState(
         self,
@@ -223,7 +229,7 @@ class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's source
         ttlDurationMs: int | None = None,
     ) -> MapState:
         store = self.declare(stateName, Kind.MAP)
-        return Map(stateName, store, self._cursor)
+        return StoredMapState(stateName, store, self._current_key)
 
     def declare(self, name: str, kind: Kind) -> Any:
         """The store of a variable, which is declared by this; of one that is deleted, something that raises when used.
@@ -231,12 +237,12 @@ class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's source
         Raises:
             PySparkRuntimeError: out of place, twice, or not as when the query was compiled.
         """
-        check_phase("get_" + kind + "_state", self._cursor.phase, ("CREATED",))
+        check_phase("get_" + kind + "_state", self._current_key.phase, ("CREATED",))
         if name in self._declared:
-            duplicate(name)
+            raise_duplicate_variable(name)
         known = self._variables.get(name)
         if known is None and name in self._deleted:
-            return _Deleted(name)
+            return _DeletedState(name)
         if known is None or known.kind is not kind:
             raise PySparkRuntimeError(
                 f"init declares the {kind} state {name} here, and did not when the query was compiled; it must declare "
@@ -246,28 +252,28 @@ class Handle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's source
         return self._stores[name]
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
-        timers = self.timing("register_timer")
-        timers.register(self._cursor.at("timers"), _moment(expiryTimestampMs))
+        timers = self.require_timers("register_timer")
+        timers.register(self._current_key.require("timers"), _moment(expiryTimestampMs))
 
     def deleteTimer(self, expiryTimestampMs: int) -> None:
-        timers = self.timing("delete_timer")
-        timers.delete(self._cursor.at("timers"), _moment(expiryTimestampMs))
+        timers = self.require_timers("delete_timer")
+        timers.delete(self._current_key.require("timers"), _moment(expiryTimestampMs))
 
     def listTimers(self) -> Iterator[int]:
-        timers = self.timing("list_timers")
-        return iter(timers.all_of(self._cursor.at("timers")))
+        timers = self.require_timers("list_timers")
+        return iter(timers.timers_of(self._current_key.require("timers")))
 
     def deleteIfExists(self, stateName: str) -> None:
-        check_phase("delete_if_exists", self._cursor.phase, ("CREATED",))
+        check_phase("delete_if_exists", self._current_key.phase, ("CREATED",))
 
-    def timing(self, operation: str) -> TimerStore:
+    def require_timers(self, operation: str) -> TimerStore:
         """The timers, for this operation.
 
         Raises:
             PySparkRuntimeError: out of place, or there are none in this time mode.
         """
         check_time_mode(operation, self._time_mode)
-        check_phase(operation, self._cursor.phase, ("INITIALIZED",))
+        check_phase(operation, self._current_key.phase, ("INITIALIZED",))
         assert self._timers is not None
         return self._timers
 
@@ -277,7 +283,7 @@ def _moment(value: Any) -> int:
     return operator.index(value)
 
 
-def duplicate(name: str) -> NoReturn:
+def raise_duplicate_variable(name: str) -> NoReturn:
     raise PySparkRuntimeError(
         f"[STATEFUL_PROCESSOR_DUPLICATE_STATE_VARIABLE_DEFINED] State variable with name {name} has already been "
         "defined in the StatefulProcessor."

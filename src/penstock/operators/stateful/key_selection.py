@@ -11,7 +11,7 @@ from penstock.operators.stateful.arrow_processor import Where
 from penstock.state.vector import Rows
 
 
-def named_keys(where: Where, count: int) -> Rows:
+def selected_keys(where: Where, count: int) -> Rows:
     """The numbers of the keys that ``where`` names, in its order. ``count``: of all keys.
 
     Raises:
@@ -35,7 +35,7 @@ def named_keys(where: Where, count: int) -> Rows:
     return numbers
 
 
-def moments_of(moments: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:
+def timer_moments(moments: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:
     """Timers of so many keys.
 
     Raises:

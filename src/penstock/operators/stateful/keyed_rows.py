@@ -26,7 +26,7 @@ class KeyedRows:
     keys: list[pa.Array]
     batch: pa.RecordBatch
     ends: list[int]
-    done: int = 0
+    processed: int = 0
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, positions: Sequence[int]) -> KeyedRows:
@@ -42,16 +42,16 @@ class KeyedRows:
         ends: list[int] = np.cumsum(np.bincount(owners, minlength=len(first))).tolist()
         return cls([column.take(chosen) for column in columns], batch, ends)
 
-    def joined(self, batch: pa.RecordBatch, positions: Sequence[int]) -> KeyedRows:
+    def with_rows(self, batch: pa.RecordBatch, positions: Sequence[int]) -> KeyedRows:
         """Those that wait, and these: a key that waits keeps its turn, and has all of its rows then."""
-        return KeyedRows.of(pa.concat_batches([self.waiting, batch]), positions)
+        return KeyedRows.of(pa.concat_batches([self.pending, batch]), positions)
 
     @property
     def begin(self) -> int:
         """Where the rows of the keys begin that have had no turn."""
-        return self.ends[self.done - 1] if self.done else 0
+        return self.ends[self.processed - 1] if self.processed else 0
 
     @property
-    def waiting(self) -> pa.RecordBatch:
+    def pending(self) -> pa.RecordBatch:
         """Their rows."""
         return self.batch.slice(self.begin)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from penstock.operators.stateful.codec import Kept, TupleCodec, rows_at
+from penstock.operators.stateful.codec import StoredTuple, TupleCodec, stored_tuples_at
 from penstock.operators.stateful.variables import StateVariable
 from penstock.state.ordering import order_by
 from penstock.state.table import KeyedTable
@@ -18,12 +18,12 @@ from penstock.state.table import KeyedTable
 class _Elements:
     """One key's list: the stored positions that ``values`` stand at, ascending, then new values without any.
 
-    ``gone``: stored positions to be removed.
+    ``removed``: stored positions to be removed.
     """
 
-    values: list[Kept] = field(default_factory=list)
+    values: list[StoredTuple] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
-    gone: list[int] = field(default_factory=list)
+    removed: list[int] = field(default_factory=list)
     next_position: int = 0
 
 
@@ -46,18 +46,18 @@ class ListStore:
         self._keys, self._count, self._now_ms = keys, count, now_ms
         self._lists = None
 
-    def get(self, key: int) -> list[Kept]:
+    def get(self, key: int) -> list[StoredTuple]:
         """The elements; not to be changed."""
         return self._loaded()[key].values
 
-    def append(self, key: int, values: list[Kept]) -> None:
+    def append(self, key: int, values: list[StoredTuple]) -> None:
         self._loaded()[key].values += values
         self._written[key] = None
 
-    def replace(self, key: int, values: list[Kept]) -> None:
+    def replace(self, key: int, values: list[StoredTuple]) -> None:
         """All elements; without any there is no list."""
         elements = self._loaded()[key]
-        elements.gone += elements.positions
+        elements.removed += elements.positions
         elements.positions = []
         elements.values = values
         elements.next_position = 0
@@ -70,27 +70,27 @@ class ListStore:
         lists = self._loaded()
         keys: list[int] = []
         positions: list[int] = []
-        values: list[Kept] = []
-        gone_keys: list[int] = []
-        gone: list[int] = []
+        values: list[StoredTuple] = []
+        removed_keys: list[int] = []
+        removed: list[int] = []
         for key in self._written:
             elements = lists[key]
             new = elements.values[len(elements.positions) :]
             first = elements.next_position
             added = list(range(first, first + len(new)))
-            kept = set(added)
-            stale = [position for position in elements.gone if position not in kept]
+            stored = set(added)
+            stale = [position for position in elements.removed if position not in stored]
             keys += [key] * len(new)
             positions += added
             values += new
-            gone_keys += [key] * len(stale)
-            gone += stale
+            removed_keys += [key] * len(stale)
+            removed += stale
             elements.positions += added
             elements.next_position = first + len(new)
-            elements.gone = []
+            elements.removed = []
         self._written = {}
-        if gone:
-            self.table.remove(self._at(gone_keys, gone), len(gone))
+        if removed:
+            self.table.remove(self._at(removed_keys, removed), len(removed))
         if values:
             columns = self.codec.to_columns(values)
             if self._ttl_ms is not None:
@@ -109,12 +109,12 @@ class ListStore:
             owners, found = self.table.find_under(self._keys, self._count)
             positions = found.keys[-1].to_numpy() if len(owners) else np.zeros(0, np.int64)
             order = order_by(owners, positions)
-            rows = rows_at(found.values, found.rows[order])
+            rows = stored_tuples_at(found.values, found.rows[order])
             for owner, position, row in zip(owners[order].tolist(), positions[order].tolist(), rows, strict=True):
                 self._add(self._lists[owner], position, row)
         return self._lists
 
-    def _add(self, elements: _Elements, position: int, row: Kept) -> None:
+    def _add(self, elements: _Elements, position: int, row: StoredTuple) -> None:
         elements.next_position = position + 1
         if self._ttl_ms is not None:
             if row[-1] is not None and row[-1] <= self._now_ms:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.operators.stateful.codec import Kept, TupleCodec, hashable, rows_at, rows_of
+from penstock.operators.stateful.codec import StoredTuple, TupleCodec, hashable, stored_tuples, stored_tuples_at
 from penstock.operators.stateful.variables import StateVariable
 from penstock.state.table import KeyedTable
 
@@ -27,8 +27,8 @@ class MapStore:
         self._keys: Sequence[pa.Array] = ()
         self._count = 0
         self._now_ms = 0
-        self._maps: list[dict[MapKey, tuple[Kept, Kept]]] | None = None
-        self._written: dict[tuple[int, MapKey], Kept] = {}
+        self._maps: list[dict[MapKey, tuple[StoredTuple, StoredTuple]]] | None = None
+        self._written: dict[tuple[int, MapKey], StoredTuple] = {}
 
     def begin(self, keys: Sequence[pa.Array], count: int, now_ms: int) -> None:
         """A slice of these distinct grouping keys."""
@@ -36,14 +36,14 @@ class MapStore:
         self._keys, self._count, self._now_ms = keys, count, now_ms
         self._maps = None
 
-    def get(self, key: int, map_key: Kept) -> Kept | None:
+    def get(self, key: int, map_key: StoredTuple) -> StoredTuple | None:
         entry = self._loaded()[key].get(hashable(map_key))
         return None if entry is None else entry[1]
 
-    def entries(self, key: int) -> list[tuple[Kept, Kept]]:
+    def entries(self, key: int) -> list[tuple[StoredTuple, StoredTuple]]:
         return list(self._loaded()[key].values())
 
-    def put(self, key: int, map_key: Kept, value: Kept | None) -> None:
+    def put(self, key: int, map_key: StoredTuple, value: StoredTuple | None) -> None:
         """``None``: the entry goes."""
         entries, name = self._loaded()[key], hashable(map_key)
         if value is not None:
@@ -63,17 +63,17 @@ class MapStore:
         if not self._written:
             return
         maps = self._loaded()
-        put: list[tuple[int, Kept, Kept]] = []
-        gone: list[tuple[int, Kept]] = []
+        put: list[tuple[int, StoredTuple, StoredTuple]] = []
+        removed: list[tuple[int, StoredTuple]] = []
         for (key, name), map_key in self._written.items():
             entry = maps[key].get(name)
             if entry is None:
-                gone.append((key, map_key))
+                removed.append((key, map_key))
             else:
                 put.append((key, *entry))
         self._written = {}
-        if gone:
-            self.table.remove(self._at([key for key, _ in gone], [map_key for _, map_key in gone]), len(gone))
+        if removed:
+            self.table.remove(self._at([key for key, _ in removed], [map_key for _, map_key in removed]), len(removed))
         if put:
             columns = self.codec.to_columns([value for _, _, value in put])
             if self._ttl_ms is not None:
@@ -83,16 +83,16 @@ class MapStore:
                 for vector, column in zip(found.values, columns, strict=True):
                     vector.set(found.rows, column)
 
-    def _at(self, keys: list[int], map_keys: list[Kept]) -> list[pa.Array]:
+    def _at(self, keys: list[int], map_keys: list[StoredTuple]) -> list[pa.Array]:
         chosen = pa.array(keys, pa.int64())
         return [*[column.take(chosen) for column in self._keys], *self.key_codec.to_columns(map_keys)]
 
-    def _loaded(self) -> list[dict[MapKey, tuple[Kept, Kept]]]:
+    def _loaded(self) -> list[dict[MapKey, tuple[StoredTuple, StoredTuple]]]:
         if self._maps is None:
             self._maps = [{} for _ in range(self._count)]
             owners, found = self.table.find_under(self._keys, self._count)
-            map_keys = rows_of(found.keys[len(self._keys) :], len(owners))
-            rows = rows_at(found.values, found.rows)
+            map_keys = stored_tuples(found.keys[len(self._keys) :], len(owners))
+            rows = stored_tuples_at(found.values, found.rows)
             for owner, map_key, row in zip(owners.tolist(), map_keys, rows, strict=True):
                 if self._ttl_ms is not None:
                     if row[-1] is not None and row[-1] <= self._now_ms:

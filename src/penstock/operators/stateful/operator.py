@@ -27,19 +27,19 @@ from penstock.operators.base import Operator, OperatorContext, OperatorState, Re
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
 from penstock.operators.python.user_code import function_error, user_errors
 from penstock.operators.stateful.declaration import RowForm, StatefulDeclaration
-from penstock.operators.stateful.handle import Cursor, Handle, Store
+from penstock.operators.stateful.handle import CurrentKey, ProcessorHandle, Store
 from penstock.operators.stateful.keyed_rows import KeyedRows
 from penstock.operators.stateful.list_store import ListStore
 from penstock.operators.stateful.map_store import MapStore
 from penstock.operators.stateful.timers import TimerStore
-from penstock.operators.stateful.ttl_sweeper import Sweep
-from penstock.operators.stateful.unprocessed_rows import WaitingRows
-from penstock.operators.stateful.user_rows import Key, NarrowPandasRows, PandasRows, RowRows, UserRows
+from penstock.operators.stateful.ttl_sweeper import TtlSweeper
+from penstock.operators.stateful.unprocessed_rows import UnprocessedRows
+from penstock.operators.stateful.user_rows import Key, NarrowPandasRows, PandasRows, SparkRows, UserRows
 from penstock.operators.stateful.value_store import ValueStore
 from penstock.operators.stateful.variables import (
     TIME_MODE,
     TIMERS,
-    WAITING,
+    UNPROCESSED,
     Kind,
     StateVariable,
     TimeMode,
@@ -49,7 +49,7 @@ from penstock.state.hashing import groups_of
 from penstock.state.table import KeyedTable, TableCapture, TableSpec
 
 _STORES: dict[Kind, Callable[..., Store]] = {Kind.VALUE: ValueStore, Kind.LIST: ListStore, Kind.MAP: MapStore}
-_Holder = Store | TimerStore
+_TableHolder = Store | TimerStore
 _SLICE_S = 0.02
 """After so long no further key or timer has its turn before control work had."""
 _FEW_ROWS_SHARE = 0.4
@@ -68,7 +68,7 @@ _WATERMARK = "watermark_us"
 
 
 _ROWS: dict[RowForm, type[UserRows]] = {
-    RowForm.ROWS: RowRows,
+    RowForm.ROWS: SparkRows,
     RowForm.FRAMES: PandasRows,
     RowForm.NARROW_FRAMES: NarrowPandasRows,
 }
@@ -80,19 +80,19 @@ class TransformWithStateOperator(Operator):
     def __init__(self, spec: StatefulDeclaration) -> None:
         self._spec = spec
         self._label = f"{spec.operator_id} ({spec.name})"
-        self._cursor = Cursor()
+        self._current_key = CurrentKey()
         self._stores: dict[str, Store] = {}
         self._timers: TimerStore | None = None
         self._processor: StatefulProcessor | None = None
         self._keys: list[Key] = []
         self._slice: KeyedRows | None = None
-        self._passing: Iterator[pa.RecordBatch] | None = None  # timers that fire by the clock amid the slice
+        self._timer_pass: Iterator[pa.RecordBatch] | None = None  # timers that fire by the clock amid the slice
         self._unit_keys = _LEAST_KEYS
-        self._restored: pa.RecordBatch | None = None  # rows that waited when the snapshot came
+        self._restored_rows: pa.RecordBatch | None = None  # rows that waited when the snapshot came
         self._watermark_us: int | None = None
         self._restored_watermark_us: int | None = None
-        self._dropped = 0
-        self._begun = spec.initial is None or not spec.initial.rows.given
+        self._late_rows = 0
+        self._initial_state_applied = spec.initial is None or not spec.initial.rows.is_loaded
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -105,17 +105,17 @@ class TransformWithStateOperator(Operator):
         if spec.time_mode is not TimeMode.NONE:
             table = context.backend.create_table(f"{context.operator_id}/{TIMERS}", self._timers_spec(most))
             self._timers = self._make_timers(table)
-        self._waiting = WaitingRows(spec.state_schemas[WAITING], spec.keys, spec.input_schema, most)
+        self._unprocessed = UnprocessedRows(spec.state_schemas[UNPROCESSED], spec.keys, spec.input_schema, most)
         self._clock = context.now_ms
-        self._where = context.subtask, context.parallelism, most
-        self._closed = ClosedGroups(*self._where)
+        self._position = context.subtask, context.parallelism, most
+        self._closed = ClosedGroups(*self._position)
         limited = [self._stores[variable.name] for variable in spec.variables if variable.ttl_ms is not None]
-        self._sweep = Sweep(limited, owned_range(*self._where))
+        self._ttl_sweeper = TtlSweeper(limited, owned_range(*self._position))
         variables = {variable.name: variable for variable in spec.variables}
-        handle = Handle(variables, self._stores, self._timers, spec.time_mode, self._cursor, spec.deleted)
+        handle = ProcessorHandle(variables, self._stores, self._timers, spec.time_mode, self._current_key, spec.deleted)
         with user_errors(self._label):
-            self._start(handle)
-        self._cursor.phase = "INITIALIZED"
+            self._start_processor(handle)
+        self._current_key.phase = "INITIALIZED"
 
     def _make_store(self, variable: StateVariable, table: KeyedTable) -> Store:
         return _STORES[variable.kind](variable, table)
@@ -126,7 +126,7 @@ class TransformWithStateOperator(Operator):
     def _make_timers(self, table: KeyedTable) -> TimerStore:
         return TimerStore(table)
 
-    def _start(self, handle: Handle) -> None:
+    def _start_processor(self, handle: ProcessorHandle) -> None:
         """The user's code begins."""
         names = [field.name for field in self._spec.grouping]
         self._rows: UserRows = _ROWS[self._spec.form](names, self._spec.output_schema, self._spec.settings)
@@ -154,19 +154,21 @@ class TransformWithStateOperator(Operator):
                 holder.table = state.fill(name, holder.table)
         self._closed.restore(state.parts)
         if self._timers is not None:
-            self._timers.look()
-        self._begun = True
-        self._restored = self._waiting.restored(state.tables.get(WAITING, ()))
+            self._timers.find_earliest()
+        self._initial_state_applied = True
+        self._restored_rows = self._unprocessed.restored(state.tables.get(UNPROCESSED, ()))
         known = [at for part in state.parts if isinstance(at := part.scalars.get(_WATERMARK), int)]
         self._restored_watermark_us = min(known, default=None)
 
     def snapshot(self) -> OperatorState:
         closed = self._closed.ranges(self._watermark_us) if self._spec.event_time is not None else []
-        with nullcontext() if self._timers is None else self._timers.stored():
+        with nullcontext() if self._timers is None else self._timers.all_in_table():
             captures: dict[str, TableCapture] = {
                 name: holder.table.capture() for name, holder in self._tables().items()
             }
-        captures[WAITING] = self._waiting.capture(self._restored if self._slice is None else self._slice.waiting)
+        captures[UNPROCESSED] = self._unprocessed.capture(
+            self._restored_rows if self._slice is None else self._slice.pending
+        )
         scalars = {CLOSED: closed, TIME_MODE: str(self._spec.time_mode), _WATERMARK: self._watermark_us}
         return OperatorState(tables=captures, scalars=scalars)
 
@@ -174,7 +176,7 @@ class TransformWithStateOperator(Operator):
         try:
             if self._processor is not None:
                 processor, self._processor = self._processor, None
-                self._cursor.phase = "CLOSED"
+                self._current_key.phase = "CLOSED"
                 with user_errors(self._label):
                     processor.close()
         finally:
@@ -186,11 +188,11 @@ class TransformWithStateOperator(Operator):
         return {
             STATE_ROWS: sum(map(len, tables)),
             STATE_BYTES: sum(table.nbytes for table in tables),
-            ROWS_DROPPED_LATE: self._dropped,
+            ROWS_DROPPED_LATE: self._late_rows,
         }
 
-    def _tables(self) -> dict[str, _Holder]:
-        holders: dict[str, _Holder] = dict(self._stores)
+    def _tables(self) -> dict[str, _TableHolder]:
+        holders: dict[str, _TableHolder] = dict(self._stores)
         if self._timers is not None:
             holders[TIMERS] = self._timers
         return holders
@@ -198,15 +200,15 @@ class TransformWithStateOperator(Operator):
     # -- input --------------------------------------------------------------------------------------------------------
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        self._begin()
-        batch = self._without_late_rows(batch)
+        self._apply_initial_state()
+        batch = self._drop_late_rows(batch)
         if self._slice is not None and self.joins():
-            self._slice = self._slice.joined(batch, self._spec.keys)
+            self._slice = self._slice.with_rows(batch, self._spec.keys)
             return
-        yield from self._rest()  # where one step brings several batches
+        yield from self._finish_slice()  # where one step brings several batches
         if batch.num_rows:
             self._slice = KeyedRows.of(batch, self._spec.keys)
-            yield from self._unit()
+            yield from self._process_unit()
 
     def pauses(self) -> bool:
         return True
@@ -214,10 +216,10 @@ class TransformWithStateOperator(Operator):
     def joins(self) -> bool:
         """Keys have their turns one after the other, round and round, as long as rows come: so a row waits for one
         round at most. To put many rows in order for each unit would cost more than that saves."""
-        return self._slice is not None and self._passing is None and _few(self._slice)
+        return self._slice is not None and self._timer_pass is None and _has_few_rows(self._slice)
 
     def under_way(self) -> bool:
-        return self._slice is not None or self._restored is not None or self._passing is not None
+        return self._slice is not None or self._restored_rows is not None or self._timer_pass is not None
 
     def lags(self) -> bool:
         return self.under_way()
@@ -225,54 +227,54 @@ class TransformWithStateOperator(Operator):
     def collect(self) -> Iterator[pa.RecordBatch]:
         """The next unit. Timers that are due by the clock do not wait for the end of a slice that takes long: between
         two units there is a whole pass of them, step by step."""
-        if self._passing is None and self._due_by_clock():
-            self._passing = self._fire(self._clock())
-        if self._passing is not None:
-            step = next(self._passing, None)
+        if self._timer_pass is None and self._due_by_clock():
+            self._timer_pass = self._fire(self._clock())
+        if self._timer_pass is not None:
+            step = next(self._timer_pass, None)
             if step is not None:
                 yield step
                 return
-            self._passing = None
+            self._timer_pass = None
         if self.under_way():
-            yield from self._unit(pause=True)
+            yield from self._process_unit(pause=True)
 
     def _due_by_clock(self) -> bool:
         if self._timers is None or self._spec.time_mode is not TimeMode.PROCESSING_TIME:
             return False
         return self._timers.earliest is not None and self._timers.earliest <= self._clock()
 
-    def _rest(self) -> Iterator[pa.RecordBatch]:
+    def _finish_slice(self) -> Iterator[pa.RecordBatch]:
         """All of the slice."""
         while self.under_way():
             yield from (output for output in self.collect() if output.num_rows)
 
-    def _unit(self, pause: bool = False) -> Iterator[pa.RecordBatch]:
+    def _process_unit(self, pause: bool = False) -> Iterator[pa.RecordBatch]:
         """The next keys of the slice, for some milliseconds. ``pause``: without rows it yields an empty batch."""
         if self._slice is None:
-            assert self._restored is not None
-            self._slice, self._restored = KeyedRows.of(self._restored, self._spec.keys), None
-        self._some_keys(self._slice)
-        output = self._end_slice()
-        if self._slice.done == len(self._slice.ends):
+            assert self._restored_rows is not None
+            self._slice, self._restored_rows = KeyedRows.of(self._restored_rows, self._spec.keys), None
+        self._process_keys(self._slice)
+        output = self._end_unit()
+        if self._slice.processed == len(self._slice.ends):
             self._slice = None
         if output.num_rows or pause:
             yield output
 
-    def _some_keys(self, rows: KeyedRows) -> None:
+    def _process_keys(self, rows: KeyedRows) -> None:
         """As many keys are prepared as had their turn in the unit before, or twice as many if that was early done, or
         half as many if that was late. However long that takes, keys have their turn for some milliseconds."""
         began_s = time.perf_counter()
-        slice_s = _SLICE_S * _FEW_ROWS_SHARE if _few(rows) else _SLICE_S
-        count = min(self._unit_keys, len(rows.ends) - rows.done)
-        ends = [end - rows.begin for end in rows.ends[rows.done : rows.done + count]]
+        slice_s = _SLICE_S * _FEW_ROWS_SHARE if _has_few_rows(rows) else _SLICE_S
+        count = min(self._unit_keys, len(rows.ends) - rows.processed)
+        ends = [end - rows.begin for end in rows.ends[rows.processed : rows.processed + count]]
         with user_errors(self._label):
-            parts = self._rows.split(rows.waiting.slice(0, ends[-1]).select(list(self._spec.data)), ends)
-        values = self._begin_slice([column.slice(rows.done, count) for column in rows.keys], count)
+            parts = self._rows.split(rows.pending.slice(0, ends[-1]).select(list(self._spec.data)), ends)
+        values = self._begin_unit([column.slice(rows.processed, count) for column in rows.keys], count)
         prepared_s = time.perf_counter()
         for key, part in enumerate(parts):
             with self._for_key(key):
-                self._take(key, self._handle_rows(self._keys[key], self._rows.handed(part), values))
-            rows.done += 1
+                self._collect(key, self._handle_rows(self._keys[key], self._rows.input_items(part), values))
+            rows.processed += 1
             if time.perf_counter() - prepared_s > slice_s:
                 self._unit_keys = max(key + 1, _LEAST_KEYS)
                 return
@@ -282,27 +284,27 @@ class TransformWithStateOperator(Operator):
         elif took_s > slice_s:
             self._unit_keys = max(count // 2, _LEAST_KEYS)
 
-    def _without_late_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _drop_late_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._spec.event_time is None:
             return batch
         keys = [batch.column(position) for position in self._spec.keys]
-        late = self._closed.late(self._watermark_us, keys, batch.column(self._spec.event_time))
+        late = self._closed.find_late_rows(self._watermark_us, keys, batch.column(self._spec.event_time))
         if late is None:
             return batch
-        self._dropped += int(np.count_nonzero(late))
+        self._late_rows += int(np.count_nonzero(late))
         return batch.filter(pa.array(~late))
 
-    def _begin(self) -> None:
+    def _apply_initial_state(self) -> None:
         """The initial state comes before everything else."""
-        if self._begun:
+        if self._initial_state_applied:
             return
-        self._begun = True
+        self._initial_state_applied = True
         initial = self._spec.initial
         assert initial is not None
         assert self._processor is not None
         batch = initial.rows.batch
-        first, last = owned_range(*self._where)
-        groups = groups_of([batch.column(position) for position in initial.keys], batch.num_rows, self._where[2])
+        first, last = owned_range(*self._position)
+        groups = groups_of([batch.column(position) for position in initial.keys], batch.num_rows, self._position[2])
         batch = batch.filter(pa.array((groups >= first) & (groups <= last)))
         if not batch.num_rows:
             return
@@ -311,29 +313,29 @@ class TransformWithStateOperator(Operator):
             parts = self._rows.split(rows.batch.select(list(initial.data)), rows.ends)
         for start in range(0, len(rows.ends), _INITIAL_KEYS):
             here = min(_INITIAL_KEYS, len(rows.ends) - start)
-            values = self._begin_slice([column.slice(start, here) for column in rows.keys], here)
+            values = self._begin_unit([column.slice(start, here) for column in rows.keys], here)
             for key in range(here):
                 with self._for_key(key):
-                    for item in self._rows.single(parts[start + key]):
+                    for item in self._rows.initial_items(parts[start + key]):
                         self._processor.handleInitialState(self._keys[key], item, values)
-            self._end_slice()
+            self._end_unit()
 
     # -- one unit of work ---------------------------------------------------------------------------------------------
 
-    def _begin_slice(
+    def _begin_unit(
         self,
         keys: Sequence[pa.Array],
         count: int,
-        as_seen: Callable[[Sequence[pa.Array], int], list[Key]] | None = None,
+        user_keys: Callable[[Sequence[pa.Array], int], list[Key]] | None = None,
     ) -> TimerValues:
-        """``as_seen``: keys as the user sees them, where not by ``UserRows.keys``."""
+        """``user_keys``: keys as the user sees them, where not by ``UserRows.keys``."""
         now_ms = self._clock()
         for store in self._stores.values():
             store.begin(keys, count, now_ms)
         if self._timers is not None:
             self._timers.begin(keys, count)
         with user_errors(self._label):
-            self._keys = (as_seen or self._rows.keys)(keys, count)
+            self._keys = (user_keys or self._rows.keys)(keys, count)
         return self._timer_values(now_ms)
 
     def _timer_values(self, now_ms: int) -> TimerValues:
@@ -342,14 +344,14 @@ class TransformWithStateOperator(Operator):
         watermark_us = self._restored_watermark_us if self._watermark_us is None else self._watermark_us
         return TimerValues(now_ms, 0 if watermark_us is None else max(0, watermark_us // 1000))
 
-    def _take(self, key: int, yielded: Iterable[Any]) -> None:
-        take = self._rows.take
+    def _collect(self, key: int, yielded: Iterable[Any]) -> None:
+        collect = self._rows.collect
         for item in yielded:
-            take(key, item)
+            collect(key, item)
 
-    def _end_slice(self) -> pa.RecordBatch:
+    def _end_unit(self) -> pa.RecordBatch:
         """Write what changed; the output, which may be empty."""
-        output = self._rows.batch(self._for_key)
+        output = self._rows.take_output(self._for_key)
         for store in self._stores.values():
             store.flush()
         if self._timers is not None:
@@ -359,7 +361,7 @@ class TransformWithStateOperator(Operator):
     @contextmanager
     def _for_key(self, key: int) -> Iterator[None]:
         """User code runs for this key of the slice; its errors name it."""
-        self._cursor.key = key
+        self._current_key.key = key
         try:
             yield
         except PenstockError:
@@ -369,13 +371,13 @@ class TransformWithStateOperator(Operator):
             message = f"{raised.message} (grouping key {self._keys[key]!r:.200})"
             raise FunctionError(raised.operator, message, raised.user_traceback) from error
         finally:
-            self._cursor.key = None
+            self._current_key.key = None
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
-        self._begin()
-        yield from self._rest()
+        self._apply_initial_state()
+        yield from self._finish_slice()
         if self._watermark_us is None or watermark_us > self._watermark_us:
             self._watermark_us = watermark_us
             if self._spec.time_mode is TimeMode.EVENT_TIME:
@@ -389,13 +391,13 @@ class TransformWithStateOperator(Operator):
                 moments.append(float(timer))
             elif self._watermark_us not in (None, END_OF_TIME_US) and timer <= self._watermark_us // 1000:
                 moments.append(0.0)  # registered when it was due already
-        if (sweep := self._sweep.wake_at_ms) is not None:
+        if (sweep := self._ttl_sweeper.wake_at_ms) is not None:
             moments.append(sweep)
         return min(moments, default=None)
 
     def on_time(self) -> Iterator[pa.RecordBatch]:
         now_ms = self._clock()
-        self._sweep.run(now_ms)
+        self._ttl_sweeper.run(now_ms)
         if self._spec.time_mode is TimeMode.PROCESSING_TIME:
             yield from self._fire(now_ms)
         elif self._spec.time_mode is TimeMode.EVENT_TIME and self._watermark_us is not None:
@@ -406,41 +408,41 @@ class TransformWithStateOperator(Operator):
         timers, processor = self._timers, self._processor
         assert timers is not None
         assert processor is not None
-        for taken in timers.due(until_ms):
-            values = self._begin_slice(taken.keys, taken.count, self._rows.timer_keys)
-            while taken.fired < len(taken.moments):
-                self._fire_some(timers, values)
-                yield self._end_slice()
-        timers.look()
+        for due_timers in timers.due(until_ms):
+            values = self._begin_unit(due_timers.keys, due_timers.count, self._rows.timer_keys)
+            while due_timers.fired < len(due_timers.moments):
+                self._fire_block(timers, values)
+                yield self._end_unit()
+        timers.find_earliest()
 
-    def _fire_some(self, timers: TimerStore, values: TimerValues) -> None:
-        taken, processor = timers.taken, self._processor
-        assert taken is not None
+    def _fire_block(self, timers: TimerStore, values: TimerValues) -> None:
+        due_timers, processor = timers.due_timers, self._processor
+        assert due_timers is not None
         assert processor is not None
         until_s = time.perf_counter() + _SLICE_S
-        while taken.fired < len(taken.moments):
-            place = taken.fired
-            if place not in taken.deleted:
-                key, info = taken.owners[place], ExpiredTimerInfo(taken.moments[place])
+        while due_timers.fired < len(due_timers.moments):
+            place = due_timers.fired
+            if place not in due_timers.deleted:
+                key, info = due_timers.owners[place], ExpiredTimerInfo(due_timers.moments[place])
                 with self._for_key(key):
-                    self._take(
+                    self._collect(
                         key,
                         processor.handleExpiredTimer(
                             key=self._rows.key_row(self._keys[key]), timerValues=values, expiredTimerInfo=info
                         ),
                     )
-            timers.has_fired()
+            timers.mark_fired()
             if time.perf_counter() > until_s:
                 break
 
     def finish_epoch(self) -> Iterator[pa.RecordBatch]:
-        self._begin()
+        self._apply_initial_state()
         return iter(())
 
 
-def _few(rows: KeyedRows) -> bool:
+def _has_few_rows(rows: KeyedRows) -> bool:
     """Whether few rows wait."""
-    return bool(rows.waiting.num_rows <= _FEW_ROWS)
+    return bool(rows.pending.num_rows <= _FEW_ROWS)
 
 
 def load_processor(pickled: bytes) -> StatefulProcessor:

@@ -33,14 +33,14 @@ from penstock.operators.stateful.arrow_processor import (
     ArrowValueState,
     Where,
 )
-from penstock.operators.stateful.codec import TupleCodec, rows_of
-from penstock.operators.stateful.key_selection import moments_of, named_keys
+from penstock.operators.stateful.codec import TupleCodec, stored_tuples
+from penstock.operators.stateful.key_selection import selected_keys, timer_moments
 from penstock.operators.stateful.variables import Fields
 
 _ONE = 1
 
 
-class PerKey(StatefulProcessor):  # type: ignore[misc]  # PySpark's sources are not typed
+class PerKeyProcessor(StatefulProcessor):  # type: ignore[misc]  # PySpark's sources are not typed
     """
     Args:
         processor: the user's.
@@ -71,9 +71,9 @@ class PerKey(StatefulProcessor):  # type: ignore[misc]  # PySpark's sources are 
         self.processor.init(_OneKeyHandle(handle, client, self._time_zone))
 
     def handleInputRows(self, key: tuple[Any, ...], rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
-        kept = list(_in_order(rows, self._rows.names))
-        batch = _batch(kept, self._rows, self._time_zone)
-        owners = np.zeros(len(kept), np.int64)
+        stored = list(_in_order(rows, self._rows.names))
+        batch = _batch(stored, self._rows, self._time_zone)
+        owners = np.zeros(len(stored), np.int64)
         return self._taken(self.processor.handleInputBatch(self._key(key), owners, batch, timerValues))
 
     def handleExpiredTimer(
@@ -94,7 +94,7 @@ class PerKey(StatefulProcessor):  # type: ignore[misc]  # PySpark's sources are 
         for item in batches:
             batch = as_declared(item, declared, "the processor must yield")
             make = Row(*declared.names)
-            for values in rows_of(batch.columns, batch.num_rows):
+            for values in stored_tuples(batch.columns, batch.num_rows):
                 yield make(*values)
 
 
@@ -138,25 +138,25 @@ class _OneValue(ArrowValueState):
 
     def get(self) -> pa.RecordBatch:
         value, codec = self._state.get(), self._codec
-        kept = (None,) * len(codec.columns) if value is None else codec.keep(tuple(value))
-        return _shown(codec.to_columns([kept]), codec.columns, _ONE, self._time_zone)
+        stored = (None,) * len(codec.columns) if value is None else codec.encode(tuple(value))
+        return _shown(codec.to_columns([stored]), codec.columns, _ONE, self._time_zone)
 
     def exists(self) -> npt.NDArray[np.bool_]:
         return np.array([self._state.exists()], np.bool_)
 
     def update(self, batch: pa.RecordBatch, where: Where = None) -> None:
-        named, codec = named_keys(where, _ONE), self._codec
+        selected, codec = selected_keys(where, _ONE), self._codec
         try:
             given = as_declared(batch, codec.columns, "it takes a", "given")
         except (TypeError, ValueError) as error:
             raise type(error)(f"state {self._name}: {error}") from None
-        if given.num_rows != len(named):
-            raise ValueError(f"state {self._name}: {given.num_rows} rows are given for {len(named)} named keys")
-        for kept in rows_of(given.columns, len(named)):
-            self._state.update(codec.give(kept))
+        if given.num_rows != len(selected):
+            raise ValueError(f"state {self._name}: {given.num_rows} rows are given for {len(selected)} named keys")
+        for stored in stored_tuples(given.columns, len(selected)):
+            self._state.update(codec.decode(stored))
 
     def clear(self, where: Where = None) -> None:
-        if len(named_keys(where, _ONE)):
+        if len(selected_keys(where, _ONE)):
             self._state.clear()
 
     @property
@@ -193,5 +193,5 @@ def _shown(columns: Sequence[pa.Array], declared: pa.Schema, rows: int, time_zon
 
 
 def _moments(moments: npt.ArrayLike, where: Where) -> list[int]:
-    found: list[int] = moments_of(moments, len(named_keys(where, _ONE))).tolist()
+    found: list[int] = timer_moments(moments, len(selected_keys(where, _ONE))).tolist()
     return found

@@ -22,7 +22,7 @@ from penstock.state.vector import Mask, Rows
 _AT_ONCE = 8192
 
 
-class Block:
+class DueTimerBlock:
     """Due timers, taken out of the table: a turn is a timer of each key at most, and a key's turns are in order."""
 
     def __init__(self, keys: Sequence[pa.Array], moments: Rows) -> None:
@@ -32,26 +32,26 @@ class Block:
         self._columns = [column.take(pa.array(first)) for column in columns]
         self._owners, self._moments = owners[order], moments[order]
         self._distinct = np.unique(moments)
-        self._names = self._named(self._owners, np.searchsorted(self._distinct, self._moments))
+        self._codes = self._timer_codes(self._owners, np.searchsorted(self._distinct, self._moments))
         turns = np.arange(len(order)) - np.searchsorted(self._owners, np.arange(len(first)))[self._owners]
         self._by_turn = np.split(np.argsort(turns, kind="stable"), np.cumsum(np.bincount(turns))[:-1])
         self._turn = 0
-        self._waits = np.ones(len(order), np.bool_)
+        self._is_pending = np.ones(len(order), np.bool_)
         self._firing = np.zeros(0, np.int64)
 
     def next_turn(self) -> bool:
         """Go on to the next turn that has timers; False: there is none."""
         while self._turn < len(self._by_turn):
             places = self._by_turn[self._turn]
-            self._firing = places[self._waits[places]]
+            self._firing = places[self._is_pending[places]]
             self._turn += 1
             if len(self._firing):
                 return True
         return False
 
-    def has_fired(self) -> None:
+    def mark_fired(self) -> None:
         """The turn's timers are done."""
-        self._waits[self._firing] = False
+        self._is_pending[self._firing] = False
 
     @property
     def keys(self) -> list[pa.Array]:
@@ -63,29 +63,29 @@ class Block:
         """Likewise."""
         return self._moments[self._firing]
 
-    def waiting(self) -> list[pa.Array]:
+    def pending(self) -> list[pa.Array]:
         """The keys, then the moments, of all that have not fired."""
-        places = np.flatnonzero(self._waits)
+        places = np.flatnonzero(self._is_pending)
         return [*self._keys_at(places), pa.array(self._moments[places])]
 
-    def holds(self, keys: Rows, moments: Rows) -> Mask:
+    def contains(self, keys: Rows, moments: Rows) -> Mask:
         """Which of these timers wait here. ``keys``: numbers in the turn."""
         return self._places(keys, moments) >= 0
 
     def delete(self, keys: Rows, moments: Rows) -> None:
         """These timers do not fire any more; those that are none of the block are passed over."""
         places = self._places(keys, moments)
-        self._waits[places[places >= 0]] = False
+        self._is_pending[places[places >= 0]] = False
 
     def _places(self, keys: Rows, moments: Rows) -> Rows:
         """-1 where there is no such timer that waits."""
         codes = np.minimum(np.searchsorted(self._distinct, moments), len(self._distinct) - 1)
-        names = self._named(self._owners[self._firing[keys]], codes)
-        places = np.minimum(np.searchsorted(self._names, names), len(self._names) - 1)
-        there = (self._distinct[codes] == moments) & (self._names[places] == names) & self._waits[places]
-        return np.where(there, places, -1)
+        names = self._timer_codes(self._owners[self._firing[keys]], codes)
+        places = np.minimum(np.searchsorted(self._codes, names), len(self._codes) - 1)
+        present = (self._distinct[codes] == moments) & (self._codes[places] == names) & self._is_pending[places]
+        return np.where(present, places, -1)
 
-    def _named(self, owners: Rows, codes: Rows) -> Rows:
+    def _timer_codes(self, owners: Rows, codes: Rows) -> Rows:
         """A number per timer, which ascends as the block's order does."""
         return owners * len(self._distinct) + codes
 
@@ -100,7 +100,7 @@ class TimerArrays(TimerStore):
 
     def __init__(self, table: KeyedTable) -> None:
         super().__init__(table)
-        self._block: Block | None = None
+        self._block: DueTimerBlock | None = None
         self._next_pass: KeyedTable = MemoryTable(table.spec)
 
     @property
@@ -113,7 +113,7 @@ class TimerArrays(TimerStore):
         columns = self._timers(keys, moments)
         if self._until is not None:
             assert self._block is not None
-            new = ~self._block.holds(keys, moments)
+            new = ~self._block.contains(keys, moments)
             due = moments <= self._until
             _insert(self._next_pass, columns, new & due)
             chosen = new & ~due
@@ -121,7 +121,7 @@ class TimerArrays(TimerStore):
             chosen = np.ones(len(keys), np.bool_)
         if chosen.any():
             _insert(self.table, columns, chosen)
-            self._noticed(int(moments[chosen].min()))
+            self._update_earliest(int(moments[chosen].min()))
 
     def delete_all(self, keys: Rows, moments: Rows) -> None:
         """Likewise; those that are not there are passed over."""
@@ -134,38 +134,38 @@ class TimerArrays(TimerStore):
         if self._block is not None:
             self._block.delete(keys, moments)
 
-    def blocks(self, until: int, at_once: Callable[[], int]) -> Iterator[Block]:
+    def blocks(self, until: int, at_once: Callable[[], int]) -> Iterator[DueTimerBlock]:
         """A pass: what is due now; every turn of a block is to be taken before the next block. ``at_once``: the most
         timers of the next one."""
         self._until = until
         try:
-            while (taken := next(self.table.take_due(until, at_once()), None)) is not None:
-                self._block = Block(taken.keys[:-1], taken.keys[-1].to_numpy())
+            while (due_timers := next(self.table.take_due(until, at_once()), None)) is not None:
+                self._block = DueTimerBlock(due_timers.keys[:-1], due_timers.keys[-1].to_numpy())
                 yield self._block
                 self._block = None
         finally:
             self._until = None
-        self._put_later()
+        self._register_deferred()
 
     @contextmanager
-    def stored(self) -> Iterator[None]:
+    def all_in_table(self) -> Iterator[None]:
         """All timers are in the table."""
-        self._put_later()
+        self._register_deferred()
         if self._block is None:
             yield
             return
-        columns = self._block.waiting()
+        columns = self._block.pending()
         _insert(self.table, columns)
         yield
         self.table.remove(columns, len(columns[-1]))
 
-    def _put_later(self) -> None:
+    def _register_deferred(self) -> None:
         if not len(self._next_pass):
             return
         for rows in self._next_pass.scan(_AT_ONCE):
             columns = list(rows.keys)
             _insert(self.table, columns)
-            self._noticed(int(columns[-1].to_numpy().min()))
+            self._update_earliest(int(columns[-1].to_numpy().min()))
         self._next_pass = MemoryTable(self.table.spec)
 
     def _timers(self, keys: Rows, moments: Rows) -> list[pa.Array]:

@@ -1,8 +1,8 @@
 """Timers: registered and deleted by the slice that is worked on, taken out of the table when they are due.
 
-The table holds every timer but those of ``taken``, which are due and have not fired yet, and those that were registered
+The table holds every timer but those of ``due_timers``, which are due and have not fired yet, and those that were registered
 while timers fire and are due already: they wait for the next pass, as they wait for the next batch in Spark, so that a
-handler that registers such a timer again and again does not fire for ever. ``stored`` puts all of them into the table
+handler that registers such a timer again and again does not fire for ever. ``all_in_table`` puts all of them into the table
 for the moment of a snapshot.
 """
 
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
-from penstock.operators.stateful.codec import hashable, rows_of
+from penstock.operators.stateful.codec import hashable, stored_tuples
 from penstock.operators.stateful.variables import timers_spec
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.table import KeyedTable, TableSpec
@@ -23,7 +23,7 @@ _AT_ONCE = 4096
 """Timers taken out of the table at a time: while they wait, a snapshot puts them back, which takes milliseconds."""
 
 
-class Taken:
+class DueTimers:
     """Due timers, earliest first.
 
     Attributes:
@@ -47,7 +47,7 @@ class Taken:
         self.deleted: set[int] = set()
         self.places = {timer: place for place, timer in enumerate(zip(self.owners, self.moments, strict=True))}
 
-    def waiting(self) -> list[int]:
+    def pending(self) -> list[int]:
         """The places of those that are still to fire, or firing."""
         return [place for place in range(self.fired, len(self.moments)) if place not in self.deleted]
 
@@ -57,13 +57,13 @@ class TimerStore:
 
     def __init__(self, table: KeyedTable) -> None:
         self.table = table
-        self.taken: Taken | None = None
+        self.due_timers: DueTimers | None = None
         self._until: int | None = None  # while timers fire: up to when they are due
         self._keys: Sequence[pa.Array] = ()
         self._count = 0
         self._listed: list[set[int]] | None = None
         self._changed: dict[tuple[int, int], bool] = {}  # by key and moment: registered (True) or deleted
-        self._later: dict[tuple[object, int], list[pa.Array]] = {}  # by key and moment: the key's columns
+        self._deferred: dict[tuple[object, int], list[pa.Array]] = {}  # by key and moment: the key's columns
         self.earliest: int | None = None
         """No timer is due before; None: there is none. May be too early."""
 
@@ -79,21 +79,21 @@ class TimerStore:
 
     def register(self, key: int, moment: int) -> None:
         """Nothing happens if there is such a timer already."""
-        if self._place(key, moment) is None:
+        if self._due_place(key, moment) is None:
             self._changed[key, moment] = True
             if self._listed is not None:
                 self._listed[key].add(moment)
 
     def delete(self, key: int, moment: int) -> None:
-        place = self._place(key, moment)
-        if place is not None and self.taken is not None:
-            self.taken.deleted.add(place)
+        place = self._due_place(key, moment)
+        if place is not None and self.due_timers is not None:
+            self.due_timers.deleted.add(place)
         else:
             self._changed[key, moment] = False
         if self._listed is not None:
             self._listed[key].discard(moment)
 
-    def all_of(self, key: int) -> list[int]:
+    def timers_of(self, key: int) -> list[int]:
         """All of a key's, in ascending order, the one that fires now included."""
         if self._listed is None:
             self._listed = self._read()
@@ -106,47 +106,47 @@ class TimerStore:
         moments = found.keys[-1].to_pylist() if len(owners) else []
         for owner, moment in zip(owners.tolist(), moments, strict=True):
             timers[owner].add(moment)
-        if self.taken is not None:
-            for place in self.taken.waiting():
-                timers[self.taken.owners[place]].add(self.taken.moments[place])
-        for key in range(self._count if self._later else 0):
-            timers[key] |= {moment for name, moment in self._later if name == self._name(key)}
-        for (owner, moment), there in self._changed.items():
-            (timers[owner].add if there else timers[owner].discard)(moment)
+        if self.due_timers is not None:
+            for place in self.due_timers.pending():
+                timers[self.due_timers.owners[place]].add(self.due_timers.moments[place])
+        for key in range(self._count if self._deferred else 0):
+            timers[key] |= {moment for name, moment in self._deferred if name == self._key_identity(key)}
+        for (owner, moment), present in self._changed.items():
+            (timers[owner].add if present else timers[owner].discard)(moment)
         return timers
 
-    def has_fired(self) -> None:
+    def mark_fired(self) -> None:
         """The first one that waited is done."""
-        assert self.taken is not None
-        place = self.taken.fired
-        self.taken.fired += 1
-        self.taken.deleted.discard(place)
+        assert self.due_timers is not None
+        place = self.due_timers.fired
+        self.due_timers.fired += 1
+        self.due_timers.deleted.discard(place)
         if self._listed is not None:
-            self._listed[self.taken.owners[place]].discard(self.taken.moments[place])
+            self._listed[self.due_timers.owners[place]].discard(self.due_timers.moments[place])
 
     def flush(self) -> None:
         """Write what changed."""
         changed, self._changed = self._changed, {}
-        added = [timer for timer, there in changed.items() if there]
-        gone = [timer for timer, there in changed.items() if not there]
+        added = [timer for timer, present in changed.items() if present]
+        removed = [timer for timer, present in changed.items() if not present]
         if self._until is not None:
-            later = [timer for timer in added if timer[1] <= self._until]
+            deferred = [timer for timer in added if timer[1] <= self._until]
             added = [timer for timer in added if timer[1] > self._until]
-            for key, moment in later:
-                self._later[self._name(key), moment] = [column.slice(key, 1) for column in self._keys]
-        if gone:
-            for key, moment in gone if self._later else ():
-                self._later.pop((self._name(key), moment), None)
-            self.table.remove(self._at(gone), len(gone))
+            for key, moment in deferred:
+                self._deferred[self._key_identity(key), moment] = [column.slice(key, 1) for column in self._keys]
+        if removed:
+            for key, moment in removed if self._deferred else ():
+                self._deferred.pop((self._key_identity(key), moment), None)
+            self.table.remove(self._at(removed), len(removed))
         if added:
             self._insert(self._at(added), len(added))
-            self._noticed(min(moment for _, moment in added))
+            self._update_earliest(min(moment for _, moment in added))
 
-    def look(self) -> None:
+    def find_earliest(self) -> None:
         """Find out when the next timer is due."""
         self.earliest = self.table.first_due()
 
-    def due(self, until: int) -> Iterator[Taken]:
+    def due(self, until: int) -> Iterator[DueTimers]:
         """A pass: what is due now, in blocks; each one is to be gone through, and counted in ``fired``, before the
         next."""
         self._until = until
@@ -155,57 +155,57 @@ class TimerStore:
                 block = next(self.table.take_due(until, _AT_ONCE), None)
                 if block is None:
                     break
-                self.taken = Taken(block.keys[:-1], block.keys[-1].to_pylist())
-                yield self.taken
-                assert self.taken.fired == len(self.taken.moments)
-                self.taken = None
+                self.due_timers = DueTimers(block.keys[:-1], block.keys[-1].to_pylist())
+                yield self.due_timers
+                assert self.due_timers.fired == len(self.due_timers.moments)
+                self.due_timers = None
         finally:
             self._until = None
-        self._put_later()
+        self._register_deferred()
 
     @contextmanager
-    def stored(self) -> Iterator[None]:
+    def all_in_table(self) -> Iterator[None]:
         """All timers are in the table."""
-        self._put_later()
-        waiting = self._waiting()
-        if waiting is None:
+        self._register_deferred()
+        pending = self._unprocessed()
+        if pending is None:
             yield
             return
-        columns, count = waiting
+        columns, count = pending
         self._insert(columns, count)
         yield
         self.table.remove(columns, count)
 
-    def _put_later(self) -> None:
-        later, self._later = self._later, {}
-        if later:
-            moments = [moment for _, moment in later]
-            columns = [pa.concat_arrays(parts) for parts in zip(*later.values(), strict=True)]
+    def _register_deferred(self) -> None:
+        deferred, self._deferred = self._deferred, {}
+        if deferred:
+            moments = [moment for _, moment in deferred]
+            columns = [pa.concat_arrays(parts) for parts in zip(*deferred.values(), strict=True)]
             self._insert([*columns, pa.array(moments, pa.int64())], len(moments))
-            self._noticed(min(moments))
+            self._update_earliest(min(moments))
 
-    def _name(self, key: int) -> object:
+    def _key_identity(self, key: int) -> object:
         """Tells a grouping key apart across slices."""
-        return hashable(rows_of([column.slice(key, 1) for column in self._keys], 1)[0])
+        return hashable(stored_tuples([column.slice(key, 1) for column in self._keys], 1)[0])
 
-    def _noticed(self, moment: int) -> None:
+    def _update_earliest(self, moment: int) -> None:
         self.earliest = moment if self.earliest is None else min(moment, self.earliest)
 
-    def _waiting(self) -> tuple[list[pa.Array], int] | None:
-        taken = self.taken
-        places = [] if taken is None else taken.waiting()
-        if taken is None or not places:
+    def _unprocessed(self) -> tuple[list[pa.Array], int] | None:
+        due_timers = self.due_timers
+        places = [] if due_timers is None else due_timers.pending()
+        if due_timers is None or not places:
             return None
-        chosen = pa.array(np.array(taken.owners)[places])
-        moments = [taken.moments[place] for place in places]
-        return [*[column.take(chosen) for column in taken.keys], pa.array(moments, pa.int64())], len(places)
+        chosen = pa.array(np.array(due_timers.owners)[places])
+        moments = [due_timers.moments[place] for place in places]
+        return [*[column.take(chosen) for column in due_timers.keys], pa.array(moments, pa.int64())], len(places)
 
-    def _place(self, key: int, moment: int) -> int | None:
+    def _due_place(self, key: int, moment: int) -> int | None:
         """Where such a timer waits among those that were taken out."""
-        if self.taken is None:
+        if self.due_timers is None:
             return None
-        place = self.taken.places.get((key, moment))
-        return None if place is None or place < self.taken.fired or place in self.taken.deleted else place
+        place = self.due_timers.places.get((key, moment))
+        return None if place is None or place < self.due_timers.fired or place in self.due_timers.deleted else place
 
     def _at(self, timers: Sequence[tuple[int, int]]) -> list[pa.Array]:
         chosen = pa.array([key for key, _ in timers], pa.int64())

@@ -14,7 +14,7 @@ _EVERY_MS = 200
 _AT_ONCE = 8192
 
 
-class Sweep:
+class TtlSweeper:
     """Of one subtask. ``stores``: of the variables that have a time to live; ``groups``: first and last key group.
 
     Attributes:
@@ -38,12 +38,12 @@ class Sweep:
         self._at_ms = now_ms + _EVERY_MS
         for store in self._stores:
             table = store.table
-            gone: list[list[pa.Array]] = []
+            removed: list[list[pa.Array]] = []
             for rows in table.scan(_AT_ONCE, self._next, self._next):
                 expires, known = rows.values[-1].read()
                 over = np.flatnonzero(known[rows.rows] & (expires[rows.rows] <= now_ms))
                 if len(over):
-                    gone.append([key.take(pa.array(over)) for key in rows.keys])
-            for keys in gone:
+                    removed.append([key.take(pa.array(over)) for key in rows.keys])
+            for keys in removed:
                 table.remove(keys, len(keys[0]))
         self._next = self._next + 1 if self._next < self._last else self._first

@@ -18,14 +18,16 @@ from penstock.state.table import StoredRows, TableCapture
 _AT_ONCE = 8192
 
 
-class WaitingCapture(TableCapture):
-    """See ``WaitingRows.capture``. Of changes it knows only that there were no rows and are none now.
+class UnprocessedRowsCapture(TableCapture):
+    """See ``UnprocessedRows.capture``. Of changes it knows only that there were no rows and are none now.
 
     Args:
         empty_since: the serial since which there were no rows; None: there are some.
     """
 
-    def __init__(self, table: WaitingRows, serial: int, empty_since: int | None, batch: pa.RecordBatch | None) -> None:
+    def __init__(
+        self, table: UnprocessedRows, serial: int, empty_since: int | None, batch: pa.RecordBatch | None
+    ) -> None:
         self.schema = table.schema
         self.serial = serial
         self.rows = 0 if batch is None else batch.num_rows
@@ -61,7 +63,7 @@ class WaitingCapture(TableCapture):
         self._batch = None
 
 
-class WaitingRows:
+class UnprocessedRows:
     """The table of one subtask.
 
     Attributes:
@@ -85,7 +87,7 @@ class WaitingRows:
             self._empty_since = None
         elif self._empty_since is None:
             self._empty_since = self._serial
-        return WaitingCapture(self, self._serial, self._empty_since, batch)
+        return UnprocessedRowsCapture(self, self._serial, self._empty_since, batch)
 
     def restored(self, pieces: Iterable[StoredRows]) -> pa.RecordBatch | None:
         """The rows of a snapshot, in their order but for those of different subtasks.

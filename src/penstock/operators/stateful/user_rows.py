@@ -14,13 +14,13 @@ from pyspark.sql.types import Row
 
 from penstock.operators.batches import make_batch
 from penstock.operators.python.pandas_conversion import PandasBatches
-from penstock.operators.python.user_code import PythonSettings, for_user, to_session_zone
+from penstock.operators.python.user_code import PythonSettings, convert_for_user, to_session_zone
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Key = tuple[Any, ...]
-Blame = Callable[[int], Any]
+ErrorContext = Callable[[int], Any]
 """Makes a context in which an error is the user's, for the key of this number."""
 
 
@@ -41,7 +41,9 @@ class UserRows(ABC):
         """Likewise, in the handler of a timer. Spark reads them out of its state, whatever form rows have: moments are
         naive local times, structs Rows."""
         batch = pa.RecordBatch.from_arrays(list(columns), list(self._key_row))
-        return list(zip(*for_user(lambda keys: [_of_state(column) for column in keys.columns], batch), strict=True))
+        return list(
+            zip(*convert_for_user(lambda keys: [_state_objects(column) for column in keys.columns], batch), strict=True)
+        )
 
     def key_row(self, key: Key) -> Row:
         """As a timer's handler gets it."""
@@ -50,29 +52,29 @@ class UserRows(ABC):
 
     @abstractmethod
     def split(self, batch: pa.RecordBatch, ends: Sequence[int]) -> list[Any]:
-        """The rows of each key, which stand one behind the other and stop at ``ends``: for ``handed``."""
+        """The rows of each key, which stand one behind the other and stop at ``ends``: for ``input_items``."""
 
     @abstractmethod
-    def handed(self, rows: Any) -> Iterator[Any]:
+    def input_items(self, rows: Any) -> Iterator[Any]:
         """The rows of one key as ``handleInputRows`` takes them."""
 
     @abstractmethod
-    def single(self, rows: Any) -> Iterator[Any]:
+    def initial_items(self, rows: Any) -> Iterator[Any]:
         """The rows of one key as ``handleInitialState`` takes them, one call each."""
 
     @abstractmethod
-    def take(self, key: int, item: Any) -> None:
+    def collect(self, key: int, item: Any) -> None:
         """Keep what was yielded for the key of this number, checked."""
 
     @abstractmethod
-    def batch(self, blame: Blame) -> pa.RecordBatch:
+    def take_output(self, error_context: ErrorContext) -> pa.RecordBatch:
         """All that was kept since the last call, in order; it may be empty."""
 
     def _localized(self, column: pa.Array) -> pa.Array:
         return to_session_zone(column, self._settings.time_zone)
 
 
-def _of_state(column: pa.Array) -> list[Any]:
+def _state_objects(column: pa.Array) -> list[Any]:
     """As PySpark gives the values of a state."""
     kind = from_arrow_type(column.type, prefer_timestamp_ntz=True)
     convert = ArrowTableToRowsConversion._create_converter(kind, none_on_identity=True)
@@ -91,7 +93,9 @@ class PandasRows(UserRows):
 
     def keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
         batch = pa.RecordBatch.from_arrays(list(columns), list(self._key_row))
-        return list(zip(*for_user(lambda keys: [self._of_frames(one) for one in keys.columns], batch), strict=True))
+        return list(
+            zip(*convert_for_user(lambda keys: [self._frame_objects(one) for one in keys.columns], batch), strict=True)
+        )
 
     def _objects(self, column: pa.Array) -> list[Any]:
         if pa.types.is_timestamp(column.type):
@@ -99,15 +103,15 @@ class PandasRows(UserRows):
         objects: list[Any] = column.to_pylist()
         return objects
 
-    def _of_frames(self, column: pa.Array) -> list[Any]:
+    def _frame_objects(self, column: pa.Array) -> list[Any]:
         objects, kind = self._objects(column), column.type
         if pa.types.is_integer(kind) and self._settings.int_extension_types:
-            return _numbers(objects, kind.to_pandas_dtype(), self._nothing(kind))
+            return _numbers(objects, kind.to_pandas_dtype(), self._null_value(kind))
         if column.null_count and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-            return _numbers(objects, lambda value: value, self._nothing(kind))
+            return _numbers(objects, lambda value: value, self._null_value(kind))
         return objects
 
-    def _nothing(self, kind: pa.DataType) -> Any:
+    def _null_value(self, kind: pa.DataType) -> Any:
         """What pandas has for a number that is null."""
         import pandas as pd
 
@@ -139,13 +143,13 @@ class PandasRows(UserRows):
             start = end
         return frames
 
-    def handed(self, rows: Any) -> Iterator[Any]:
+    def input_items(self, rows: Any) -> Iterator[Any]:
         return iter((rows,))
 
-    def single(self, rows: Any) -> Iterator[Any]:
+    def initial_items(self, rows: Any) -> Iterator[Any]:
         return iter((rows,))
 
-    def take(self, key: int, item: Any) -> None:
+    def collect(self, key: int, item: Any) -> None:
         import pandas as pd
 
         if not isinstance(item, pd.DataFrame):
@@ -153,16 +157,16 @@ class PandasRows(UserRows):
         if len(item):
             self._yielded.append((key, item))
 
-    def batch(self, blame: Blame) -> pa.RecordBatch:
+    def take_output(self, error_context: ErrorContext) -> pa.RecordBatch:
         """Frames of equal columns and types are converted together: a conversion costs as much as many rows do."""
         yielded, self._yielded = self._yielded, []
         batches, start = [], 0
-        looks = [_look(frame) for _, frame in yielded]
+        layouts = [_layout(frame) for _, frame in yielded]
         while start < len(yielded):
             stop = start + 1
-            while stop < len(yielded) and looks[stop] == looks[start]:
+            while stop < len(yielded) and layouts[stop] == layouts[start]:
                 stop += 1
-            batches.append(self._converted(yielded[start:stop], blame))
+            batches.append(self._converted(yielded[start:stop], error_context))
             start = stop
         if not batches:
             return make_batch([pa.nulls(0, field.type) for field in self._schema], self._schema, 0)
@@ -170,18 +174,18 @@ class PandasRows(UserRows):
             return batches[0]
         return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
-    def _converted(self, yielded: Sequence[tuple[int, pd.DataFrame]], blame: Blame) -> pa.RecordBatch:
+    def _converted(self, yielded: Sequence[tuple[int, pd.DataFrame]], error_context: ErrorContext) -> pa.RecordBatch:
         if len(yielded) > 1:
             try:
-                return self._together([frame for _, frame in yielded])
+                return self._convert_concatenated([frame for _, frame in yielded])
             except Exception:  # noqa: BLE001 - below it is raised again, by the key whose frame it is
-                batches = [self._converted([one], blame) for one in yielded]
+                batches = [self._converted([one], error_context) for one in yielded]
                 return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
         [(key, frame)] = yielded
-        with blame(key):
+        with error_context(key):
             return self._conversion.from_frame(frame)
 
-    def _together(self, frames: Sequence[pd.DataFrame]) -> pa.RecordBatch:
+    def _convert_concatenated(self, frames: Sequence[pd.DataFrame]) -> pa.RecordBatch:
         """Frames that look the same, one below the other, converted."""
         import pandas as pd
 
@@ -198,14 +202,14 @@ class PandasRows(UserRows):
         return batch
 
 
-def _look(frame: pd.DataFrame) -> tuple[Any, ...]:
+def _layout(frame: pd.DataFrame) -> tuple[Any, ...]:
     """Equal for frames of equal columns and types. ``frame.dtypes`` takes ten times as long."""
     manager = frame._mgr
     return tuple(frame.columns), manager.blknos.tobytes(), [block.dtype for block in manager.blocks]
 
 
-def _numbers(objects: Sequence[Any], make: Callable[[Any], Any], nothing: Any) -> list[Any]:
-    return [nothing if value is None else make(value) for value in objects]
+def _numbers(objects: Sequence[Any], make: Callable[[Any], Any], null_value: Any) -> list[Any]:
+    return [null_value if value is None else make(value) for value in objects]
 
 
 def _inferred(column: pd.Series[Any]) -> pd.Series[Any]:
@@ -223,18 +227,18 @@ class NarrowPandasRows(PandasRows):
     def timer_keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
         return self.keys(columns, count)
 
-    def _of_frames(self, column: pa.Array) -> list[Any]:
+    def _frame_objects(self, column: pa.Array) -> list[Any]:
         kind = column.type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
             return self._objects(column)
-        nothing = None if pa.types.is_boolean(kind) else self._nothing(kind)
-        return _numbers(column.to_pylist(), kind.to_pandas_dtype(), nothing)
+        null_value = None if pa.types.is_boolean(kind) else self._null_value(kind)
+        return _numbers(column.to_pylist(), kind.to_pandas_dtype(), null_value)
 
-    def _nothing(self, kind: pa.DataType) -> Any:
-        nothing = super()._nothing(kind)
-        if not isinstance(nothing, float):
-            return nothing
-        return np.float32(nothing) if pa.types.is_float32(kind) else np.float64(nothing)
+    def _null_value(self, kind: pa.DataType) -> Any:
+        null_value = super()._null_value(kind)
+        if not isinstance(null_value, float):
+            return null_value
+        return np.float32(null_value) if pa.types.is_float32(kind) else np.float64(null_value)
 
     def split(self, batch: pa.RecordBatch, ends: Sequence[int]) -> list[Any]:
         if not any(column.null_count and _depends_on_nulls(column.type) for column in batch.columns):
@@ -250,7 +254,7 @@ def _depends_on_nulls(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_integer(data_type) or pa.types.is_boolean(data_type))
 
 
-class RowRows(UserRows):
+class SparkRows(UserRows):
     """``transformWithState``: PySpark's Rows, of what Arrow gives for each value."""
 
     def __init__(self, key_names: Sequence[str], output_schema: pa.Schema, settings: PythonSettings) -> None:
@@ -260,12 +264,12 @@ class RowRows(UserRows):
 
     def keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
         batch = pa.RecordBatch.from_arrays(list(columns), list(self._key_row))
-        lists = for_user(lambda keys: [self._localized(column).to_pylist() for column in keys.columns], batch)
+        lists = convert_for_user(lambda keys: [self._localized(column).to_pylist() for column in keys.columns], batch)
         return list(zip(*lists, strict=True))
 
     def split(self, batch: pa.RecordBatch, ends: Sequence[int]) -> list[Any]:
         make = Row(*batch.schema.names)
-        columns = for_user(self._objects, batch)
+        columns = convert_for_user(self._objects, batch)
         rows = [make(*values) for values in zip(*columns, strict=True)]
         starts = [0, *ends[:-1]]
         return [rows[start:end] for start, end in zip(starts, ends, strict=True)]
@@ -273,23 +277,23 @@ class RowRows(UserRows):
     def _objects(self, batch: pa.RecordBatch) -> list[list[Any]]:
         return [ArrowTableToRowsConversion._to_pylist(self._localized(column)) for column in batch.columns]
 
-    def handed(self, rows: Any) -> Iterator[Any]:
+    def input_items(self, rows: Any) -> Iterator[Any]:
         return iter(rows)
 
-    def single(self, rows: Any) -> Iterator[Any]:
+    def initial_items(self, rows: Any) -> Iterator[Any]:
         return iter(rows)
 
-    def take(self, key: int, item: Any) -> None:
+    def collect(self, key: int, item: Any) -> None:
         if not isinstance(item, Row):
             raise TypeError(f"the processor must yield pyspark.sql.Row, not {type(item).__name__}")
         self._yielded.append((key, item.asDict(self._nested)))
 
-    def batch(self, blame: Blame) -> pa.RecordBatch:
+    def take_output(self, error_context: ErrorContext) -> pa.RecordBatch:
         yielded, self._yielded = self._yielded, []
         try:
             return pa.RecordBatch.from_pylist([row for _, row in yielded], schema=self._schema)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             for key, row in yielded:
-                with blame(key):
+                with error_context(key):
                     pa.RecordBatch.from_pylist([row], schema=self._schema)
             raise

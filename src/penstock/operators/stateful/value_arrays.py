@@ -11,7 +11,7 @@ from pyspark.errors import PySparkRuntimeError
 from penstock.operators.python.declared_batches import as_declared
 from penstock.operators.python.user_code import to_session_zone, with_zone
 from penstock.operators.stateful.arrow_processor import ArrowValueState, Where
-from penstock.operators.stateful.key_selection import named_keys
+from penstock.operators.stateful.key_selection import selected_keys
 from penstock.operators.stateful.variables import StateVariable
 from penstock.state.table import KeyedTable
 from penstock.state.vector import Mask, Rows, Vector, arrow_of
@@ -52,36 +52,36 @@ class ValueArrays(ArrowValueState):
         return self._found()[1].copy()
 
     def update(self, batch: pa.RecordBatch, where: Where = None) -> None:
-        keys, named = self._chosen(where)
+        keys, selected = self._chosen(where)
         try:
             columns = as_declared(batch, self._declared, "it takes a", "given").columns
         except (TypeError, ValueError) as error:
             raise type(error)(f"state {self._name}: {error}") from None
-        if batch.num_rows != len(named):
-            raise ValueError(f"state {self._name}: {batch.num_rows} rows are given for {len(named)} named keys")
-        if not len(named):
+        if batch.num_rows != len(selected):
+            raise ValueError(f"state {self._name}: {batch.num_rows} rows are given for {len(selected)} named keys")
+        if not len(selected):
             return
         if self._ttl_ms is not None:
-            columns = [*columns, pa.array(np.full(len(named), self._now_ms + self._ttl_ms))]
-        with self.table.edit(keys, len(named)) as found:
+            columns = [*columns, pa.array(np.full(len(selected), self._now_ms + self._ttl_ms))]
+        with self.table.edit(keys, len(selected)) as found:
             for vector, column in zip(found.values, columns, strict=True):
                 vector.set(found.rows, column)
         self._read = None
 
     def clear(self, where: Where = None) -> None:
-        keys, named = self._chosen(where)
-        if len(named):
-            self.table.remove(keys, len(named))
+        keys, selected = self._chosen(where)
+        if len(selected):
+            self.table.remove(keys, len(selected))
             self._read = None
 
     def _chosen(self, where: Where) -> tuple[list[pa.Array], Rows]:
         """The named keys' columns, and their numbers."""
         keys = self._current()
-        named = named_keys(where, self._count)
+        selected = selected_keys(where, self._count)
         if where is None:
-            return list(keys), named
-        chosen = pa.array(named)
-        return [column.take(chosen) for column in keys], named
+            return list(keys), selected
+        chosen = pa.array(selected)
+        return [column.take(chosen) for column in keys], selected
 
     def _current(self) -> Sequence[pa.Array]:
         if self._keys is None:
@@ -96,27 +96,27 @@ class ValueArrays(ArrowValueState):
         keys = self._current()
         if self._read is None:
             found = self.table.find(keys, self._count)
-            there, values = found.rows >= 0, list(found.values)
+            present, values = found.rows >= 0, list(found.values)
             if self._ttl_ms is not None:
-                there &= _lives(values.pop(), found.rows, there, self._now_ms)
-            columns = [to_session_zone(_column(value, found.rows, there), self._time_zone) for value in values]
-            self._read = pa.RecordBatch.from_arrays(columns, schema=self._shown), there
+                present &= _unexpired(values.pop(), found.rows, present, self._now_ms)
+            columns = [to_session_zone(_column(value, found.rows, present), self._time_zone) for value in values]
+            self._read = pa.RecordBatch.from_arrays(columns, schema=self._shown), present
         return self._read
 
 
-def _lives(expires: Vector, rows: Rows, there: Mask, now_ms: int) -> Mask:
-    """Of the keys that are ``there``: whose time is not over."""
+def _unexpired(expires: Vector, rows: Rows, present: Mask, now_ms: int) -> Mask:
+    """Of the keys that are ``present``: whose time is not over."""
     moments, known = expires.read()
     lives = np.zeros(len(rows), np.bool_)
-    found = rows[there]
-    lives[there] = ~known[found] | (moments[found] > now_ms)
+    found = rows[present]
+    lives[present] = ~known[found] | (moments[found] > now_ms)
     return lives
 
 
-def _column(values: Vector, rows: Rows, there: Mask) -> pa.Array:
+def _column(values: Vector, rows: Rows, present: Mask) -> pa.Array:
     """A copy, with nulls where there is nothing."""
-    if not there.any():
+    if not present.any():
         return pa.nulls(len(rows), values.kind)
     data, valid = values.read()
-    places = np.where(there, rows, rows[np.argmax(there)])
-    return arrow_of(data[places], valid[places] & there, values.kind)
+    places = np.where(present, rows, rows[np.argmax(present)])
+    return arrow_of(data[places], valid[places] & present, values.kind)

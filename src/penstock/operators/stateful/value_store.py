@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.operators.stateful.codec import Kept, TupleCodec, rows_at
+from penstock.operators.stateful.codec import StoredTuple, TupleCodec, stored_tuples_at
 from penstock.operators.stateful.variables import StateVariable
 from penstock.state.table import KeyedTable
 
@@ -25,7 +25,7 @@ class ValueStore:
         self._keys: Sequence[pa.Array] = ()
         self._count = 0
         self._now_ms = 0
-        self._rows: list[Kept | None] | None = None
+        self._rows: list[StoredTuple | None] | None = None
         self._written: dict[int, None] = {}
 
     def begin(self, keys: Sequence[pa.Array], count: int, now_ms: int) -> None:
@@ -34,11 +34,11 @@ class ValueStore:
         self._keys, self._count, self._now_ms = keys, count, now_ms
         self._rows = None
 
-    def get(self, key: int) -> Kept | None:
+    def get(self, key: int) -> StoredTuple | None:
         """The value now; None if there is none or its time is over."""
         return self._loaded()[key]
 
-    def put(self, key: int, value: Kept | None) -> None:
+    def put(self, key: int, value: StoredTuple | None) -> None:
         """``None``: there is none any more."""
         self._loaded()[key] = value
         self._written[key] = None
@@ -49,10 +49,10 @@ class ValueStore:
             return
         rows = self._loaded()
         written = [key for key in self._written if rows[key] is not None]
-        gone = [key for key in self._written if rows[key] is None]
+        removed = [key for key in self._written if rows[key] is None]
         self._written = {}
-        if gone:
-            self.table.remove(self._chosen(gone), len(gone))
+        if removed:
+            self.table.remove(self._chosen(removed), len(removed))
         if written:
             columns = self.codec.to_columns([row for key in written if (row := rows[key]) is not None])
             if self._ttl_ms is not None:
@@ -67,12 +67,12 @@ class ValueStore:
         chosen = pa.array(keys, pa.int64())
         return [column.take(chosen) for column in self._keys]
 
-    def _loaded(self) -> list[Kept | None]:
+    def _loaded(self) -> list[StoredTuple | None]:
         if self._rows is None:
             self._rows = [None] * self._count
             found = self.table.find(self._keys, self._count)
-            there = np.flatnonzero(found.rows >= 0)
-            for key, row in zip(there.tolist(), rows_at(found.values, found.rows[there]), strict=True):
+            present = np.flatnonzero(found.rows >= 0)
+            for key, row in zip(present.tolist(), stored_tuples_at(found.values, found.rows[present]), strict=True):
                 if self._ttl_ms is None:
                     self._rows[key] = row
                 elif row[-1] is None or row[-1] > self._now_ms:

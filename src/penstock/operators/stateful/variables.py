@@ -27,7 +27,7 @@ from penstock.state.stored_form import DELETED_COLUMN, KEY_GROUP_COLUMN
 from penstock.state.table import TableSpec
 
 TIMERS = "__timers"
-WAITING = "__waiting"
+UNPROCESSED = "__waiting"
 POSITION = "__position"
 EXPIRES = "__expires_ms"
 
@@ -82,7 +82,7 @@ class StateVariable:
     def table_schema(self, grouping: pa.Schema) -> pa.Schema:
         """Key columns, then value columns. ``grouping``: the grouping key's."""
         fields = [*grouping, *self._own_keys(), *self.value.columns]
-        fields = _renamed(fields, {len(grouping)} if self.kind is Kind.LIST else set())
+        fields = _with_unique_names(fields, {len(grouping)} if self.kind is Kind.LIST else set())
         return pa.schema(fields if self.ttl_ms is None else [*fields, pa.field(EXPIRES, pa.int64())])
 
     def renamed(self, grouping: pa.Schema) -> dict[str, str]:
@@ -106,7 +106,7 @@ class StateVariable:
 
 def timers_schema(grouping: pa.Schema) -> pa.Schema:
     """Of the table of timers: all of it is the key."""
-    return pa.schema([*_renamed(list(grouping), set()), pa.field(EXPIRES, pa.int64())])
+    return pa.schema([*_with_unique_names(list(grouping), set()), pa.field(EXPIRES, pa.int64())])
 
 
 def timers_spec(grouping: pa.Schema, max_parallelism: int) -> TableSpec:
@@ -120,22 +120,22 @@ def timers_spec(grouping: pa.Schema, max_parallelism: int) -> TableSpec:
     )
 
 
-def waiting_schema(grouping: pa.Schema, rows: pa.Schema) -> pa.Schema:
+def unprocessed_schema(grouping: pa.Schema, rows: pa.Schema) -> pa.Schema:
     """Of the table of input rows that wait. ``rows``: the input's."""
     fields = [*grouping, pa.field(POSITION, pa.int64()), *rows]
-    return pa.schema(_renamed(fields, {len(grouping)}))
+    return pa.schema(_with_unique_names(fields, {len(grouping)}))
 
 
-def _renamed(fields: list[pa.Field], own: set[int]) -> list[pa.Field]:
+def _with_unique_names(fields: list[pa.Field], own: set[int]) -> list[pa.Field]:
     """With names of which no two are the same; those at ``own`` are ours."""
-    taken = set(_TAKEN)
+    due_timers = set(_TAKEN)
     result = []
     for position, field in enumerate(fields):
         name = field.name
         number = 0
-        while name in taken and position not in own:
+        while name in due_timers and position not in own:
             number += 1
             name = f"{field.name}_{number}"
-        taken.add(name)
+        due_timers.add(name)
         result.append(field.with_name(name).with_nullable(True))
     return result

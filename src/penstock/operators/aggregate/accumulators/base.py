@@ -64,7 +64,7 @@ class Accumulator(ABC):
         """The final results of these rows."""
 
 
-def known_values(groups: Rows, values: pa.Array) -> tuple[Rows, npt.NDArray[Any]]:
+def valid_values(groups: Rows, values: pa.Array) -> tuple[Rows, npt.NDArray[Any]]:
     """Groups and raw values where the value is not null."""
     raw = raw_values(values)
     if not values.null_count:
@@ -84,7 +84,7 @@ def doubles(values: pa.Array) -> Doubles:
     return np.array([value / unit for value in raw.tolist()], np.float64)
 
 
-def rounds(groups: Rows) -> Iterator[Rows]:
+def distinct_group_rounds(groups: Rows) -> Iterator[Rows]:
     """The positions of ``groups`` in parts within which no group repeats; every group's positions in their order."""
     order = order_by(groups)
     begins = np.flatnonzero(np.diff(groups[order], prepend=-1))

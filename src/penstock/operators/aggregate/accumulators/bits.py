@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import EvaluationError
-from penstock.operators.aggregate.accumulators.base import Accumulator, known_values
+from penstock.operators.aggregate.accumulators.base import Accumulator, valid_values
 from penstock.operators.aggregate.accumulators.lists import by_group
 from penstock.operators.aggregate.calls import AggregateCall
 from penstock.state.arrays import from_fixed, validity
@@ -26,7 +26,7 @@ class Bits(Accumulator):
         return [-1 if self.call.function == "bit_and" else 0]
 
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
-        groups, raw = known_values(groups, arguments[0])
+        groups, raw = valid_values(groups, arguments[0])
         data, valid = buffers[0].write()
         _OPERATIONS[self.call.function].at(data, groups, raw)
         valid[groups] = True

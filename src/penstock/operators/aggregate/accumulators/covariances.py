@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.operators.aggregate.accumulators.base import Accumulator, rounds
-from penstock.operators.aggregate.accumulators.moments import finished
+from penstock.operators.aggregate.accumulators.base import Accumulator, distinct_group_rounds
+from penstock.operators.aggregate.accumulators.moments import moment_results
 from penstock.state.arrays import from_fixed, validity
 from penstock.state.vector import Rows, Vector, raw_values
 
@@ -42,7 +42,7 @@ class Covariance(Accumulator):
         self.begin(buffers, groups)
         numbers = [raw_values(partial) for partial in partials]
         with np.errstate(all="ignore"):
-            for part in rounds(groups):
+            for part in distinct_group_rounds(groups):
                 _merge(buffers, groups[part], [number[part] for number in numbers])
 
     def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
@@ -52,12 +52,12 @@ class Covariance(Accumulator):
         null = bool(self.call.parameters[0])
         with np.errstate(all="ignore"):
             if self.call.function == "covar_pop":
-                return finished(products / n, n, np.zeros(len(n), np.bool_), null)
+                return moment_results(products / n, n, np.zeros(len(n), np.bool_), null)
             if self.call.function == "covar_samp":
-                return finished(products / (n - 1), n, n == 1, null)
+                return moment_results(products / (n - 1), n, n == 1, null)
             below = np.sqrt(squares[0] * squares[1])
             constant = (below == 0) & (n != 1)  # a division by zero, which Spark makes null in any case
-            return finished(products / below, np.where(constant, 0, n), n == 1, null)
+            return moment_results(products / below, np.where(constant, 0, n), n == 1, null)
 
 
 def _line(function: str, sums: Sequence[Doubles]) -> pa.Array:

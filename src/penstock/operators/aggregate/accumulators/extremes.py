@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.functions.core.ranks import Ranks, ranks
-from penstock.operators.aggregate.accumulators.base import Accumulator, known_values
-from penstock.operators.aggregate.accumulators.lists import hold, unrolled, with_held
+from penstock.operators.aggregate.accumulators.base import Accumulator, valid_values
+from penstock.operators.aggregate.accumulators.lists import flattened, store_lists, with_stored_lists
 from penstock.operators.aggregate.calls import AggregateCall
 from penstock.state.arrays import fixed_values, validity
 from penstock.state.vector import Rows, Vector, arrow_of, raw_dtype, raw_values
@@ -58,7 +58,7 @@ class FirstOrLast(Accumulator):
         return buffers[0].to_arrow(rows).cast(self.call.result_type)
 
 
-class Best(Accumulator):
+class BestRow(Accumulator):
     """``min_by`` and ``max_by``: the value, and what it is judged by."""
 
     def fills(self) -> list[object]:
@@ -133,7 +133,7 @@ class Extreme(Accumulator):
         if raw_dtype(self.call.input_type).kind == "O":
             keep_best(buffers, groups, [values], self._max)
             return
-        groups, raw = known_values(groups, values)
+        groups, raw = valid_values(groups, values)
         data, valid = buffers[0].write()
         smaller = np.fmin if data.dtype.kind == "f" else np.minimum
         with np.errstate(invalid="ignore"):  # NaN is a value like others
@@ -148,7 +148,7 @@ class Extreme(Accumulator):
         return arrow_of(data[rows], valid[rows], self.call.result_type)
 
 
-class BestOf(Accumulator):
+class BestRows(Accumulator):
     """Buffers: the values, and what each is judged by, the best first; of equally good ones those that came first.
 
     ``parameters``: how many rows are kept.
@@ -166,10 +166,10 @@ class BestOf(Accumulator):
         self._keep(buffers, groups[known], [argument.filter(pa.array(known)) for argument in arguments])
 
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
-        self._keep(buffers, *unrolled(groups, partials))
+        self._keep(buffers, *flattened(groups, partials))
 
     def _keep(self, buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array]) -> None:
-        owners, columns = with_held(buffers, groups, columns)
+        owners, columns = with_stored_lists(buffers, groups, columns)
         order = ranks(columns[1])
         sorting = np.lexsort((-order if self.call.function == "max_by_k" else order, owners))
         owners = owners[sorting]
@@ -177,7 +177,7 @@ class BestOf(Accumulator):
         places = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
         kept = places < self._most
         chosen = pa.array(sorting[kept])
-        hold(buffers, owners[kept], [column.take(chosen) for column in columns])
+        store_lists(buffers, owners[kept], [column.take(chosen) for column in columns])
 
     def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
         return buffers[0].to_arrow(rows).cast(self.call.result_type)

@@ -9,9 +9,9 @@ from penstock.operators.aggregate.accumulators.bits import Bitmaps, Bits
 from penstock.operators.aggregate.accumulators.count_sketch import CountSketch
 from penstock.operators.aggregate.accumulators.covariances import Covariance
 from penstock.operators.aggregate.accumulators.distinct_sketch import DistinctSketch
-from penstock.operators.aggregate.accumulators.extremes import Best, BestOf, Extreme, FirstOrLast
+from penstock.operators.aggregate.accumulators.extremes import BestRow, BestRows, Extreme, FirstOrLast
 from penstock.operators.aggregate.accumulators.frequencies import Mode, Percentile
-from penstock.operators.aggregate.accumulators.listagg import Joined
+from penstock.operators.aggregate.accumulators.listagg import ListAgg
 from penstock.operators.aggregate.accumulators.lists import DistinctValues, Lists
 from penstock.operators.aggregate.accumulators.moments import Moments
 from penstock.operators.aggregate.accumulators.quantiles import Quantiles
@@ -25,15 +25,15 @@ _CLASSES: dict[Family, type[Accumulator]] = {
     Family.MOMENTS: Moments,
     Family.COVARIANCE: Covariance,
     Family.FIRST: FirstOrLast,
-    Family.BEST: Best,
+    Family.MIN_MAX_BY: BestRow,
     Family.BITS: Bits,
     Family.LISTS: Lists,
-    Family.SKETCH: DistinctSketch,
+    Family.DISTINCT_SKETCH: DistinctSketch,
     Family.QUANTILES: Quantiles,
     Family.PERCENTILE: Percentile,
     Family.MODE: Mode,
-    Family.JOINED: Joined,
-    Family.BEST_OF: BestOf,
+    Family.LISTAGG: ListAgg,
+    Family.MIN_MAX_BY_K: BestRows,
     Family.BITMAPS: Bitmaps,
     Family.COUNT_SKETCH: CountSketch,
 }

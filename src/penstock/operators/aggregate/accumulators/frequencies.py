@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.errors import EvaluationError
 from penstock.functions.core.ranks import ranks
 from penstock.operators.aggregate.accumulators.base import Accumulator, Doubles, doubles
-from penstock.operators.aggregate.accumulators.lists import held_of, hold, unrolled, with_held
+from penstock.operators.aggregate.accumulators.lists import flattened, store_lists, stored_lists, with_stored_lists
 from penstock.operators.aggregate.accumulators.quantiles import percentile_results
 from penstock.operators.aggregate.calls import AggregateCall
 from penstock.state.arrays import plain_objects, validity
@@ -20,7 +20,7 @@ from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.vector import Rows, Vector, raw_values
 
 
-class Tally(Accumulator):
+class Frequencies(Accumulator):
     """Two buffers: the different values, and how often each came. A second argument says how often a row counts."""
 
     def fills(self) -> list[object]:
@@ -37,7 +37,7 @@ class Tally(Accumulator):
                 raise _negative(int(amounts[counted].min()))
             counted = counted & (amounts != 0)
         added = [self._kept(values.filter(pa.array(counted))), pa.array(amounts[counted])]
-        hold(buffers, *together(*with_held(buffers, groups[counted], added)))
+        store_lists(buffers, *merge_equal_values(*with_stored_lists(buffers, groups[counted], added)))
 
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
         """Appended as they are: equal values are put together when a list has doubled, not with every batch."""
@@ -57,19 +57,19 @@ class Tally(Accumulator):
         for buffer, partial in zip(buffers, partials, strict=True):
             buffer.write()[1][groups[validity(partial)]] = True
         if crowded:
-            hold(buffers, *together(*held_of(buffers, np.unique(crowded))))
+            store_lists(buffers, *merge_equal_values(*stored_lists(buffers, np.unique(crowded))))
 
     def _kept(self, values: pa.Array) -> pa.Array:
         return values
 
     def _ordered(self, buffers: Sequence[Vector], rows: Rows) -> tuple[Rows, pa.Array, Rows, Rows]:
         """Whose each value is, by place among these rows and in their order; all values, with counts and ranks."""
-        owners, columns = unrolled(np.arange(len(rows)), [buffer.to_arrow(rows) for buffer in buffers])
-        owners, [values, counts] = together(owners, columns)
+        owners, columns = flattened(np.arange(len(rows)), [buffer.to_arrow(rows) for buffer in buffers])
+        owners, [values, counts] = merge_equal_values(owners, columns)
         return owners, values, raw_values(counts), ranks(values)
 
 
-class Percentile(Tally):
+class Percentile(Frequencies):
     """``parameters``: the percentages, whether values descend, and how what lies between two values is found:
     ``between`` them, at the ``next`` or at the ``last`` one."""
 
@@ -105,7 +105,7 @@ class Percentile(Tally):
             return low + (position - below) * (high - low)
 
 
-class Mode(Tally):
+class Mode(Frequencies):
     """The value that comes most often. ``parameters``: whether the least of several is given, otherwise the largest."""
 
     def __init__(self, call: AggregateCall) -> None:
@@ -126,7 +126,7 @@ class Mode(Tally):
         return values.take(pa.array(chosen, mask=~some)).cast(self.call.result_type)
 
 
-def together(owners: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
+def merge_equal_values(owners: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
     """Equal values of an owner become one, with the sum of their counts; owners ascend."""
     values, counts = columns
     codes, first = group_rows([pa.array(owners), values], len(owners))

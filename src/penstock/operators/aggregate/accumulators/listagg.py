@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.functions.core.ranks import ranks
 from penstock.operators.aggregate.accumulators.base import Accumulator
-from penstock.operators.aggregate.accumulators.lists import by_group, sizes_of, unrolled
+from penstock.operators.aggregate.accumulators.lists import by_group, flattened, sizes_of
 from penstock.operators.aggregate.calls import AggregateCall
 from penstock.state.arrays import validity
 from penstock.state.vector import Rows, Vector
@@ -25,7 +25,7 @@ class Direction:
     nulls_first: bool
 
 
-class Joined(Accumulator):
+class ListAgg(Accumulator):
     """Buffers: the values as they come, and beside each what it is ordered by, a struct, if that is not itself.
 
     ``parameters``: what stands between two values, and the ``Direction`` of each expression in their order.
@@ -44,7 +44,7 @@ class Joined(Accumulator):
         self._append(buffers, groups[known], [argument.filter(pa.array(known)) for argument in arguments])
 
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
-        self._append(buffers, *unrolled(groups, partials))
+        self._append(buffers, *flattened(groups, partials))
 
     def _append(self, buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array]) -> None:
         for buffer, column in zip(buffers, columns, strict=True):
@@ -56,7 +56,7 @@ class Joined(Accumulator):
     def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
         columns = [buffer.to_arrow(rows) for buffer in buffers]
         sizes = sizes_of(columns[0])
-        owners, [values, *keys] = unrolled(np.arange(len(rows)), columns)
+        owners, [values, *keys] = flattened(np.arange(len(rows)), columns)
         objects = values.take(pa.array(self._order(owners, keys[0].flatten() if keys else [values]))).to_pylist()
         ends = pairwise([0, *np.cumsum(sizes).tolist()])
         texts = [None if begin == end else self._between.join(objects[begin:end]) for begin, end in ends]

@@ -28,24 +28,26 @@ def sizes_of(lists: pa.Array) -> Rows:
     return sizes
 
 
-def unrolled(groups: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
+def flattened(groups: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
     """The values of lists that are equally long in all columns, and the group of each."""
     return np.repeat(groups, sizes_of(columns[0])), [column.flatten() for column in columns]
 
 
-def with_held(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
+def with_stored_lists(
+    buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array]
+) -> tuple[Rows, list[pa.Array]]:
     """What these groups hold in their lists already and then what comes to them, and the group of each value."""
-    there, held = held_of(buffers, np.unique(groups))
+    stored_rows, held = stored_lists(buffers, np.unique(groups))
     both = [pa.concat_arrays([old, new.cast(old.type)]) for old, new in zip(held, columns, strict=True)]
-    return np.concatenate([there, groups]), both
+    return np.concatenate([stored_rows, groups]), both
 
 
-def held_of(buffers: Sequence[Vector], groups: Rows) -> tuple[Rows, list[pa.Array]]:
+def stored_lists(buffers: Sequence[Vector], groups: Rows) -> tuple[Rows, list[pa.Array]]:
     """What these groups hold in their lists, and the group of each value."""
-    return unrolled(groups, [buffer.to_arrow(groups) for buffer in buffers])
+    return flattened(groups, [buffer.to_arrow(groups) for buffer in buffers])
 
 
-def hold(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array]) -> None:
+def store_lists(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array]) -> None:
     """Make these the lists of their groups; ``groups`` ascend."""
     present, sizes = np.unique(groups, return_counts=True)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
@@ -77,7 +79,7 @@ class Lists(Accumulator):
         [values] = arguments
         owners = groups
         if self.call.function == "collect_union":
-            owners, [values] = unrolled(groups, [values])
+            owners, [values] = flattened(groups, [values])
         if self._ignore_nulls and values.null_count:
             known = validity(values)
             owners, values = owners[known], values.filter(pa.array(known))
@@ -96,7 +98,7 @@ class Lists(Accumulator):
         return [pa.ListArray.from_arrays(offsets, ordered, field.type)]
 
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
-        owners, [values] = unrolled(groups, partials)
+        owners, [values] = flattened(groups, partials)
         self._append(buffers[0], groups, owners, values)
 
     def _append(self, buffer: Vector, touched: Rows, groups: Rows, values: pa.Array) -> None:
@@ -104,8 +106,8 @@ class Lists(Accumulator):
         if self._distinct:
             groups, values = self._new_values(buffer, groups, values)
         present = np.unique(touched)
-        there, [held] = held_of([buffer], present)
-        owners = np.searchsorted(present, np.concatenate([there, groups]))
+        stored_rows, [held] = stored_lists([buffer], present)
+        owners = np.searchsorted(present, np.concatenate([stored_rows, groups]))
         both = pa.concat_arrays([held, values.cast(held.type)])
         offsets = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(present)))])
         ordered = both.take(pa.array(order_by(owners)))
@@ -114,10 +116,10 @@ class Lists(Accumulator):
     def _new_values(self, buffer: Vector, groups: Rows, values: pa.Array) -> tuple[Rows, pa.Array]:
         """The first of equal ones, without those that are there already."""
         values = normalize_floats(values)
-        owners, [both] = with_held([buffer], groups, [values])
+        owners, [both] = with_stored_lists([buffer], groups, [values])
         _, first = group_rows([pa.array(owners), both], len(owners))
-        there = len(owners) - len(groups)
-        new = np.sort(first[first >= there]) - there
+        stored_rows = len(owners) - len(groups)
+        new = np.sort(first[first >= stored_rows]) - stored_rows
         return groups[new], values.take(pa.array(new))
 
     def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
@@ -146,17 +148,17 @@ class DistinctValues(Accumulator):
         return [None for _ in self.call.buffer_fields(0)]
 
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
-        owners, columns = with_held(buffers, groups, [normalize_floats(argument) for argument in arguments])
+        owners, columns = with_stored_lists(buffers, groups, [normalize_floats(argument) for argument in arguments])
         _, first = group_rows([pa.array(owners), *columns], len(owners))
         first = np.sort(first)
         first = first[np.argsort(owners[first], kind="stable")]
-        hold(buffers, owners[first], [column.take(pa.array(first)) for column in columns])
+        store_lists(buffers, owners[first], [column.take(pa.array(first)) for column in columns])
 
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
-        self.add(buffers, *unrolled(groups, partials))
+        self.add(buffers, *flattened(groups, partials))
 
     def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
-        owners, columns = unrolled(np.arange(len(rows)), [buffer.to_arrow(rows) for buffer in buffers])
+        owners, columns = flattened(np.arange(len(rows)), [buffer.to_arrow(rows) for buffer in buffers])
         fields, fills = self._function.call.buffer_fields(0), self._function.fills()
         fresh = [Vector(field.type, fill) for field, fill in zip(fields, fills, strict=True)]
         for vector in fresh:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.operators.aggregate.accumulators.base import Accumulator, known_values, rounds
+from penstock.operators.aggregate.accumulators.base import Accumulator, distinct_group_rounds, valid_values
 from penstock.state.arrays import from_fixed
 from penstock.state.vector import Rows, Vector, raw_values
 
@@ -31,7 +31,7 @@ class Moments(Accumulator):
             buffer.write()[1][groups] = True
 
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
-        known, values = known_values(groups, arguments[0])
+        known, values = valid_values(groups, arguments[0])
         self.begin(buffers, groups)
         if len(known):
             with np.errstate(all="ignore"):
@@ -42,7 +42,7 @@ class Moments(Accumulator):
         numbers = [raw_values(partial) for partial in partials]
         self.begin(buffers, groups)
         with np.errstate(all="ignore"):
-            for part in rounds(groups):
+            for part in distinct_group_rounds(groups):
                 _merge(buffers, groups[part], [number[part] for number in numbers])
 
     def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
@@ -64,10 +64,10 @@ class Moments(Accumulator):
                 results = m2 / n
             if function.startswith("stddev"):
                 results = np.sqrt(results)
-        return finished(results, n, undefined, bool(self.call.parameters[0]))
+        return moment_results(results, n, undefined, bool(self.call.parameters[0]))
 
 
-def finished(results: Doubles, n: Doubles, undefined: npt.NDArray[np.bool_], null: bool) -> pa.Array:
+def moment_results(results: Doubles, n: Doubles, undefined: npt.NDArray[np.bool_], null: bool) -> pa.Array:
     """Results of groups with ``n`` values: null without any, null or NaN where undefined."""
     results = np.where(undefined, np.nan, results)
     return from_fixed(results, (n != 0) & ~undefined if null else n != 0, pa.float64())

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import EvaluationError
-from penstock.operators.aggregate.accumulators.base import Accumulator, known_values
+from penstock.operators.aggregate.accumulators.base import Accumulator, valid_values
 from penstock.operators.aggregate.calls import AggregateCall
 from penstock.state.arrays import decimal_words, from_decimal_ints, from_fixed, validity
 from penstock.state.vector import Rows, Vector, arrow_of, raw_values
@@ -81,33 +81,33 @@ class Sum(Accumulator):
         if self._decimal:
             known = validity(values)
             present, sums = _decimal_sums(groups[known], values, known)
-            self._add_or_lose(buffers, present, sums)
+            self._add_or_overflow(buffers, present, sums)
         elif self.call.function == "try_sum":
-            self._try_numbers(buffers, *known_values(groups, values))
+            self._try_add_numbers(buffers, *valid_values(groups, values))
         else:
-            self._add_numbers(buffers[0], *known_values(groups, values))
-        self._note(buffers[1], groups, validity(values).astype(np.int64) if values.null_count else 1)
+            self._add_numbers(buffers[0], *valid_values(groups, values))
+        self._update_companion(buffers[1], groups, validity(values).astype(np.int64) if values.null_count else 1)
 
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
         sums, companion = partials
-        had = raw_values(companion)
-        some = np.flatnonzero(had)
+        seen = raw_values(companion)
+        some = np.flatnonzero(seen)
         if self._decimal or (self.call.function == "try_sum" and not validity(sums)[some].all()):
             known = validity(sums)
             exact: list[Any] = raw_values(sums).tolist()
-            self._add_or_lose(buffers, groups[some], [exact[i] if known[i] else None for i in some.tolist()])
+            self._add_or_overflow(buffers, groups[some], [exact[i] if known[i] else None for i in some.tolist()])
         elif self.call.function == "try_sum":
-            self._try_numbers(buffers, *known_values(groups, sums))
+            self._try_add_numbers(buffers, *valid_values(groups, sums))
         else:
-            self._add_numbers(buffers[0], *known_values(groups, sums))
-        self._note(buffers[1], groups, had)
+            self._add_numbers(buffers[0], *valid_values(groups, sums))
+        self._update_companion(buffers[1], groups, seen)
 
-    def _note(self, companion: Vector, groups: Rows, had: npt.NDArray[Any] | int) -> None:
+    def _update_companion(self, companion: Vector, groups: Rows, seen: npt.NDArray[Any] | int) -> None:
         if self.call.function == "avg":
-            count(companion, groups, had)
+            count(companion, groups, seen)
         else:
             data, valid = companion.write()
-            data[groups if isinstance(had, int) else groups[had != 0]] = 1
+            data[groups if isinstance(seen, int) else groups[seen != 0]] = 1
             valid[groups] = True  # never null: not to have been seen is known as well
 
     def _add_numbers(self, sums: Vector, groups: Rows, values: npt.NDArray[Any]) -> None:
@@ -120,20 +120,20 @@ class Sum(Accumulator):
                 np.add.at(data, groups, values)
         valid[groups] = True
 
-    def _try_numbers(self, buffers: Sequence[Vector], groups: Rows, values: npt.NDArray[Any]) -> None:
+    def _try_add_numbers(self, buffers: Sequence[Vector], groups: Rows, values: npt.NDArray[Any]) -> None:
         values = values.astype(np.int64, copy=False)
         data, valid = buffers[0].read()
         lost = (buffers[1].read()[0][groups] != 0) & ~valid[groups]
         if not lost.any() and _cannot_overflow(data, groups, values):
             self._add_numbers(buffers[0], groups, values)
         else:
-            self._add_or_lose(buffers, groups, values.tolist())
+            self._add_or_overflow(buffers, groups, values.tolist())
 
-    def _add_or_lose(self, buffers: Sequence[Vector], groups: Rows, values: Sequence[int | None]) -> None:
+    def _add_or_overflow(self, buffers: Sequence[Vector], groups: Rows, values: Sequence[int | None]) -> None:
         """One after the other; None stands for a partial sum that overflowed."""
         data, valid = buffers[0].write()
-        had = buffers[1].read()[0]
-        started = {group for group in groups.tolist() if had[group]}
+        seen = buffers[1].read()[0]
+        started = {group for group in groups.tolist() if seen[group]}
         for group, value in zip(groups.tolist(), values, strict=True):
             if group in started and not valid[group]:
                 continue
@@ -144,24 +144,24 @@ class Sum(Accumulator):
 
     def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
         data, valid = buffers[0].read()
-        sums, known, had = data[rows], valid[rows], buffers[1].read()[0][rows]
+        sums, known, seen = data[rows], valid[rows], buffers[1].read()[0][rows]
         if self._decimal:
-            if self.call.ansi and bool(((had != 0) & ~known).any()):
+            if self.call.ansi and bool(((seen != 0) & ~known).any()):
                 raise EvaluationError(
                     "[ARITHMETIC_OVERFLOW] Overflow in sum of decimals. Use 'try_sum' to tolerate overflow and return "
                     'NULL instead. If necessary set "spark.sql.ansi.enabled" to "false" to bypass this error. '
                     "SQLSTATE: 22003"
                 )
             if self.call.function == "avg":
-                return self._decimal_average(sums, known, had)
+                return self._decimal_average(sums, known, seen)
             return arrow_of(sums, known, self.call.result_type)
         if self.call.function == "avg":
-            counts = np.maximum(had, 1)
+            counts = np.maximum(seen, 1)
             if self._interval:
                 pairs = zip(sums.tolist(), counts.tolist(), strict=True)
                 sums = np.array([_half_up(total, number) for total, number in pairs], np.int64)
-                return from_fixed(sums, had > 0, self.call.result_type)
-            return from_fixed(sums / counts, had > 0, self.call.result_type)
+                return from_fixed(sums, seen > 0, self.call.result_type)
+            return from_fixed(sums / counts, seen > 0, self.call.result_type)
         return from_fixed(sums, known, self.call.result_type)
 
     def _decimal_average(self, sums: npt.NDArray[Any], known: npt.NDArray[np.bool_], counts: Rows) -> pa.Array:

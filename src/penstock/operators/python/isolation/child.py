@@ -40,10 +40,10 @@ def main(descriptor: int, parent: int) -> None:
     connection = socket.socket(fileno=descriptor)
     requests: queue.SimpleQueue[tuple[Kind, pa.Buffer]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, requests), name="penstock-listen", daemon=True).start()
-    functions = _Functions(connection)
+    runner = _FunctionRunner(connection)
     while True:
         kind, payload = requests.get()
-        functions.answer(kind, payload)
+        runner.handle(kind, payload)
         if kind is Kind.CLOSE:
             os._exit(0)
 
@@ -64,16 +64,16 @@ def _listen(connection: socket.socket, requests: queue.SimpleQueue[tuple[Kind, p
         os._exit(0)
 
 
-class _Functions:
+class _FunctionRunner:
     """The operators, one behind the other, and what is answered about them."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._operators: Sequence[Operator] = ()
         self._label = ""
-        self._results = 0
+        self._result_columns = 0
 
-    def answer(self, kind: Kind, payload: pa.Buffer) -> None:
+    def handle(self, kind: Kind, payload: pa.Buffer) -> None:
         """Carry out one request; what fails is answered, too."""
         began = time.perf_counter()
         try:
@@ -90,18 +90,18 @@ class _Functions:
                     for operator in self._operators:
                         operator.close()
         except BaseException as problem:  # noqa: BLE001 - user code may raise anything; it is reported
-            self._fail(problem)
+            self._report_failure(problem)
             return
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
         lags = any(operator.lags() for operator in self._operators)
-        self._say(Kind.DONE, {"lags": lags, "ms": (time.perf_counter() - began) * 1000})
+        self._respond(Kind.DONE, {"lags": lags, "ms": (time.perf_counter() - began) * 1000})
 
     def _open(self, payload: pa.Buffer) -> None:
         task: Task = pickle.loads(payload)
-        self._label, self._results = task.label, task.results
-        task.worker.adopt()
+        self._label, self._result_columns = task.label, task.result_columns
+        task.spark_state.adopt()
         operators = []
         for spec, context in task.operators():
             operators.append(spec.create())
@@ -117,14 +117,14 @@ class _Functions:
 
     def _send(self, batches: Iterator[pa.RecordBatch]) -> None:
         for batch in batches:
-            if self._results:
-                columns = range(batch.num_columns - self._results, batch.num_columns)
+            if self._result_columns:
+                columns = range(batch.num_columns - self._result_columns, batch.num_columns)
                 batch = batch.select(list(columns))
             send(self._connection, Kind.ROWS, encode(batch))
 
-    def _fail(self, problem: BaseException) -> None:
+    def _report_failure(self, problem: BaseException) -> None:
         error = problem if isinstance(problem, PenstockError) else function_error(self._label, problem)
-        self._say(Kind.FAILED, {"type": type(error).__name__, "args": [str(value) for value in error.args]})
+        self._respond(Kind.FAILED, {"type": type(error).__name__, "args": [str(value) for value in error.args]})
 
-    def _say(self, kind: Kind, content: dict[str, Any]) -> None:
+    def _respond(self, kind: Kind, content: dict[str, Any]) -> None:
         send(self._connection, kind, json.dumps(content).encode())

@@ -18,22 +18,22 @@ import pyarrow as pa
 
 import penstock.errors as errors
 from penstock.errors import FunctionError, PenstockError
-from penstock.functions.core.base import BoundReference
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.batches import make_batch
 from penstock.operators.python.isolation.frames import Kind, decode, encode
-from penstock.operators.python.isolation.process import Answer, FunctionProcess
+from penstock.operators.python.isolation.process import FunctionProcess, Response
 from penstock.operators.python.isolation.task import Task, WorkerState
 from penstock.operators.python.map_function import MapInArrowSpec, MapInPandasSpec
-from penstock.operators.python.pending_rows import UnansweredRows
+from penstock.operators.python.pending_rows import PendingRows
 from penstock.operators.python.scalar_udf import ScalarUdfSpec
+from penstock.functions.core.base import BoundReference
 from penstock.state.table import NoState
 
 _WITH_FUNCTIONS = (MapInArrowSpec, MapInPandasSpec, ScalarUdfSpec)
 
 
-def isolated(specs: Sequence[OperatorSpec], on_answer: Callable[[], None]) -> tuple[OperatorSpec, ...]:
+def isolated(specs: Sequence[OperatorSpec], on_response: Callable[[], None]) -> tuple[OperatorSpec, ...]:
     """The chain with every run of neighbours that call user functions moved into a process of its own.
 
     Args:
@@ -45,9 +45,9 @@ def isolated(specs: Sequence[OperatorSpec], on_answer: Callable[[], None]) -> tu
         if not isinstance(spec, _WITH_FUNCTIONS):
             result.append(spec)
         elif isinstance(last, _IsolatedSpec):
-            result[-1] = _isolated_spec((*last.specs, spec), on_answer)
+            result[-1] = _isolated_spec((*last.specs, spec), on_response)
         else:
-            result.append(_isolated_spec((spec,), on_answer))
+            result.append(_isolated_spec((spec,), on_response))
     return tuple(result)
 
 
@@ -57,96 +57,96 @@ class _IsolatedSpec(OperatorSpec):
     name: str
     output_schema: pa.Schema
     specs: tuple[OperatorSpec, ...]
-    on_answer: Callable[[], None]
+    on_response: Callable[[], None]
 
     def create(self) -> Operator:
-        return IsolatedOperator(self.specs, self.on_answer)
+        return IsolatedOperator(self.specs, self.on_response)
 
 
-def _isolated_spec(specs: tuple[OperatorSpec, ...], on_answer: Callable[[], None]) -> _IsolatedSpec:
+def _isolated_spec(specs: tuple[OperatorSpec, ...], on_response: Callable[[], None]) -> _IsolatedSpec:
     return _IsolatedSpec(
         operator_id=specs[0].operator_id,
         name=", ".join(spec.name for spec in specs),
         output_schema=specs[-1].output_schema,
         specs=specs,
-        on_answer=on_answer,
+        on_response=on_response,
     )
 
 
 class IsolatedOperator(Operator):
     """See the module's text. ``specs`` have no state at a barrier."""
 
-    def __init__(self, specs: tuple[OperatorSpec, ...], on_answer: Callable[[], None]) -> None:
+    def __init__(self, specs: tuple[OperatorSpec, ...], on_response: Callable[[], None]) -> None:
         self._specs = specs
-        self._on_answer = on_answer
+        self._on_response = on_response
         self._wire: _Wire = _Arguments(specs[0]) if _is_one_call(specs) else _WholeRows()
         self._label = ", ".join(f"{spec.operator_id} ({spec.name})" for spec in specs)
         self._process: FunctionProcess | None = None
         self._starting = True
-        self._calling = self._lags = self._called = False
+        self._call_pending = self._lags = self._called_this_epoch = False
         self._away_ms = 0.0
 
     def open(self, context: OperatorContext) -> None:
         where = context.subtask, context.parallelism, context.max_parallelism, NoState()
         contexts = tuple(OperatorContext(spec.operator_id, *where) for spec in self._specs)
         specs = self._wire.specs(self._specs)
-        task = Task(self._label, specs, contexts, self._wire.results, WorkerState.of_this_process())
-        self._process = FunctionProcess(task, self._on_answer)
+        task = Task(self._label, specs, contexts, self._wire.result_columns, WorkerState.of_this_process())
+        self._process = FunctionProcess(task, self._on_response)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         # Nothing is under way but where one step brings several batches.
-        yield from self._answers(wait=True)
-        self._called = True
-        self._request(Kind.PROCESS, encode(self._wire.outgoing(batch)))
+        yield from self._responses(wait=True)
+        self._called_this_epoch = True
+        self._send_request(Kind.PROCESS, encode(self._wire.outgoing(batch)))
 
     def collect(self) -> Iterator[pa.RecordBatch]:
-        return self._answers(wait=False)
+        return self._responses(wait=False)
 
     def under_way(self) -> bool:
-        return self._starting or self._calling
+        return self._starting or self._call_pending
 
     def away_ms(self) -> float:
         return self._away_ms
 
     def lags(self) -> bool:
-        return self._calling or self._lags
+        return self._call_pending or self._lags
 
     def finish_epoch(self) -> Iterator[pa.RecordBatch]:
-        if self._called:
-            self._called = False
-            yield from self._answers(wait=True)
-            self._request(Kind.FINISH)
-            yield from self._answers(wait=True)
-            self._wire.ended(self._label)
+        if self._called_this_epoch:
+            self._called_this_epoch = False
+            yield from self._responses(wait=True)
+            self._send_request(Kind.FINISH)
+            yield from self._responses(wait=True)
+            self._wire.check_complete(self._label)
 
     def close(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.close()
 
-    def _request(self, kind: Kind, payload: object = b"") -> None:
+    def _send_request(self, kind: Kind, payload: object = b"") -> None:
         assert self._process is not None
         self._process.request(kind, payload)
-        self._calling = True
+        self._call_pending = True
 
-    def _answers(self, wait: bool) -> Iterator[pa.RecordBatch]:
+    def _responses(self, wait: bool) -> Iterator[pa.RecordBatch]:
         assert self._process is not None
-        while self.under_way() and (answer := self._process.take(wait)) is not None:
-            if answer.kind is Kind.ROWS:
-                yield from self._wire.incoming(decode(answer.payload))
+        while self.under_way() and (response := self._process.take_response(wait)) is not None:
+            if response.kind is Kind.ROWS:
+                yield from self._wire.incoming(decode(response.payload))
             else:
-                self._starting = self._calling = False
-                self._end_of_call(answer)
+                self._starting = self._call_pending = False
+                self._end_of_call(response)
 
-    def _end_of_call(self, answer: Answer) -> None:
-        content = json.loads(answer.payload.to_pybytes())
-        if answer.kind is Kind.FAILED:
-            raise _error(content)
+    def _end_of_call(self, response: Response) -> None:
+        content = json.loads(response.payload.to_pybytes())
+        if response.kind is Kind.FAILED:
+            raise _error_of_response(content)
         self._lags = content["lags"]
         self._away_ms += content["ms"]
 
 
-def _error(content: Mapping[str, Any]) -> PenstockError:
+def _error_of_response(content: Mapping[str, Any]) -> PenstockError:
     kind: Any = getattr(errors, content["type"], FunctionError)
     error: PenstockError = kind(*content["args"])
     return error
@@ -158,7 +158,7 @@ def _error(content: Mapping[str, Any]) -> PenstockError:
 class _WholeRows:
     """Batches go and come as they are."""
 
-    results = 0
+    result_columns = 0
 
     def specs(self, specs: tuple[OperatorSpec, ...]) -> tuple[OperatorSpec, ...]:
         return specs
@@ -169,21 +169,21 @@ class _WholeRows:
     def incoming(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch
 
-    def ended(self, label: str) -> None:
+    def check_complete(self, label: str) -> None:
         """The epoch is over."""
 
 
 class _Arguments:
     """Of a single scalar function only its arguments go, and its results come; the rows wait here, in order."""
 
-    results = 1
+    result_columns = 1
 
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec, ScalarUdfSpec)
         self._arguments = spec.calls[0].arguments
         fields = [pa.field(f"_{i}", a.data_type, a.nullable) for i, a in enumerate(self._arguments)]
         self._schema = pa.schema(fields)
-        self._waiting = UnansweredRows(spec.output_schema)
+        self._pending = PendingRows(spec.output_schema)
 
     def specs(self, specs: tuple[OperatorSpec, ...]) -> tuple[OperatorSpec, ...]:
         (spec,) = specs
@@ -193,14 +193,14 @@ class _Arguments:
         return (replace(spec, calls=(replace(spec.calls[0], arguments=sent),), output_schema=schema),)
 
     def outgoing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        self._waiting.add(batch)
+        self._pending.add(batch)
         return make_batch([a.evaluate(batch) for a in self._arguments], self._schema, batch.num_rows)
 
     def incoming(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        return self._waiting.with_results(batch.column(0))
+        return self._pending.with_results(batch.column(0))
 
-    def ended(self, label: str) -> None:
-        assert not self._waiting.rows, f"{label}: the process checks that all rows have their results"
+    def check_complete(self, label: str) -> None:
+        assert not self._pending.rows, f"{label}: the process checks that all rows have their results"
 
 
 _Wire = _WholeRows | _Arguments

@@ -36,7 +36,7 @@ _BOOT = (
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """``kind`` is ROWS, DONE or FAILED."""
 
     kind: Kind
@@ -57,9 +57,9 @@ class FunctionProcess:
         FunctionError: the functions cannot be sent to another process.
     """
 
-    def __init__(self, task: Task, on_answer: Callable[[], None]) -> None:
+    def __init__(self, task: Task, on_response: Callable[[], None]) -> None:
         self._label = task.label
-        self._on_answer = on_answer
+        self._on_response = on_response
         pickled = _pickled(task)
         self._connection, theirs = socket.socketpair()
         with theirs:
@@ -67,10 +67,10 @@ class FunctionProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _BOOT, *arguments], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
             )
-        self._answers: deque[Answer] = deque()
-        self._held = 0
+        self._responses: deque[Response] = deque()
+        self._held_bytes = 0
         self._changed = threading.Condition()
-        self._gone = self._closed = False
+        self._has_exited = self._closed = False
         self._thread = threading.Thread(target=self._listen, name=f"penstock-function-{self._process.pid}", daemon=True)
         self._thread.start()
         self.request(Kind.SPECS, pickled)
@@ -88,9 +88,9 @@ class FunctionProcess:
         try:
             send(self._connection, kind, payload)
         except OSError as problem:
-            raise self._ended() from problem
+            raise self._exit_error() from problem
 
-    def take(self, wait: bool) -> Answer | None:
+    def take_response(self, wait: bool) -> Response | None:
         """The next answer. None if there is none yet and the caller does not ``wait``.
 
         Raises:
@@ -98,15 +98,15 @@ class FunctionProcess:
         """
         with self._changed:
             if wait:
-                self._changed.wait_for(lambda: self._answers or self._gone)
-            if self._answers:
-                answer = self._answers.popleft()
-                self._held -= answer.payload.size
+                self._changed.wait_for(lambda: self._responses or self._has_exited)
+            if self._responses:
+                response = self._responses.popleft()
+                self._held_bytes -= response.payload.size
                 self._changed.notify_all()
-                return answer
-            gone = self._gone
-        if gone:
-            raise self._ended()
+                return response
+            has_exited = self._has_exited
+        if has_exited:
+            raise self._exit_error()
         return None
 
     def close(self) -> None:
@@ -130,20 +130,22 @@ class FunctionProcess:
         """On a thread of its own."""
         try:
             while True:
-                answer = Answer(*receive(self._connection))
+                response = Response(*receive(self._connection))
                 with self._changed:
-                    self._changed.wait_for(lambda: self._closed or not self._held or self._held < HELD_BYTES)
-                    self._answers.append(answer)
-                    self._held += answer.payload.size
+                    self._changed.wait_for(
+                        lambda: self._closed or not self._held_bytes or self._held_bytes < HELD_BYTES
+                    )
+                    self._responses.append(response)
+                    self._held_bytes += response.payload.size
                     self._changed.notify_all()
-                self._on_answer()
+                self._on_response()
         except (EOFError, OSError):
             with self._changed:
-                self._gone = True
+                self._has_exited = True
                 self._changed.notify_all()
-            self._on_answer()
+            self._on_response()
 
-    def _ended(self) -> FunctionError:
+    def _exit_error(self) -> FunctionError:
         try:
             status = self._process.wait(EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:

@@ -27,8 +27,8 @@ class Task:
     label: str
     specs: tuple[OperatorSpec, ...]
     contexts: tuple[OperatorContext, ...]
-    results: int
-    worker: WorkerState
+    result_columns: int
+    spark_state: WorkerState
 
     def operators(self) -> Iterator[tuple[OperatorSpec, OperatorContext]]:
         return zip(self.specs, self.contexts, strict=True)
