@@ -240,9 +240,9 @@ def test_closing_ends_a_call_and_runs_what_a_function_does_finally(isolate: Isol
     assert not Path(f"{go}.left").exists()
     go.touch()
     between = isolate(in_arrow(waits))
-    assert list(between._answers(wait=True)) == []  # type: ignore[attr-defined]
+    assert list(between._responses(wait=True)) == []  # type: ignore[attr-defined]
     list(between.process(naming(go)))
-    assert len(list(between._answers(wait=True))) == 1  # type: ignore[attr-defined]
+    assert len(list(between._responses(wait=True))) == 1  # type: ignore[attr-defined]
     between.close()
     assert Path(f"{go}.left").exists()
 
@@ -262,7 +262,7 @@ def test_a_function_is_not_far_ahead_of_who_takes_its_results(
     list(operator.process(BATCH))
     size = encode(pa.record_batch({"n": [0] * 65536, "s": [""] * 65536}, SCHEMA)).size
     most = HELD_BYTES // size + 4  # in the slot, in the socket and in hand
-    until(lambda: operator._process._held >= HELD_BYTES)  # type: ignore[attr-defined]
+    until(lambda: operator._process._held_bytes >= HELD_BYTES)  # type: ignore[attr-defined]
     time.sleep(0.1)
     assert 1 < len(list(tmp_path.iterdir())) <= most < 64
     assert sum(batch.num_rows for batch in operator.finish_epoch()) == 64 * 65536

@@ -1,4 +1,4 @@
-"""What is had from the JVM by name: classes, settings, Scala's sequences, the DataFrame of a plan."""
+"""Access to the JVM by name: classes, settings, Scala's sequences, the DataFrame of a plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ SESSION = "org.apache.spark.sql.classic.SparkSession"
 
 
 def java_class(of: SparkSession | SparkContext, name: str) -> Any:
-    """A class by its whole name (``outer.Class$Nested``): it has the static members, and makes objects when called.
+    """Return a class by its whole name (``outer.Class$Nested``).
+
+    It has the static members, and makes objects when called.
 
     The JVM is not asked. By ``spark._jvm.org.apache...`` it is, anew about each part of the name, and looks for
     packages in all of Spark's jars: a millisecond for a part, and a query had a hundred of them.
@@ -33,17 +35,17 @@ def java_field(of: Any, name: str) -> Any:
 
 
 def session_settings(spark: SparkSession) -> dict[str, str]:
-    """All that are set, in one text: as Java's map each of them takes several calls of the JVM."""
+    """Return all settings, read as one text: Java's map takes several calls of the JVM for each of them."""
     write = java_class(spark, "com.fasterxml.jackson.databind.ObjectMapper")().writeValueAsString
     return dict(json.loads(write(spark._jsparkSession.conf().getAllAsJava())))
 
 
 def java_seq(spark: SparkSession, items: Iterable[Any]) -> Any:
-    """A Scala ``Seq``."""
+    """Return a Scala ``Seq``."""
     return java_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(list(items))
 
 
 def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
-    """A logical plan as a DataFrame of the session."""
+    """Return a logical plan as a DataFrame of the session."""
     rows = java_class(spark, "org.apache.spark.sql.classic.Dataset").ofRows(spark._jsparkSession, plan)
     return DataFrame(rows, spark)

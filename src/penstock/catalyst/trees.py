@@ -42,8 +42,10 @@ def elements(seq: JavaTree) -> list[JavaTree]:
 
 
 def _cached(tree: JavaTree, name: str, read: Callable[[JavaTree], Any]) -> Any:
-    """What never changes of a tree: the JVM is asked once per handle. Each of its answers takes a tenth of a
-    millisecond, and a plan is asked for thousands."""
+    """Return a constant property of a tree, read from the JVM once per handle.
+
+    A call of the JVM takes a tenth of a millisecond, and a plan needs thousands.
+    """
     known = tree.__dict__
     if name not in known:
         known[name] = read(tree)
@@ -61,20 +63,23 @@ def kind(tree: JavaTree) -> str:
 
 @lru_cache(1)
 def _simple_name(client: GatewayClient) -> JavaMember:
-    """One call by a library that Spark has, where two by way of the class leave a handle that is released by a third.
-    As a bare member: py4j looks a class up in the JVM each time that it is named."""
+    """Return Java's method that gives an object's simple class name in one call.
+
+    The way over the class would take two calls, and leave a handle that a third releases. It is a bare member because
+    py4j looks a class up in the JVM each time that it is named.
+    """
     return JavaMember("getSimpleName", None, f"{STATIC_PREFIX}org.apache.commons.lang3.ClassUtils", client)
 
 
 def preorder(tree: JavaTree) -> Iterator[JavaTree]:
-    """A node and all below it; of a plan the nodes only, not their expressions."""
+    """Yield a node and all below it; of a plan the nodes only, not their expressions."""
     yield tree
     for child in children(tree):
         yield from preorder(child)
 
 
 def plan_line(node: JavaTree) -> str:
-    """Spark's own line for a plan node, as ``explain`` prints it, without secrets."""
+    """Return Spark's own line for a plan node, as ``explain`` prints it, without secrets."""
     line = " ".join(str(node.simpleString(_MAX_FIELDS)).split())
     return _shortened(_SECRETS.sub("(not shown)", line), _MAX_LINE)
 
@@ -84,7 +89,7 @@ def _shortened(text: str, length: int) -> str:
 
 
 def label(node: JavaTree) -> str:
-    """``plan_line`` for people: without expression ids and watermark marks."""
+    """Return ``plan_line`` for users: without expression ids and watermark suffixes."""
     return _shortened(_WATERMARK_SUFFIX.sub("", _EXPR_ID.sub("", plan_line(node))).lstrip("~"), _MAX_LABEL)
 
 
@@ -108,12 +113,12 @@ def unaliased(expression: JavaTree) -> JavaTree:
 
 
 def has_metadata(expression: JavaTree, key: str) -> bool:
-    """Whether a named expression carries this mark; others carry none."""
+    """Return True if a named expression carries this metadata key."""
     return kind(expression) in ("AttributeReference", "Alias") and bool(expression.metadata().contains(key))
 
 
 def is_event_time(named: JavaTree) -> bool:
-    """Whether the column carries the watermark: the event time itself or a window over it."""
+    """Return True if the column carries the watermark: the event time itself or a window over it."""
     return has_metadata(named, WATERMARK_KEY)
 
 

@@ -1,4 +1,4 @@
-"""From Catalyst's expressions to ours. What is not in the registry is refused; nothing is approximated."""
+"""Compiler of Catalyst's expressions. A class that is not in the registry is refused; nothing is approximated."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from penstock.functions.numbers.arithmetic import EvalMode
 
 @dataclass(frozen=True)
 class Translation:
-    """What a kernel's builder needs besides the Catalyst node: calling it translates a child.
+    """Context of a kernel's builder besides the Catalyst node. Calling it compiles a child.
 
     Attributes:
         ordinals: exprId -> position of the column.
@@ -111,7 +111,7 @@ def entry_name(tree: JavaTree) -> str:
 
 
 def _is_collated(tree: JavaTree) -> bool:
-    """JSON has no collations; of most types, which are asked for it anyway, it shows that they have none."""
+    """Return True if a type has a collation. JSON has no collations, but tells most types that cannot have one."""
     return _TEXT.search(data_type_json(tree)) is not None and "collate" in str(data_type(tree).catalogString())
 
 

@@ -8,24 +8,31 @@ import pyarrow as pa
 
 
 def make_batch(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """A batch of ``rows`` rows. Spark prunes all columns before ``groupBy().count()``: such a batch still has rows."""
+    """Return a batch of ``rows`` rows, also without columns.
+
+    Spark prunes all columns before ``groupBy().count()``; such a batch still has rows.
+    """
     if len(schema) == 0:
         return pa.record_batch([pa.nulls(rows)], names=["_"]).select([])  # keeps the number of rows
     return pa.RecordBatch.from_arrays(list(columns), schema=schema)
 
 
 def pieces(rows: int, at_most: int) -> Iterator[tuple[int, int]]:
-    """Where each piece of so many rows begins, and its length; no rows are one piece. 0 or less: all rows in one, as
-    Spark has it."""
+    """Yield the start and length of each piece of at most ``at_most`` rows; 0 or less: all rows in one, as in Spark.
+
+    No rows are one piece.
+    """
     size = at_most if at_most > 0 else max(rows, 1)
     for first in range(0, max(rows, 1), size):
         yield first, min(size, rows - first)
 
 
 def first_rows(batch: pa.RecordBatch, most_rows: int, most_bytes: int) -> tuple[pa.RecordBatch, int]:
-    """Return the first rows of a batch, and how many bytes they have: at most so many rows and bytes, not necessarily
-    all of these; at least one row. To slice and to measure costs some microseconds per column, so neither is done
-    twice."""
+    """Return the first rows of a batch and their bytes: at most so many rows and bytes, and at least one row.
+
+    It may return fewer rows than would fit: slicing and measuring cost some microseconds per column, so neither is done
+    twice.
+    """
     if batch.num_rows > most_rows:
         batch = batch.slice(0, most_rows)
     size = batch.nbytes
@@ -39,5 +46,5 @@ def first_rows(batch: pa.RecordBatch, most_rows: int, most_bytes: int) -> tuple[
 
 
 def append_columns(batch: pa.RecordBatch, columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with more columns at its end; ``schema`` names them all."""
+    """Return the batch with more columns at its end; ``schema`` names them all."""
     return make_batch([*batch.columns, *columns], schema, batch.num_rows)

@@ -1,4 +1,4 @@
-"""Which rows are late: how far event time has closed the groups of each key group, beyond the subtask's own watermark.
+"""Late rows: how far event time has closed the groups of each key group, beyond the subtask's own watermark.
 
 Spark's rule (``WatermarkSupport``): a row is late when its event time, or the end of its window, is at or below the
 watermark; one without an event time never is.
@@ -20,8 +20,10 @@ from penstock.state.hashing import groups_of
 
 
 def event_times(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Microseconds since 1970 of a timestamp, or of a window struct's end as in Spark; and where they are known: rows
-    without event time are never late."""
+    """Return microseconds since 1970 of timestamps, or of window structs' ends as in Spark, and where they are known.
+
+    Rows without event time are never late.
+    """
     times = column.flatten()[1] if pa.types.is_struct(column.type) else column
     if not times.null_count:
         return times.view(pa.int64()).to_numpy(), np.ones(len(times), np.bool_)
@@ -37,7 +39,7 @@ CLOSED = "closed"
 
 
 class ClosedGroups:
-    """Of one subtask: what those had reached that had its key groups before, as long as its watermark has not."""
+    """Watermarks that earlier owners of this subtask's key groups had reached, until its own has reached them."""
 
     def __init__(self, subtask: int, parallelism: int, max_parallelism: int) -> None:
         self._max_parallelism = max_parallelism
@@ -64,7 +66,7 @@ class ClosedGroups:
     def find_late_rows(
         self, watermark_us: int | None, keys: Sequence[pa.Array], event_time: pa.Array
     ) -> npt.NDArray[np.bool_] | None:
-        """Which rows are late; None if none is.
+        """Return a mask of the late rows; None if there are none.
 
         Args:
             watermark_us: the one that the subtask has advanced to.
@@ -79,7 +81,10 @@ class ClosedGroups:
         return late if late.any() else None
 
     def _closed_until(self, watermark_us: int | None, keys: Sequence[pa.Array], rows: int) -> Moments | int | None:
-        """Up to when the groups of these rows are closed: by row, or of all of them, or None if no group is."""
+        """Return the time until which the groups of these rows are closed.
+
+        It is by row, or one for all of them, or None if no group is closed.
+        """
         self._drop_passed(watermark_us)
         if self._reached is None:
             return watermark_us
@@ -87,7 +92,7 @@ class ClosedGroups:
         return closed if watermark_us is None else np.maximum(closed, watermark_us)
 
     def ranges(self, watermark_us: int | None) -> list[Plain]:
-        """``[first key group, last, closed until]`` of every range of key groups in which something is closed."""
+        """Return ``[first key group, last, closed until]`` of each range of key groups with closed groups."""
         self._drop_passed(watermark_us)
         if self._reached is None:
             return [] if watermark_us is None else [[self._first, self._last, watermark_us]]
@@ -102,6 +107,6 @@ class ClosedGroups:
         ]
 
     def _drop_passed(self, watermark_us: int | None) -> None:
-        """Forget what the watermark has reached as well."""
+        """Forget the watermarks of earlier owners once this subtask's has reached them all."""
         if self._reached is not None and watermark_us is not None and int(self._reached.max()) <= watermark_us:
             self._reached = None

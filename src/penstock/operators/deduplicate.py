@@ -1,4 +1,4 @@
-"""Deduplication: of the rows with one key only the first goes on."""
+"""Deduplication: only the first row of each key is passed on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FORGET_ROWS = 8192
 
 @dataclass(frozen=True, kw_only=True)
 class DeduplicateSpec(OperatorSpec):
-    """``dropDuplicates``, or with ``delay_us`` ``dropDuplicatesWithinWatermark``.
+    """Recipe of ``dropDuplicates``, or with ``delay_us`` of ``dropDuplicatesWithinWatermark``.
 
     Attributes:
         output_schema: of the rows, which pass as they are.
@@ -56,7 +56,7 @@ class DeduplicateSpec(OperatorSpec):
 
     @property
     def table_schema(self) -> pa.Schema:
-        """The keys, under names that differ, and when they expire."""
+        """The keys, under distinct names, and the time at which they expire."""
         fields: list[pa.Field] = []
         for position in self.keys:
             field = self.output_schema.field(position)
@@ -100,7 +100,7 @@ class DeduplicateSpec(OperatorSpec):
 
 
 class DeduplicateOperator(OneTableOperator):
-    """Passes the first row of every key, in the order in which rows come, and remembers the key.
+    """Filter that passes the first row of every key, in the order of the input, and remembers the key.
 
     Keys are equal as Spark's engine has it: nulls are, NaNs are, and -0.0 and 0.0. How far event time has come is kept
     by key group, as in ``FinalAggregateOperator``: a row that was late stays late behind a rescale.
@@ -144,7 +144,7 @@ class DeduplicateOperator(OneTableOperator):
         return batch.filter(pa.array(~late))
 
     def _first_rows(self, batch: pa.RecordBatch) -> Rows:
-        """The positions of the first rows of keys that are not known yet, ascending."""
+        """Return the positions of the first rows of keys that are not known yet, ascending."""
         keys = [normalize_floats(key) for key in self._keys(batch)]
         _, first = group_rows(keys, batch.num_rows)
         first.sort()
@@ -155,7 +155,7 @@ class DeduplicateOperator(OneTableOperator):
         return new
 
     def _remember(self, batch: pa.RecordBatch) -> None:
-        """Keys that differ, none of which is known."""
+        """Remember keys, which must differ and be unknown."""
         with self._table.edit(self._keys(batch), batch.num_rows) as new:
             if self._spec.delay_us is not None:
                 assert self._spec.event_time is not None

@@ -1,5 +1,7 @@
-"""Expand: several output rows per input row, one per projection (a sliding ``window()`` is lowered to it, see
-``planner.panes``)."""
+"""Expand: several output rows per input row, one per projection.
+
+A sliding ``window()`` is lowered to it, see ``planner.panes``.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from penstock.operators.batches import make_batch
 
 @dataclass(frozen=True, kw_only=True)
 class ExpandSpec(OperatorSpec):
-    """``projections``: each has one expression per column of ``output_schema``."""
+    """Recipe of an ``Expand``. ``projections``: each has one expression per column of ``output_schema``."""
 
     operator_id: str
     name: str
@@ -34,7 +36,7 @@ class ExpandSpec(OperatorSpec):
 
 
 class ExpandOperator(Operator):
-    """Stateless. All rows of an input row come in one batch."""
+    """Expansion without state. All rows of an input row come in one batch."""
 
     def __init__(self, spec: ExpandSpec) -> None:
         self._schema = spec.output_schema

@@ -17,7 +17,7 @@ from penstock.operators.base import Operator
 
 @dataclass(frozen=True, kw_only=True)
 class FilterSpec(OperatorSpec):
-    """``condition``: a boolean expression over the input's columns, which are also the output's."""
+    """Recipe of a filter. ``condition``: a boolean expression over the input's columns, which are also the output's."""
 
     operator_id: str
     name: str
@@ -33,7 +33,7 @@ class FilterSpec(OperatorSpec):
 
 
 class FilterOperator(Operator):
-    """Stateless; row order is kept."""
+    """Filter without state; row order is kept."""
 
     def __init__(self, spec: FilterSpec) -> None:
         self._condition = SharedExpressions([spec.condition])
@@ -48,13 +48,18 @@ class FilterOperator(Operator):
 
 
 def filter_rows(batch: pa.RecordBatch, chosen: pa.BooleanArray) -> pa.RecordBatch:
-    """The rows where ``chosen`` is true; neither false nor null."""
+    """Return the rows where ``chosen`` is true, neither false nor null.
+
+    Arrow's kernel takes three to five times as long where a column has nulls. Events of several kinds in one stream
+    leave most columns null where the kind is another one, and rarely in the chosen rows. There such a column is
+    filtered without its validity bitmap, which is fast.
+    """
     columns = [filter_values(column, chosen) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema) if columns else batch.filter(chosen)
 
 
 def filter_values(array: pa.Array, chosen: pa.BooleanArray) -> pa.Array:
-    """As ``filter_rows``, of one column."""
+    """Return the values of one column where ``chosen`` is true; see ``filter_rows``."""
     if not _all_valid(array, chosen):
         return array.filter(chosen)
     if pa.types.is_struct(array.type) and array.type.num_fields:
@@ -64,12 +69,12 @@ def filter_values(array: pa.Array, chosen: pa.BooleanArray) -> pa.Array:
 
 
 def _all_valid(array: pa.Array, chosen: pa.BooleanArray) -> bool:
-    """Whether none of the chosen values is null."""
+    """Return True if none of the chosen values is null."""
     return not array.null_count or not pc.any(pc.and_not(chosen, array.is_valid()), min_count=0).as_py()
 
 
 def _without_nulls(array: pa.Array) -> pa.Array:
-    """The same values, and arbitrary ones where it has nulls."""
+    """Return the same values, with arbitrary ones instead of nulls."""
     kind = array.type
     if not array.null_count or pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_dictionary(kind):
         return array

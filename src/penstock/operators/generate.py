@@ -23,7 +23,7 @@ MAX_OUTPUT_ROWS = 65_536
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateSpec(OperatorSpec):
-    """What is generated, behind the columns that are passed on.
+    """Recipe of a ``Generate``: the generated columns follow those that are passed on.
 
     Attributes:
         elements: an expression over the input's columns that gives an array or a map.
@@ -55,8 +55,11 @@ class GenerateSpec(OperatorSpec):
 
 
 class GenerateOperator(Operator):
-    """Stateless; rows keep their order, and elements theirs. What comes of one slice is yielded in bounded batches; a
-    chain pushes all of them through before anything else happens, so that no snapshot lies between them."""
+    """Generator without state; rows keep their order, and elements theirs.
+
+    The rows of one slice are yielded in bounded batches. A chain pushes all of them through before anything else
+    happens, so that no snapshot lies between them.
+    """
 
     def __init__(self, spec: GenerateSpec) -> None:
         self._spec = spec

@@ -1,4 +1,4 @@
-"""Late rows: what an aggregation would drop as late goes out by a port of its own, whole; the rest is passed on."""
+"""Late rows as a side output: rows that an aggregation would drop as late leave by a port of their own, whole."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ LATE_PORT = "late"
 
 @dataclass(frozen=True, kw_only=True)
 class LateRowsSpec(OperatorSpec):
-    """``keys``: positions of the columns that the rows were spread by; ``event_time``: of the key that the watermark
-    closes, a timestamp or a window struct (its ``end`` counts); ``columns``: so many leading columns of a late row go
-    out by ``LATE_PORT``."""
+    """Recipe of a late-rows output.
+
+    ``keys``: positions of the columns that the rows were partitioned by; ``event_time``: of the key that the watermark
+    closes, a timestamp or a window struct (its ``end`` counts); ``columns``: number of leading columns of a late row
+    that leave by ``LATE_PORT``.
+    """
 
     operator_id: str
     name: str
@@ -34,8 +37,10 @@ class LateRowsSpec(OperatorSpec):
 
 
 class LateRowsOperator(Operator):
-    """In front of the aggregation and behind the same watermark: late is what would belong to a group that is closed,
-    its event time at or below the watermark, by the rule of ``FinalAggregateOperator``; by key group, as there."""
+    """Splitter in front of an aggregation, under the same watermark.
+
+    A row is late if it belongs to a closed group, by the rule of ``FinalAggregateOperator``; by key group, as there.
+    """
 
     def __init__(self, spec: LateRowsSpec) -> None:
         self._spec = spec

@@ -13,7 +13,7 @@ from penstock.state.table import KeyedTable, TableSpec
 
 
 class OneTableOperator(Operator):
-    """``table_name``: in snapshots."""
+    """Operator with one keyed table. ``table_name``: its name in snapshots."""
 
     table_name: ClassVar[str]
     _table: KeyedTable
@@ -21,10 +21,10 @@ class OneTableOperator(Operator):
 
     @abstractmethod
     def table_spec(self, max_parallelism: int) -> TableSpec:
-        """Of the table."""
+        """Return the table's layout."""
 
     def scalars(self) -> Mapping[str, Plain]:
-        """What a snapshot holds besides."""
+        """Return the scalars of a snapshot."""
         return {}
 
     def open(self, context: OperatorContext) -> None:

@@ -17,7 +17,10 @@ from penstock.operators.batches import make_batch
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectSpec(OperatorSpec):
-    """``expressions``: over the input's columns, one per column of ``output_schema``, in order."""
+    """Recipe of a projection.
+
+    ``expressions``: over the input's columns, one per column of ``output_schema``, in order.
+    """
 
     operator_id: str
     name: str
@@ -33,7 +36,7 @@ class ProjectSpec(OperatorSpec):
 
 
 class ProjectOperator(Operator):
-    """Stateless; as many rows as it is given."""
+    """Projection without state; it returns as many rows as it is given."""
 
     def __init__(self, spec: ProjectSpec) -> None:
         self._schema = spec.output_schema

@@ -1,4 +1,4 @@
-"""Sort and limit: of the whole result that an epoch of complete mode ends with, which one subtask has.
+"""Sort and limit of the complete result at the end of an epoch, which one subtask has.
 
 Neither has state: the rows come and go within one ``finish_epoch`` of the chain.
 """
@@ -32,7 +32,7 @@ class SortKey:
 
 @dataclass(frozen=True, kw_only=True)
 class SortSpec(OperatorSpec):
-    """The rows of each epoch in order; equal ones as they came."""
+    """Recipe of a sort: the rows of each epoch in order; equal ones stay in theirs."""
 
     operator_id: str
     name: str
@@ -44,7 +44,7 @@ class SortSpec(OperatorSpec):
 
 
 class SortOperator(Operator):
-    """Keeps an epoch's rows until it ends."""
+    """Sort of an epoch's rows at its end."""
 
     def __init__(self, spec: SortSpec) -> None:
         self._spec = spec
@@ -69,7 +69,7 @@ class SortOperator(Operator):
 
 
 def _codes(array: pa.Array, ascending: bool, nulls_first: bool) -> list[npt.NDArray[np.int64]]:
-    """Numbers that order as the values do, most significant first."""
+    """Return numbers that order as the values do, most significant first."""
     valid = array.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_struct(array.type):
         # Within a struct, a null field is the least value, whatever becomes of structs that are null themselves.
@@ -88,7 +88,7 @@ def _place(codes: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_], nulls_fir
 
 @dataclass(frozen=True, kw_only=True)
 class LimitSpec(OperatorSpec):
-    """The first ``count`` rows of each epoch."""
+    """Recipe of a limit: the first ``count`` rows of each epoch."""
 
     operator_id: str
     name: str
@@ -100,7 +100,7 @@ class LimitSpec(OperatorSpec):
 
 
 class LimitOperator(Operator):
-    """Counts within the epoch."""
+    """Limit within the epoch."""
 
     def __init__(self, spec: LimitSpec) -> None:
         self._count = spec.count

@@ -1,4 +1,4 @@
-"""The first rows of a stream, counted over all epochs: ``limit`` in append mode."""
+"""Limit in append mode: the first rows of a stream, counted over all epochs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SCHEMA = pa.schema([("rows", pa.int64())])
 
 @dataclass(frozen=True, kw_only=True)
 class StreamLimitSpec(OperatorSpec):
-    """The first ``count`` rows that come. All come to one subtask, over a hash edge without keys."""
+    """Recipe of the limit. All rows come to one subtask, over a hash edge without keys."""
 
     operator_id: str
     name: str
@@ -43,7 +43,7 @@ class StreamLimitSpec(OperatorSpec):
 
 
 class StreamLimitOperator(OneTableOperator):
-    """How many rows have passed is a table of one row, which goes where the rows go at another parallelism."""
+    """Limit of a stream. The number of passed rows is a table of one row, which moves with the rows at a rescale."""
 
     table_name = TABLE
 

@@ -18,14 +18,17 @@ _WATERMARK, _REACHED, _HELD = "watermark_us", "reached_us", "held"
 
 
 def watermark_scalars(watermark_us: int) -> dict[str, Plain]:
-    """What the snapshot of an operator says whose watermark has come so far."""
+    """Return the scalars of an operator's snapshot whose watermark has reached this value."""
     return {_WATERMARK: watermark_us, _REACHED: watermark_us, _HELD: False}
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatermarkSpec(OperatorSpec):
-    """``column``: position of the event time, a timestamp or a window struct (its ``end`` counts, as in Spark);
-    ``delay_us``: how far the watermark stays behind the largest event time."""
+    """Recipe of a watermark.
+
+    ``column``: position of the event time, a timestamp or a window struct (its ``end`` counts, as in Spark);
+    ``delay_us``: how far the watermark stays behind the largest event time.
+    """
 
     operator_id: str
     name: str
@@ -39,11 +42,13 @@ class WatermarkSpec(OperatorSpec):
 
 
 class WatermarkOperator(Operator):
-    """The watermark is the largest event time, floored to milliseconds as ``EventTimeWatermarkExec`` does, less the
-    delay. It only rises, starts unset and is kept in the snapshot. Null event times are passed on and ignored.
+    """Generator of a watermark: the largest event time less the delay.
 
-    Restored at another parallelism, everybody goes on from the least of all: splits change hands, and what is left of
-    one is not late because its new reader was ahead.
+    Event times are floored to milliseconds as ``EventTimeWatermarkExec`` does. The watermark only rises, starts unset
+    and is kept in the snapshot. Null event times are passed on and ignored.
+
+    Restored at another parallelism, all subtasks start from the lowest watermark: splits change hands, and the rest of
+    one must not be late because its new reader was ahead.
     """
 
     def __init__(self, spec: WatermarkSpec) -> None:
@@ -62,7 +67,7 @@ class WatermarkOperator(Operator):
         yield batch
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
-        """What comes in counts for nothing, but for the end of event time."""
+        """Ignore received watermarks, but for the end of event time."""
         if watermark_us == END_OF_TIME_US:
             self.advance_generated(watermark_us)
         return iter(())

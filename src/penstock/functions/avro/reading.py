@@ -61,7 +61,7 @@ class FromAvro(Strict):
 
 @lru_cache(maxsize=64)
 def message_reader(written: str, wanted: str) -> Callable[[bytes], object]:
-    """Makes a message a value, as ``pyarrow.array`` takes it.
+    """Return a function that decodes one message into a value, as ``pyarrow.array`` takes it.
 
     Raises:
         UnknownSchema: now, if a schema is not supported, or one cannot be read as the other.
@@ -74,7 +74,7 @@ def message_reader(written: str, wanted: str) -> Callable[[bytes], object]:
 
 
 def converter(schema: Schema) -> Convert:
-    """From what is read of a schema to what Spark makes of it."""
+    """Return the conversion from a decoded Avro value to the value that Spark makes of it."""
     if schema.kind == "union":
         return _union(schema)
     if schema.kind == "record":

@@ -1,4 +1,4 @@
-"""How data of one Avro schema is read as of another: the rules of Avro's specification, as far as they are known here.
+"""Schema resolution: readers of data of one Avro schema as another, by Avro's specification.
 
 What is built are functions that take the next value off a ``Cursor``.
 """
@@ -62,7 +62,7 @@ Read = Callable[[Cursor], Any]
 
 
 def schema_reader(writer: Schema, reader: Schema) -> Read:
-    """Reads data of ``writer`` as of ``reader``; of a union as (number of the branch, value).
+    """Return the reader of data of ``writer`` as ``reader``; a union is read as (number of the branch, value).
 
     Raises:
         UnknownSchema: that is not possible, or not known here.

@@ -39,7 +39,7 @@ class UnsupportedSchema(Exception):
 
 @dataclass(frozen=True)
 class Field:
-    """Of a record. ``default`` is JSON."""
+    """Field of a record. ``default`` is JSON."""
 
     name: str
     schema: Schema
@@ -173,7 +173,7 @@ def promoted_type(union: Schema) -> str | None:
 
 
 def require_type(schema: Schema, data_type: pa.DataType) -> None:
-    """Checks that Spark reads the schema as this type, whatever may be null.
+    """Check that Spark reads the schema as this type, ignoring nullability.
 
     Raises:
         UnknownSchema: it does not, by what is known here; the text names the part.

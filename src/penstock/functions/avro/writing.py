@@ -31,7 +31,7 @@ _NULL = Schema("null")
 
 
 def schema_of(data_type: pa.DataType, nullable: bool) -> Schema:
-    """What Spark writes a type as, if it is not told.
+    """Return the schema that Spark writes a type with by default.
 
     Raises:
         UnknownSchema: the type is not supported.
@@ -54,7 +54,7 @@ def schema_of(data_type: pa.DataType, nullable: bool) -> Schema:
 
 
 def require_writable(schema: Schema, data_type: pa.DataType) -> None:
-    """Checks that a schema that was given can take values of the type, by what is known here.
+    """Check that a schema given by the user can take values of the type.
 
     Raises:
         UnknownSchema: it cannot; the text names the part.

@@ -28,7 +28,7 @@ def jvm_truncate(values: Vector, target: np.dtype[np.signedinteger]) -> Vector:
 
 
 class NumericCast(Strict):
-    """Between booleans, integers and floats."""
+    """Cast between booleans, integers and floats."""
 
     def __init__(self, child: Expression, data_type: pa.DataType, mode: EvalMode, nullable: bool = True) -> None:
         super().__init__((child,), data_type, nullable)

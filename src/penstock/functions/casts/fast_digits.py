@@ -53,7 +53,7 @@ def all_double_texts(array: pa.Array) -> pa.Array:
 
 
 def _written(number: Longs, places: Longs) -> pa.Array:
-    """With so many digits behind the point, one of them at least."""
+    """Return the texts of numbers, each with its count of digits after the point (at least one)."""
     order = np.argsort(places, kind="stable")
     edges = np.searchsorted(places[order], np.arange(_MOST_DIGITS + 2))
     parts = [pa.array([], pa.string())]

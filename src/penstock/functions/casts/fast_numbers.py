@@ -1,4 +1,4 @@
-"""Between texts and numbers, of whole columns: plain digits, which Arrow reads and writes as Spark does.
+"""Fast paths between texts and numbers: plain digits, which Arrow reads and writes as Spark does.
 
 Each is an ``ColumnFunction``, with the constant arguments in front.
 """
@@ -49,7 +49,7 @@ def write_integers(array: pa.Array, rows: Mask | None) -> FastResult:
 
 
 def write_hexadecimal(array: pa.Array, rows: Mask | None) -> FastResult:
-    """Of longs, negative ones as Java sees their bits."""
+    """Write longs in hexadecimal; negative ones by their bits, as Java does."""
     values = to_vector(array).astype(np.int64).view(np.uint64)
     digits = np.ones(len(values), np.int64)
     for shift in range(4, 64, 4):
@@ -71,12 +71,12 @@ def _signed(array: pa.Array) -> tuple[Vector, Vector, Vector, Vector]:
 
 
 def _byte_at(data: Vector, places: Vector) -> Vector:
-    """Of places that no text has, any."""
+    """Return the bytes at these places; places outside of all texts give any byte."""
     return np.append(data, _ZERO)[places] if len(places) else data[:0]
 
 
 def _counts(condition: Mask, begins: Vector, ends: Vector) -> Vector:
-    """How many bytes of each text are so."""
+    """Count the bytes of each text that meet the condition."""
     before = np.zeros(len(condition) + 1, np.int32)
     np.cumsum(condition, out=before[1:])
     return before[ends] - before[begins]

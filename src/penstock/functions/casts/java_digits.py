@@ -91,7 +91,7 @@ def _digits(bin_exp: int, fraction: int, significant: int) -> Digits:
 
 
 def _insignificant(power: int) -> int:
-    """How many decimal digits of an integer lie below ``2**power``."""
+    """Return the number of decimal digits of an integer that lie below ``2**power``."""
     return len(str(1 << power)) - 1 if power > 1 else 0
 
 
@@ -170,7 +170,7 @@ def _wrapped(value: int, word: int | None) -> int:
 
 
 def _round_up(digits: list[int]) -> int:
-    """Adds one to the last digit in place; 1 if that carried out of the first."""
+    """Add one to the last digit, in place; return 1 if that carried out of the first."""
     place = len(digits) - 1
     while place > 0 and digits[place] == 9:
         digits[place] = 0

@@ -44,7 +44,11 @@ def zone_of(tree: JavaTree, translation: Translation) -> Zone:
 
 
 def named_zone(name: str) -> Zone:
-    """Raises NotSupported: Java's name of it is unknown here."""
+    """Return the zone with Java's name.
+
+    Raises:
+        NotSupported: the name is unknown here.
+    """
     try:
         return Zone(name)
     except ValueError:

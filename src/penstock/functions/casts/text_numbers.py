@@ -1,4 +1,4 @@
-"""Between texts and numbers, by Spark's rules (``UTF8String.toLong`` and its kin).
+"""Conversions between texts and numbers, by Spark's rules (``UTF8String.toLong`` and its kin).
 
 Parsers give None for texts that are not numbers; the caller raises or gives null.
 """
@@ -76,7 +76,7 @@ def _from_hex(body: str) -> float:
 
 
 def parse_float(text: str) -> float | None:
-    """As ``parse_double``, rounded once: going through a double could round a tie the wrong way."""
+    """Parse a float as ``parse_double`` does, rounded once: going through a double could round a tie the wrong way."""
     body = text.strip(JAVA_BLANKS)
     value = parse_double(text)
     if value is None or not np.isfinite(value) or _HEX_DOUBLE.fullmatch(body):

@@ -1,4 +1,7 @@
-"""Between texts and dates or timestamps, by Spark's rules (``SparkDateTimeUtils``): ISO 8601 with its shorter forms."""
+"""Conversions between texts and dates or timestamps, by Spark's rules (``SparkDateTimeUtils``).
+
+Texts are ISO 8601 and its shorter forms.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,9 @@ def parse_date(text: str) -> int | None:
 
 
 def parse_timestamp(zone: Zone | None, text: str) -> int | None:
-    """Microseconds since 1970: an instant, or a wall time if ``zone`` is None (a zone in the text is then ignored).
+    """Return microseconds since 1970: an instant, or a wall time if ``zone`` is None.
+
+    A zone in the text is ignored for a wall time.
 
     Raises:
         EvaluationError: the text is a time of day, which Spark places on the day on which it happens to run.
@@ -75,7 +80,7 @@ def parse_timestamp(zone: Zone | None, text: str) -> int | None:
 
 
 def to_instant(zone: Zone, local: int) -> int:
-    """As ``Zone.to_instants``, for wall times that may be just outside 64 bits."""
+    """Convert a wall time that may be just outside 64 bits; see ``Zone.to_instants``."""
     # Before 1800 a zone's offset is constant, and long after its last rule the calendar repeats: stay well inside.
     sign = (local > 2**62) - (local < -(2**62))
     cycles = sign * (2**61 // GREGORIAN_CYCLE)

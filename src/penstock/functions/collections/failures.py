@@ -1,4 +1,4 @@
-"""What Spark raises about arrays and maps; most of it in legacy mode too."""
+"""Spark's errors about arrays and maps; most of them are raised in legacy mode too."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Arrays = list[pa.Array]
 
 
 def _codes(*parts: Ragged) -> list[Ranks]:
-    """Per value, a number that is the same for equal values of one row, in all parts."""
+    """Return a number per value that is the same for equal values of one row, in all parts."""
     values = pa.concat_arrays([as_type(part.values, parts[0].values.type) for part in parts])
     order = ranks(values)
     row_of = np.concatenate([part.row_of for part in parts])
@@ -27,7 +27,7 @@ def _codes(*parts: Ragged) -> list[Ranks]:
 
 
 def _plain(lists: Ragged) -> Ragged:
-    """As Spark's hash sets give floats back: without -0.0."""
+    """Return the lists without -0.0, as Spark's hash sets return floats."""
     return Ragged(lists.sizes, plain_floats(lists.values))
 
 

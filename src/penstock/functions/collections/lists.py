@@ -1,4 +1,4 @@
-"""What is asked of arrays, and arrays made of others. The plain functions are those of ``VectorFunction``."""
+"""Functions of arrays. Plain functions are those of ``VectorFunction``."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def list_fields(ordinal: int, arrays: Arrays, rows: Mask | None, data_type: pa.D
 
 
 def _equals(lists: Ragged, wanted: pa.Array) -> tuple[Mask, Mask]:
-    """Per value, whether it equals what ``wanted`` has for its row, and whether it is null."""
+    """Return, per value, if it equals the wanted value of its row, and if it is null."""
     return to_vector(compare("=", lists.values, as_type(lists.expand_rows(wanted), lists.values.type))), is_null(
         lists.values
     )

@@ -31,7 +31,7 @@ Arrays = list[pa.Array]
 
 @dataclass(frozen=True)
 class MapRules:
-    """How Spark builds a map of entries.
+    """Rules by which Spark builds a map of entries.
 
     Attributes:
         last_wins: of equal keys the first one's place and the last one's value stay; else they are an error.

@@ -1,1 +1,1 @@
-"""Shared by all families: expression trees, vectors, null rules, time zones, errors and limits."""
+"""Code that all families use: expression trees, vectors, null rules, time zones, errors and limits."""

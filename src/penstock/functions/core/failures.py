@@ -1,4 +1,4 @@
-"""What Spark raises under ANSI mode: the same conditions, naming the same values."""
+"""Errors that Spark raises under ANSI mode: the same conditions, naming the same values."""
 
 from __future__ import annotations
 

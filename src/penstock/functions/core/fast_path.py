@@ -1,8 +1,8 @@
-"""Quick paths: what whole columns at once can answer for sure, beside the exact way of each distinct value.
+"""Fast paths: kernels over whole columns, and the exact path for the rows that they leave out.
 
-A function of values in Python costs some hundred nanoseconds to tens of microseconds for each of them. A quick path
-computes all rows with kernels, and knows the rows that it cannot vouch for; those alone take the exact way. So it may
-refuse whatever is rare or hard to decide, but what it vouches for must be what the exact way gives, bit for bit.
+A function of values in Python costs some hundred nanoseconds to tens of microseconds for each of them. A fast path
+computes all rows with kernels and names the rows that fall back to the exact path. It may leave out rare or difficult
+values, but its other results must be those of the exact path, bit for bit.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from penstock.functions.core.vectors import map_distinct, select
 
 
 class FastResult(NamedTuple):
-    """What a quick path found.
+    """Result of a fast path.
 
     Attributes:
         values: one per row, null where the argument is.
-        doubtful: the rows whose values are not known, and arbitrary here; None if there are none.
+        fallback: the rows whose values are arbitrary here, and must be computed by the exact path; None: none.
     """
 
     values: pa.Array
@@ -32,19 +32,19 @@ class FastResult(NamedTuple):
 
 
 FastPath = Callable[..., FastResult | None]
-"""The arguments of an expression, the rows at which all of them are wanted and the result's type -> the values. A
-module-level function or a partial of one. None: not for these values at all."""
+"""Takes the arguments of an expression, the selected rows and the result's type. Returns None if it cannot compute
+these values at all. Must be a module-level function or a partial of one."""
 
 ColumnFunction = Callable[..., FastResult | None]
-"""Constants, a column (the only argument that is none) and the rows that are wanted, which are not null -> the values.
-It must not raise, whatever the other rows hold. None: not for these values at all."""
+"""Takes constants, a column and the selected rows, which are not null. Returns None if it cannot compute these values
+at all. Must not raise, whatever the other rows hold."""
 
 _OTHER_LAYOUTS = (pa.large_string(), pa.string_view(), pa.large_binary(), pa.binary_view())
-"""In which texts may come from elsewhere."""
+"""Layouts of texts that the fast paths do not read."""
 
 
 def column_fast_path(function: ColumnFunction, *constants: object) -> FastPath:
-    """The function as the quick path of an expression whose first argument is the column, and the others constants."""
+    """Return the fast path of an expression whose first argument is a column and whose others are constants."""
     return partial(_on_first_column, partial(function, *constants))
 
 
@@ -58,7 +58,7 @@ def with_exact_rows(
     arrays: list[pa.Array],
     rows: Mask | None,
 ) -> pa.Array:
-    """The answer, and at its doubtful rows what ``exact`` gives for columns of them."""
+    """Return the fast path's values, with those of the exact path at the rows that fall back."""
     if result is None:
         return exact(arrays, rows)
     if result.fallback is None:
@@ -82,7 +82,7 @@ def with_exact_values(
     data_type: pa.DataType,
     rows: Mask | None,
 ) -> pa.Array:
-    """As ``with_exact_rows``, by a function of one value of each column; see ``map_distinct``."""
+    """Return ``with_exact_rows`` for an exact path that is a function of single values; see ``map_distinct``."""
     return with_exact_rows(
         result, lambda columns, wanted: map_distinct(function, columns, data_type, wanted), arrays, rows
     )

@@ -33,21 +33,21 @@ class Ragged:
 
     @cached_property
     def starts(self) -> npt.NDArray[np.int64]:
-        """Where each row's values begin."""
+        """Position of each row's first value."""
         return self.ends - self.sizes
 
     @cached_property
     def row_of(self) -> npt.NDArray[np.int64]:
-        """Per value, the row that it belongs to."""
+        """Row of each value."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     @cached_property
     def position(self) -> npt.NDArray[np.int64]:
-        """Per value, its zero-based place in its list."""
+        """Zero-based position of each value in its list."""
         return np.arange(len(self.values)) - self.starts[self.row_of]
 
     def keep(self, chosen: Mask) -> Ragged:
-        """Without the values that are not chosen."""
+        """Return the lists with the chosen values only."""
         return Ragged(self.count(chosen), self.values.filter(pa.array(chosen)))
 
     def reordered(self, order: Vector) -> Ragged:
@@ -55,7 +55,7 @@ class Ragged:
         return Ragged(self.sizes, self.values.take(pa.array(order)))
 
     def count(self, chosen: Mask) -> npt.NDArray[np.int64]:
-        """Per row, how many of its values are chosen."""
+        """Count the chosen values of each row."""
         return np.bincount(self.row_of[chosen], minlength=len(self.sizes)).astype(np.int64)
 
     def any(self, chosen: Mask) -> Mask:
@@ -63,18 +63,18 @@ class Ragged:
         return self.count(chosen) > 0
 
     def first(self, chosen: Mask) -> npt.NDArray[np.int64]:
-        """Per row, the place of the first chosen value among all values; -1 without one."""
+        """Return the position of each row's first chosen value among all values; -1 without one."""
         places = np.flatnonzero(chosen)
         found = np.full(len(self.sizes), -1)
         found[self.row_of[places[::-1]]] = places[::-1]  # the last assignment stays
         return found
 
     def expand_rows(self, array: pa.Array) -> pa.Array:
-        """Per value, what ``array`` has for its row."""
+        """Return, for each value, the element of ``array`` for its row."""
         return array.take(pa.array(self.row_of))
 
     def array(self, data_type: pa.DataType, rows: Mask | None = None) -> pa.Array:
-        """As a list or map array that is null outside ``rows``, where there must be no values."""
+        """Return a list or map array that is null outside ``rows``, where there must be no values."""
         return list_array(self.sizes, self.values, data_type, rows)
 
 
@@ -141,7 +141,7 @@ def struct_array(children: list[pa.Array], data_type: pa.DataType, rows: Mask | 
 
 
 def aligned_places(part: Ragged, sizes: Vector) -> Vector:
-    """Where the values of lists continued to ``sizes`` are, among the values there are; -1 for what is not there."""
+    """Return the positions of the values of lists extended to ``sizes``; -1 for values that do not exist."""
     longer = Ragged(sizes, pa.nulls(int(sizes.sum())))
     inside = longer.position < part.sizes[longer.row_of]
     return np.where(inside, part.starts[longer.row_of] + longer.position, -1)
@@ -161,7 +161,7 @@ def interleave(arrays: list[pa.Array]) -> pa.Array:
 
 
 def is_null(array: pa.Array) -> Mask:
-    """Where the array is null."""
+    """Return a mask of the nulls."""
     return np.asarray(pc.is_null(array).to_numpy(zero_copy_only=False))
 
 

@@ -44,7 +44,10 @@ def common_ranks(left: pa.Array, right: pa.Array) -> tuple[Ranks, Ranks]:
 
 
 def among(values: Ranks, others: Ranks) -> npt.NDArray[np.bool_]:
-    """Which values are among the others: ``np.isin`` hashes, and takes fifty times as long for numbers like these."""
+    """Return a mask of the values that are among the others.
+
+    ``np.isin`` hashes, and takes fifty times as long for numbers like these.
+    """
     if not len(others):
         return np.zeros(len(values), np.bool_)
     ordered = np.sort(others)
@@ -93,7 +96,7 @@ def _ranks_of_lists(array: pa.Array) -> Ranks:
 
 
 def _ranks_of_bytes(words: Vector, sizes: Vector) -> Ranks:
-    """Of texts of so many words each."""
+    """Rank texts of so many words each."""
     width = np.dtype(_WORD).itemsize
     offsets = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes * width, out=offsets[1:])

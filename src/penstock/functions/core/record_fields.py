@@ -103,7 +103,7 @@ _FAR_EAST, _FAR_WEST = Zone("+18:00"), Zone("-18:00")
 
 @dataclass(frozen=True)
 class RecordTimes:
-    """How times are written in records; its functions give None for texts that are none.
+    """Formats of times in records. Its functions return None for texts that are no times.
 
     They raise EvaluationError for a time of day without a date: Spark adds the current date, so that a restart
     would give another result.
@@ -121,13 +121,13 @@ class RecordTimes:
     passes_over_gmt: bool = True
 
     def instant(self, text: str) -> int | None:
-        """Microseconds since 1970 in UTC."""
+        """Return microseconds since 1970 in UTC."""
         if self.timestamp_format is not None:
             return _by_pattern(self.timestamp_format, self.zone, text)
         return self._with_or_without_gmt(partial(parse_timestamp, self.zone), text)
 
     def wall_time(self, text: str) -> int | None:
-        """Microseconds since 1970 on a wall clock."""
+        """Return microseconds since 1970 on a wall clock."""
         if self.ntz_format is not None:
             return _by_pattern(self.ntz_format, None, text)
         time = parse_timestamp(None, text)
@@ -160,7 +160,7 @@ Converter = Callable[[str], object]
 
 @dataclass(frozen=True)
 class TextRules:
-    """How texts are read; ``grouped_decimals``: with commas in them."""
+    """Rules for reading texts; ``grouped_decimals``: decimals may have commas."""
 
     times: RecordTimes
     float_names: FloatNames = PLAIN_NAMES
@@ -168,7 +168,11 @@ class TextRules:
 
 
 def text_converter(name: str, kind: pa.DataType, rules: TextRules) -> Converter:
-    """Raises ConfigError for a type that a text cannot stand for."""
+    """Return the converter of texts to a type.
+
+    Raises:
+        ConfigError: a text cannot stand for the type.
+    """
     types = pa.types
     if types.is_string(kind):
         return str

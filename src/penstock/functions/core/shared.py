@@ -14,7 +14,7 @@ from penstock.functions.core.trees import Interned, children_of, rebuilt
 
 
 class Shared(Expression):
-    """Remembers what its child gave for the last batch. One thread only."""
+    """Expression that caches its child's result for the last batch. One thread only."""
 
     def __init__(self, child: Expression) -> None:
         self.child = child

@@ -90,6 +90,6 @@ def require_bytes(total: int) -> None:
 def _require(total: int, divisible_limit: int, subject: str, unit: str, remedy: str) -> None:
     if total > (divisible_limit if _mode.is_divisible else MAX_COLUMN_SIZE):
         raise BatchTooLarge(
-            f"the {subject} of one batch have {total} {unit}, and {MAX_COLUMN_SIZE} is the most; make them {remedy}, or let "
-            "the source read fewer rows at once"
+            f"the {subject} of one batch have {total} {unit}, and {MAX_COLUMN_SIZE} is the most; make them {remedy}, "
+            "or let the source read fewer rows at once"
         )

@@ -15,7 +15,9 @@ from penstock.functions.core.vectors import all_valid, intersect_masks, valid_ro
 
 
 class Strict(Expression):
-    """Evaluates its children in order, each only at rows where those before it were not null, as Spark does.
+    """Function that is null when an argument is null.
+
+    Evaluates its children in order, each only at rows where those before it were not null, as Spark does.
 
     Args:
         children: the arguments, in evaluation order.

@@ -18,7 +18,7 @@ _ASCII = 128
 
 
 def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
-    """Where each text (or binary) begins in the data buffer, and where the last one ends."""
+    """Return the position of each text (or binary) in the data buffer, and the end of the last one."""
     if len(array) == 0:
         return np.zeros(1, np.int32)
     return np.frombuffer(array.buffers()[1], np.int32, count=len(array) + array.offset + 1)[array.offset :]

@@ -34,7 +34,7 @@ class Interned:
         return self._known.setdefault(key, interned)
 
     def __iter__(self) -> Iterator[Expression]:
-        """All there are, parts included."""
+        """Iterate over all interned expressions, parts included."""
         return iter(self._known.values())
 
 
@@ -52,7 +52,7 @@ def rebuilt(expression: Expression, change: Callable[[Expression], Expression]) 
 
 
 def children_of(expression: Expression) -> Iterator[Expression]:
-    """As often as it has them."""
+    """Yield the children of an expression, each as often as it occurs."""
     pending = list(vars(expression).values())
     for value in pending:
         if isinstance(value, Expression):
@@ -73,7 +73,7 @@ def _is_sized_by_value(expression: Expression) -> bool:
 
 
 def _token(value: Any) -> Hashable:
-    """Equal for equal attributes; see ``Interned``."""
+    """Return a value that is equal for equal attributes; see ``Interned``."""
     if isinstance(value, Expression):
         return id(value)
     if type(value) is tuple:

@@ -1,4 +1,4 @@
-"""Between Arrow arrays and NumPy vectors, without copies where the layouts agree.
+"""Conversions between Arrow arrays and NumPy vectors, without copies where the layouts agree.
 
 A vector's value at a null or unselected row is arbitrary: kernels compute everywhere and look only at ``rows``.
 """
@@ -60,7 +60,7 @@ def from_vector(values: Vector, data_type: pa.DataType, rows: Mask | None = None
 
 
 def valid_rows(array: pa.Array) -> Mask | None:
-    """Where the array is not null; ``None`` if that is everywhere."""
+    """Return a mask of the values that are not null; ``None`` if all are."""
     if array.null_count == 0:
         return None
     valid: Mask = array.is_valid().to_numpy(zero_copy_only=False)
@@ -159,7 +159,7 @@ def _is_text(data_type: pa.DataType) -> bool:
 def by_distinct_key(
     keys: pa.Array, rows: Mask | None, function: Callable[[object, Mask], pa.Array], data_type: pa.DataType
 ) -> pa.Array:
-    """What ``function`` gives at the rows of each distinct key, which most often is one; null keys give null."""
+    """Apply ``function`` to the rows of each distinct key, which most often is one; null keys give null."""
     encoded = null_outside(keys, rows).dictionary_encode()
     places = encoded.indices.fill_null(-1).to_numpy()
     result = pa.nulls(len(keys), data_type)

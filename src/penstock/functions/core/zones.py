@@ -88,7 +88,7 @@ class Zone:
         return local - table.offsets[np.searchsorted(table.walls, _folded(local), side="right")]
 
     def resolve(self, local: Vector, preferred: Vector) -> Vector:
-        """As ``to_instants``, but ambiguous wall times keep the offset ``preferred``."""
+        """Convert as ``to_instants``, but let ambiguous wall times keep the offset ``preferred``."""
         kept = local - preferred
         return np.where(self.offsets(kept) == preferred, kept, self.to_instants(local))
 
@@ -124,7 +124,7 @@ def _canonical(name: str) -> str:
 
 
 def _fixed_offset(name: str) -> int | None:
-    """Microseconds from UTC of ``Z``, ``+01:00``, ``UTC+1``...; None for a region."""
+    """Return microseconds from UTC of ``Z``, ``+01:00``, ``UTC+1``...; None for a region."""
     if name in ("Z", "UTC", "GMT", "UT"):
         return 0
     for prefix in ("UTC", "GMT", "UT", ""):
@@ -161,7 +161,10 @@ def _table(name: str) -> _Table:
 
 
 def _scan(zone: ZoneInfo) -> _Table:
-    """All transitions of the table's years: the offset at steps, and between two that differ, bisected."""
+    """Return all transitions of the table's years.
+
+    The offset is read at steps; between two steps that differ, it is bisected.
+    """
 
     def offset(second: int) -> timedelta:
         delta = datetime.fromtimestamp(second, zone).utcoffset()

@@ -106,13 +106,13 @@ class _QuotedLine:
         return self._line[start : self._at]
 
     def _take_until(self, *stops: str) -> None:
-        """From the current character on to the first of ``stops``, which becomes the current character."""
+        """Take the text from the current character to the first of ``stops``, which becomes the current character."""
         self._at -= 1
         self._value.append(self._until(*stops))
         self._ch = self._next()
 
     def _quoted(self) -> None:
-        """From behind the opening quote to the delimiter, which is the current character on return."""
+        """Read from after the opening quote to the delimiter, which is the current character on return."""
         quote, escape, delimiter = self._dialect.quote, self._dialect.escape, self._dialect.delimiter
         stops = (_NONE,) if quote == escape and not self._closes_plainly() else ()
         self._ch = self._next()
@@ -145,7 +145,7 @@ class _QuotedLine:
         return end > self._at and self._line.startswith(self._dialect.delimiter, end + 1)
 
     def _resolve(self) -> None:
-        """The current character is a quote or an escape: does it stand for itself?
+        """Resolve a quote or an escape at the current character: it may stand for itself.
 
         Where quotes are escaped by doubling them, nothing escapes the escape.
         """
@@ -167,7 +167,7 @@ class _QuotedLine:
             self._unquoted()
 
     def _unquoted(self) -> None:
-        """An escape behind a quote: on to the delimiter, still resolving escapes."""
+        """Read on to the delimiter after an escape that follows a quote, still resolving escapes."""
         quote, escape, delimiter = self._dialect.quote, self._dialect.escape, self._dialect.delimiter
         while self._ch != delimiter:
             if self._ch in (quote, escape):
@@ -191,7 +191,7 @@ class _QuotedLine:
             self._take_until(self._dialect.delimiter)
 
     def _behind_closing_quote(self) -> None:
-        """Blanks up to the delimiter are dropped; with anything behind them the quote did not close the field."""
+        """Drop blanks up to the delimiter. If anything follows them, the quote did not close the field."""
         delimiter = self._dialect.delimiter
         blanks = ""
         while self._ch != delimiter and self._ch <= " ":

@@ -26,7 +26,7 @@ lines before."""
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """What ``from_csv`` was told.
+    """Options of ``from_csv``.
 
     Attributes:
         fails_fast: a bad record raises; otherwise what could be read of it stays.

@@ -23,7 +23,7 @@ _EMPTY = '""'
 
 @dataclass(frozen=True)
 class CsvRules:
-    """What ``to_csv`` was told.
+    """Options of ``to_csv``.
 
     Attributes:
         separator: one character.
@@ -61,7 +61,7 @@ class ToCsv(Strict):
         return pc.fill_null(pa.array(written, pa.string()).take(encoded.indices), null_text)
 
     def _texts(self, array: pa.Array) -> list[str]:
-        """Of values that are not null."""
+        """Write values that are not null."""
         data_type = array.type
         if Types.is_timestamp(data_type):
             zone, pattern = (

@@ -59,7 +59,11 @@ def sha1(data: bytes) -> str:
 
 
 def hmac_of(algorithm: str, key: bytes, message: bytes) -> bytes:
-    """Raises EvaluationError: the key is empty, which Java does not take."""
+    """Return the HMAC of a message.
+
+    Raises:
+        EvaluationError: the key is empty, which Java refuses.
+    """
     if not key:
         raise EvaluationError(
             "[INVALID_PARAMETER_VALUE.HMAC_CRYPTO_ERROR] The value of parameter(s) `key` in `hmac` is invalid: detail "
@@ -73,7 +77,7 @@ def md5(data: bytes) -> str:
 
 
 def sha2(data: bytes, bits: int) -> str | None:
-    """None for other lengths than 224, 256 (or 0), 384 and 512."""
+    """Return the digest of this length; None for other lengths than 224, 256 (or 0), 384 and 512."""
     make = _SHA2.get(bits)
     return None if make is None else make(data).hexdigest()
 

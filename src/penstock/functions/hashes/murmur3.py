@@ -98,7 +98,7 @@ def hash_value(value: bytes, seed: int) -> int:
 
 
 def _mix_words(data: npt.NDArray[np.uint8], hashed: int) -> int:
-    """Only what needs the hash of the words before is computed word by word."""
+    """Mix words into one hash. Only what depends on the words before is computed word by word."""
     for start in range(0, len(data), _AT_ONCE):
         words = np.frombuffer(data[start : start + _AT_ONCE].tobytes(), "<u4")
         for mixed in _mixed(words).tolist():

@@ -50,6 +50,6 @@ def chained_hash(tree: JavaTree, translation: Translation) -> Expression:
 
 
 def has_map(data_type: pa.DataType) -> bool:
-    """Whether there is a map in a type."""
+    """Return True if a type contains a map."""
     inner = [data_type.field(i).type for i in range(data_type.num_fields)]
     return pa.types.is_map(data_type) or any(map(has_map, inner))

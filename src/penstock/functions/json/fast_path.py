@@ -1,8 +1,8 @@
-"""Ordinary JSON documents, decoded by msgspec in C; of all others the exact reader has to be asked.
+"""Fast path of ordinary JSON documents, decoded by msgspec in C; others fall back to the exact reader.
 
-msgspec takes nothing that is not JSON by the book and no value that is not of its field's type; what Jackson and Spark
-are lenient about, it refuses. Jackson is the stricter one about depth and long numbers alone, so documents that may go
-beyond these limits are left out here (``core.fast_path.with_exact_values`` then asks ``records`` or ``paths``).
+msgspec takes nothing that is not standard JSON and no value that is not of its field's type; what Jackson and Spark are
+lenient about, it refuses. Jackson is stricter only about depth and long numbers, so documents that may exceed these
+limits fall back to ``records`` or ``paths``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ODD_NAME = re.compile(r'["\\\x00-\x1f]')
 def objects(
     array: pa.Array, rows: Mask | None, members: pa.StructType, time_parsers: Mapping[int, TimeParser]
 ) -> FastResult | None:
-    """Documents as structs; None if members are of types that are not decoded here.
+    """Decode documents into structs; None if members are of types that are not decoded here.
 
     Args:
         moments: how to read the members that are dates and timestamps, by position.
@@ -72,7 +72,7 @@ def objects(
 
 
 def _is_beyond_limits(document: str) -> bool:
-    """Whether Jackson may stop at something in it."""
+    """Return True if the document may exceed one of Jackson's limits."""
     if len(document) < min(LONGEST_NUMBER, DEEPEST):
         return False
     if document.count("[") + document.count("{") >= DEEPEST or _LONG_NUMBER.search(document) is not None:
@@ -81,7 +81,10 @@ def _is_beyond_limits(document: str) -> bool:
 
 
 def _has_long_text(document: str) -> bool:
-    """Of a document by the book: every other quote ends a text, and one in front of a colon is a name."""
+    """Return True if a standard document has a text or name beyond Jackson's limits.
+
+    Every other quote ends a text, and one in front of a colon ends a name.
+    """
     if "\\" in document:
         document = document.replace("\\\\", "xx").replace('\\"', "xx")
     parts = document.split('"')
@@ -117,7 +120,7 @@ def _decoder(members: pa.StructType) -> Decode | None:
 
 
 def json_type(kind: pa.DataType) -> Any:
-    """The Python type that takes, by the book, those JSON values that are of this type; None if there is none."""
+    """Return the Python type for which msgspec takes exactly the JSON values of this type; None if there is none."""
     if Types.is_string(kind):
         return str
     if Types.is_boolean(kind):
@@ -139,7 +142,7 @@ def json_type(kind: pa.DataType) -> Any:
 
 
 def at_path(documents: pa.Array, paths: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult | None:
-    """``get_json_object`` of one path of names: texts, integers and booleans that stand there, and nothing."""
+    """Evaluate ``get_json_object`` for one path of names whose value is a text, an integer, a boolean or missing."""
     constant = null_outside(paths, rows).unique().drop_null().to_pylist()
     steps = path_of(constant[0]) if len(constant) == 1 else None
     names = tuple(str(step) for step in (steps or ())[1::2])
@@ -165,7 +168,7 @@ def at_path(documents: pa.Array, paths: pa.Array, rows: Mask | None, target: pa.
 
 @lru_cache(maxsize=64)
 def _finder(names: tuple[str, ...]) -> Callable[[str], bytes | None]:
-    """What stands below these names, as it is written; None if nothing does."""
+    """Return a function that finds the value below these names, as written; None if there is none."""
     kind: Any = msgspec.Raw
     for name in reversed(names):
         node = kind if kind is msgspec.Raw else kind | None
@@ -184,7 +187,11 @@ def _finder(names: tuple[str, ...]) -> Callable[[str], bytes | None]:
 
 
 def _text(value: bytes | None) -> str | None:
-    """Raises ValueError: it is written in another way than it stands there."""
+    """Return the text of a value.
+
+    Raises:
+        ValueError: Spark writes it in another way than the document.
+    """
     if value is None or value in (b"true", b"false") or _INTEGER.fullmatch(value):
         return None if value is None else value.decode()
     if value[:1] != b'"' or len(value) == 2:

@@ -17,7 +17,7 @@ HIVE_RULES = JsonRules(control_characters=True, non_numeric=False)
 
 
 class Step(Enum):
-    """What a path is made of, besides names and positions."""
+    """Step of a path that is neither a name nor a position."""
 
     KEY = "key"
     SUBSCRIPT = "subscript"
@@ -31,7 +31,7 @@ class _Style(Enum):
 
 
 class _Output:
-    """What a generator of Jackson's has written: bytes or characters, which differ in what is escaped."""
+    """Output of one of Jackson's generators: bytes or characters, which differ in what is escaped."""
 
     def __init__(self, to_bytes: bool) -> None:
         self.parts: list[str] = []
@@ -51,7 +51,7 @@ _LONG_MAX = 2**63 - 1
 
 @lru_cache(maxsize=256)
 def path_of(text: str) -> Path | None:
-    """A path's steps; None if it is none.
+    """Parse a path into its steps; None if it is not a path.
 
     Raises:
         EvaluationError: a position is beyond 64 bits; Spark raises then, too.
@@ -78,7 +78,10 @@ def path_of(text: str) -> Path | None:
 
 
 def get_json_object(document: str, path: str) -> str | None:
-    """What stands at the path, strings without quotes; None if nothing does or it is not JSON up to there."""
+    """Return the value at the path, strings without quotes.
+
+    Return None if there is none or the document is not JSON up to there.
+    """
     steps = path_of(path)
     if steps is None:
         return None
@@ -92,7 +95,7 @@ def get_json_object(document: str, path: str) -> str | None:
 
 
 def _evaluate(reader: JsonReader, out: _Output, style: _Style, path: Path) -> bool:
-    """Whether something was written; the cases and their order are ``GetJsonObjectEvaluator.evaluatePath``'s."""
+    """Return True if something was written. The cases and their order are ``GetJsonObjectEvaluator.evaluatePath``'s."""
     token = reader.token
     if not path:
         return _write(reader, out, style)
@@ -153,7 +156,7 @@ def _at_value(reader: JsonReader) -> None:
 
 
 def _each(reader: JsonReader, out: _Output, style: _Style, path: Path) -> int:
-    """How many elements matched."""
+    """Return the number of elements that matched."""
     matched = 0
     while reader.next_token() is not Token.END_ARRAY:
         _at_value(reader)
@@ -201,7 +204,7 @@ def _at_index(reader: JsonReader, out: _Output, style: _Style, index: int, path:
 
 
 def json_array_length(document: str) -> int | None:
-    """None of what is no array, or not JSON up to its end."""
+    """Return the length; None if the document is not an array, or not JSON up to its end."""
     reader = JsonReader(document, HIVE_RULES)
     try:
         if reader.next_token() is not Token.START_ARRAY:
@@ -216,7 +219,7 @@ def json_array_length(document: str) -> int | None:
 
 
 def json_object_keys(document: str) -> list[str] | None:
-    """None of what is no object, or not JSON up to its end."""
+    """Return the keys; None if the document is not an object, or not JSON up to its end."""
     reader = JsonReader(document, HIVE_RULES)
     try:
         if reader.next_token() is not Token.START_OBJECT:

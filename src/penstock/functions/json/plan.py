@@ -92,7 +92,7 @@ def from_json(tree: JavaTree, translation: Translation) -> Expression:
 
 
 def fails_fast(tree: JavaTree, options: dict[str, str]) -> bool:
-    """Whether a malformed record raises."""
+    """Return True if a malformed record raises."""
     mode = options.get("mode", "PERMISSIVE").upper()
     if mode not in ("PERMISSIVE", "FAILFAST"):
         refuse(tree, f"there is no mode {mode} for it")
@@ -100,7 +100,7 @@ def fails_fast(tree: JavaTree, options: dict[str, str]) -> bool:
 
 
 def record_times(tree: JavaTree, options: dict[str, str], translation: Translation) -> RecordTimes:
-    """How the options tell to read dates and times."""
+    """Return the formats of dates and times that the options set."""
     if translation.conf.time_parser_policy == "LEGACY":
         refuse(tree, "set spark.sql.legacy.timeParserPolicy to CORRECTED; the older parser is not there")
     return RecordTimes(

@@ -46,7 +46,7 @@ class RecordParser:
         self._convert = self._converters.root(data_type)
 
     def fast_path(self, documents: pa.Array, rows: Mask | None) -> FastResult | None:
-        """Of those that are ordinary; None if the type is not."""
+        """Parse ordinary documents; None if the type has no fast path."""
         if not Types.is_struct(self._members):
             return None
         time_parsers = {

@@ -57,7 +57,7 @@ _CLOSING = {"]": ("[", Token.END_ARRAY), "}": ("{", Token.END_OBJECT)}
 
 @dataclass(frozen=True)
 class JsonRules:
-    """What is read beyond the standard."""
+    """Extensions of standard JSON that are accepted."""
 
     single_quotes: bool = True
     control_characters: bool = False
@@ -74,7 +74,9 @@ class _Scope:
 
 
 class JsonReader:
-    """The document's tokens, one ``next_token()`` at a time. After an error it can be asked on, as Jackson can.
+    """Reader of a document's tokens, one ``next_token()`` at a time.
+
+    It can be read on after an error, as Jackson's parser can.
 
     Attributes:
         token: where it stands; None before the first and after the last.
@@ -138,7 +140,7 @@ class JsonReader:
         return None
 
     def skip_children(self) -> None:
-        """From the start of an array or object to its end."""
+        """Skip from the start of an array or object to its end."""
         if self.token not in (Token.START_OBJECT, Token.START_ARRAY):
             return
         depth = 1
@@ -202,7 +204,10 @@ class JsonReader:
             raise JsonError("unexpected end of input")
 
     def _after_white(self) -> str:
-        """The next character that is not white, empty at the end. Control characters and comments are refused."""
+        """Return the next character that is not white space, empty at the end.
+
+        Control characters and comments are refused.
+        """
         match = _WHITE.match(self._text, self._place)
         assert match is not None
         self._place = match.end()
@@ -275,7 +280,7 @@ class JsonReader:
         return token
 
     def _skip_name(self) -> None:
-        """Jackson reads on to the end of an unknown token to show it."""
+        """Read on to the end of an unknown token, as Jackson does to show it."""
         end = min(len(self._text), self._place + LONGEST_TOKEN_SHOWN)
         while self._place < end and continues_name(self._text[self._place]):
             self._place += 1
@@ -334,7 +339,7 @@ class JsonReader:
         return text
 
     def _read_string(self, quote: str) -> str:
-        """From behind the quote to behind the closing one."""
+        """Read from after the opening quote to after the closing one."""
         out: list[str] = []
         while True:
             out.append(self._plain_run(quote))
@@ -377,7 +382,7 @@ def _pair(character: re.Match[str]) -> str:
 
 
 def joined_surrogates(text: str) -> str:
-    """Pairs of surrogates as one character."""
+    """Join pairs of surrogates into one character."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 

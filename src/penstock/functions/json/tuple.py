@@ -42,7 +42,7 @@ class JsonTuple(Expression):
         return list_array(np.ones(batch.num_rows, np.int64), rows, self.data_type)
 
     def _fields(self, document: object) -> list[str | None] | None:
-        """None of what is no object, or not JSON up to its end."""
+        """Return the fields' texts; None if the document is not an object, or not JSON up to its end."""
         reader = JsonReader(str(document), HIVE_RULES)
         found: dict[str, str] = {}
         try:

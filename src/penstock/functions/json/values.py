@@ -47,7 +47,7 @@ class PartialResult(Exception):
 
 @dataclass(frozen=True)
 class JsonOptions:
-    """What ``from_json`` was told.
+    """Options of ``from_json``.
 
     Attributes:
         fails_fast: a bad record raises; otherwise what could be read of it stays.
@@ -63,13 +63,13 @@ class JsonOptions:
 
 
 class Converters:
-    """Makes the converter of each type, once per batch."""
+    """Factory of the converters of types, used once per batch."""
 
     def __init__(self, options: JsonOptions) -> None:
         self._options = options
 
     def root(self, data_type: pa.DataType) -> Converter:
-        """Of the document: an object is taken for an array of one."""
+        """Return the converter of a document. An object is taken for an array of one."""
         if Types.is_struct(data_type):
             return self._expecting({Token.START_OBJECT: self._object(data_type, root=True)})
         if Types.is_map(data_type):
@@ -134,7 +134,7 @@ class Converters:
         }
 
     def time_parser(self, data_type: pa.DataType) -> Callable[[str], int | None]:
-        """Of a text that is not empty; None if it is unreadable."""
+        """Return the parser of texts that are not empty; it returns None for an unreadable text."""
         times = self._options.times
         convert = times.date if Types.is_date(data_type) else times.wall_time if data_type.tz is None else times.instant
         return lambda text: convert(text) if text else None

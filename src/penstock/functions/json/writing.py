@@ -24,7 +24,7 @@ Texts = list[str | None]
 
 @dataclass(frozen=True)
 class WritingRules:
-    """What ``to_json`` was told.
+    """Options of ``to_json``.
 
     Attributes:
         zone_id: Java's id of the zone.

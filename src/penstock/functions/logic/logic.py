@@ -16,7 +16,7 @@ from penstock.functions.core.vectors import from_vector, select, to_vector
 
 
 def is_true(array: pa.Array) -> Mask:
-    """Where a boolean array is true; null counts as false."""
+    """Return a mask of the true values; null counts as false."""
     return to_vector(array)
 
 

@@ -117,7 +117,10 @@ def case_when(tree: JavaTree, translation: Translation) -> Expression:
 
 @catalyst("RaiseError", area=CONDITIONS, forms="`raise_error`, `assert_true`")
 def raise_error(tree: JavaTree, translation: Translation) -> Expression:
-    """The error's name and a map of what its text is made of, which for users is the message alone."""
+    """Compile ``raise_error``, whose arguments are the error's name and a map of parameters.
+
+    For users that is the message alone.
+    """
     error, parameters = children(tree)
     if str(error.toString()) != "USER_RAISED_EXCEPTION":
         refuse(tree, "only errors that a user raises are")

@@ -56,7 +56,10 @@ _EXACT: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator
 
 
 def _stays_in_range(symbol: str, a: Vector, b: Vector) -> bool:
-    """Whether no pair of values can wrap: their extremes tell, which is quicker than to look at every result."""
+    """Return True if no pair of values can wrap.
+
+    The extremes of the values decide that, which is faster than checking every result.
+    """
     if not len(a):
         return True
     corners = [int(x) for x in (a.min(), a.max())], [int(y) for y in (b.min(), b.max())]
@@ -92,7 +95,7 @@ class Arithmetic(Strict):
 
 
 class Division(Strict):
-    """``/``, ``div``, ``%`` and ``pmod``: the divisor is looked at first, and where it is zero nothing else is.
+    """``/``, ``div``, ``%`` and ``pmod``. The divisor is evaluated first, and where it is zero nothing else is.
 
     So ``null / 0`` is null under ANSI too, as in Spark.
     """
@@ -118,7 +121,7 @@ class Division(Strict):
         return self._divided(dividend, np.where(b == 0, b.dtype.type(1), b), rows)
 
     def _divided(self, dividend: pa.Array, divisor: Vector, rows: Mask | None) -> pa.Array:
-        """By what is zero nowhere: one value for each row, or one for all."""
+        """Divide by a divisor that is nowhere zero: one value for each row, or one for all."""
         rows = intersect_masks(rows, valid_rows(dividend))
         with np.errstate(all="ignore"):
             values, overflowed = self.divide(to_vector(dividend), divisor)

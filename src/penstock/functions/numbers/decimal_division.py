@@ -59,7 +59,9 @@ _FAST_PATHS: dict[Division, FastPath] = {
 
 
 class DecimalDivision(Strict):
-    """The divisor is looked at first, and where it is zero nothing else is; see ``arithmetic.Division``.
+    """Division of decimals.
+
+    The divisor is evaluated first, and where it is zero nothing else is; see ``arithmetic.Division``.
 
     Args:
         precise: the decimal type that the exact result is brought to; a ``div`` becomes a long from there.

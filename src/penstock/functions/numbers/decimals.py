@@ -26,7 +26,7 @@ _MAX_PRECISION = 38
 
 
 def rounded(value: Decimal, scale: int) -> Decimal:
-    """Half up to ``scale`` places."""
+    """Round half up to ``scale`` places."""
     return value.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
 
 
@@ -55,7 +55,7 @@ class DecimalArithmetic(Strict):
         return with_exact_values(result, self._apply, arrays, self.data_type, rows)
 
     def _is_exact(self, left: pa.DataType, right: pa.DataType) -> bool:
-        """Whether Arrow's result type is Spark's, so that nothing overflows and nothing is rounded."""
+        """Return True if Arrow's result type is Spark's, so that nothing overflows and nothing is rounded."""
         if self.symbol == "*":
             natural = (left.precision + right.precision + 1, left.scale + right.scale)
         else:
@@ -101,7 +101,7 @@ INTEGER_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 
 
 def widens(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether every value of ``source`` is a value of the decimal type ``target``."""
+    """Return True if every value of ``source`` is a value of the decimal type ``target``."""
     if pa.types.is_decimal(source):
         whole = source.precision - source.scale
         return bool(target.scale >= source.scale and target.precision - target.scale >= whole)
@@ -113,7 +113,7 @@ def number_to_decimal(precision: int, scale: int, value: bool | int | Decimal) -
 
 
 def decimal_to_integer(bits: int, ansi: bool, precision: int, value: Decimal) -> int | None:
-    """Towards zero; under ANSI out of range is None, otherwise the low bits are kept, as ``longValue`` does.
+    """Truncate towards zero. Out of range, return None under ANSI; otherwise keep the low bits, as ``longValue`` does.
 
     Above 18 digits Spark's ANSI check of types shorter than ``long`` goes through a double, and so does this one.
     """
@@ -147,7 +147,7 @@ def decimal_converter(data_type: pa.DataType, child: pa.DataType, ansi: bool) ->
 
 
 def float_to_decimal(target: pa.DataType, ansi: bool, value: float) -> Decimal | None:
-    """By the digits that Java writes; NaN and infinities are null under ANSI too."""
+    """Convert by the digits that Java writes; NaN and infinities are null under ANSI too."""
     exact = decimal_of(value)
     if exact is None:
         return None

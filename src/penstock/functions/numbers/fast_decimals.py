@@ -1,7 +1,6 @@
-"""Decimals whose unscaled value is a long, as vectors: their casts, rounding and arithmetic.
+"""Fast paths of decimals whose unscaled value is a long: casts, rounding and arithmetic on vectors.
 
-Doubtful in an ``FastResult`` is what does not fit a long on the way, and what does not fit the result's precision,
-which may have to raise.
+Rows fall back if a step does not fit a long, or if the result does not fit its precision, which may have to raise.
 """
 
 from __future__ import annotations
@@ -32,7 +31,10 @@ _ERROR_BOUND = 2.0**-50
 
 
 def from_float(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult | None:
-    """By the digits that Java writes, which are within an ulp: what is not nearly half-way rounds as they do."""
+    """Convert floats by the digits that Java writes, which are within an ulp.
+
+    Values that are not nearly half-way round as those digits do.
+    """
     values = to_vector(array).astype(np.float64)
     if target.scale > _EXACT_POWER:
         return None
@@ -51,7 +53,7 @@ def rescale(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResu
 
 
 def rounded(mode: str, places: int, array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult:
-    """To decimal places, then to the target's scale."""
+    """Round to decimal places, then to the target's scale."""
     values, fallback, scale = _longs(array)
     cut, outside = _shifted(values, min(places - scale, 0), mode)
     unscaled, too_large = _shifted(cut, target.scale - min(places, scale), mode)
@@ -137,7 +139,7 @@ def whole_quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: p
 
 
 def _aligned(left: pa.Array, right: pa.Array) -> tuple[Longs, Longs, int, Mask]:
-    """Both at one scale; a divisor that is zero is not, for nobody asks."""
+    """Return both sides' longs at one scale; a divisor of zero is replaced, because its row is not selected."""
     (a, a_long, a_scale), (b, b_long, b_scale) = _longs(left), _longs(right)
     scale = max(a_scale, b_scale)
     (a, a_outside), (b, b_outside) = _shifted(a, scale - a_scale), _shifted(b, scale - b_scale)
@@ -153,7 +155,7 @@ def _longs(array: pa.Array) -> tuple[Longs, Mask, int]:
 
 
 def _shifted(values: Longs, places: int, mode: str = ROUND_HALF_UP) -> tuple[Longs, Mask]:
-    """Times a power of ten, rounded where it is a fraction; and where that is no long."""
+    """Multiply by a power of ten, rounding a fraction; return also where the result is no long."""
     if places >= 0:
         limit = _MAX // 10**places if places <= _LONG_DIGITS else 0
         outside = (values > limit) | (values < -limit)
@@ -167,7 +169,7 @@ def _shifted(values: Longs, places: int, mode: str = ROUND_HALF_UP) -> tuple[Lon
 
 
 def _upwards(mode: str, values: Longs, below: Longs, rest: Longs, unit: np.int64) -> Mask:
-    """Where to round up, by what is left above the floor."""
+    """Return a mask of the values to round up, by what is left above the floor."""
     up: Mask
     if mode == ROUND_FLOOR:
         up = np.zeros(len(values), np.bool_)
@@ -180,7 +182,7 @@ def _upwards(mode: str, values: Longs, below: Longs, rest: Longs, unit: np.int64
 
 
 def _quotient(values: Longs, divisor: Longs | np.int64) -> tuple[Longs, Mask]:
-    """Towards zero; and where that is no long."""
+    """Divide towards zero; return also where the result is no long."""
     outside = (values == np.iinfo(np.int64).min) & (divisor == -1)
     safe = np.where(outside, 0, values)
     return (safe - np.fmod(safe, divisor)) // divisor, outside

@@ -43,7 +43,7 @@ def arithmetic(tree: JavaTree, translation: Translation) -> Expression:
 
 
 def _is_integral_zero(expression: Expression) -> bool:
-    """Not of a float: -0.0 + 0 is 0.0."""
+    """Return True for the integer literal 0. A float zero does not count: -0.0 + 0 is 0.0."""
     if not isinstance(expression, Literal) or not pa.types.is_integer(expression.data_type):
         return False
     return expression.scalar.is_valid and not expression.scalar.as_py()

@@ -114,7 +114,7 @@ class RoundFloat(Strict):
 
 
 def round_decimal(mode: str, places: int, precision: int, scale: int, value: Decimal) -> Decimal | None:
-    """To ``decimal(precision, scale)``; None if it has no room."""
+    """Round to ``decimal(precision, scale)``; None if the type has too few digits."""
     rounded = to_places(mode, places, value).quantize(Decimal(1).scaleb(-scale), context=_CONTEXT)
     return rounded if rounded.scaleb(scale).copy_abs() < Decimal(10) ** precision else None
 

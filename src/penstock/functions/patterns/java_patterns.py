@@ -191,7 +191,10 @@ class _Translator:
         return re.escape(head), 1
 
     def _escape(self, place: int) -> tuple[bool | None, str, int]:
-        """What a backslash is before: a set (negated or not) or, with None, a character; and its length."""
+        """Return the meaning of the text after a backslash, and its length.
+
+        The meaning is a set (negated or not) or, with None, a character.
+        """
         head = self._pattern[place : place + 1]
         if head.lower() in _SETS:
             return head.isupper(), _SETS[head.lower()], 1

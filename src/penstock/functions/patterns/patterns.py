@@ -49,7 +49,7 @@ def regexp_extract_all(pattern: str, group: int, text: str) -> list[str]:
 
 
 def regexp_instr(pattern: str, text: str) -> int:
-    """Where the first match begins, counting from 1; 0 if nothing matched."""
+    """Return the position of the first match, counting from 1; 0 if nothing matched."""
     match = translate(pattern).compiled.search(text)
     return 0 if match is None else match.start() + 1
 
@@ -130,12 +130,12 @@ def literal_of(pattern: str) -> str | None:
 
 
 def split(separator: str, limit: int, text: str) -> list[str]:
-    """All parts, empty ones at the end included, or at most ``limit`` if that is positive."""
+    """Return all parts, including empty ones at the end, or at most ``limit`` if that is positive."""
     return text.split(separator, limit - 1 if limit > 0 else -1)
 
 
 def regexp_split(pattern: str, limit: int, text: str) -> list[str]:
-    """As ``split``, by a pattern that never matches the empty text."""
+    """Split by a pattern that never matches the empty text; see ``split``."""
     parts: list[str] = []
     begin = 0
     for match in translate(pattern).compiled.finditer(text):
@@ -147,7 +147,7 @@ def regexp_split(pattern: str, limit: int, text: str) -> list[str]:
 
 
 def split_characters(limit: int, text: str) -> list[str]:
-    """By the empty pattern: one character each, and the rest in the last if there is a limit."""
+    """Split by the empty pattern: one character each, and the rest in the last part if there is a limit."""
     count = limit if 0 < limit < len(text) else len(text)
     return [*text[: count - 1], text[count - 1 :]] if text else [""]
 
@@ -189,7 +189,7 @@ def like_to_python(pattern: str, escape: str) -> str:
 
 
 def like_to_re2(pattern: str, escape: str) -> str:
-    """For Arrow's engine, on whole texts."""
+    """Return the regular expression of a ``like`` pattern for Arrow's engine, on whole texts."""
     return rf"(?s)\A(?:{'.*'.join(_like_pieces(pattern, escape))})\z"
 
 

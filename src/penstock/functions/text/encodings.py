@@ -32,13 +32,13 @@ _SIGNED_HEX = re.compile(r"[+-]?[0-9a-fA-F]+")
 
 
 def base64_text(chunked: bool, data: bytes) -> str:
-    """In lines of 76 characters if ``chunked``, as MIME has it."""
+    """Encode in Base64; in lines of 76 characters if ``chunked``, as MIME does."""
     text = base64.b64encode(data).decode()
     return "\r\n".join(text[i : i + _LINE] for i in range(0, len(text), _LINE)) if chunked else text
 
 
 def base64_bytes(text: str) -> bytes:
-    """Java's MIME decoder: what is not of the alphabet is passed over.
+    """Decode Base64 as Java's MIME decoder: characters outside the alphabet are skipped.
 
     Raises:
         EvaluationError: it ends where no byte does; Spark lets Java's own exception through.
@@ -95,14 +95,14 @@ def hex_of_integer(value: int) -> str:
 
 
 def unhex(text: str) -> bytes | None:
-    """None if it has anything but hexadecimal digits; an odd one counts as the first byte."""
+    """Decode hexadecimal digits; None if there is another character. An odd first digit is a byte of its own."""
     if not re.fullmatch("[0-9a-fA-F]*", text):
         return None
     return bytes.fromhex(text if len(text) % 2 == 0 else "0" + text)
 
 
 def encode(charset: str, text: str) -> bytes:
-    """As Java's encoders: UTF-16 with a mark, UTF-32 without one.
+    """Encode as Java's encoders: UTF-16 with a byte order mark, UTF-32 without one.
 
     Raises:
         EvaluationError: the charset lacks a character.
@@ -116,7 +116,7 @@ def encode(charset: str, text: str) -> bytes:
 
 
 def decode(charset: str, data: bytes) -> str:
-    """As Java's decoders: without a mark, most significant byte first.
+    """Decode as Java's decoders: without a byte order mark, most significant byte first.
 
     Raises:
         EvaluationError: the bytes are not of the charset.
@@ -144,7 +144,7 @@ def url_encode(text: str) -> str:
 
 
 def url_decode(text: str) -> str | None:
-    """None if a percent sign does not begin a byte."""
+    """Decode a URL; None if a percent sign does not begin a byte."""
     out: list[str] = []
     place = 0
     for match in _ESCAPES.finditer(text):

@@ -1,6 +1,7 @@
-"""String functions of whole columns where Arrow's kernels, or steps over all bytes, give what Spark gives.
+"""Fast paths of string functions: Arrow's kernels, or steps over all bytes, that give what Spark gives.
 
-Each is an ``ColumnFunction``, with the constant arguments in front. Those that take a byte for a character vouch for ASCII.
+Each is a ``ColumnFunction``, with the constant arguments in front. Those that take a byte for a character leave texts
+beyond ASCII to the exact path.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def repeat(times: int, array: pa.Array, rows: Mask | None) -> FastResult | None:
 
 
 def pad(left: bool, length: int, padding: str, array: pa.Array, rows: Mask | None) -> FastResult | None:
-    """Not with a padding of several characters, of which Arrow takes one."""
+    """Pad with at most one character: Arrow takes no more."""
     length = max(length, 0)
     if len(padding) > 1 or length * len(padding.encode()) * len(array) > MAX_BYTES - array.nbytes:
         return None
@@ -83,7 +84,7 @@ def trim_characters(side: str, characters: str, array: pa.Array, rows: Mask | No
 
 
 def locate(start: int, part: str, array: pa.Array, rows: Mask | None) -> FastResult | None:
-    """Bytes are counted, so that what is found is sure in ASCII alone; that nothing is there always is."""
+    """Locate ``part`` by bytes: a position is exact in ASCII alone, a missing part always."""
     if not part or start < 1:
         return None
     skipped = pa.scalar(start - 1, pa.int32())
@@ -94,7 +95,7 @@ def locate(start: int, part: str, array: pa.Array, rows: Mask | None) -> FastRes
 
 
 def translate(matching: str, replacement: str, array: pa.Array, rows: Mask | None) -> FastResult | None:
-    """Of characters in ASCII, which are no part of any other."""
+    """Translate characters of ASCII, whose bytes are no part of any other character."""
     if not (matching + replacement).isascii():
         return None
     table, kept = np.arange(256).astype(np.uint8), np.ones(256, np.bool_)
@@ -108,7 +109,7 @@ def translate(matching: str, replacement: str, array: pa.Array, rows: Mask | Non
 
 
 def substring_index(delimiter: str, count: int, array: pa.Array, rows: Mask | None) -> FastResult | None:
-    """By a delimiter of one byte."""
+    """Evaluate ``substring_index`` with a delimiter of one byte."""
     if len(delimiter) != 1 or not delimiter.isascii() or count == 0:
         return None
     data, offsets = bytes_of(array)
@@ -138,12 +139,12 @@ def split(separator: str, limit: int, data_type: pa.DataType, array: pa.Array, r
 
 
 def matches(pattern: str, array: pa.Array, rows: Mask | None) -> FastResult:
-    """By a pattern of ``like_to_re2`` or ``re2_pattern``."""
+    """Match a pattern of ``like_to_re2`` or ``re2_pattern``."""
     return FastResult(pc.match_substring_regex(null_outside(array, rows), pattern=pattern))
 
 
 def regexp_extract(pattern: str, array: pa.Array, rows: Mask | None) -> FastResult:
-    """By a pattern of ``re2_pattern``."""
+    """Extract the group of a pattern of ``re2_pattern``."""
     wanted = null_outside(array, rows)
     found = pc.extract_regex(wanted, pattern=pattern)
     return FastResult(pc.if_else(found.is_valid(), found.field(GROUP), pc.if_else(wanted.is_valid(), "", None)))
@@ -178,7 +179,7 @@ def regexp_split(pattern: str, limit: int, data_type: pa.DataType, array: pa.Arr
 
 
 def hexadecimal(array: pa.Array, rows: Mask | None) -> FastResult | None:
-    """Of texts and binaries."""
+    """Write texts and binaries in hexadecimal."""
     data, offsets = bytes_of(array)
     if 2 * len(data) > MAX_BYTES:
         return None
@@ -186,7 +187,7 @@ def hexadecimal(array: pa.Array, rows: Mask | None) -> FastResult | None:
 
 
 def _fits_in_column(array: pa.Array, times: int) -> bool:
-    """Whether so many times the bytes are still a column."""
+    """Return True if ``times`` the bytes still fit into a column."""
     data, _ = bytes_of(array)
     return len(data) * times <= MAX_BYTES
 

@@ -81,7 +81,7 @@ def _directive(match: re.Match[str], argument: int) -> Directive:
 
 
 def writer_of(directive: Directive, data_type: pa.DataType) -> Callable[..., str]:
-    """What writes a value that is not null.
+    """Return the function that writes a value that is not null.
 
     Raises:
         UnknownDirective: the conversion is not for the type.
@@ -135,7 +135,7 @@ def _padded(directive: Directive, plain: Callable[..., str], value: object) -> s
 
 
 def null_text(directive: Directive) -> str:
-    """What null is written as."""
+    """Return the text that null is written as."""
     if directive.conversion in "bB":
         return _padded(directive, str, "false")
     flags = directive.flags.replace("0", "")

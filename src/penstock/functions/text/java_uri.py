@@ -46,7 +46,10 @@ class Uri:
 
 
 def _is_of(text: str, characters: str) -> bool:
-    """Whether there is nothing but these, escaped bytes, and what is beyond ASCII, no control or space character."""
+    """Return True if the text has only these characters, escaped bytes, and others beyond ASCII.
+
+    Those beyond ASCII must be no control or space characters.
+    """
     match = re.fullmatch(rf"(?:[{characters}]|{_HEX}|[^\x00-\x7f])*+", text)
     return match is not None and all(
         unicodedata.category(c) not in ("Cc", "Zs", "Zl", "Zp") for c in text if not c.isascii()
@@ -161,7 +164,7 @@ def _is_six(address: str) -> bool:
 
 
 def part_of(uri: Uri, part: str) -> str | None:
-    """By Spark's name of a part; None for what is none."""
+    """Return a part by Spark's name of it; None for another name."""
     if part == "FILE":
         return uri.path if uri.query is None else f"{uri.path}?{uri.query}"
     values = {

@@ -18,7 +18,7 @@ _YOUNG = (
 
 @dataclass(frozen=True)
 class Masking:
-    """What stands for letters of either case, digits and others; None leaves them as they are.
+    """Replacements of letters of either case, digits and other characters; None leaves them as they are.
 
     Calling it masks a text.
 

@@ -75,7 +75,7 @@ _FAST_PATHS: dict[str, Callable[..., FastResult | None]] = {
 def _constant_fast_path(
     function: Callable[..., FastResult | None] | None, operands: Sequence[Expression]
 ) -> FastPath | None:
-    """If all operands but the first are constants."""
+    """Return the fast path if all operands but the first are constants."""
     if function is None or not all(isinstance(given, Literal) and given.scalar.is_valid for given in operands[1:]):
         return None
     return column_fast_path(function, *map(constant, operands[1:]))
@@ -196,7 +196,7 @@ for _name, (_, _forms) in _PLAIN_FUNCTIONS.items():
 
 
 def _arguments(tree: JavaTree, translation: Translation) -> list[Expression]:
-    """Of a method on an object, that object is the first of the children."""
+    """Compile the arguments. The object of a method is the first of its children."""
     return [translation(child) for child in children(tree)]
 
 

@@ -96,7 +96,7 @@ class ConcatWithSeparator(Expression):
 
 
 def _as_text(part: pa.Array, separator: pa.Array) -> pa.Array:
-    """Of arrays the elements that are not null, joined; null if there is none."""
+    """Join the elements of arrays that are not null; null if there is none. Other columns stay as they are."""
     if not pa.types.is_list(part.type):
         return part
     elements, parents = pc.list_flatten(part), pc.list_parent_indices(part)
@@ -113,7 +113,10 @@ def trim_characters(side: str, text: str, characters: str) -> str:
 
 
 def substring(text: str, position: int, length: int) -> str:
-    """One-based; 0 counts as 1, and a negative position counts from the end and may lie before the start."""
+    """Return a substring. Positions are one-based.
+
+    Position 0 counts as 1; a negative one counts from the end and may lie before the start.
+    """
     start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
     end = min(start + length, _INT_MAX)
     return text[max(start, 0) : max(end, 0)] if end > start else ""
@@ -176,7 +179,7 @@ def _translation(matching: str, replacement: str) -> dict[int, str | None]:
 
 
 def substring_index(text: str, delimiter: str, count: int) -> str:
-    """What comes before the ``count``-th delimiter, or after it counting from the end; matches may overlap."""
+    """Return the text before the ``count``-th delimiter, or after it counting from the end; matches may overlap."""
     if not delimiter or count == 0:
         return ""
     place = -1 if count > 0 else len(text) - len(delimiter) + 1
@@ -223,7 +226,7 @@ _SILENT = "7"
 
 
 def initcap(text: str) -> str:
-    """The first letter after each blank in title case, all others in lower case."""
+    """Put the first letter after each blank in title case, all others in lower case."""
     return " ".join(title(word[:1]) + lower(word)[len(lower(word[:1])) :] for word in text.split(" "))
 
 
@@ -237,7 +240,7 @@ def levenshtein(left: str, right: str) -> int:
 
 
 def levenshtein_within(left: str, right: str, limit: int) -> int:
-    """-1 for what is farther apart than the limit."""
+    """Return the distance, or -1 if it exceeds the limit."""
     distance = levenshtein(left, right)
     return distance if distance <= limit else -1
 
@@ -260,7 +263,7 @@ def soundex(text: str) -> str:
 
 
 def jaro_winkler(left: str, right: str) -> float:
-    """Of UTF-16 units: 1.0 for equal texts, 0.0 if none is near an equal one."""
+    """Return the similarity by UTF-16 units: 1.0 for equal texts, 0.0 if no unit has an equal one near it."""
     a, b = _units(left), _units(right)
     if not a or not b:
         return 1.0 if len(a) == len(b) else 0.0
@@ -287,7 +290,7 @@ def _units(text: str) -> list[int]:
 
 
 def overlay(text: str, replacement: str, position: int, length: int) -> str:
-    """``replacement`` in the place of ``length`` characters, or of as many as it has."""
+    """Put ``replacement`` in the place of ``length`` characters, or of as many as it has."""
     length = length if length >= 0 else len(replacement)
     return substring(text, 1, position - 1) + replacement + substring(text, max(position + length, -_INT_MAX), _INT_MAX)
 
@@ -298,7 +301,7 @@ def overlay_bytes(data: bytes, replacement: bytes, position: int, length: int) -
 
 
 def subbytes(data: bytes, position: int, length: int) -> bytes:
-    """As ``substring``, in bytes."""
+    """Return a substring of bytes; see ``substring``."""
     start = position - 1 if position > 0 else len(data) + position if position < 0 else 0
     return data[max(start, 0) : max(start + length, 0)]
 
@@ -314,7 +317,7 @@ def pad_bytes(left: bool, data: bytes, length: int, padding: bytes) -> bytes:
 
 
 def find_in_set(text: str, members: str) -> int:
-    """The place of a text among those that commas part, from 1; 0 if it is not there."""
+    """Return the one-based position of a text in a comma-separated list; 0 if it is not there."""
     found = members.split(",")
     return found.index(text) + 1 if "," not in text and text in found else 0
 
@@ -332,7 +335,7 @@ def split_part(text: str, delimiter: str, number: int) -> str:
 
 
 def character(code: int) -> str:
-    """Of the lowest eight bits; negative codes give nothing."""
+    """Return the character of the lowest eight bits; negative codes give the empty text."""
     return chr(code & 0xFF) if code >= 0 else ""
 
 
@@ -350,7 +353,7 @@ def reverse_bytes(data: bytes) -> bytes:
 
 
 def luhn_check(text: str) -> bool:
-    """Whether the last digit checks the others."""
+    """Return True if the last digit is the check digit of the others."""
     if not text:
         return False
     total = 0
@@ -363,12 +366,12 @@ def luhn_check(text: str) -> bool:
 
 
 def quote(text: str) -> str:
-    """In single quotes, those inside escaped."""
+    """Put a text in single quotes and escape those inside."""
     return "'" + text.replace("'", "\\'") + "'"
 
 
 def is_valid_utf8(text: str) -> bool:
-    """Texts here are UTF-8: nothing else can be read into a column of them."""
+    """Return True: nothing but UTF-8 can be read into a column of texts."""
     return True
 
 

@@ -45,7 +45,10 @@ _MICROS_PER_HOUR, _MICROS_PER_MINUTE = 3_600_000_000, 60_000_000
 
 
 def parse_calendar_interval(text: str) -> dict[str, int] | None:
-    """``cast(text as interval)``, Spark's ``stringToInterval``; None where that raises, which a cast never does."""
+    """Parse a text as ``cast(text as interval)`` does (Spark's ``stringToInterval``).
+
+    Return None where that raises, which a cast never does.
+    """
     text = text.strip(BLANKS).lower()
     prefix = _PREFIX.match(text)
     at = prefix.end() if prefix else 0
@@ -59,7 +62,7 @@ def parse_calendar_interval(text: str) -> dict[str, int] | None:
 
 
 def _add_term(parts: list[int], term: re.Match[str]) -> bool:
-    """Whether it fits: Spark adds up ints and longs exactly, term by term."""
+    """Add a term and return True if it fits. Spark adds up ints and longs exactly, term by term."""
     whole, point, fraction = (term["signed"] or term["plain"]).partition(".")
     sign = -1 if term["sign"] == "-" else 1
     part, size = _UNITS[term["unit"]]
@@ -110,7 +113,7 @@ def _whole_ints(product: Vector, more: Vector) -> tuple[Vector, Mask]:
 
 
 class AddCalendarInterval(Strict):
-    """A timestamp plus a ``CALENDAR_INTERVAL``: months and days on the local calendar, then the rest as elapsed time."""
+    """Timestamp plus a calendar interval: months and days on the local calendar, then elapsed time."""
 
     def __init__(self, start: Expression, span: Expression, zone: Zone) -> None:
         super().__init__((start, span), start.data_type)
@@ -130,7 +133,7 @@ class AddCalendarInterval(Strict):
 
 
 def _step(kernel: AddMonths | AddDayTime, moved: pa.Array, amounts: Vector, rows: Mask | None) -> pa.Array:
-    """Rows that are not moved stay what they are, however far away."""
+    """Move the rows with an amount; others stay as they are, however far away."""
     some = select(rows, amounts != 0)
     if not some.any():
         return moved

@@ -28,7 +28,7 @@ class ClockFields:
 
 
 def clock_fields(micros: Vector, zone: Zone) -> ClockFields:
-    """What clocks of a zone show at instants."""
+    """Return the fields that clocks of a zone show at instants."""
     offsets = zone.offsets(micros)
     local = micros + offsets
     return ClockFields(local // MICROS_PER_DAY, local % MICROS_PER_DAY, offsets)

@@ -1,6 +1,6 @@
-"""Dates and times written by patterns whose fields all have a fixed width, as ``2024-01-31 12:34:56``, all at once.
+"""Fast path of writing dates and times by patterns whose fields all have a fixed width, as ``2024-01-31 12:34:56``.
 
-Sure for the years 1 to 9999.
+Dates outside the years 1 to 9999 fall back.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def write_by_pattern(pattern: str, local: Vector, rows: Mask | None) -> FastResu
 
 
 def write_dates(days: Vector, rows: Mask | None) -> FastResult | None:
-    """As ``date_texts``."""
+    """Write dates; see ``date_texts``."""
     parts = _fixed_parts("yyyy-MM-dd")
     assert parts is not None
     clock, fallback = _clock_fields(days.astype(np.int64), np.zeros(len(days), np.int64))
@@ -68,7 +68,7 @@ def write_dates(days: Vector, rows: Mask | None) -> FastResult | None:
 
 
 def write_wall_times(local: Vector, rows: Mask | None) -> FastResult | None:
-    """As ``wall_time_texts``: without the zeros at the end of a fraction."""
+    """Write wall times without the zeros at the end of a fraction; see ``wall_time_texts``."""
     parts = _fixed_parts(_ISO)
     assert parts is not None
     time = local % MICROS_PER_DAY
@@ -84,7 +84,7 @@ def write_wall_times(local: Vector, rows: Mask | None) -> FastResult | None:
 
 
 def _clock_fields(days: Vector, time: Vector) -> tuple[ClockFields, Mask]:
-    """The days, or others where they are doubtful."""
+    """Return the fields of the days, and a mask of the days that fall back; their fields are arbitrary."""
     fallback = (days < _FIRST_DAY) | (days > _LAST_DAY)
     return ClockFields(np.where(fallback, 0, days), time, np.zeros(1, np.int64)), fallback
 

@@ -1,7 +1,7 @@
-"""Texts of dates and times whose fields all have their places, as ``2024-01-31 12:34:56``, read all at once.
+"""Fast path of reading dates and times whose fields all have fixed places, as ``2024-01-31 12:34:56``.
 
-What is read here is a text of exactly one layout's width, with digits where it has digits, its own characters between
-them, and fields in their ranges, of the years 1 to 9999. Everything else is left to the exact readers.
+A text is read here if it has exactly one layout's width, digits where that has digits, its characters between them, and
+fields in their ranges, of the years 1 to 9999. All others fall back to the exact readers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Layout:
     zoned: bool = False
 
     def with_zones(self, letter: bool, offset: bool) -> Iterator[Layout]:
-        """With ``Z`` behind it, and with ``+01:00``."""
+        """Yield the layout followed by ``Z``, and by ``+01:00``."""
         end = self.width
         if letter:
             yield Layout(end + 1, self.fields, (*self.literals, (end, b"Z")), zoned=True)
@@ -62,7 +62,7 @@ class Layout:
 
 @lru_cache(maxsize=256)
 def layouts_of(pattern: str) -> tuple[Layout, ...]:
-    """The widths of the texts that a Java pattern reads; none if its fields have no fixed places."""
+    """Return the layouts of the texts that a Java pattern reads; none if its fields have no fixed places."""
     found = [layout for parts in _variants(parts_of(pattern, parsing=True)) for layout in _layouts(parts)]
     return tuple(sorted(found, key=lambda layout: -layout.width))
 
@@ -73,7 +73,7 @@ Variant = tuple["Text | Field | None", ...]
 
 
 def _variants(parts: Parts) -> Iterator[Variant]:
-    """With and without what is optional, which may only be the end of all that is there."""
+    """Yield the pattern with and without its optional part, which must be at the end."""
     before = tuple(part for part in parts[:-1] if not isinstance(part, Optional))
     if len(before) < len(parts) - 1 or not parts:
         return
@@ -87,7 +87,7 @@ def _variants(parts: Parts) -> Iterator[Variant]:
 
 
 def _layouts(parts: Variant) -> Iterator[Layout]:
-    """One, and those of shorter fractions if that is its end: Java reads any number of digits there."""
+    """Yield the layout, and those of shorter fractions if it ends with one: Java reads any number of digits there."""
     if parts and isinstance(last := parts[-1], Field) and last.letter in "XxZ":
         colon, _, _, nothing = offset_style(last)
         for layout in _layouts(parts[:-1]):
@@ -118,7 +118,7 @@ def _layouts(parts: Variant) -> Iterator[Layout]:
 
 
 def _own_digits(field: Field, behind: Variant) -> bool:
-    """Whether a year of four digits is read as one: it takes all digits behind it but those of fields of two."""
+    """Return True if a year of four digits is read as one: it takes all digits after it but those of fields of two."""
     if field.letter != "y":
         return True
     for i, part in enumerate(behind):
@@ -147,18 +147,21 @@ _ISO = _iso()
 
 
 def read_by_pattern(pattern: str, zone: Zone | None, array: pa.Array, rows: Mask | None) -> FastResult | None:
-    """As ``parse_by_pattern``: microseconds, of a wall time without a zone."""
+    """Return microseconds, of a wall time without a zone; see ``parse_by_pattern``."""
     layouts = layouts_of(pattern)
     return _read_times(layouts, zone, array, rows) if layouts else None
 
 
 def read_timestamps(zone: Zone | None, array: pa.Array, rows: Mask | None) -> FastResult:
-    """As ``parse_timestamp``: ISO 8601 with two digits each, with or without a fraction, with ``Z`` or ``+01:00``."""
+    """Read ISO 8601 with two digits each, with or without a fraction and a zone; see ``parse_timestamp``.
+
+    The zone is ``Z`` or like ``+01:00``.
+    """
     return _read_times(_ISO, zone, array, rows)
 
 
 def read_dates(array: pa.Array, rows: Mask | None) -> FastResult:
-    """As ``parse_date``: days."""
+    """Return days; see ``parse_date``."""
     days = np.zeros(len(array), np.int32)
     fallback = np.ones(len(array), np.bool_)
     for layout, here, places in _by_layout((_DATE,), array, rows, fallback):
@@ -192,8 +195,10 @@ def _instants(layout: Layout, places: Bytes, fields: dict[str, Vector], local: V
 def _by_layout(
     layouts: Sequence[Layout], array: pa.Array, rows: Mask | None, fallback: Mask
 ) -> Iterator[tuple[Layout, Mask, Bytes]]:
-    """Each layout with the rows that have its width and its literals, of those that are still ``fallback``, and their
-    bytes."""
+    """Yield each layout with the rows that match it among those still in ``fallback``, and their bytes.
+
+    A row matches if it has the layout's width and literals.
+    """
     lengths = np.diff(offsets_of(array))
     for layout in layouts:
         here = select(rows, (lengths == layout.width) & fallback)

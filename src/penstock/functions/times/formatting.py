@@ -85,7 +85,7 @@ def _names(names: tuple[str, ...], values: Vector, length: int | None = None) ->
 
 
 def _year(part: Field, clock: ClockFields) -> list[str]:
-    """Two letters are the last two digits; four and more put a sign before what does not fit."""
+    """Write years: two letters are the last two digits; four and more put a sign before what does not fit."""
     year = np.where(clock.year > 0, clock.year, 1 - clock.year) if part.with_era else clock.year
     if part.count == 2:
         return _numbers(np.abs(year) % 100, 2)
@@ -118,7 +118,7 @@ def _day_of_year(part: Field, clock: ClockFields) -> list[str]:
 
 
 def _fraction(part: Field, clock: ClockFields) -> list[str]:
-    """The first digits of nine, of which Spark has six."""
+    """Write the first digits of nine, of which Spark has six."""
     return [f"{micros:06}000"[: part.count] for micros in (clock.time % MICROS_PER_SECOND).tolist()]
 
 
@@ -139,8 +139,11 @@ def _offset(part: Field, clock: ClockFields) -> list[str]:
 
 
 def offset_style(part: Field) -> tuple[str, bool, bool, str]:
-    """Of an offset field: what stands between its numbers, whether minutes are always there and whether seconds ever
-    are, and what stands for no offset."""
+    """Return how an offset field is written.
+
+    That is the text between its numbers, if minutes are always written, if seconds ever are, and the text for no
+    offset.
+    """
     if part.letter == "Z":
         return (":", True, True, "Z") if part.count == 5 else ("", True, False, "+0000")
     colon = ":" if part.count in (3, 5) else ""
@@ -149,7 +152,7 @@ def offset_style(part: Field) -> tuple[str, bool, bool, str]:
 
 
 def _iso(seconds: int, colon: str, with_minutes: bool, with_seconds: bool) -> str:
-    """Empty if nothing would be written but zeros."""
+    """Return the text of an offset; empty if nothing but zeros would be written."""
     hour, minute, second = abs(seconds) // 3600, abs(seconds) // 60 % 60, abs(seconds) % 60
     out = f"{'-' if seconds < 0 else '+'}{hour:02}"
     if with_minutes or minute:

@@ -94,13 +94,13 @@ MONTHS = pa.int32()
 
 
 def make_year_month_interval(arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """Of years and months."""
+    """Make intervals of years and months."""
     years, months = (to_vector(array).astype(np.int64) for array in arrays)
     return _checked_months(years * 12 + months, rows, data_type)
 
 
 def multiply_year_month_interval(arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """By an integer."""
+    """Multiply intervals by integers."""
     months, factor = (to_vector(array).astype(np.int64) for array in arrays)
     # Beyond 32 bits a factor leaves nothing but 0 within the type.
     bounded_factor = np.clip(factor, -(2**31), 2**31)
@@ -112,13 +112,13 @@ def negate_year_month_interval(arrays: list[pa.Array], rows: Mask | None, data_t
 
 
 def years_of(arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """Whole years, towards zero."""
+    """Return the whole years, towards zero."""
     months = to_vector(arrays[0]).astype(np.int64)
     return from_vector(np.sign(months) * (np.abs(months) // 12), data_type, rows)
 
 
 def months_of_year(arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """What is left of whole years, with the sign of the interval."""
+    """Return the months beyond whole years, with the sign of the interval."""
     months = to_vector(arrays[0]).astype(np.int64)
     return from_vector(np.sign(months) * (np.abs(months) % 12), data_type, rows)
 

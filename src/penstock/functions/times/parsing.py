@@ -44,7 +44,9 @@ Reader = Callable[[str, int, Fields], int]
 
 
 def parse_by_pattern(pattern: str, zone: Zone | None, text: str) -> int | None:
-    """Microseconds since 1970: an instant, or a wall time if ``zone`` is None. None if the text is not of the pattern.
+    """Return microseconds since 1970: an instant, or a wall time if ``zone`` is None.
+
+    Return None if the text does not match the pattern.
 
     Raises:
         EvaluationError: the time is beyond what Spark can hold; Spark raises then, in either mode.
@@ -87,8 +89,11 @@ def _compiled(parts: Parts) -> tuple[Reader, ...]:
 
 
 def _reserved(parts: Parts) -> list[int]:
-    """How many digits of a run of numbers each leaves to those behind it: the first of a run to those of fixed width
-    after it (``DateTimeFormatterBuilder.appendValue``), as in ``yyyyMMdd``."""
+    """Return the number of digits that each number leaves to the numbers after it.
+
+    The first of a run of numbers leaves digits to those of fixed width after it
+    (``DateTimeFormatterBuilder.appendValue``), as in ``yyyyMMdd``.
+    """
     reserved = [0] * len(parts)
     first: int | None = None
     for i, part in enumerate(parts):
@@ -121,7 +126,7 @@ def _literal(literal: str, text: str, place: int, fields: Fields) -> int:
 
 
 def _put(fields: Fields, letter: str, value: int) -> None:
-    """Java refuses a field that is there twice with two values."""
+    """Set a field. Java refuses a field that occurs twice with two values."""
     if fields.setdefault(letter, value) != value:
         raise NoMatch
 
@@ -173,7 +178,7 @@ def _digits(
 
 
 def _fraction(most: int, text: str, place: int, fields: Fields) -> int:
-    """Up to so many digits, at least one: Spark makes the width variable."""
+    """Read at least one digit and at most ``most``: Spark makes the width variable."""
     match = _DIGITS.match(text, place, place + most)
     assert match is not None
     if match.end() == place:
@@ -276,7 +281,10 @@ def _date(fields: Fields) -> tuple[int, bool]:
 
 
 def _agree(fields: Fields, days: int, year: int) -> None:
-    """Whatever else was read must be what the date has: without a day of the year, it was made of all that was read."""
+    """Require that all other fields agree with the date.
+
+    Without a day of the year nothing can differ: the date was made of all of them.
+    """
     if "D" not in fields:
         return
     vector = np.array([days])

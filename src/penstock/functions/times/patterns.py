@@ -39,7 +39,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Field:
-    """So many equal letters.
+    """Run of equal letters.
 
     Attributes:
         with_era: the pattern has an era, so that ``y`` is the year within it, and never negative.
@@ -51,7 +51,7 @@ class Field:
 
     @property
     def is_number(self) -> bool:
-        """Written in digits, so that neighbours of the kind have to share them when they are read."""
+        """True if the field is written in digits: neighbors of this kind share their digits when they are read."""
         return self.letter in "ydDhHkKmsS" or (self.letter in "MLQq" and self.count <= 2)
 
 
@@ -95,7 +95,7 @@ def parts_of(pattern: str, parsing: bool) -> Parts:
 
 
 def written_parts(pattern: str) -> tuple[Text | Field, ...]:
-    """The parts of a pattern that is written by: optional ones are always there."""
+    """Return the parts of a pattern for writing: optional ones are always included."""
     return _flat(parts_of(pattern, parsing=False))
 
 
@@ -123,7 +123,7 @@ def _tokens(pattern: str) -> list[tuple[bool, str]]:
 
 
 def _closing_quote(pattern: str, place: int) -> tuple[int, str]:
-    """Where the quoted text ends, and the text."""
+    """Return the end of the quoted text, and the text."""
     out: list[str] = []
     while place < len(pattern):
         if pattern[place] == "'":

@@ -93,7 +93,7 @@ def year_month_part(tree: JavaTree, translation: Translation) -> Expression:
 
 
 def zone_of_date() -> Zone:
-    """Dates have no zone; kernels that also take timestamps are given UTC."""
+    """Return UTC for kernels that also take timestamps: dates have no zone."""
     return Zone("UTC")
 
 
@@ -161,7 +161,7 @@ _FINE_LEVELS = {
 def _truncated(
     tree: JavaTree, translation: Translation, levels: Mapping[str, str], child: Expression, zone: Zone
 ) -> Expression:
-    """A constant unit is known now; others are told apart row by row. What is no unit gives null."""
+    """Compile a truncation: by a unit known now, or by units row by row. An unknown unit gives null."""
     unit = translation(tree.format())
     if not isinstance(unit, Literal):
         return temporal.TruncateByUnit(unit, child, levels, zone, unit_first=kind(tree) == "TruncTimestamp")
@@ -336,7 +336,7 @@ def _pattern(tree: JavaTree, expression: JavaTree, translation: Translation, par
 
 
 def java_zone_id(zone: Zone) -> str:
-    """What Java calls the zone."""
+    """Return Java's id of the zone."""
     context = SparkContext._active_spark_context
     assert context is not None
     return str(java_class(context, "org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(zone.name).getId())
@@ -407,7 +407,7 @@ _DURATION = pa.duration("us")
 
 
 def is_calendar_interval(tree: JavaTree) -> bool:
-    """Whether the expression is of Spark's type of months, days and microseconds."""
+    """Return True if the expression is of Spark's type of months, days and microseconds."""
     return str(data_type(tree).catalogString()) == "interval"
 
 

@@ -64,7 +64,11 @@ def zone_of_type(child: Expression, zone: Zone) -> Zone:
 
 
 def check_local_range(zone: Zone, micros: Vector, rows: Mask | None) -> Vector:
-    """``micros`` itself; raises where adding an offset might leave 64 bits: two days from the ends of Spark's range."""
+    """Return ``micros`` if adding an offset cannot leave 64 bits: two days from the ends of Spark's range.
+
+    Raises:
+        EvaluationError: a selected value is nearer to the ends.
+    """
     if not zone.is_utc:
         far = select(rows, (micros > _FAR) | (micros < -_FAR))
         if far.any():
@@ -130,7 +134,7 @@ class DateToTimestamp(Strict):
 
 
 class ShiftZone(Strict):
-    """Between instants and wall times."""
+    """Conversion between instants and wall times."""
 
     def __init__(self, child: Expression, data_type: pa.DataType, zone: Zone) -> None:
         super().__init__((child,), data_type)

@@ -63,7 +63,7 @@ def _carried(days: Vector, rest: Vector) -> tuple[Vector, Vector]:
 
 
 def _quotient(values: Vector, divisor: int) -> Vector:
-    """Towards zero."""
+    """Divide towards zero."""
     quotient: Vector = (values - np.fmod(values, divisor)) // divisor
     return quotient
 

@@ -1,4 +1,4 @@
-"""From one zone's wall clock to another's: ``from_utc_timestamp``, ``to_utc_timestamp``, ``convert_timezone``."""
+"""Conversions of wall clocks between zones: ``from_utc_timestamp``, ``to_utc_timestamp``, ``convert_timezone``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from penstock.functions.times.temporal import check_local_range
 
 
 def zone_named(name: str) -> Zone:
-    """Raises EvaluationError: there is no such zone."""
+    """Return the zone of this name.
+
+    Raises:
+        EvaluationError: there is no such zone.
+    """
     try:
         return Zone(name)
     except ValueError:
@@ -21,7 +25,7 @@ def zone_named(name: str) -> Zone:
 
 
 class ShiftUtc(Strict):
-    """Between an instant and the same digits in UTC as that zone's wall clock shows.
+    """Conversion between an instant and the wall clock's digits of a zone, taken for UTC.
 
     Args:
         moment: the instant, evaluated before the zone's name.
@@ -44,7 +48,7 @@ class ShiftUtc(Strict):
 
 
 class ConvertTimezone(Strict):
-    """``convert_timezone``: what the clock in ``shown`` says when that in ``read`` says ``wall``."""
+    """``convert_timezone``: the time on the clock of ``shown`` when the clock of ``read`` shows ``wall``."""
 
     def __init__(self, read: Expression, shown: Expression, wall: Expression) -> None:
         super().__init__((read, shown, wall), wall.data_type)

@@ -1,4 +1,4 @@
-"""What an aggregation computes, and the columns that carry its partial results over the exchange."""
+"""Aggregate calls, and the columns that carry their partial results over the exchange."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class AggregateCall:
         return [] if self.function == "count_star" else [self.ordinal, self.second][: 2 if self.second >= 0 else 1]
 
     def remapped(self, position_of: Callable[[int], int]) -> AggregateCall:
-        """The call by where its columns are now; ``position_of`` gives the position of those that it reads."""
+        """Return the call with its columns' new positions; ``position_of`` is called for those that it reads."""
         ordinal, second, condition = (
             position_of(place) if place >= 0 and place in (*self.arguments, self.condition) else place
             for place in (self.ordinal, self.second, self.condition)
@@ -154,7 +154,7 @@ class AggregateCall:
         return pa.float64()
 
     def buffer_fields(self, position: int) -> list[pa.Field]:
-        """The partial result's columns: what crosses the exchange and what the state keeps.
+        """Return every call's buffer columns in order.
 
         A null ``sum`` with ``seen`` (or a ``count`` above zero) is a sum that overflowed, for good.
         """
@@ -204,7 +204,7 @@ def _buffers(call: AggregateCall) -> list[tuple[str, pa.DataType]]:
 
 
 def _unsupported_reason(call: AggregateCall) -> str | None:
-    """Why this function does not take such arguments; None if it does."""
+    """Return the reason why the function does not take such arguments; None if it does."""
     kind = call.input_type
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     fixed = storage_dtype(kind) is not None
@@ -237,7 +237,7 @@ def _unsupported_reason(call: AggregateCall) -> str | None:
 
 
 def _distinct_names(kind: pa.DataType) -> bool:
-    """Whether values of the type can be told apart field by field."""
+    """Return True if the fields of structs in the type have distinct names."""
     if pa.types.is_struct(kind):
         return len({field.name for field in kind}) == len(list(kind)) and all(_distinct_names(f.type) for f in kind)
     return not pa.types.is_nested(kind) or all(
@@ -246,7 +246,7 @@ def _distinct_names(kind: pa.DataType) -> bool:
 
 
 def is_orderable(kind: pa.DataType) -> bool:
-    """Types that Spark orders: all but maps, and what holds maps."""
+    """Return True for types that Spark orders: all but maps, and types that contain maps."""
     if pa.types.is_struct(kind):
         return _distinct_names(kind) and all(is_orderable(field.type) for field in kind)
     if pa.types.is_list(kind):
@@ -255,8 +255,10 @@ def is_orderable(kind: pa.DataType) -> bool:
 
 
 def partial_schema(input_schema: pa.Schema, key_columns: Sequence[int], calls: Sequence[AggregateCall]) -> pa.Schema:
-    """What ``PartialAggregateSpec`` yields and ``FinalAggregateSpec`` takes: the key columns, then every call's
-    buffer columns. The exchange hashes by positions ``0 .. len(key_columns) - 1``."""
+    """Return the schema of partial rows: the key columns, then every call's buffer columns.
+
+    The exchange hashes by positions ``0 .. len(key_columns) - 1``.
+    """
     keys = [input_schema.field(position) for position in key_columns]
     return pa.schema([*keys, *buffer_fields(calls)])
 

@@ -1,4 +1,4 @@
-"""DISTINCT in an aggregate: tells which row of a group is the first one with its argument values."""
+"""DISTINCT in an aggregate: marks the first row of a group with its argument values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FORGET_ROWS = 8192
 
 @dataclass(frozen=True, kw_only=True)
 class DistinctArgumentsSpec(OperatorSpec):
-    """In front of a partial aggregation, behind the exchange.
+    """Recipe of the operator between the exchange and a partial aggregation with DISTINCT.
 
     Attributes:
         output_schema: of the rows, and behind their columns a bool: this is the first one of its group with its values.
@@ -79,8 +79,11 @@ class DistinctArgumentsSpec(OperatorSpec):
 
 
 class DistinctArgumentsOperator(OneTableOperator):
-    """Remembers the values of every open group, a row each, and forgets them when the watermark closes the group, as
-    the aggregation behind it does. That drops late rows: what they leave here is forgotten with the next watermark."""
+    """Keyed set of the values of every open group, a row each.
+
+    Values are forgotten when the watermark closes the group, as in the aggregation downstream. That one drops late
+    rows: what they leave here is forgotten with the next watermark.
+    """
 
     table_name = TABLE
 
@@ -97,7 +100,7 @@ class DistinctArgumentsOperator(OneTableOperator):
         yield append_columns(batch, [pa.array(first)], self._spec.output_schema)
 
     def _new(self, batch: pa.RecordBatch) -> Rows:
-        """Positions of the rows with values that are not known yet, which then are."""
+        """Return the positions of the rows with new values, and remember these values."""
         columns = [normalize_floats(batch.column(place)) for place in (*self._spec.keys, *self._spec.arguments)]
         _, first = group_rows(columns, batch.num_rows)
         columns = [column.take(pa.array(first)) for column in columns]

@@ -30,7 +30,7 @@ _EMIT_ROWS = 8192
 
 @dataclass(frozen=True)
 class EventTimeKey:
-    """Which key carries the event time that the watermark closes.
+    """Key that carries the event time by which the watermark closes groups.
 
     Attributes:
         column: position among the key columns, of a timestamp or of a window struct (its ``end`` counts).
@@ -41,7 +41,7 @@ class EventTimeKey:
 
 @dataclass(frozen=True, kw_only=True)
 class FinalAggregateSpec(OperatorSpec):
-    """The second half of an aggregation.
+    """Recipe of the second half of an aggregation.
 
     Attributes:
         input_schema: what ``partial_schema`` gives: keys, then buffer columns.
@@ -76,12 +76,12 @@ class FinalAggregateSpec(OperatorSpec):
 
     @property
     def table_schema(self) -> pa.Schema:
-        """Keys, whether the group changed since it was last emitted (the table's marks), buffers."""
+        """Keys, the mark of groups that changed since they were last emitted, and buffers."""
         keys = [self.input_schema.field(position) for position in range(self.key_count)]
         return pa.schema([*keys, pa.field(_CHANGED, pa.bool_()), *buffer_fields(self.calls)])
 
     def table_spec(self, max_parallelism: int, fills: list[object]) -> TableSpec:
-        """``fills``: of the buffers."""
+        """Return the table's layout. ``fills``: initial values of the buffers."""
         event_time: tuple[int, ...] | None = None
         if self.event_time is not None:
             is_window = pa.types.is_struct(self.input_schema.field(self.event_time.column).type)
@@ -98,12 +98,12 @@ class FinalAggregateSpec(OperatorSpec):
 
     @property
     def first_buffer(self) -> int:
-        """Which value column of the table is the first buffer."""
+        """Position of the first buffer among the table's value columns."""
         return 1
 
     @property
     def partition_keys(self) -> tuple[int, ...]:
-        """The columns of the input that decide where a row goes."""
+        """Columns of the input by which rows are partitioned."""
         return tuple(range(self.key_count))
 
     @property
@@ -127,8 +127,10 @@ class FinalAggregateSpec(OperatorSpec):
 
 
 class FinalAggregateOperator(OneTableOperator):
-    """Keyed by the leading columns. A group is closed when its event time (a window's end) is at or below the
-    watermark, Spark's ``WatermarkSupport`` rule: partial rows of closed groups are dropped and counted.
+    """Keyed by the leading columns.
+
+    A group is closed when its event time (a window's end) is at or below the watermark, Spark's ``WatermarkSupport``
+    rule: partial rows of closed groups are dropped and counted.
 
     How far event time had closed groups is kept by key group: a subtask that takes over the key groups of several may
     begin at a lower watermark than some of these had reached.
@@ -168,14 +170,14 @@ class FinalAggregateOperator(OneTableOperator):
         return iter(())
 
     def _merge(self, buffers: Sequence[Sequence[Vector]], rows: Rows, partials: Sequence[pa.Array]) -> None:
-        """Partial results, one per element of ``rows``, into each call's buffers."""
+        """Merge partial results, one per element of ``rows``, into each call's buffers."""
         taken = 0
         for accumulator, own in zip(self._accumulators, buffers, strict=True):
             accumulator.merge(own, rows, partials[taken : taken + len(own)])
             taken += len(own)
 
     def _buffers(self, values: Sequence[Vector]) -> list[list[Vector]]:
-        """Each call's value columns; in front of them is the mark."""
+        """Return each call's value columns; the mark precedes them."""
         buffers, position = [], self._spec.first_buffer
         for call in self._spec.calls:
             width = len(call.buffer_fields(0))
@@ -197,10 +199,10 @@ class FinalAggregateOperator(OneTableOperator):
         return batch.filter(pa.array(~late))
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
-        """Append mode: emit and forget the groups that this closes, by event time. Update mode: forget them, after
-        emitting those that changed in the epoch so far.
+        """Emit (append mode) and forget the groups that this watermark closes, by event time.
 
-        A batch's groups leave the state just before it is yielded.
+        Update mode forgets them after emitting those that changed in the epoch so far. A batch's groups leave the state
+        just before it is yielded.
         """
         if self._watermark_us is not None and watermark_us <= self._watermark_us:
             return
@@ -216,8 +218,10 @@ class FinalAggregateOperator(OneTableOperator):
                 yield self._results(groups, chosen)
 
     def finish_epoch(self) -> Iterator[pa.RecordBatch]:
-        """Update mode: the latest value of every group that changed since it was last emitted. Complete mode: of every
-        group, if one changed."""
+        """Yield the latest value of every group that changed since it was last emitted (update mode).
+
+        Complete mode yields every group, if one changed.
+        """
         if self._spec.mode == "complete" and self._table.has_marks:
             for groups in self._table.scan(_EMIT_ROWS):
                 yield self._results(groups, np.arange(len(groups.rows)))
@@ -228,7 +232,7 @@ class FinalAggregateOperator(OneTableOperator):
                 yield self._results(groups, np.arange(len(groups.rows)))
 
     def _results(self, groups: TableRows, chosen: Rows) -> pa.RecordBatch:
-        """The results of some of these groups, by their positions."""
+        """Return the results of some of these groups, by their positions."""
         rows = groups.rows[chosen]
         columns = self._keys(groups)
         if len(chosen) < len(groups.rows):
@@ -240,7 +244,7 @@ class FinalAggregateOperator(OneTableOperator):
         return make_batch(columns, self._spec.output_schema, len(rows))
 
     def _keys(self, groups: TableRows) -> list[pa.Array]:
-        """The key columns of the results."""
+        """Return the key columns of the results."""
         return list(groups.keys)
 
     def take_replaced(self) -> bool:

@@ -20,8 +20,11 @@ from penstock.state.vector import Rows, Vector
 
 @dataclass(frozen=True, kw_only=True)
 class PartialAggregateSpec(OperatorSpec):
-    """``key_columns`` and the calls' ordinals are positions in the input; ``output_schema`` is
-    ``partial_schema(input_schema, key_columns, calls)``."""
+    """Recipe of a partial aggregation.
+
+    ``key_columns`` and the calls' ordinals are positions in the input; ``output_schema`` is
+    ``partial_schema(input_schema, key_columns, calls)``.
+    """
 
     operator_id: str
     name: str
@@ -34,7 +37,7 @@ class PartialAggregateSpec(OperatorSpec):
 
 
 class PartialAggregateOperator(Operator):
-    """One output row per distinct key of each slice, in no promised order, floats in keys normalised."""
+    """Partial aggregation: one row per distinct key of each slice, in no promised order, floats in keys normalized."""
 
     def __init__(self, spec: PartialAggregateSpec) -> None:
         self._spec = spec
@@ -67,7 +70,7 @@ class PartialAggregateOperator(Operator):
 
 
 def new_buffers(accumulator: Accumulator, count: int) -> list[Vector]:
-    """Of so many groups, none of which has a row yet."""
+    """Return the buffers of so many groups, none of which has a row yet."""
     fields = accumulator.call.buffer_fields(0)
     buffers = [Vector(field.type, fill) for field, fill in zip(fields, accumulator.fills(), strict=True)]
     for buffer in buffers:
@@ -77,8 +80,11 @@ def new_buffers(accumulator: Accumulator, count: int) -> list[Vector]:
 
 @dataclass(frozen=True, kw_only=True)
 class MergePartialsSpec(OperatorSpec):
-    """``output_schema``: as ``PartialAggregateSpec`` has it, ``key_count`` keys and then the calls' buffers. The input
-    begins with the same columns; what is behind them is left out."""
+    """Recipe of merging partial rows: one per key again, after an ``Expand`` has put several panes into one window.
+
+    ``output_schema``: as ``PartialAggregateSpec`` has it, ``key_count`` keys and then the calls' buffers. The input
+    begins with the same columns; further ones are dropped.
+    """
 
     operator_id: str
     name: str
@@ -91,7 +97,7 @@ class MergePartialsSpec(OperatorSpec):
 
 
 class MergePartialsOperator(Operator):
-    """Stateless. One output row per distinct key of each slice, as a partial aggregation has them."""
+    """Merge of partial rows without state: one row per distinct key of each slice."""
 
     def __init__(self, spec: MergePartialsSpec) -> None:
         self._spec = spec

@@ -30,8 +30,11 @@ Moments = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class SessionAggregateSpec(FinalAggregateSpec):
-    """``session``: which key is the session window, a struct of two moments. There are others, by which rows are
-    spread: Spark's engine has no sessions of everything."""
+    """Recipe of an aggregation over session windows.
+
+    ``session``: the key that is the session window, a struct of two timestamps. Rows are partitioned by the other keys:
+    Spark's engine has no sessions without keys.
+    """
 
     session: int
 
@@ -50,7 +53,7 @@ class SessionAggregateSpec(FinalAggregateSpec):
 
     @property
     def table_schema(self) -> pa.Schema:
-        """The other keys and the beginning; whether the session changed, its end, buffers."""
+        """The other keys and the beginning; the mark of changed sessions, the end, buffers."""
         keys = [self.input_schema.field(position) for position in self.partition_keys]
         start, end = pa.field(_START, _MOMENT), pa.field(_END, _MOMENT)
         return pa.schema([*keys, start, pa.field(_CHANGED, pa.bool_()), end, *buffer_fields(self.calls)])
@@ -73,7 +76,7 @@ class SessionAggregateSpec(FinalAggregateSpec):
 
 @dataclass(frozen=True)
 class _Sessions:
-    """Sessions that are there and those of a batch, in order of keys and beginnings.
+    """Stored sessions and those of a batch, in order of keys and beginnings.
 
     Attributes:
         order: positions, first of what is there, then of the batch.
@@ -88,8 +91,11 @@ class _Sessions:
 
 
 class SessionAggregateOperator(FinalAggregateOperator):
-    """See the module's text. A late row is one whose own session the watermark has reached, as in Spark, whether or
-    not it would have become part of one that is still open."""
+    """Final aggregation over session windows; see the module's text.
+
+    A row is late if the watermark has reached its own session, as in Spark, even if it would have become part of an
+    open one.
+    """
 
     _spec: SessionAggregateSpec
 
@@ -125,7 +131,7 @@ class SessionAggregateOperator(FinalAggregateOperator):
                 vector.set(groups.rows, column)
 
     def _aggregated(self, sessions: _Sessions, stored_rows: TableRows, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The buffers of the merged sessions: their parts' by the order of time."""
+        """Return the buffers of the merged sessions: their parts merged in order of time."""
         count = len(sessions.starts)
         fresh = [
             Vector(field.type, fill) for field, fill in zip(buffer_fields(self._spec.calls), self._fills, strict=True)
@@ -149,8 +155,10 @@ class SessionAggregateOperator(FinalAggregateOperator):
 
 
 def _merged(owner: Rows, start: Moments, end: Moments, old: int) -> _Sessions:
-    """Merge the sessions of each owner: one that begins by the end of those before is part of theirs. The first ``old``
-    are there already; what no other one touches of these stays as it is."""
+    """Merge the sessions of each owner: one that begins by the end of those before becomes part of theirs.
+
+    The first ``old`` are stored already; those of them that no new one touches stay as they are.
+    """
     order = order_by(owner, start)
     owner, start, end = owner[order], start[order], end[order]
     until = _running_maximum(owner, end)
@@ -166,7 +174,7 @@ def _merged(owner: Rows, start: Moments, end: Moments, old: int) -> _Sessions:
 
 
 def _running_maximum(owner: Rows, moments: Moments) -> Moments:
-    """The largest moment so far of each owner; ``owner`` ascends."""
+    """Return the largest timestamp so far of each owner; ``owner`` ascends."""
     first, last = int(moments.min()), int(moments.max())
     span = last - first + 1
     if span * (int(owner[-1]) + 1) < 1 << 63:
@@ -179,7 +187,7 @@ def _running_maximum(owner: Rows, moments: Moments) -> Moments:
 
 
 def _table_keys(distinct: Sequence[pa.Array], owner: Rows, start: Moments) -> list[pa.Array]:
-    """Keys of the table."""
+    """Return keys of the table."""
     chosen = pa.array(owner)
     return [*(key.take(chosen) for key in distinct), pa.array(start).cast(_MOMENT)]
 

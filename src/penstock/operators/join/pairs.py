@@ -1,4 +1,4 @@
-"""What joins have in common: pairs of a batch's rows with rows of the other side, a bounded number at once."""
+"""Pairs of a batch's rows with rows of a join's other side, a bounded number at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class PairCondition:
-    """What a pair has to fulfil besides equal keys.
+    """Condition that a pair must meet besides equal keys.
 
     Attributes:
         first_columns, second_columns: what it reads of either side, by position.
@@ -33,14 +33,14 @@ class PairCondition:
 
 
 class PairFilter:
-    """A ``PairCondition`` at work."""
+    """Evaluator of a ``PairCondition``."""
 
     def __init__(self, condition: PairCondition) -> None:
         self._condition = condition
         self._expression = SharedExpressions([condition.expression])
 
     def matches(self, first: Callable[[int], pa.Array], second: Callable[[int], pa.Array], pairs: int) -> Mask:
-        """For which pairs the condition is true, neither false nor null.
+        """Return a mask of the pairs for which the condition is true, neither false nor null.
 
         Args:
             first, second: the pairs' columns of either side, by position.
@@ -55,26 +55,28 @@ class PairFilter:
 
 
 def taking_rows(column: Callable[[int], pa.Array], rows: Rows) -> Callable[[int], pa.Array]:
-    """Columns by position, of these rows only."""
+    """Return a function of columns by position that takes these rows only."""
     chosen = pa.array(rows)
     return lambda position: column(position).take(chosen)
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """For each row of a batch, how many rows of the other side have its key, and where they begin in an order in which
-    those of one key are next to each other."""
+    """Rows of the other side with the key of each row of a batch: their number, and where they begin.
+
+    Rows of one key are next to each other in the order that ``begins`` refers to.
+    """
 
     begins: Rows
     counts: Rows
 
     def with_unmatched_rows(self) -> Candidates:
-        """Rows without any get one, at ``UNKNOWN``."""
+        """Return candidates in which rows without any have one, at ``UNKNOWN``."""
         none = self.counts == 0
         return Candidates(np.where(none, UNKNOWN, self.begins), np.where(none, 1, self.counts))
 
     def pairs(self, most: int) -> Iterator[tuple[Rows, Rows]]:
-        """Row and place in that order of every pair, in the rows' order, at most so many at once."""
+        """Yield row and place in that order of every pair, in the rows' order, at most so many at once."""
         ends = np.cumsum(self.counts)
         total = int(ends[-1])
         for low in range(0, total, most):

@@ -1,4 +1,4 @@
-"""One side of a join of two streams: its rows by key, a table row each, for as long as they may find a partner."""
+"""State of one side of a stream-stream join: its rows by key, a table row each, while they may find a partner."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MATCHED = "__matched"
 
 @dataclass(frozen=True)
 class ExpiryBound:
-    """A row is of no use any more once its event time is at or below the watermark and ``offset_us`` more.
+    """Bound after which a row can find no partner: its event time is at or below the watermark plus ``offset_us``.
 
     Attributes:
         column: of the event time: a timestamp, or among the keys also a window struct (its ``end`` counts).
@@ -47,7 +47,7 @@ class ExpiryBound:
 
 @dataclass(frozen=True)
 class JoinSide:
-    """What a join knows of one input.
+    """Description of one input of a join.
 
     Attributes:
         schema: of its rows.
@@ -72,7 +72,7 @@ class JoinSide:
 
     @cached_property
     def values(self) -> tuple[int, ...]:
-        """The columns that the table has besides the keys: all of which these do not tell."""
+        """Columns that the table has besides the keys: all that the keys do not hold."""
         return tuple(
             column
             for column in range(self.width)
@@ -81,7 +81,7 @@ class JoinSide:
 
     @cached_property
     def table_schema(self) -> pa.Schema:
-        """Key columns and the row's number, its other columns, whether it has matched; under names that differ."""
+        """Key columns and the row's number, its other columns, and if it has matched; under distinct names."""
         taken = [ROW, MATCHED]
         fields: list[pa.Field] = []
         for position in (*self.keys, *self.values):
@@ -94,7 +94,7 @@ class JoinSide:
 
     @property
     def keeps(self) -> str:
-        """See ``OperatorSpec``."""
+        """Description of the kept state; see ``OperatorSpec``."""
         if self.bound is None:
             return "every row, for ever"
         field, ahead_s = self.schema.field(self.bound.column), self.bound.offset_us / 1e6
@@ -106,7 +106,7 @@ class JoinSide:
         return stored_schema(self.table_schema)
 
     def table_spec(self, max_parallelism: int, removed_when_matched: bool = False) -> TableSpec:
-        """``removed_when_matched``: a row goes when it has found a partner."""
+        """Return the table's layout. ``removed_when_matched``: a row is removed when it has found a partner."""
         keys = len(self.keys)
         return TableSpec(
             self.table_schema,
@@ -134,7 +134,7 @@ class JoinSide:
         return [batch.column(position) for position in self.keys]
 
     def expired(self, batch: pa.RecordBatch, watermark_us: int | None) -> Mask | None:
-        """Which rows no partner can come for any more; None if there is no such row."""
+        """Return a mask of the rows that can find no partner any more; None if there is none."""
         if self.bound is None or watermark_us is None:
             return None
         times, known = event_times(batch.column(self.bound.column))
@@ -143,7 +143,7 @@ class JoinSide:
 
 
 class KeyMatches:
-    """Rows of a side that have the keys of a batch; those of one key lie together, as ``candidates`` says."""
+    """Stored rows that have a key of a batch; those of one key are adjacent, see ``candidates``."""
 
     def __init__(self, side: JoinSide, found: TableRows, order: Rows, candidates: Candidates) -> None:
         self.candidates = candidates
@@ -157,7 +157,7 @@ class KeyMatches:
         return len(self._order)
 
     def column(self, position: int) -> pa.Array:
-        """A column of the side's rows."""
+        """Return a column of these rows."""
         if position not in self._columns:
             self._columns[position] = _column(self._side, self._emit_matched_left, position, self._order)
         return self._columns[position]
@@ -169,13 +169,13 @@ class KeyMatches:
         return matched
 
     def keys(self, places: Rows) -> list[pa.Array]:
-        """The whole keys of some of these rows."""
+        """Return the complete keys of some of these rows."""
         chosen = pa.array(self._order[places])
         return [key.take(chosen) for key in self._emit_matched_left.keys]
 
 
 class JoinSideState:
-    """The rows that wait.
+    """Stored rows of one side.
 
     Attributes:
         table: theirs.
@@ -192,7 +192,7 @@ class JoinSideState:
         self._condition = None if spec.condition is None else SharedExpressions([spec.condition])
 
     def unmatchable(self, batch: pa.RecordBatch) -> Mask | None:
-        """Which rows can have no partner, whatever comes; None if there is no such row."""
+        """Return a mask of the rows that can never have a partner; None if there is none."""
         matchable = np.ones(batch.num_rows, np.bool_)
         for key, safe in zip(self.spec.key_columns(batch), self._null_safe, strict=True):
             if key.null_count and not safe:
@@ -203,7 +203,7 @@ class JoinSideState:
         return None if matchable.all() else ~matchable
 
     def find_key_matches(self, keys: Sequence[pa.Array], rows: int) -> KeyMatches:
-        """The rows with any of these keys, one of each row of a batch."""
+        """Return the stored rows with any of these keys, one of each row of a batch."""
         normal = [normalize_floats(key) for key in keys]
         codes, first = group_rows(normal, rows)
         chosen = pa.array(first)
@@ -222,7 +222,7 @@ class JoinSideState:
         self.table.add([*self.spec.key_columns(batch), pa.array(numbers)], values, batch.num_rows)
 
     def mark_matched(self, matches: KeyMatches, hit: Mask) -> None:
-        """These have come out with a partner."""
+        """Mark rows as joined with a partner."""
         newly_matched = np.flatnonzero(hit & ~matches.matched())
         if len(newly_matched):
             with self.table.edit(matches.keys(newly_matched), len(newly_matched)) as found:
@@ -232,8 +232,10 @@ class JoinSideState:
         self.table.remove(matches.keys(places), len(places))
 
     def take_expired(self, watermark_us: int, at_once: int) -> Iterator[pa.RecordBatch]:
-        """Forget the rows that no partner can come for; of each step those that never had one, and none if the side is
-        not kept."""
+        """Remove the rows that can find no partner any more. Yield those of each step that never had one.
+
+        Nothing but empty batches is yielded if the side is not preserved.
+        """
         if self.spec.bound is None:
             return
         until_us = self.spec.bound.until(watermark_us)
@@ -243,7 +245,7 @@ class JoinSideState:
             yield from (self._empty for _ in self.table.forget_due(until_us, at_once))
 
     def take_remaining(self, at_once: int) -> Iterator[pa.RecordBatch]:
-        """As ``take_expired``, of all that is left."""
+        """Remove all rows that are left; see ``take_expired``."""
         while (rows := next(self.table.scan(at_once), None)) is not None:
             unmatched = self._unmatched(rows)
             self.table.remove(rows.keys, len(rows.rows))
@@ -257,14 +259,14 @@ class JoinSideState:
 
 
 def _column(side: JoinSide, found: TableRows, position: int, chosen: Rows) -> pa.Array:
-    """A column of some rows of a side's table."""
+    """Return a column of some rows of a side's table."""
     if position in side.values:
         return found.values[side.values.index(position)].to_arrow(found.rows[chosen])
     return found.keys[side.keys.index(position)].take(pa.array(chosen))
 
 
 def _has_floats(kind: pa.DataType) -> bool:
-    """Whether a key of the type may come back as another value that is equal."""
+    """Return True if a key of the type may come back as another, equal value."""
     if pa.types.is_struct(kind):
         return any(_has_floats(field.type) for field in kind)
     return bool(pa.types.is_floating(kind))

@@ -28,8 +28,11 @@ TARGET_BYTES = 32 << 20
 
 
 class JoinKind(Enum):
-    """What becomes of a row of the stream: all pairs it is part of; these or, if there are none, itself with nulls;
-    itself if there is a pair; itself if there is none."""
+    """Result for a row of the stream.
+
+    INNER: all its pairs. OUTER: all its pairs or, without any, the row with nulls. SEMI: the row if it has a pair.
+    ANTI: the row if it has none.
+    """
 
     INNER = "inner"
     OUTER = "outer"
@@ -39,7 +42,9 @@ class JoinKind(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class StaticJoinSpec(OperatorSpec):
-    """``output_schema``: the stream's columns, then ``static_columns`` of the static side (none for SEMI and ANTI).
+    """Recipe of a join with a static side.
+
+    ``output_schema``: the stream's columns, then ``static_columns`` of the static side (none for SEMI and ANTI).
 
     Attributes:
         rows: the static side; loaded before an operator is opened.
@@ -75,7 +80,7 @@ class StaticJoinSpec(OperatorSpec):
 
 
 class _StaticIndex:
-    """The static rows' numbers by key.
+    """Index of the static rows by key.
 
     Attributes:
         rows: those of one key next to each other and in their own order; ``UNKNOWN`` at place ``UNKNOWN``, the last.
@@ -100,8 +105,9 @@ class _StaticIndex:
 
 
 class StaticJoinOperator(Operator):
-    """Stateless. Rows come out in the stream's order, those of one row in the static side's; only with a condition do
-    rows of the stream that found nothing come behind the others of their slice.
+    """Join without state. Rows come out in the stream's order, those of one row in the static side's.
+
+    Only with a condition do unmatched rows of the stream come after the others of their slice.
 
     A slice may make several batches. They are one step's work (``worker/chain.py`` pushes on all that ``process``
     yields), so no snapshot comes between them.
@@ -145,7 +151,7 @@ class StaticJoinOperator(Operator):
         return matched
 
     def _matching_pairs(self, batch: pa.RecordBatch, found: Candidates) -> Iterator[tuple[Rows, Rows]]:
-        """Pairs for which the condition is true, neither false nor null: rows of the batch and static rows."""
+        """Yield pairs that meet the condition: rows of the batch and static rows."""
         assert self._condition is not None
         static = self._spec.rows.batch
         for rows, places in found.pairs(self._max_pairs(batch)):
@@ -157,7 +163,7 @@ class StaticJoinOperator(Operator):
                 yield rows[passed], static_rows[passed]
 
     def _joined(self, batch: pa.RecordBatch, rows: Rows, static_rows: Rows) -> pa.RecordBatch:
-        """The pairs' columns; static ones are null where there is no static row."""
+        """Return the pairs' columns; static ones are null where there is no static row."""
         columns = batch.columns
         if len(rows) != batch.num_rows or not np.array_equal(rows, np.arange(len(rows))):
             taken = pa.array(rows)

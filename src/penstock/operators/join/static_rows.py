@@ -1,5 +1,7 @@
-"""Rows that do not stream (a join's static side, initial state): read once by the driver, shipped to the slots with the
-graph."""
+"""Rows that do not stream (a join's static side, initial state).
+
+The driver reads them once and ships them to the slots with the graph.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _MIB = 1 << 20
 
 
 class StaticRows:
-    """Empty until the driver has loaded it; what travels to the slots is the rows, never how they were read.
+    """Static rows, empty until the driver has loaded them. Only the rows travel to the slots, not how they are read.
 
     Args:
         name: whose rows they are, for messages.
@@ -55,17 +57,17 @@ class StaticRows:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether they were loaded: not where nobody needs them."""
+        """True if the rows were loaded, which happens only where they are needed."""
         return self._batch is not None
 
     @property
     def nbytes(self) -> int:
-        """What they take as Arrow; 0 before they are loaded."""
+        """Size of the rows as Arrow; 0 before they are loaded."""
         return 0 if self._batch is None else int(self._batch.nbytes)
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """All rows; they must have been loaded."""
+        """The rows, which must have been loaded."""
         assert self._batch is not None, f"{self.name} was not loaded on the driver"
         return self._batch
 

@@ -1,4 +1,4 @@
-"""Which operators of a graph need rows that the driver reads before it ships it."""
+"""Static rows that the driver must read before it ships a graph."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from penstock.operators.stateful.declaration import StatefulDeclaration
 
 
 def static_sides(graph: JobGraph, restored_operators: Collection[str] = ()) -> list[StaticRows]:
-    """In the graph's order. ``restored_operators``: ids of operators that go on from a snapshot, and need no initial state."""
+    """Return the static rows of a graph's operators, in its order.
+
+    ``restored_operators``: ids of operators that start from a snapshot, and need no initial state.
+    """
     sides = []
     for spec in (spec for vertex in graph.vertices for spec in vertex.operators):
         if isinstance(spec, StaticJoinSpec):

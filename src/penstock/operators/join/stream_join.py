@@ -1,4 +1,4 @@
-"""Join of two streams: each row waits in the state of its side for rows of the other one, as long as any may come."""
+"""Join of two streams: each row is stored for as long as rows of the other side may match it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EMIT_ROWS = 8192
 
 
 class StreamJoinKind(Enum):
-    """What comes out: pairs (and what ``JoinSide.is_preserved`` says), or each row of the left side that has one."""
+    """Output: pairs (and what ``JoinSide.is_preserved`` adds), or each row of the left side that has one."""
 
     PAIRS = "pairs"
     SEMI = "semi"
@@ -39,7 +39,7 @@ class StreamJoinKind(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class StreamJoinSpec(OperatorSpec):
-    """The rows of both inputs were spread by their keys; input 0 is the left side.
+    """Recipe of a stream-stream join. The rows of both inputs were partitioned by keys; input 0 is the left side.
 
     Attributes:
         output_schema: the first ``width`` columns of the left side, then those of the right one (not for SEMI).
@@ -86,9 +86,11 @@ class StreamJoinSpec(OperatorSpec):
 
 
 class StreamJoinOperator(Operator):
-    """A row goes with all that wait on the other side with its key, then waits itself. It is forgotten once the
-    watermark says that no row can come any more that it would go with (``ExpiryBound``); a row of a kept side that has found
-    none comes out with nulls then, or at once where it can find none. Spark's ``StreamingSymmetricHashJoinExec``.
+    """Stream-stream join, as Spark's ``StreamingSymmetricHashJoinExec``.
+
+    A row is joined with the stored rows of the other side that have its key, and then stored itself. It is removed once
+    the watermark says that no match can come any more (``ExpiryBound``). An unmatched row of a preserved side comes out
+    with nulls then, or at once where it can have no match.
 
     Rows at or below the watermark are late, and dropped, on sides that have an event time; how far event time has come
     is kept by key group, as in ``FinalAggregateOperator``.
@@ -152,7 +154,7 @@ class StreamJoinOperator(Operator):
         yield from self._store(number, batch, matched)
 
     def _store(self, number: int, batch: pa.RecordBatch, matched: Mask) -> Iterator[pa.RecordBatch]:
-        """Rows wait, unless nothing can come for them any more."""
+        """Store the rows that can still find a match."""
         own = self._sides[number]
         expired = own.spec.expired(batch, self._watermark_us)
         if expired is not None:
@@ -173,7 +175,7 @@ class StreamJoinOperator(Operator):
         return batch.filter(pa.array(~late))
 
     def _matching_pairs(self, number: int, batch: pa.RecordBatch, matches: KeyMatches) -> Iterator[tuple[Rows, Rows]]:
-        """Rows of the batch, and places of rows that wait, that go together."""
+        """Yield rows of the batch, and positions of stored rows, that match."""
         for rows, places in matches.candidates.pairs(MAX_PAIRS):
             if self._condition is not None:
                 columns = taking_rows(batch.column, rows), taking_rows(matches.column, places)
@@ -192,7 +194,7 @@ class StreamJoinOperator(Operator):
         return make_batch(columns, self._spec.output_schema, len(rows))
 
     def _emit_matched_left(self, matches: KeyMatches, hit: Mask) -> Iterator[pa.RecordBatch]:
-        """Rows of the left side that wait for a first match, and have it: they wait no more."""
+        """Yield rows of the left side that have found their first match, and remove them."""
         if hit.any():
             places = np.flatnonzero(hit)
             chosen = pa.array(places)
@@ -202,7 +204,7 @@ class StreamJoinOperator(Operator):
             yield make_batch(columns, self._spec.output_schema, len(places))
 
     def _with_nulls(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of a kept side that go with none."""
+        """Return unmatched rows of a preserved side, with nulls for the other side."""
         own = rows.columns[: self._spec.sides[number].width]
         other = self._spec.sides[1 - number]
         nulls = [pa.nulls(rows.num_rows, other.schema.field(column).type) for column in range(other.width)]
@@ -210,8 +212,11 @@ class StreamJoinOperator(Operator):
         return make_batch(columns, self._spec.output_schema, rows.num_rows)
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
-        """Forget what can match no more. Rows leave the state just before they are yielded; what has to be yielded with
-        nothing is a pause. At the end of event time rows go for which there is no such moment."""
+        """Remove rows that can match no more. Rows leave the state just before they are yielded.
+
+        Steps without rows yield an empty batch, which is a pause. At the end of event time all rows of preserved sides
+        are removed.
+        """
         if self._watermark_us is not None and watermark_us <= self._watermark_us:
             return
         self._watermark_us = watermark_us
@@ -224,7 +229,7 @@ class StreamJoinOperator(Operator):
         self._emitted_us = self._output_watermark(watermark_us)
 
     def _output_watermark(self, watermark_us: int) -> int:
-        """No row comes out below: rows that wait may be as old as that."""
+        """Return the watermark below which no row comes out: stored rows may be as old as that."""
         if watermark_us == END_OF_TIME_US:
             return watermark_us
         if any(side.bound is None for side in self._spec.sides):

@@ -1,4 +1,4 @@
-"""Record batches that user code made, as the declared schema: what ``mapInArrow`` takes in Spark, and what not."""
+"""Checks of record batches from user code against the declared schema, by the rules of Spark's ``mapInArrow``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pyarrow as pa
 
 
 def as_declared(batch: Any, declared: pa.Schema, wanted: str, verb: str = "yielded") -> pa.RecordBatch:
-    """Columns are matched by name; types must be the declared ones (a timestamp may have another zone or unit, a string
-    or binary may be large).
+    """Return a batch with the declared schema. Columns are matched by name.
+
+    Types must be the declared ones (a timestamp may have another zone or unit, a string or binary may be large).
 
     Args:
         wanted: the beginning of "... pyarrow.RecordBatch, not int".
@@ -43,7 +44,7 @@ def _as_type(column: pa.Array, target: pa.Field, verb: str) -> pa.Array:
 
 
 def _is_same_kind(given: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether two types differ only in what Arrow knows and Spark does not."""
+    """Return True if two types differ only in what Arrow knows and Spark does not."""
     if pa.types.is_timestamp(given) and pa.types.is_timestamp(declared):
         return (given.tz is None) == (declared.tz is None)
     if pa.types.is_large_string(given) or pa.types.is_string_view(given):

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MapInArrowSpec(OperatorSpec):
-    """``function``: the user's ``Iterator[pa.RecordBatch] -> Iterator[pa.RecordBatch]``. Timestamps reach it in the
-    session's time zone."""
+    """Recipe of ``mapInArrow``.
+
+    ``function``: the user's ``Iterator[pa.RecordBatch] -> Iterator[pa.RecordBatch]``. Timestamps reach it in the
+    session's time zone.
+    """
 
     operator_id: str
     name: str
@@ -42,7 +45,10 @@ class MapInArrowSpec(OperatorSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class MapInPandasSpec(OperatorSpec):
-    """``function``: the user's ``Iterator[pd.DataFrame] -> Iterator[pd.DataFrame]``, with Spark's conversions."""
+    """Recipe of ``mapInPandas``.
+
+    ``function``: the user's ``Iterator[pd.DataFrame] -> Iterator[pd.DataFrame]``, with Spark's conversions.
+    """
 
     operator_id: str
     name: str
@@ -60,8 +66,11 @@ class MapInPandasSpec(OperatorSpec):
 
 
 class MapBatchesOperator(Operator):
-    """One call of the function at a time, which ends with the epoch at the latest. What it still yields at its end
-    belongs to that epoch, so there is no state at a barrier. An epoch without input makes no call."""
+    """Operator of one call of the function at a time, which ends with the epoch at the latest.
+
+    The rows that it yields at its end belong to that epoch, so there is no state at a barrier. An epoch without input
+    makes no call.
+    """
 
     def __init__(self, spec: MapInArrowSpec | MapInPandasSpec) -> None:
         self._spec = spec
@@ -92,19 +101,18 @@ class MapBatchesOperator(Operator):
 
     @abstractmethod
     def _to_user(self, batch: pa.RecordBatch) -> Any:
-        """What the function's input iterator gives."""
+        """Return the value that the function's input iterator yields."""
 
     @abstractmethod
     def _from_user(self, output: Any) -> pa.RecordBatch:
-        """Check and convert what the function yielded."""
+        """Check and convert a value that the function yielded."""
 
     def close(self) -> None:
         self._iterator.close()
 
 
 class MapInArrowOperator(MapBatchesOperator):
-    """Outputs are matched with the declared schema by name; types must be the declared ones (a timestamp may have
-    another zone or unit, a string or binary may be large)."""
+    """``mapInArrow``. Outputs are matched with the declared schema by name; see ``as_declared``."""
 
     def _to_user(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         zone = self._spec.settings.time_zone
@@ -117,7 +125,7 @@ class MapInArrowOperator(MapBatchesOperator):
 
 
 class MapInPandasOperator(MapBatchesOperator):
-    """Frames go in and out through PySpark's own conversions: columns by name, or by position when unnamed."""
+    """``mapInPandas``. Frames are converted by PySpark: columns by name, or by position when unnamed."""
 
     def __init__(self, spec: MapInPandasSpec) -> None:
         from penstock.operators.python.pandas_conversion import PandasBatches

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class PandasColumns:
-    """The arguments and results of pandas UDFs: a Series per column, a DataFrame where the type is a struct."""
+    """Arguments and results of pandas UDFs: a Series per column, a DataFrame where the type is a struct."""
 
     def __init__(self, settings: PythonSettings) -> None:
         self._settings = settings
 
     def to_series(self, columns: list[pa.Array]) -> list[pd.Series[Any] | pd.DataFrame]:
-        """The columns as Spark passes them, named ``_0``, ``_1`` and so on.
+        """Return the columns as Spark passes them, named ``_0``, ``_1`` and so on.
 
         Raises:
             EvaluationError: pandas has no value for a date or time.
@@ -44,7 +44,7 @@ class PandasColumns:
         return series
 
     def from_series(self, result: object, spark_type: DataType, arrow_type: pa.DataType) -> pa.Array:
-        """One result column as the declared type.
+        """Convert one result column to the declared type.
 
         Raises:
             TypeError: the result is not what a UDF of this type must return.
@@ -63,7 +63,7 @@ class PandasColumns:
 
 
 class PandasBatches:
-    """The frames of mapInPandas and of stateful functions."""
+    """Frames of mapInPandas and of stateful functions."""
 
     def __init__(self, output_schema: pa.Schema, settings: PythonSettings) -> None:
         self._schema = output_schema
@@ -71,7 +71,7 @@ class PandasBatches:
         self._settings = settings
 
     def to_frame(self, batch: pa.RecordBatch) -> pd.DataFrame:
-        """A batch as one DataFrame; timestamps are naive local times of the session's zone.
+        """Return a batch as one DataFrame; timestamps are naive local times of the session's zone.
 
         Raises:
             EvaluationError: pandas has no value for a date or time.
@@ -88,8 +88,10 @@ class PandasBatches:
         return frame
 
     def to_plain_frame(self, batch: pa.RecordBatch, wide: bool = False) -> pd.DataFrame:
-        """As Spark's worker makes those of stateful functions: of the columns one by one. ``wide``: of Python's
-        numbers, of which pandas makes int64 and float64."""
+        """Return a frame as Spark's worker makes it for stateful functions: from the columns one by one.
+
+        ``wide``: numbers are Python's, of which pandas makes int64 and float64.
+        """
         return convert_for_user(lambda rows: self._plain_frame(rows, wide), batch)
 
     def _plain_frame(self, batch: pa.RecordBatch, wide: bool) -> pd.DataFrame:
@@ -117,8 +119,11 @@ class PandasBatches:
         return series
 
     def from_numbers(self, names: Sequence[Any], columns: Sequence[np.ndarray]) -> pa.RecordBatch | None:
-        """Columns of a frame as ``from_frame`` converts them, at a fraction of the cost; None: it takes ``from_frame``,
-        for they are not the declared ones, or of others than plain numbers. Errors are to be had from it as well."""
+        """Convert a frame's columns as ``from_frame`` does, at a fraction of the cost.
+
+        Return None if they are not the declared columns, or not of plain numbers: then ``from_frame`` must convert
+        them, and raise its errors.
+        """
         if list(names) != self._schema.names:
             return None
         converted = []
@@ -133,7 +138,7 @@ class PandasBatches:
         return pa.RecordBatch.from_arrays(converted, schema=self._schema)
 
     def from_frame(self, frame: object) -> pa.RecordBatch:
-        """A yielded frame as a batch of the declared schema.
+        """Return a yielded frame as a batch of the declared schema.
 
         Raises:
             TypeError: it is no DataFrame.
@@ -158,7 +163,10 @@ class PandasBatches:
 
 
 def _numbers(column: pa.Array, settings: PythonSettings, wide: bool) -> np.ndarray | None:
-    """What Spark's conversion makes of numbers, without its cost, which is that of many rows; None: it takes that."""
+    """Convert numbers as Spark does, without the fixed cost of its conversion; None if that is necessary.
+
+    The fixed cost is that of many rows.
+    """
     if pa.types.is_float32(column.type) or pa.types.is_float64(column.type):
         widest: type = np.float64
     elif pa.types.is_integer(column.type) and not column.null_count and not settings.int_extension_types:
@@ -170,7 +178,7 @@ def _numbers(column: pa.Array, settings: PythonSettings, wide: bool) -> np.ndarr
 
 
 def _is_plain(given: np.dtype[Any], declared: pa.DataType) -> bool:
-    """Arrow's own cast is all that Spark does to these."""
+    """Return True if Spark's conversion is nothing but Arrow's cast."""
     if given.kind == "i":
         return bool(pa.types.is_integer(declared))
     return given.kind == "f" and bool(declared == pa.from_numpy_dtype(given))

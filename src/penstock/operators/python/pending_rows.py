@@ -1,4 +1,4 @@
-"""Rows that wait for the results of a function over their columns, which may come in other pieces than they went."""
+"""Rows whose function results are pending. Results may come in other batch sizes than the rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.operators.batches import append_columns
 
 
 class PendingRows:
-    """First in, first out. ``schema``: of the rows with their result."""
+    """FIFO queue of rows. ``schema``: of the rows with their result."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -19,7 +19,7 @@ class PendingRows:
 
     @property
     def rows(self) -> int:
-        """How many wait."""
+        """Number of pending rows."""
         return sum(batch.num_rows for batch in self._batches)
 
     def __bool__(self) -> bool:
@@ -30,7 +30,7 @@ class PendingRows:
             self._batches.append(batch)
 
     def with_results(self, results: pa.Array) -> Iterator[pa.RecordBatch]:
-        """The first rows, with these results as their last column.
+        """Yield the first rows, with these results as their last column.
 
         Raises:
             ValueError: there are fewer rows than results.

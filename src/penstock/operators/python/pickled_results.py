@@ -1,5 +1,8 @@
-"""Results of plain Python UDFs as Spark's JVM takes them (``EvaluatePython.makeFromJava``): a value of another type
-than declared becomes null, integers are cut to their width, decimals are rounded HALF_UP, anything is a string."""
+"""Results of plain Python UDFs as Spark's JVM takes them (``EvaluatePython.makeFromJava``).
+
+A value of another type than declared becomes null, integers are cut to their width, decimals are rounded HALF_UP,
+anything is a string.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _DECIMAL = decimal.Context(prec=76, rounding=decimal.ROUND_HALF_UP)
 
 
 def result_converter(kind: spark.DataType, time_zone: str) -> Convert:
-    """A function from what the user returned to what ``pa.array`` takes for the declared type.
+    """Return the function from a result of the user to a value that ``pa.array`` takes for the declared type.
 
     Raises:
         NotSupported: the declared type cannot be returned by a plain UDF here.

@@ -21,8 +21,10 @@ from penstock.operators.python.user_iterator import UserIterator
 
 @dataclass(frozen=True, kw_only=True)
 class ScalarUdfSpec(OperatorSpec):
-    """``output_schema``: the input's columns, then one per call. A call's arguments may use the columns of the calls
-    before it, so a UDF of a UDF is two calls."""
+    """Recipe of scalar user functions. ``output_schema``: the input's columns, then one per call.
+
+    A call's arguments may use the columns of the calls before it, so a UDF of a UDF is two calls.
+    """
 
     operator_id: str
     name: str
@@ -39,8 +41,11 @@ class ScalarUdfSpec(OperatorSpec):
 
 
 class ScalarUdfOperator(Operator):
-    """Row order is kept. Functions over iterators are called once per epoch and may lag behind their input: rows wait
-    for their result, at the latest until the end of the epoch."""
+    """Scalar user functions; row order is kept.
+
+    Functions over iterators are called once per epoch and may lag behind their input: rows are pending until they have
+    a result, at the latest at the end of the epoch.
+    """
 
     def __init__(self, spec: ScalarUdfSpec) -> None:
         self._stages: list[_Stage] = []
@@ -96,14 +101,14 @@ class _Stage(ABC):
         return iter(())
 
     def lags(self) -> bool:
-        """Whether rows wait for their results."""
+        """Return True if rows are pending."""
         return False
 
     def close(self) -> None:  # noqa: B027
         """Release what the call holds."""
 
     def pieces(self, arguments: list[pa.Array], rows: int) -> Iterator[tuple[list[pa.Array], int]]:
-        """What the function gets at once, and its length. Python's objects for one piece stay in the CPU's cache."""
+        """Yield the arguments of each call, and their length. Objects for one piece stay in the CPU's cache."""
         for first, length in pieces(rows, self._batch_rows):
             yield [argument.slice(first, length) for argument in arguments], length
 

@@ -1,4 +1,4 @@
-"""Calls of scalar user functions: plain and Arrow-optimised Python UDFs, pandas UDFs and Arrow UDFs."""
+"""Calls of scalar user functions: plain and Arrow-optimized Python UDFs, pandas UDFs and Arrow UDFs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ BatchFunction = Callable[[list[pa.Array], int], pa.Array]
 
 
 def batch_function(call: UdfCall, settings: PythonSettings) -> BatchFunction:
-    """A whole-column function that calls a user function of a kind that is no iterator.
+    """Return a whole-column function that calls a user function of a kind that is no iterator.
 
     It raises what the user's function raises, or a TypeError or ValueError for a result of the wrong shape.
     """
@@ -91,7 +91,7 @@ def batch_function(call: UdfCall, settings: PythonSettings) -> BatchFunction:
 def user_columns(
     call: UdfCall, settings: PythonSettings
 ) -> tuple[Callable[[list[pa.Array]], list[Any]], Callable[[Any], pa.Array]]:
-    """How columns reach a pandas or Arrow function, and how its results come back."""
+    """Return the conversions of columns for a pandas or Arrow function, and of its results."""
     if call.kind in (UdfKind.PANDAS, UdfKind.PANDAS_ITERATOR):
         pandas = PandasColumns(settings)
         back = partial(pandas.from_series, spark_type=call.spark_return_type, arrow_type=call.return_type)
@@ -112,7 +112,7 @@ def _from_arrow(result: object, call: UdfCall) -> pa.Array:
 
 
 def _bound(call: UdfCall) -> Callable[..., Any]:
-    """The function taking all its arguments by position."""
+    """Return the function taking all its arguments by position."""
     if not call.keyword_names:
         return call.function
     positional = len(call.arguments) - len(call.keyword_names)
@@ -143,7 +143,7 @@ def _row_function(call: UdfCall, settings: PythonSettings) -> BatchFunction:
 
 
 def _to_python(kind: pa.DataType, settings: PythonSettings, name: str) -> Callable[[pa.Array], Iterable[Any]]:
-    """Python objects as a UDF sees them: dates, naive local datetimes, Decimal, Row for structs."""
+    """Return the conversion to objects as a UDF sees them: dates, naive local datetimes, Decimal, Row for structs."""
     convert = ArrowTableToRowsConversion._create_converter(
         from_arrow_type(kind), none_on_identity=True, binary_as_bytes=settings.binary_as_bytes
     )
@@ -155,7 +155,7 @@ def _to_python(kind: pa.DataType, settings: PythonSettings, name: str) -> Callab
         return values if convert is None else [convert(value) for value in values]
 
     def numbers(column: pa.Array) -> Iterable[Any]:
-        """Python's numbers one by one, each gone when its call is over: that is easier on memory than all at once."""
+        """Return Python's numbers, made one by one: that takes less memory than all at once."""
         return to_python(column) if column.null_count else memoryview(column.to_numpy())
 
     return numbers if pa.types.is_integer(kind) or pa.types.is_floating(kind) else to_python
@@ -189,7 +189,7 @@ def _from_pickled(call: UdfCall, convert: Callable[[Any], Any], results: list[An
 
 
 def _unchanged(call: UdfCall, results: list[Any]) -> pa.Array | None:
-    """The results if all of them are taken as they are."""
+    """Return the results if all of them are taken as they are."""
     expected = UNCHANGED.get(type(call.spark_return_type))
     if expected is None or not set(map(type, results)) <= {expected, type(None)}:
         return None
@@ -203,7 +203,7 @@ IteratorFunction = Callable[[Iterator[list[pa.Array]]], Iterator[pa.Array]]
 
 
 def iterator_function(call: UdfCall, settings: PythonSettings) -> IteratorFunction:
-    """The user's iterator function as one over argument columns and result columns."""
+    """Return the user's iterator function as one over argument columns and result columns."""
     to_user, from_user = user_columns(call, settings)
 
     def evaluate(inputs: Iterator[list[pa.Array]]) -> Iterator[pa.Array]:

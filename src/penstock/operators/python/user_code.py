@@ -1,4 +1,4 @@
-"""What surrounds user functions: Spark's conversion settings, and user errors as ``FunctionError``."""
+"""Environment of user functions: Spark's conversion settings, and user errors as ``FunctionError``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PythonSettings:
 
 @contextmanager
 def user_errors(operator: str) -> Iterator[None]:
-    """Turn whatever user code raises into ``FunctionError``; Penstock's own errors pass.
+    """Turn errors of user code into ``FunctionError``; Penstock's own errors pass.
 
     ``StopIteration`` is an error too, as in Spark's workers: silently it would end the loop around the call. So is
     ``SystemExit``: a function ends its own call, not the worker.
@@ -57,7 +57,7 @@ def user_errors(operator: str) -> Iterator[None]:
 
 
 def function_error(operator: str, error: BaseException) -> FunctionError:
-    """The error with the user's traceback; ``operator`` is "id (name)"."""
+    """Return the error with the user's traceback; ``operator`` is "id (name)"."""
     trace = "".join(traceback.format_exception(error))
     return FunctionError(operator, f"{type(error).__name__}: {error}", trace)
 
@@ -65,7 +65,7 @@ def function_error(operator: str, error: BaseException) -> FunctionError:
 def convert_for_user(
     convert: Callable[[pa.RecordBatch], Converted], batch: pa.RecordBatch, what: str = "column"
 ) -> Converted:
-    """``convert(batch)``: columns as what user code gets. ``what`` they are called in the error.
+    """Return ``convert(batch)``: columns as user code gets them. ``what``: the columns' name in errors.
 
     Raises:
         EvaluationError: Python, or pandas, has no value for a date or time in one of them.
@@ -91,13 +91,13 @@ def _check_times(convert: Callable[[pa.RecordBatch], Any], what: str, column: pa
 
 
 def to_session_zone(array: pa.Array, time_zone: str) -> pa.Array:
-    """Timestamps with time zone (nested ones too) relabelled from UTC to the session's: what Spark's workers get."""
+    """Relabel timestamps with time zone (nested ones too) from UTC to the session's, as Spark's workers get them."""
     kind = with_zone(array.type, time_zone)
     return array if kind == array.type else array.cast(kind)
 
 
 def with_zone(kind: pa.DataType, time_zone: str) -> pa.DataType:
-    """The type with every zoned timestamp in it as ``timestamp[us, tz=time_zone]``."""
+    """Return the type with every zoned timestamp in it as ``timestamp[us, tz=time_zone]``."""
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp("us", time_zone)
     if pa.types.is_struct(kind):

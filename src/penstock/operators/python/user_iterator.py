@@ -17,11 +17,11 @@ Out = TypeVar("Out")
 
 
 class _NeedsInput:
-    """The function wants its next input."""
+    """Signal that the function needs its next input."""
 
 
 class _Ended:
-    """The function's iterator is exhausted; or, towards the function: there is no more input."""
+    """Signal that the function's iterator is exhausted; or, to the function, that there is no more input."""
 
 
 _NEEDS_INPUT = _NeedsInput()
@@ -56,7 +56,7 @@ class UserIterator(Generic[In, Out]):
         return self._coroutine is not None and not self._exhausted
 
     def feed(self, value: In) -> Iterator[Out]:
-        """Hand one input over and yield what the function yields before it asks for more."""
+        """Pass one input to the function and yield its outputs before it needs more."""
         if self._coroutine is None and not self._exhausted:
             self._coroutine = greenlet(self._run)
             yield from self._resume(None)  # up to the first request for input
@@ -91,7 +91,7 @@ class UserIterator(Generic[In, Out]):
             raise signal.error
 
     def _run(self, _: object) -> object:
-        """The greenlet: everything handed to the parent is a request, an output or the end."""
+        """Run the function in the greenlet: the parent receives requests for input, outputs and the end."""
         try:
             for value in self._function(self._inputs()):
                 _resumer().switch(_Output(value))
@@ -108,7 +108,7 @@ class UserIterator(Generic[In, Out]):
 
 
 def _resumer() -> greenlet:
-    """Whoever resumed the running greenlet."""
+    """Return the greenlet that resumed the running one."""
     parent = getcurrent().parent
     assert parent is not None
     return parent

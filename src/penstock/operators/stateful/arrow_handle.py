@@ -1,4 +1,4 @@
-"""The handle of the vectorised form: over that of the per-key form, whose rules and errors it has."""
+"""Handle of the vectorized form, over that of the per-key form, whose rules and errors it has."""
 
 # ruff: noqa: N802, N803 - the names follow PySpark's
 
@@ -16,7 +16,7 @@ from penstock.operators.stateful.variables import Kind
 
 
 class ArrowHandle(ArrowStatefulProcessorHandle):
-    """Of one subtask. ``handle``: its stores are of arrays."""
+    """Handle of one subtask. ``handle``: its stores are of arrays."""
 
     def __init__(self, handle: ProcessorHandle) -> None:
         self._handle = handle

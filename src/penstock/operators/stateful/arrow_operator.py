@@ -1,4 +1,4 @@
-"""Runs a user's ArrowStatefulProcessor: a slice's rows in one call, and the timers that are due in calls of many.
+"""Operator of a user's ArrowStatefulProcessor: a slice's rows in one call, due timers in calls of many.
 
 All but the calls is the operator of the per-key form: the same tables, the same snapshots, the same rules of time.
 What a call changed is in the tables when it ends, and its output is one batch, behind which there may be a snapshot.
@@ -36,7 +36,7 @@ _LEAST, _FIRST, _MOST = 32, 256, 16_384
 
 
 class ArrowStateOperator(TransformWithStateOperator):
-    """See the module's text."""
+    """Vectorized form of ``TransformWithStateOperator``; see the module's text."""
 
     _arrow_processor: ArrowStatefulProcessor
 
@@ -46,7 +46,7 @@ class ArrowStateOperator(TransformWithStateOperator):
         return ValueArrays(variable, table, self._spec.settings.time_zone)
 
     def _timers_spec(self, max_parallelism: int) -> TableSpec:
-        """Nobody asks for all timers of a key, and the index for it is dear."""
+        """Return the layout without an index by key, which is expensive: no caller lists all timers of a key."""
         return replace(super()._timers_spec(max_parallelism), prefix=0)
 
     def _make_timers(self, table: KeyedTable) -> TimerStore:
@@ -61,7 +61,7 @@ class ArrowStateOperator(TransformWithStateOperator):
         self._arrow_processor.init(ArrowHandle(handle))
 
     def pauses(self) -> bool:
-        """A call is as long as its slice: that is an ordinary one."""
+        """Return False: a call takes a whole slice, so slices must have their ordinary size."""
         return False
 
     # -- calls --------------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class ArrowStateOperator(TransformWithStateOperator):
             yield output
 
     def _process_unit(self, pause: bool = False) -> Iterator[pa.RecordBatch]:
-        """The next of the rows that waited in a snapshot of the per-key form."""
+        """Process the next of the restored rows, which a snapshot of the per-key form had stored."""
         pending = self._restored_rows
         assert pending is not None
         count = min(self._at_once, pending.num_rows)
@@ -85,7 +85,7 @@ class ArrowStateOperator(TransformWithStateOperator):
             yield output
 
     def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
-        """As in the per-key form: a step without rows yields an empty batch, as a pause."""
+        """Fire due timers. A step without rows yields an empty batch, as a pause."""
         timers = self._timers
         assert isinstance(timers, TimerArrays)
         for block in timers.blocks(until_ms, lambda: self._at_once):
@@ -119,7 +119,7 @@ class ArrowStateOperator(TransformWithStateOperator):
         count: int,
         handle: Callable[[pa.RecordBatch, TimerValues], Iterable[pa.RecordBatch]],
     ) -> pa.RecordBatch:
-        """One call of the user's code: its output, which may be empty."""
+        """Call the user's code once and return its output, which may be empty."""
         values = self._begin_call(keys, count)
         declared, yielded = self._spec.output_schema, []
         shown = self._shown(keys, self._key_schema, count)
@@ -143,11 +143,11 @@ class ArrowStateOperator(TransformWithStateOperator):
         return self._timer_values(now_ms)
 
     def _shown(self, columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-        """As the user sees them."""
+        """Return columns as the user sees them."""
         return make_batch([to_session_zone(c, self._spec.settings.time_zone) for c in columns], schema, rows)
 
     def _adapt_call_size(self, count: int, began_s: float) -> None:
-        """How many timers the next block has."""
+        """Adapt the number of timers in the next call to the time that this one took."""
         took_s = time.perf_counter() - began_s
         if took_s > _CALL_S:
             self._at_once = max(min(count, self._at_once) // 2, _LEAST)

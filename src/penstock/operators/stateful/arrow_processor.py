@@ -1,4 +1,4 @@
-"""What a user of the vectorised form writes and is given: a processor of many keys at a time, with state in columns.
+"""Interface of the vectorized form for users: a processor of many keys at a time, with state in columns.
 
 These are contracts. Penstock runs them over keyed tables (``value_arrays.py``), any engine of ``transformWithState``
 key by key (``per_key.py``).
@@ -26,7 +26,7 @@ once; numpy's arrays, Arrow's or lists."""
 
 
 class ArrowValueState(ABC):
-    """A value state of the keys of the current call: a column per field, a row per key.
+    """Value state of the keys of the current call: a column per field, a row per key.
 
     Only to be used while ``handleInputBatch`` or ``handleExpiredTimers`` runs, or what it yields from. What was written
     is read back in the same call. Timestamps come in the session's time zone.
@@ -34,12 +34,14 @@ class ArrowValueState(ABC):
 
     @abstractmethod
     def get(self) -> pa.RecordBatch:
-        """A row per key, in the order of ``keys``: the fields of the declared schema, all null where there is no value
-        (or its time to live is over; ``exists`` tells a value of nulls from none)."""
+        """Return a row per key, in the order of ``keys``: the fields of the declared schema.
+
+        All are null where there is no value (or its time to live is over; ``exists`` tells a value of nulls from none).
+        """
 
     @abstractmethod
     def exists(self) -> npt.NDArray[np.bool_]:
-        """By key: whether it has a value."""
+        """Return, by key, if it has a value."""
 
     @abstractmethod
     def update(self, batch: pa.RecordBatch, where: Where = None) -> None:
@@ -55,11 +57,11 @@ class ArrowValueState(ABC):
 
     @abstractmethod
     def clear(self, where: Where = None) -> None:
-        """The named keys have no value any more."""
+        """Remove the values of the named keys."""
 
 
 class ArrowStatefulProcessorHandle(ABC):
-    """What ``init`` is given. State is declared in ``init`` alone, timers are set in the other calls."""
+    """Handle that ``init`` gets. State is declared in ``init`` alone, timers are set in the other calls."""
 
     @abstractmethod
     def getValueState(
@@ -68,14 +70,14 @@ class ArrowStatefulProcessorHandle(ABC):
         """Declare a value state, of any columns that Spark has; see PySpark's ``getValueState``."""
 
     def getListState(self, stateName: str, *_: Any, **__: Any) -> Any:
-        """Refused with NotSupported: a list is no row per key."""
+        """Raise NotSupported: a list is no row per key."""
         raise NotSupported(
             f"state {stateName}: an ArrowStatefulProcessor has value state, and no list state; declare a value state "
             "with an array in it, or use transformWithState, which goes key by key"
         )
 
     def getMapState(self, stateName: str, *_: Any, **__: Any) -> Any:
-        """Refused with NotSupported, likewise."""
+        """Raise NotSupported: a map is no row per key."""
         raise NotSupported(
             f"state {stateName}: an ArrowStatefulProcessor has value state, and no map state; declare a value state "
             "with a map in it, group by the map's key as well, or use transformWithState, which goes key by key"
@@ -83,7 +85,7 @@ class ArrowStatefulProcessorHandle(ABC):
 
     @abstractmethod
     def deleteIfExists(self, stateName: str) -> None:
-        """See PySpark's ``deleteIfExists``."""
+        """Delete a state variable; see PySpark's ``deleteIfExists``."""
 
     @abstractmethod
     def registerTimers(self, moments: npt.ArrayLike, where: Where = None) -> None:
@@ -99,7 +101,7 @@ class ArrowStatefulProcessorHandle(ABC):
 
 
 class ArrowStatefulProcessor(ABC):
-    """State and timers of many keys at a time, for ``penstock.transformWithStateInArrow``.
+    """Processor of state and timers of many keys at a time, for ``penstock.transformWithStateInArrow``.
 
     What a key's state becomes must not depend on which other keys are in the same call: how many there are is up to the
     engine, one included. Methods run on one thread; each subtask has a copy of its own of the processor.
@@ -113,7 +115,7 @@ class ArrowStatefulProcessor(ABC):
     def handleInputBatch(
         self, keys: pa.RecordBatch, owners: npt.NDArray[np.int64], rows: pa.RecordBatch, timerValues: TimerValues
     ) -> Iterable[pa.RecordBatch]:
-        """Handle what has come in.
+        """Handle input rows.
 
         Args:
             keys: the distinct grouping keys, at least one, under the names of the grouping columns; they have no order.
@@ -128,7 +130,9 @@ class ArrowStatefulProcessor(ABC):
     def handleExpiredTimers(
         self, keys: pa.RecordBatch, moments: npt.NDArray[np.int64], timerValues: TimerValues
     ) -> Iterable[pa.RecordBatch]:
-        """Timers are due, one of each key: a key with several gets them in order, one per call, unless it deletes them.
+        """Handle due timers, one of each key.
+
+        A key with several gets them in order, one per call, unless it deletes them.
 
         Args:
             keys: distinct grouping keys, at least one.
@@ -137,5 +141,5 @@ class ArrowStatefulProcessor(ABC):
         return iter(())
 
     def close(self) -> None:
-        """Called once, last, without keys."""
+        """Release resources. This is the last call, without keys."""
         return

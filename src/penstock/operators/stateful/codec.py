@@ -1,7 +1,7 @@
-"""State values: the user's tuples as they are kept, and back, by PySpark's own rules (PySpark 4.3).
+"""Codec of state values: the user's tuples as they are stored, and back, by PySpark's own rules (PySpark 4.3).
 
-Kept is what Arrow's ``to_pylist`` gives: dicts for structs, lists of pairs for maps, aware datetimes. Reading and
-writing convert, as Spark's pickling does: what the user has in hands is never what is kept.
+Stored are the values of Arrow's ``to_pylist``: dicts for structs, lists of pairs for maps, aware datetimes. Reading and
+writing convert, as Spark's pickling does: the user's objects are never the stored ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _INTEGERS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 
 
 class TupleCodec:
-    """Of one declared schema."""
+    """Codec of one declared schema."""
 
     def __init__(self, fields: Fields) -> None:
         self.columns = fields.columns
@@ -52,7 +52,7 @@ class TupleCodec:
         spark_client._load_numpy()
 
     def encode(self, value: Any) -> StoredTuple:
-        """What the user gave, checked.
+        """Check a value of the user and return it as it is stored.
 
         Raises:
             TypeError: it is no tuple, or a field is of another type.
@@ -69,7 +69,7 @@ class TupleCodec:
         return tuple([convert(field) for convert, field in zip(self._in, value, strict=True)])
 
     def decode(self, stored: StoredTuple) -> tuple[Any, ...]:
-        """The user's copy."""
+        """Return the user's copy."""
         if self._plain:
             return stored
         return tuple(
@@ -77,25 +77,25 @@ class TupleCodec:
         )
 
     def decode_row(self, stored: StoredTuple) -> Row:
-        """As ``decode``, as a Row."""
+        """Return the user's copy as a Row."""
         row: Row = self._row(*self.decode(stored))
         return row
 
     def to_columns(self, stored: Sequence[StoredTuple]) -> list[pa.Array]:
-        """One column per field."""
+        """Return one column per field."""
         columns = list(zip(*stored, strict=True)) if stored else [()] * len(self.columns)
         return [pa.array(column, field.type) for column, field in zip(columns, self.columns, strict=True)]
 
 
 def stored_tuples(columns: Sequence[pa.Array], count: int) -> list[StoredTuple]:
-    """Columns as kept tuples."""
+    """Return columns as stored tuples."""
     if not columns:
         return [()] * count
     return list(zip(*[ArrowTableToRowsConversion._to_pylist(column) for column in columns], strict=True))
 
 
 def stored_tuples_at(vectors: Sequence[Vector], rows: Rows) -> list[StoredTuple]:
-    """These rows of a table's value columns, as kept tuples."""
+    """Return these rows of a table's value columns as stored tuples."""
     if not vectors:
         return [()] * len(rows)
     return list(zip(*[_values(vector, rows) for vector in vectors], strict=True))
@@ -115,7 +115,7 @@ def _values(vector: Vector, rows: Rows) -> list[Any]:
 
 
 def _encoder(name: str, kind: DataType) -> Callable[[Any], Any]:
-    """Checks and converts one field; what numpy and pandas wrap is unwrapped, as Spark does."""
+    """Return the function that checks and converts one field. Values of numpy and pandas are unwrapped."""
     bits = _INTEGERS.get(type(kind))
     if bits is not None:
         convert = _integers(kind, bits)
@@ -165,7 +165,7 @@ def _one_of(kind: DataType, types: tuple[type, ...], convert: Callable[[Any], An
 
 
 def hashable(value: Any) -> Any:
-    """Equal for equal keys in Spark's sense: NaN equals NaN, -0.0 equals 0.0."""
+    """Return a hashable value that is equal for equal keys in Spark's sense: NaN equals NaN, -0.0 equals 0.0."""
     if isinstance(value, tuple | list):
         return tuple([hashable(item) for item in value])
     if isinstance(value, dict):

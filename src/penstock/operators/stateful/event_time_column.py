@@ -1,4 +1,4 @@
-"""The output column of transformWithState that is event time from there on (``eventTimeColumnName``)."""
+"""Output column of transformWithState that is the event time downstream (``eventTimeColumnName``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.state.arrays import readable_rows
 
 @dataclass(frozen=True, kw_only=True)
 class EventTimeColumnSpec(OperatorSpec):
-    """Rows as they are. ``column``: position of the event time."""
+    """Recipe of the check. Rows pass unchanged. ``column``: position of the event time."""
 
     operator_id: str
     name: str
@@ -29,7 +29,7 @@ class EventTimeColumnSpec(OperatorSpec):
 
 
 class EventTimeColumnOperator(Operator):
-    """Raises at a row that would be late behind it, at or below the watermark: Spark's rule."""
+    """Check that no row is late downstream, at or below the watermark: Spark's rule."""
 
     def __init__(self, spec: EventTimeColumnSpec) -> None:
         self._spec = spec

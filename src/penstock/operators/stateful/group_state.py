@@ -1,4 +1,6 @@
-"""``applyInPandasWithState`` as a StatefulProcessor: a group's state is a value, its timeout the only timer of its key.
+"""``applyInPandasWithState`` as a StatefulProcessor.
+
+A group's state is a value, its timeout the only timer of its key.
 
 As in Spark's own operator a call begins without a timeout; state and timeout are written together when the function has
 updated or removed the state or set a timeout, and otherwise both stay as they were.
@@ -32,7 +34,7 @@ GroupFunction = Callable[[tuple[Any, ...], Iterator[Any], GroupState], Iterable[
 
 
 class GroupStateProcessor(StatefulProcessor):  # type: ignore[misc]  # PySpark's sources are not typed
-    """Calls the user's function with a ``GroupState``, of PySpark's own class.
+    """Processor that calls the user's function with a ``GroupState``, of PySpark's own class.
 
     Args:
         function: the user's.
@@ -110,10 +112,10 @@ class GroupStateProcessor(StatefulProcessor):  # type: ignore[misc]  # PySpark's
 
 
 class PickledProcessor:
-    """What is pickled in the place of Spark's own wrapper around a processor, see ``load_processor``."""
+    """Object pickled in the place of Spark's own wrapper around a processor, see ``load_processor``."""
 
     def __init__(self, processor: object) -> None:
         self._stateful_processor = processor
 
     def call(self) -> None:
-        """Names the object by a method, as Spark's pickle does."""
+        """Method by which the object is pickled, as Spark pickles a bound method."""

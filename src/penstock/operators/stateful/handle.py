@@ -1,7 +1,7 @@
-"""What a StatefulProcessor holds: PySpark's handle and state objects, over the stores of one subtask.
+"""PySpark's handle and state objects of a StatefulProcessor, over the stores of one subtask.
 
-They are PySpark's own classes by inheritance, so that annotations and ``isinstance`` hold; nothing of Spark's client
-behind them is used. Which key is meant is a property of the moment, ``CurrentKey``, as in Spark.
+They inherit from PySpark's own classes, so that annotations and ``isinstance`` hold; nothing of Spark's client is used.
+They act on the current key (``CurrentKey``), as in Spark.
 """
 
 # ruff: noqa: N802, N803 - the names are PySpark's
@@ -27,7 +27,7 @@ Store = ValueStore | ListStore | MapStore | ValueArrays
 
 
 class CurrentKey:
-    """Which key of the slice the user's code runs for.
+    """Key of the slice for which the user's code runs.
 
     Attributes:
         key: its number, None outside of the calls that have one.
@@ -39,7 +39,7 @@ class CurrentKey:
         self.phase = phase
 
     def require(self, name: str) -> int:
-        """The key's number.
+        """Return the key's number.
 
         Raises:
             PySparkRuntimeError: no key is being worked on.
@@ -53,7 +53,7 @@ class CurrentKey:
 
 
 class StoredValueState(ValueState):  # type: ignore[misc]  # PySpark's sources are not typed
-    """See PySpark's ``ValueState``."""
+    """PySpark's ``ValueState`` over a store."""
 
     def __init__(self, name: str, store: ValueStore, current_key: CurrentKey) -> None:
         self._name, self._store, self._current_key = name, store, current_key
@@ -76,7 +76,7 @@ class StoredValueState(ValueState):  # type: ignore[misc]  # PySpark's sources a
 
 
 class StoredListState(ListState):  # type: ignore[misc]  # PySpark's sources are not typed
-    """See PySpark's ``ListState``."""
+    """PySpark's ``ListState`` over a store."""
 
     def __init__(self, name: str, store: ListStore, current_key: CurrentKey) -> None:
         self._name, self._store, self._current_key = name, store, current_key
@@ -112,7 +112,7 @@ class StoredListState(ListState):  # type: ignore[misc]  # PySpark's sources are
 
 
 class StoredMapState(MapState):  # type: ignore[misc]  # PySpark's sources are not typed
-    """See PySpark's ``MapState``. Its order is none in particular, as Spark's."""
+    """PySpark's ``MapState`` over a store. Entries have no particular order, as in Spark."""
 
     def __init__(self, name: str, store: MapStore, current_key: CurrentKey) -> None:
         self._name, self._store, self._current_key = name, store, current_key
@@ -160,8 +160,7 @@ class StoredMapState(MapState):  # type: ignore[misc]  # PySpark's sources are n
 
 
 class _DeletedState:
-    """In the place of the store of a variable that ``init`` has declared and then deleted: Spark's error when it is
-    used."""
+    """Store of a variable that ``init`` has declared and then deleted: raises Spark's error when used."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -183,8 +182,11 @@ def raise_illegal_value(condition: str, text: str) -> NoReturn:
 
 
 class ProcessorHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's sources are not typed
-    """The handle of one subtask. ``stores``: of the variables that ``init`` declared when the query was compiled;
-    ``deleted``: names that it gave to ``deleteIfExists`` then."""
+    """Handle of one subtask.
+
+    ``stores``: of the variables that ``init`` declared when the query was compiled; ``deleted``: names that it gave to
+    ``deleteIfExists`` then.
+    """
 
     def __init__(
         self,
@@ -232,7 +234,7 @@ class ProcessorHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark
         return StoredMapState(stateName, store, self._current_key)
 
     def declare(self, name: str, kind: Kind) -> Any:
-        """The store of a variable, which is declared by this; of one that is deleted, something that raises when used.
+        """Declare a variable and return its store; for a deleted one, an object that raises when used.
 
         Raises:
             PySparkRuntimeError: out of place, twice, or not as when the query was compiled.
@@ -267,7 +269,7 @@ class ProcessorHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark
         check_phase("delete_if_exists", self._current_key.phase, ("CREATED",))
 
     def require_timers(self, operation: str) -> TimerStore:
-        """The timers, for this operation.
+        """Return the timers for this operation.
 
         Raises:
             PySparkRuntimeError: out of place, or there are none in this time mode.
@@ -279,7 +281,7 @@ class ProcessorHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark
 
 
 def _moment(value: Any) -> int:
-    """A timestamp in milliseconds; numpy's integers are integers, too."""
+    """Return a timestamp in milliseconds; numpy's integers are integers, too."""
     return operator.index(value)
 
 
@@ -291,7 +293,7 @@ def raise_duplicate_variable(name: str) -> NoReturn:
 
 
 def check_phase(operation: str, phase: str, allowed: tuple[str, ...]) -> None:
-    """Raises PySparkRuntimeError, with Spark's words, if the operation is out of place."""
+    """Raise Spark's PySparkRuntimeError if the operation is not allowed in this phase."""
     if phase not in allowed:
         raise PySparkRuntimeError(
             "[STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_HANDLE_STATE] Failed to perform stateful "
@@ -300,7 +302,7 @@ def check_phase(operation: str, phase: str, allowed: tuple[str, ...]) -> None:
 
 
 def check_time_mode(operation: str, time_mode: TimeMode) -> None:
-    """Raises PySparkRuntimeError, with Spark's words, if there are no timers."""
+    """Raise Spark's PySparkRuntimeError if there are no timers."""
     if time_mode is TimeMode.NONE:
         raise PySparkRuntimeError(
             "[STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_TIME_MODE] Failed to perform stateful processor "

@@ -1,4 +1,4 @@
-"""Arguments of the vectorised form that are arrays by key."""
+"""Arguments of the vectorized form that are arrays by key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.state.vector import Rows
 
 
 def selected_keys(where: Where, count: int) -> Rows:
-    """The numbers of the keys that ``where`` names, in its order. ``count``: of all keys.
+    """Return the numbers of the keys that ``where`` names, in its order. ``count``: of all keys.
 
     Raises:
         TypeError: it is neither a mask nor numbers.
@@ -36,7 +36,7 @@ def selected_keys(where: Where, count: int) -> Rows:
 
 
 def timer_moments(moments: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:
-    """Timers of so many keys.
+    """Return the timestamps of so many keys' timers.
 
     Raises:
         TypeError: they are no integers.

@@ -1,4 +1,4 @@
-"""Input rows by key, of which some keys have had their turn."""
+"""Input rows of a slice by key, of which some keys are processed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.state.ordering import order_by
 
 @dataclass
 class KeyedRows:
-    """A slice.
+    """Rows of a slice.
 
     Attributes:
         keys: the distinct keys, a column each, in the order in which they came.
@@ -30,7 +30,7 @@ class KeyedRows:
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, positions: Sequence[int]) -> KeyedRows:
-        """``positions``: of the key's columns."""
+        """Group a batch by key. ``positions``: of the key's columns."""
         columns = [normalize_floats(batch.column(position)) for position in positions]
         owners, first = group_rows(columns, batch.num_rows)
         order = np.argsort(first)
@@ -43,15 +43,15 @@ class KeyedRows:
         return cls([column.take(chosen) for column in columns], batch, ends)
 
     def with_rows(self, batch: pa.RecordBatch, positions: Sequence[int]) -> KeyedRows:
-        """Those that wait, and these: a key that waits keeps its turn, and has all of its rows then."""
+        """Return the remaining rows and these. A remaining key keeps its turn, with all of its rows."""
         return KeyedRows.of(pa.concat_batches([self.pending, batch]), positions)
 
     @property
     def begin(self) -> int:
-        """Where the rows of the keys begin that have had no turn."""
+        """Position of the first row of the keys that are not processed."""
         return self.ends[self.processed - 1] if self.processed else 0
 
     @property
     def pending(self) -> pa.RecordBatch:
-        """Their rows."""
+        """Rows of the keys that are not processed."""
         return self.batch.slice(self.begin)

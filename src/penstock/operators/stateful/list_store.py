@@ -16,7 +16,7 @@ from penstock.state.table import KeyedTable
 
 @dataclass
 class _Elements:
-    """One key's list: the stored positions that ``values`` stand at, ascending, then new values without any.
+    """List of one key: the stored positions of the first ``values``, ascending, then new values without any.
 
     ``removed``: stored positions to be removed.
     """
@@ -28,7 +28,7 @@ class _Elements:
 
 
 class ListStore:
-    """The lists of a slice's keys: read together at the first access, written back together by ``flush``."""
+    """Lists of a slice's keys, read in one step at the first access and written in one by ``flush``."""
 
     def __init__(self, variable: StateVariable, table: KeyedTable) -> None:
         self.table = table
@@ -41,13 +41,13 @@ class ListStore:
         self._written: dict[int, None] = {}
 
     def begin(self, keys: Sequence[pa.Array], count: int, now_ms: int) -> None:
-        """A slice of these distinct grouping keys."""
+        """Begin a slice of these distinct grouping keys."""
         assert not self._written
         self._keys, self._count, self._now_ms = keys, count, now_ms
         self._lists = None
 
     def get(self, key: int) -> list[StoredTuple]:
-        """The elements; not to be changed."""
+        """Return the elements, which the caller must not change."""
         return self._loaded()[key].values
 
     def append(self, key: int, values: list[StoredTuple]) -> None:
@@ -55,7 +55,7 @@ class ListStore:
         self._written[key] = None
 
     def replace(self, key: int, values: list[StoredTuple]) -> None:
-        """All elements; without any there is no list."""
+        """Replace all elements; without any there is no list."""
         elements = self._loaded()[key]
         elements.removed += elements.positions
         elements.positions = []

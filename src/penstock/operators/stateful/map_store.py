@@ -16,7 +16,7 @@ MapKey = Any
 
 
 class MapStore:
-    """The maps of a slice's keys: read together at the first access, written back together by ``flush``."""
+    """Maps of a slice's keys, read in one step at the first access and written in one by ``flush``."""
 
     def __init__(self, variable: StateVariable, table: KeyedTable) -> None:
         assert variable.map_key is not None
@@ -31,7 +31,7 @@ class MapStore:
         self._written: dict[tuple[int, MapKey], StoredTuple] = {}
 
     def begin(self, keys: Sequence[pa.Array], count: int, now_ms: int) -> None:
-        """A slice of these distinct grouping keys."""
+        """Begin a slice of these distinct grouping keys."""
         assert not self._written
         self._keys, self._count, self._now_ms = keys, count, now_ms
         self._maps = None
@@ -44,7 +44,7 @@ class MapStore:
         return list(self._loaded()[key].values())
 
     def put(self, key: int, map_key: StoredTuple, value: StoredTuple | None) -> None:
-        """``None``: the entry goes."""
+        """Set an entry; ``None`` removes it."""
         entries, name = self._loaded()[key], hashable(map_key)
         if value is not None:
             entries[name] = map_key, value

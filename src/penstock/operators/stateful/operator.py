@@ -1,9 +1,9 @@
-"""Runs a user's StatefulProcessor: a slice's rows key by key, and the timers that are due.
+"""Operator of a user's StatefulProcessor: a slice's rows key by key, and the due timers.
 
-The user's code runs for one key after the other. So many keys as have their turn in some milliseconds are a unit: their
-rows are converted and their state is read together, what changed is written together, and all output is one batch.
-Between two units there may be snapshots, for which the rows of keys that had no turn yet are state. Rows that come in
-between join those. Timers fire in such units, too.
+The user's code runs for one key after the other. The keys processed within some milliseconds are a unit: their rows are
+converted and their state is read in one step, changes are written in one, and all output is one batch. Snapshots may
+come between two units; the rows of unprocessed keys are state for them. Rows that arrive between units are added to
+these. Timers fire in such units, too.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _ROWS: dict[RowForm, type[UserRows]] = {
 
 
 class TransformWithStateOperator(Operator):
-    """See the module's text."""
+    """Operator of ``transformWithState`` and its pandas forms; see the module's text."""
 
     def __init__(self, spec: StatefulDeclaration) -> None:
         self._spec = spec
@@ -127,7 +127,7 @@ class TransformWithStateOperator(Operator):
         return TimerStore(table)
 
     def _start_processor(self, handle: ProcessorHandle) -> None:
-        """The user's code begins."""
+        """Create the user's processor and let it declare its state."""
         names = [field.name for field in self._spec.grouping]
         self._rows: UserRows = _ROWS[self._spec.form](names, self._spec.output_schema, self._spec.settings)
         self._processor = load_processor(self._spec.pickled)
@@ -135,8 +135,9 @@ class TransformWithStateOperator(Operator):
         self._handle_rows = rows_handler(self._processor)
 
     def restore(self, state: RestoredState) -> None:
-        """``advance`` is called with the restored watermark before any input; only rows that waited when the snapshot
-        came may go on before, under the watermark of then.
+        """Restore state. ``advance`` follows with the restored watermark before any input.
+
+        Only rows that were unprocessed in the snapshot may be processed before, under the watermark of that time.
 
         Raises:
             PlanChanged: the timers are of another time mode, which plans of earlier releases do not tell at the start.
@@ -214,8 +215,11 @@ class TransformWithStateOperator(Operator):
         return True
 
     def joins(self) -> bool:
-        """Keys have their turns one after the other, round and round, as long as rows come: so a row waits for one
-        round at most. To put many rows in order for each unit would cost more than that saves."""
+        """Return True while few rows are unprocessed and no timers fire.
+
+        Keys take turns as long as rows come: so a row waits for one round at most. Grouping many rows anew for each
+        unit would cost more than it saves.
+        """
         return self._slice is not None and self._timer_pass is None and _has_few_rows(self._slice)
 
     def under_way(self) -> bool:
@@ -225,8 +229,10 @@ class TransformWithStateOperator(Operator):
         return self.under_way()
 
     def collect(self) -> Iterator[pa.RecordBatch]:
-        """The next unit. Timers that are due by the clock do not wait for the end of a slice that takes long: between
-        two units there is a whole pass of them, step by step."""
+        """Process the next unit. Timers due by the clock do not wait for the end of a slice that takes long.
+
+        Between two units there is a complete pass of them, step by step.
+        """
         if self._timer_pass is None and self._due_by_clock():
             self._timer_pass = self._fire(self._clock())
         if self._timer_pass is not None:
@@ -244,12 +250,12 @@ class TransformWithStateOperator(Operator):
         return self._timers.earliest is not None and self._timers.earliest <= self._clock()
 
     def _finish_slice(self) -> Iterator[pa.RecordBatch]:
-        """All of the slice."""
+        """Process the rest of the slice."""
         while self.under_way():
             yield from (output for output in self.collect() if output.num_rows)
 
     def _process_unit(self, pause: bool = False) -> Iterator[pa.RecordBatch]:
-        """The next keys of the slice, for some milliseconds. ``pause``: without rows it yields an empty batch."""
+        """Process the next keys of the slice, for some milliseconds. ``pause``: without rows, yield an empty batch."""
         if self._slice is None:
             assert self._restored_rows is not None
             self._slice, self._restored_rows = KeyedRows.of(self._restored_rows, self._spec.keys), None
@@ -261,8 +267,11 @@ class TransformWithStateOperator(Operator):
             yield output
 
     def _process_keys(self, rows: KeyedRows) -> None:
-        """As many keys are prepared as had their turn in the unit before, or twice as many if that was early done, or
-        half as many if that was late. However long that takes, keys have their turn for some milliseconds."""
+        """Process as many keys as the last unit, twice as many if it was fast, or half if it was slow.
+
+        That is the number of keys that are prepared, which takes its time. Keys are then processed for some
+        milliseconds in any case.
+        """
         began_s = time.perf_counter()
         slice_s = _SLICE_S * _FEW_ROWS_SHARE if _has_few_rows(rows) else _SLICE_S
         count = min(self._unit_keys, len(rows.ends) - rows.processed)
@@ -295,7 +304,7 @@ class TransformWithStateOperator(Operator):
         return batch.filter(pa.array(~late))
 
     def _apply_initial_state(self) -> None:
-        """The initial state comes before everything else."""
+        """Apply the initial state, before everything else."""
         if self._initial_state_applied:
             return
         self._initial_state_applied = True
@@ -328,7 +337,7 @@ class TransformWithStateOperator(Operator):
         count: int,
         user_keys: Callable[[Sequence[pa.Array], int], list[Key]] | None = None,
     ) -> TimerValues:
-        """``user_keys``: keys as the user sees them, where not by ``UserRows.keys``."""
+        """Begin a unit of keys. ``user_keys``: makes keys as the user sees them, if ``UserRows.keys`` does not."""
         now_ms = self._clock()
         for store in self._stores.values():
             store.begin(keys, count, now_ms)
@@ -350,7 +359,7 @@ class TransformWithStateOperator(Operator):
             collect(key, item)
 
     def _end_unit(self) -> pa.RecordBatch:
-        """Write what changed; the output, which may be empty."""
+        """Write changes and return the output, which may be empty."""
         output = self._rows.take_output(self._for_key)
         for store in self._stores.values():
             store.flush()
@@ -360,7 +369,7 @@ class TransformWithStateOperator(Operator):
 
     @contextmanager
     def _for_key(self, key: int) -> Iterator[None]:
-        """User code runs for this key of the slice; its errors name it."""
+        """Run user code for this key of the slice; its errors name the key."""
         self._current_key.key = key
         try:
             yield
@@ -404,7 +413,7 @@ class TransformWithStateOperator(Operator):
             yield from self._fire(self._watermark_us // 1000)
 
     def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
-        """The timers that are due now, earliest first. A step without rows yields an empty batch, as a pause."""
+        """Fire the due timers, earliest first. A step without rows yields an empty batch, as a pause."""
         timers, processor = self._timers, self._processor
         assert timers is not None
         assert processor is not None
@@ -441,19 +450,19 @@ class TransformWithStateOperator(Operator):
 
 
 def _has_few_rows(rows: KeyedRows) -> bool:
-    """Whether few rows wait."""
+    """Return True if few rows are unprocessed."""
     return bool(rows.pending.num_rows <= _FEW_ROWS)
 
 
 def load_processor(pickled: bytes) -> StatefulProcessor:
-    """A copy of the user's processor, out of what Spark pickled: a bound method of its own wrapper."""
+    """Return a copy of the user's processor from Spark's pickle, which holds a bound method of a wrapper."""
     function: Any = CloudPickleSerializer().loads(pickled)[0]
     processor: StatefulProcessor = function.__self__._stateful_processor
     return processor
 
 
 def rows_handler(processor: StatefulProcessor) -> Callable[[Any, Iterator[Any], TimerValues], Iterable[Any]]:
-    """``handleInputRows``, which in PySpark's own documentation leaves ``timerValues`` out."""
+    """Return ``handleInputRows``, which in PySpark's own documentation leaves ``timerValues`` out."""
     handle: Callable[..., Iterable[Any]] = processor.handleInputRows
     try:
         inspect.signature(handle).bind((), iter(()), TimerValues())

@@ -1,4 +1,4 @@
-"""A vectorised processor as an ordinary StatefulProcessor, so that whatever runs these runs it, key by key.
+"""Vectorized processor as an ordinary StatefulProcessor, for engines that go key by key.
 
 The DataFrame that ``penstock.transformWithStateInArrow`` makes holds one of these: Spark's own engine calls it, with
 Rows, and Penstock takes the processor out of it. Every call has one key.
@@ -99,7 +99,7 @@ class PerKeyProcessor(StatefulProcessor):  # type: ignore[misc]  # PySpark's sou
 
 
 class _OneKeyHandle(ArrowStatefulProcessorHandle):
-    """Over the handle of an engine that goes key by key."""
+    """Handle over that of an engine that goes key by key."""
 
     def __init__(self, handle: StatefulProcessorHandle, client: Any, time_zone: str) -> None:
         self._handle = handle
@@ -128,7 +128,7 @@ class _OneKeyHandle(ArrowStatefulProcessorHandle):
 
 
 class _OneValue(ArrowValueState):
-    """Of the engine's current key. ``codec``: None where nothing but ``init`` is ever called."""
+    """Value state of the engine's current key. ``codec``: None where nothing but ``init`` is ever called."""
 
     def __init__(self, name: str, state: ValueState, codec: TupleCodec | None, time_zone: str) -> None:
         self._name = name
@@ -166,7 +166,7 @@ class _OneValue(ArrowValueState):
 
 
 def _in_order(rows: Iterable[Row], names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """The values of these columns. Spark's rows have the grouping columns first, called as in the ``groupBy``."""
+    """Yield the values of these columns. Spark's rows have the grouping columns first, called as in the ``groupBy``."""
     places: list[int] | None = None
     for row in rows:
         if places is None:
@@ -181,7 +181,7 @@ def _columns_of(schema: StructType) -> pa.Schema:
 
 
 def _batch(rows: Sequence[Sequence[Any]], schema: StructType, time_zone: str) -> pa.RecordBatch:
-    """Rows of what Arrow's ``to_pylist`` gives as columns."""
+    """Return rows of values like those of Arrow's ``to_pylist`` as columns."""
     declared = _columns_of(schema)
     columns = [pa.array([row[position] for row in rows], field.type) for position, field in enumerate(declared)]
     return _shown(columns, declared, len(rows), time_zone)

@@ -1,4 +1,4 @@
-"""The recipe of a transformWithState operator: its declaration, and how the operator is made."""
+"""Recipe of a transformWithState operator: its declaration, and how the operator is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timers of many keys at a time: registered and deleted in arrays, and fired a timer of each key per call.
+"""Timers of many keys at a time: registered and deleted in arrays, and fired one of each key per call.
 
 As in ``TimerStore`` the table holds every timer but those of a block, which are due and have not fired yet, and those
 that were registered while timers fire and are due already, which wait for the next pass.
@@ -23,7 +23,7 @@ _AT_ONCE = 8192
 
 
 class DueTimerBlock:
-    """Due timers, taken out of the table: a turn is a timer of each key at most, and a key's turns are in order."""
+    """Due timers, taken out of the table. A turn has at most one timer of each key, in order of time."""
 
     def __init__(self, keys: Sequence[pa.Array], moments: Rows) -> None:
         columns = [normalize_floats(column) for column in keys]
@@ -40,7 +40,7 @@ class DueTimerBlock:
         self._firing = np.zeros(0, np.int64)
 
     def next_turn(self) -> bool:
-        """Go on to the next turn that has timers; False: there is none."""
+        """Go on to the next turn that has timers; return False if there is none."""
         while self._turn < len(self._by_turn):
             places = self._by_turn[self._turn]
             self._firing = places[self._is_pending[places]]
@@ -50,35 +50,35 @@ class DueTimerBlock:
         return False
 
     def mark_fired(self) -> None:
-        """The turn's timers are done."""
+        """Mark the turn's timers as fired."""
         self._is_pending[self._firing] = False
 
     @property
     def keys(self) -> list[pa.Array]:
-        """Of the turn's timers, by timer."""
+        """Keys of the turn's timers, by timer."""
         return self._keys_at(self._firing)
 
     @property
     def moments(self) -> Rows:
-        """Likewise."""
+        """Timestamps of the turn's timers, by timer."""
         return self._moments[self._firing]
 
     def pending(self) -> list[pa.Array]:
-        """The keys, then the moments, of all that have not fired."""
+        """Return the keys, then the timestamps, of all timers that have not fired."""
         places = np.flatnonzero(self._is_pending)
         return [*self._keys_at(places), pa.array(self._moments[places])]
 
     def contains(self, keys: Rows, moments: Rows) -> Mask:
-        """Which of these timers wait here. ``keys``: numbers in the turn."""
+        """Return a mask of the timers that are pending in this block. ``keys``: numbers in the turn."""
         return self._places(keys, moments) >= 0
 
     def delete(self, keys: Rows, moments: Rows) -> None:
-        """These timers do not fire any more; those that are none of the block are passed over."""
+        """Delete these timers; those that are not in the block are ignored."""
         places = self._places(keys, moments)
         self._is_pending[places[places >= 0]] = False
 
     def _places(self, keys: Rows, moments: Rows) -> Rows:
-        """-1 where there is no such timer that waits."""
+        """Return the positions of pending timers; -1 for others."""
         codes = np.minimum(np.searchsorted(self._distinct, moments), len(self._distinct) - 1)
         names = self._timer_codes(self._owners[self._firing[keys]], codes)
         places = np.minimum(np.searchsorted(self._codes, names), len(self._codes) - 1)
@@ -86,7 +86,7 @@ class DueTimerBlock:
         return np.where(present, places, -1)
 
     def _timer_codes(self, owners: Rows, codes: Rows) -> Rows:
-        """A number per timer, which ascends as the block's order does."""
+        """Return a number per timer, which ascends as the block's order does."""
         return owners * len(self._distinct) + codes
 
     def _keys_at(self, places: Rows) -> list[pa.Array]:
@@ -95,8 +95,10 @@ class DueTimerBlock:
 
 
 class TimerArrays(TimerStore):
-    """Of one subtask. Of ``TimerStore`` there is the table, when the next timer is due, and what a snapshot needs; keys
-    come in arrays instead of one by one."""
+    """Timers of one subtask, with keys in arrays instead of one by one.
+
+    From ``TimerStore`` it has the table, the time of the next timer, and the handling of snapshots.
+    """
 
     def __init__(self, table: KeyedTable) -> None:
         super().__init__(table)
@@ -105,11 +107,11 @@ class TimerArrays(TimerStore):
 
     @property
     def count(self) -> int:
-        """Of the keys of the call."""
+        """Number of keys of the call."""
         return self._count
 
     def register_all(self, keys: Rows, moments: Rows) -> None:
-        """A timer for each of these keys, by their numbers; one that is there stays."""
+        """Register a timer for each of these keys, by their numbers; an existing one stays."""
         columns = self._timers(keys, moments)
         if self._until is not None:
             assert self._block is not None
@@ -124,7 +126,7 @@ class TimerArrays(TimerStore):
             self._update_earliest(int(moments[chosen].min()))
 
     def delete_all(self, keys: Rows, moments: Rows) -> None:
-        """Likewise; those that are not there are passed over."""
+        """Delete a timer of each of these keys; those that do not exist are ignored."""
         if not len(keys):
             return
         columns = self._timers(keys, moments)
@@ -135,8 +137,10 @@ class TimerArrays(TimerStore):
             self._block.delete(keys, moments)
 
     def blocks(self, until: int, at_once: Callable[[], int]) -> Iterator[DueTimerBlock]:
-        """A pass: what is due now; every turn of a block is to be taken before the next block. ``at_once``: the most
-        timers of the next one."""
+        """Yield the due timers in blocks. All turns of a block must be taken before the next block.
+
+        ``at_once``: the most timers of the next block.
+        """
         self._until = until
         try:
             while (due_timers := next(self.table.take_due(until, at_once()), None)) is not None:
@@ -149,7 +153,7 @@ class TimerArrays(TimerStore):
 
     @contextmanager
     def all_in_table(self) -> Iterator[None]:
-        """All timers are in the table."""
+        """Put all timers into the table for the duration of the context."""
         self._register_deferred()
         if self._block is None:
             yield

@@ -1,9 +1,9 @@
-"""Timers: registered and deleted by the slice that is worked on, taken out of the table when they are due.
+"""Timers: registered and deleted by a slice, taken out of the table when they are due.
 
-The table holds every timer but those of ``due_timers``, which are due and have not fired yet, and those that were registered
-while timers fire and are due already: they wait for the next pass, as they wait for the next batch in Spark, so that a
-handler that registers such a timer again and again does not fire for ever. ``all_in_table`` puts all of them into the table
-for the moment of a snapshot.
+The table holds every timer but two kinds. ``due_timers`` are due and have not fired yet. Deferred timers were
+registered while timers fire and are due already: they fire in the next pass, as in the next batch in Spark, so that a
+handler that registers such a timer again and again does not fire for ever. ``all_in_table`` puts all of them into the
+table for the moment of a snapshot.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AT_ONCE = 4096
 
 
 class DueTimers:
-    """Due timers, earliest first.
+    """Block of due timers, earliest first.
 
     Attributes:
         keys: the distinct grouping keys.
@@ -48,12 +48,12 @@ class DueTimers:
         self.places = {timer: place for place, timer in enumerate(zip(self.owners, self.moments, strict=True))}
 
     def pending(self) -> list[int]:
-        """The places of those that are still to fire, or firing."""
+        """Return the positions of the timers that are still to fire, or firing."""
         return [place for place in range(self.fired, len(self.moments)) if place not in self.deleted]
 
 
 class TimerStore:
-    """Of one subtask."""
+    """Timers of one subtask."""
 
     def __init__(self, table: KeyedTable) -> None:
         self.table = table
@@ -72,13 +72,13 @@ class TimerStore:
         return timers_spec(grouping, max_parallelism)
 
     def begin(self, keys: Sequence[pa.Array], count: int) -> None:
-        """A slice of these distinct grouping keys."""
+        """Begin a slice of these distinct grouping keys."""
         assert not self._changed
         self._keys, self._count = keys, count
         self._listed = None
 
     def register(self, key: int, moment: int) -> None:
-        """Nothing happens if there is such a timer already."""
+        """Register a timer; an existing one stays."""
         if self._due_place(key, moment) is None:
             self._changed[key, moment] = True
             if self._listed is not None:
@@ -94,13 +94,13 @@ class TimerStore:
             self._listed[key].discard(moment)
 
     def timers_of(self, key: int) -> list[int]:
-        """All of a key's, in ascending order, the one that fires now included."""
+        """Return all timers of a key in ascending order, including the one that fires now."""
         if self._listed is None:
             self._listed = self._read()
         return sorted(self._listed[key])
 
     def _read(self) -> list[set[int]]:
-        """Every key's timers, whether they are in the table, taken out of it, or not in it yet."""
+        """Read every key's timers: in the table, taken out of it, or not in it yet."""
         timers: list[set[int]] = [set() for _ in range(self._count)]
         owners, found = self.table.find_under(self._keys, self._count)
         moments = found.keys[-1].to_pylist() if len(owners) else []
@@ -116,7 +116,7 @@ class TimerStore:
         return timers
 
     def mark_fired(self) -> None:
-        """The first one that waited is done."""
+        """Mark the first pending timer as fired."""
         assert self.due_timers is not None
         place = self.due_timers.fired
         self.due_timers.fired += 1
@@ -147,8 +147,7 @@ class TimerStore:
         self.earliest = self.table.first_due()
 
     def due(self, until: int) -> Iterator[DueTimers]:
-        """A pass: what is due now, in blocks; each one is to be gone through, and counted in ``fired``, before the
-        next."""
+        """Yield the due timers in blocks. Each block must be fired, and counted in ``fired``, before the next."""
         self._until = until
         try:
             while True:
@@ -165,7 +164,7 @@ class TimerStore:
 
     @contextmanager
     def all_in_table(self) -> Iterator[None]:
-        """All timers are in the table."""
+        """Put all timers into the table for the duration of the context."""
         self._register_deferred()
         pending = self._unprocessed()
         if pending is None:
@@ -185,7 +184,7 @@ class TimerStore:
             self._update_earliest(min(moments))
 
     def _key_identity(self, key: int) -> object:
-        """Tells a grouping key apart across slices."""
+        """Return a value that identifies a grouping key across slices."""
         return hashable(stored_tuples([column.slice(key, 1) for column in self._keys], 1)[0])
 
     def _update_earliest(self, moment: int) -> None:
@@ -201,7 +200,7 @@ class TimerStore:
         return [*[column.take(chosen) for column in due_timers.keys], pa.array(moments, pa.int64())], len(places)
 
     def _due_place(self, key: int, moment: int) -> int | None:
-        """Where such a timer waits among those that were taken out."""
+        """Return the position of a timer among the pending due ones; None if it is not there."""
         if self.due_timers is None:
             return None
         place = self.due_timers.places.get((key, moment))

@@ -1,4 +1,4 @@
-"""Removes rows whose time to live is over, a key group at a time: nobody sees them any more, but they take room."""
+"""Removal of rows whose time to live is over, a key group at a time: they are invisible, but take memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _AT_ONCE = 8192
 
 
 class TtlSweeper:
-    """Of one subtask. ``stores``: of the variables that have a time to live; ``groups``: first and last key group.
+    """Sweeper of one subtask.
+
+    ``stores``: of the variables that have a time to live; ``groups``: first and last key group.
 
     Attributes:
         wake_at_ms: when ``run`` is to be called next; None: nothing is there.
@@ -32,7 +34,7 @@ class TtlSweeper:
         return self._at_ms if any(len(store.table) for store in self._stores) else None
 
     def run(self, now_ms: int) -> None:
-        """Sweep the next key group, if it is time. Not while a slice is worked on."""
+        """Sweep the next key group, if it is time. Must not be called while a slice is processed."""
         if now_ms < self._at_ms:
             return
         self._at_ms = now_ms + _EVERY_MS

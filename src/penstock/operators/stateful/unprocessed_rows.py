@@ -1,7 +1,7 @@
-"""Rows of a slice whose keys have not had their turn: a snapshot in the middle of a slice keeps them as state.
+"""Rows of a slice whose keys are unprocessed: a snapshot in the middle of a slice keeps them as state.
 
-They are in no keyed table. A snapshot refers to their batch, which nobody changes, and they are put in order only when
-they are written: however many they are, the subtask is held up by none of them.
+They are in no keyed table. A snapshot refers to their immutable batch, and they are ordered by key group only when they
+are written, so that they never delay the subtask.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _AT_ONCE = 8192
 
 
 class UnprocessedRowsCapture(TableCapture):
-    """See ``UnprocessedRows.capture``. Of changes it knows only that there were no rows and are none now.
+    """Capture of unprocessed rows. It knows only one change: that there were no rows and are none now.
 
     Args:
         empty_since: the serial since which there were no rows; None: there are some.
@@ -56,15 +56,15 @@ class UnprocessedRowsCapture(TableCapture):
         return iter(())
 
     def forget_before(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no changes are kept."""
 
     def release(self) -> None:
-        """Let go of the rows."""
+        """Release the rows."""
         self._batch = None
 
 
 class UnprocessedRows:
-    """The table of one subtask.
+    """Table of the unprocessed rows of one subtask.
 
     Attributes:
         schema: of the table in a snapshot.
@@ -81,7 +81,7 @@ class UnprocessedRows:
         self._empty_since: int | None = 0
 
     def capture(self, batch: pa.RecordBatch | None) -> TableCapture:
-        """A table of these input rows, in their order."""
+        """Capture a table of these input rows, in their order."""
         self._serial += 1
         if batch is not None:
             self._empty_since = None
@@ -90,7 +90,7 @@ class UnprocessedRows:
         return UnprocessedRowsCapture(self, self._serial, self._empty_since, batch)
 
     def restored(self, pieces: Iterable[StoredRows]) -> pa.RecordBatch | None:
-        """The rows of a snapshot, in their order but for those of different subtasks.
+        """Return the rows of a snapshot, in their order but for those of different subtasks.
 
         Raises:
             CorruptSnapshot: the table is said to have changed; it is always stored whole.

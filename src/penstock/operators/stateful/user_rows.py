@@ -1,4 +1,4 @@
-"""The rows that a StatefulProcessor gets and yields: pandas frames, or Rows. Converted once per slice, for all keys."""
+"""Rows that a StatefulProcessor gets and yields: pandas frames, or Rows. Converted once per slice, for all keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ErrorContext = Callable[[int], Any]
 
 
 class UserRows(ABC):
-    """One of the two. ``output_schema``: of what is yielded."""
+    """Conversion of rows for a StatefulProcessor. ``output_schema``: of yielded rows."""
 
     def __init__(self, key_names: Sequence[str], output_schema: pa.Schema, settings: PythonSettings) -> None:
         self._key_row = Row(*key_names)
@@ -35,47 +35,49 @@ class UserRows(ABC):
 
     @abstractmethod
     def keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
-        """Grouping keys as the user sees them."""
+        """Return grouping keys as the user sees them."""
 
     def timer_keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
-        """Likewise, in the handler of a timer. Spark reads them out of its state, whatever form rows have: moments are
-        naive local times, structs Rows."""
+        """Return grouping keys as the handler of a timer sees them.
+
+        Spark reads them out of its state, whatever form rows have: timestamps are naive local times, structs Rows.
+        """
         batch = pa.RecordBatch.from_arrays(list(columns), list(self._key_row))
         return list(
             zip(*convert_for_user(lambda keys: [_state_objects(column) for column in keys.columns], batch), strict=True)
         )
 
     def key_row(self, key: Key) -> Row:
-        """As a timer's handler gets it."""
+        """Return a key as a timer's handler gets it."""
         row: Row = self._key_row(*key)
         return row
 
     @abstractmethod
     def split(self, batch: pa.RecordBatch, ends: Sequence[int]) -> list[Any]:
-        """The rows of each key, which stand one behind the other and stop at ``ends``: for ``input_items``."""
+        """Split rows by key, for ``input_items``. The rows of each key are adjacent and stop at ``ends``."""
 
     @abstractmethod
     def input_items(self, rows: Any) -> Iterator[Any]:
-        """The rows of one key as ``handleInputRows`` takes them."""
+        """Return the rows of one key as ``handleInputRows`` takes them."""
 
     @abstractmethod
     def initial_items(self, rows: Any) -> Iterator[Any]:
-        """The rows of one key as ``handleInitialState`` takes them, one call each."""
+        """Return the rows of one key as ``handleInitialState`` takes them, one call each."""
 
     @abstractmethod
     def collect(self, key: int, item: Any) -> None:
-        """Keep what was yielded for the key of this number, checked."""
+        """Check and keep an item that was yielded for the key of this number."""
 
     @abstractmethod
     def take_output(self, error_context: ErrorContext) -> pa.RecordBatch:
-        """All that was kept since the last call, in order; it may be empty."""
+        """Return all rows collected since the last call, in order; there may be none."""
 
     def _localized(self, column: pa.Array) -> pa.Array:
         return to_session_zone(column, self._settings.time_zone)
 
 
 def _state_objects(column: pa.Array) -> list[Any]:
-    """As PySpark gives the values of a state."""
+    """Return values as PySpark gives those of a state."""
     kind = from_arrow_type(column.type, prefer_timestamp_ntz=True)
     convert = ArrowTableToRowsConversion._create_converter(kind, none_on_identity=True)
     objects: list[Any] = ArrowTableToRowsConversion._to_pylist(column)
@@ -83,9 +85,11 @@ def _state_objects(column: pa.Array) -> list[Any]:
 
 
 class PandasRows(UserRows):
-    """``transformWithStateInPandas``: frames as Spark's worker builds them, with its types: integers are int64, floats
-    float64, the index counts from 0. Keys are what such a frame has in its columns, so that a number that is null is
-    NaN; only integers beside it stay integers, which Spark makes floats, and so may mix up."""
+    """``transformWithStateInPandas``: frames as Spark's worker builds them, with its types.
+
+    Integers are int64, floats float64, the index counts from 0. Keys are the values in such a frame's columns, so that
+    a null number is NaN; only integers beside it stay integers, which Spark makes floats, and so may mix up.
+    """
 
     def __init__(self, key_names: Sequence[str], output_schema: pa.Schema, settings: PythonSettings) -> None:
         super().__init__(key_names, output_schema, settings)
@@ -112,7 +116,7 @@ class PandasRows(UserRows):
         return objects
 
     def _null_value(self, kind: pa.DataType) -> Any:
-        """What pandas has for a number that is null."""
+        """Return the value that pandas has for a null number."""
         import pandas as pd
 
         return pd.NA if self._settings.int_extension_types and pa.types.is_integer(kind) else float("nan")
@@ -126,7 +130,10 @@ class PandasRows(UserRows):
         return parts
 
     def _differs_by_key(self, column: pa.Array) -> bool:
-        """Spark makes each key's frame of Python's objects: in some columns its type is by whether one is null."""
+        """Return True if the column's pandas type differs by key.
+
+        Spark makes each key's frame of Python's objects: in some columns the type depends on nulls.
+        """
         if pa.types.is_integer(column.type):
             return self._settings.int_extension_types
         return bool(pa.types.is_boolean(column.type) and column.null_count)
@@ -158,7 +165,7 @@ class PandasRows(UserRows):
             self._yielded.append((key, item))
 
     def take_output(self, error_context: ErrorContext) -> pa.RecordBatch:
-        """Frames of equal columns and types are converted together: a conversion costs as much as many rows do."""
+        """Convert frames of equal columns and types in one step: a conversion costs as much as many rows do."""
         yielded, self._yielded = self._yielded, []
         batches, start = [], 0
         layouts = [_layout(frame) for _, frame in yielded]
@@ -186,7 +193,7 @@ class PandasRows(UserRows):
             return self._conversion.from_frame(frame)
 
     def _convert_concatenated(self, frames: Sequence[pd.DataFrame]) -> pa.RecordBatch:
-        """Frames that look the same, one below the other, converted."""
+        """Concatenate frames of equal layout and convert them."""
         import pandas as pd
 
         first = frames[0]
@@ -203,7 +210,7 @@ class PandasRows(UserRows):
 
 
 def _layout(frame: pd.DataFrame) -> tuple[Any, ...]:
-    """Equal for frames of equal columns and types. ``frame.dtypes`` takes ten times as long."""
+    """Return a value that is equal for frames of equal columns and types. ``frame.dtypes`` takes ten times as long."""
     manager = frame._mgr
     return tuple(frame.columns), manager.blknos.tobytes(), [block.dtype for block in manager.blocks]
 
@@ -213,7 +220,7 @@ def _numbers(objects: Sequence[Any], make: Callable[[Any], Any], null_value: Any
 
 
 def _inferred(column: pd.Series[Any]) -> pd.Series[Any]:
-    """The column with the type that pandas finds for its values, in rows."""
+    """Return the column with the type that pandas infers for its values, in rows."""
     import pandas as pd
 
     found: pd.Series[Any] = pd.DataFrame([(value,) for value in column])[0]
@@ -221,8 +228,10 @@ def _inferred(column: pd.Series[Any]) -> pd.Series[Any]:
 
 
 class NarrowPandasRows(PandasRows):
-    """``applyInPandasWithState``: a key's frame has the types that its own rows make: integers stay what they are, and
-    become floats where one of them is null. Keys are numpy's numbers of these types."""
+    """``applyInPandasWithState``: a key's frame has the types that its own rows make.
+
+    Integers stay integers, and become floats where one of them is null. Keys are numpy's numbers of these types.
+    """
 
     def timer_keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:
         return self.keys(columns, count)

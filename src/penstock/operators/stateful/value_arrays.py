@@ -1,4 +1,4 @@
-"""Value state of many keys at a time: columns read from a keyed table, and written to it at once."""
+"""Value state of many keys at a time: columns read from a keyed table, and written to it in one step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.state.vector import Mask, Rows, Vector, arrow_of
 
 
 class ValueArrays(ArrowValueState):
-    """The state of a call's keys, between ``begin`` and ``flush``; outside there are none.
+    """State of a call's keys, between ``begin`` and ``flush``; outside there are none.
 
     Args:
         time_zone: the session's.
@@ -37,12 +37,12 @@ class ValueArrays(ArrowValueState):
         self._read: tuple[pa.RecordBatch, Mask] | None = None
 
     def begin(self, keys: Sequence[pa.Array], count: int, now_ms: int) -> None:
-        """A call with these distinct grouping keys. ``now_ms``: its processing time, for the time to live."""
+        """Begin a call with these distinct grouping keys. ``now_ms``: its processing time, for the time to live."""
         self._keys, self._count, self._now_ms = keys, count, now_ms
         self._read = None
 
     def flush(self) -> None:
-        """The call is over; what it wrote is in the table."""
+        """End the call; its writes are in the table."""
         self._keys, self._read = None, None
 
     def get(self) -> pa.RecordBatch:
@@ -75,7 +75,7 @@ class ValueArrays(ArrowValueState):
             self._read = None
 
     def _chosen(self, where: Where) -> tuple[list[pa.Array], Rows]:
-        """The named keys' columns, and their numbers."""
+        """Return the selected keys' columns, and their numbers."""
         keys = self._current()
         selected = selected_keys(where, self._count)
         if where is None:
@@ -92,7 +92,7 @@ class ValueArrays(ArrowValueState):
         return self._keys
 
     def _found(self) -> tuple[pa.RecordBatch, Mask]:
-        """Read at the first access since something was written."""
+        """Return the values and their presence, read at the first access since a write."""
         keys = self._current()
         if self._read is None:
             found = self.table.find(keys, self._count)
@@ -105,7 +105,7 @@ class ValueArrays(ArrowValueState):
 
 
 def _unexpired(expires: Vector, rows: Rows, present: Mask, now_ms: int) -> Mask:
-    """Of the keys that are ``present``: whose time is not over."""
+    """Return a mask of the ``present`` keys whose time to live is not over."""
     moments, known = expires.read()
     lives = np.zeros(len(rows), np.bool_)
     found = rows[present]
@@ -114,7 +114,7 @@ def _unexpired(expires: Vector, rows: Rows, present: Mask, now_ms: int) -> Mask:
 
 
 def _column(values: Vector, rows: Rows, present: Mask) -> pa.Array:
-    """A copy, with nulls where there is nothing."""
+    """Copy the values, with nulls where there is none."""
     if not present.any():
         return pa.nulls(len(rows), values.kind)
     data, valid = values.read()

@@ -13,7 +13,7 @@ from penstock.state.table import KeyedTable
 
 
 class ValueStore:
-    """The values of a slice's keys: read together at the first access, written back together by ``flush``.
+    """Values of a slice's keys, read in one step at the first access and written in one by ``flush``.
 
     Keys are numbered as in ``begin``. ``now_ms``: the slice's processing time, for the time to live.
     """
@@ -29,17 +29,17 @@ class ValueStore:
         self._written: dict[int, None] = {}
 
     def begin(self, keys: Sequence[pa.Array], count: int, now_ms: int) -> None:
-        """A slice of these distinct grouping keys."""
+        """Begin a slice of these distinct grouping keys."""
         assert not self._written
         self._keys, self._count, self._now_ms = keys, count, now_ms
         self._rows = None
 
     def get(self, key: int) -> StoredTuple | None:
-        """The value now; None if there is none or its time is over."""
+        """Return the value; None if there is none or its time to live is over."""
         return self._loaded()[key]
 
     def put(self, key: int, value: StoredTuple | None) -> None:
-        """``None``: there is none any more."""
+        """Set the value; ``None`` removes it."""
         self._loaded()[key] = value
         self._written[key] = None
 

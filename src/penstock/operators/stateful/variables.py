@@ -38,7 +38,7 @@ _TAKEN = (KEY_GROUP_COLUMN, DELETED_COLUMN, POSITION, EXPIRES)
 
 
 class Kind(StrEnum):
-    """Which of the three a variable is."""
+    """Kind of a state variable."""
 
     VALUE = "value"
     LIST = "list"
@@ -55,7 +55,7 @@ class TimeMode(StrEnum):
 
 @dataclass(frozen=True)
 class Fields:
-    """A declared Spark schema: as JSON text, for PySpark's converters, and its columns."""
+    """Declared Spark schema: as JSON text, for PySpark's converters, and its columns."""
 
     spark_json: str
     columns: pa.Schema
@@ -63,7 +63,7 @@ class Fields:
 
 @dataclass(frozen=True)
 class StateVariable:
-    """What ``getValueState``, ``getListState`` or ``getMapState`` declared.
+    """State variable that ``getValueState``, ``getListState`` or ``getMapState`` declared.
 
     Attributes:
         map_key: of a map state only.
@@ -80,13 +80,13 @@ class StateVariable:
         return len(grouping) + len(self._own_keys())
 
     def table_schema(self, grouping: pa.Schema) -> pa.Schema:
-        """Key columns, then value columns. ``grouping``: the grouping key's."""
+        """Return key columns, then value columns. ``grouping``: the grouping key's."""
         fields = [*grouping, *self._own_keys(), *self.value.columns]
         fields = _with_unique_names(fields, {len(grouping)} if self.kind is Kind.LIST else set())
         return pa.schema(fields if self.ttl_ms is None else [*fields, pa.field(EXPIRES, pa.int64())])
 
     def renamed(self, grouping: pa.Schema) -> dict[str, str]:
-        """Which columns of the values are called otherwise than their fields, and how these are called."""
+        """Return the columns of the values whose names differ from their fields', with the fields' names."""
         stored = self.table_schema(grouping).names[self.key_count(grouping) :]
         return {
             column: field for column, field in zip(stored, self.value.columns.names, strict=False) if column != field
@@ -98,14 +98,14 @@ class StateVariable:
         return TableSpec(self.table_schema(grouping), keys, max_parallelism, spread_by=len(grouping), prefix=prefix)
 
     def _own_keys(self) -> list[pa.Field]:
-        """The key columns behind the grouping key."""
+        """Return the key columns after the grouping key."""
         if self.kind is Kind.LIST:
             return [pa.field(POSITION, pa.int64())]
         return list(self.map_key.columns) if self.map_key is not None else []
 
 
 def timers_schema(grouping: pa.Schema) -> pa.Schema:
-    """Of the table of timers: all of it is the key."""
+    """Return the schema of the table of timers: all of it is the key."""
     return pa.schema([*_with_unique_names(list(grouping), set()), pa.field(EXPIRES, pa.int64())])
 
 
@@ -121,13 +121,13 @@ def timers_spec(grouping: pa.Schema, max_parallelism: int) -> TableSpec:
 
 
 def unprocessed_schema(grouping: pa.Schema, rows: pa.Schema) -> pa.Schema:
-    """Of the table of input rows that wait. ``rows``: the input's."""
+    """Return the schema of the table of unprocessed input rows. ``rows``: the input's."""
     fields = [*grouping, pa.field(POSITION, pa.int64()), *rows]
     return pa.schema(_with_unique_names(fields, {len(grouping)}))
 
 
 def _with_unique_names(fields: list[pa.Field], own: set[int]) -> list[pa.Field]:
-    """With names of which no two are the same; those at ``own`` are ours."""
+    """Return the fields under distinct names; those at ``own`` are Penstock's."""
     due_timers = set(_TAKEN)
     result = []
     for position, field in enumerate(fields):

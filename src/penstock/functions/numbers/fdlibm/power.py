@@ -103,7 +103,7 @@ def _special(x: Doubles, y: Doubles, negative: Flags, whole: Flags, odd: Flags, 
 
 
 def _log2_near_one(size: Doubles) -> tuple[Doubles, Doubles]:
-    """In two parts, of what differs from one by less than 2**-20."""
+    """Return in two parts the logarithm of a number that differs from one by less than 2**-20."""
     t = size - 1.0
     w = (t * t) * (0.5 - t * (0.3333333333333333333333 - t * 0.25))
     u = float.fromhex("0x1.715476p0") * t
@@ -113,7 +113,7 @@ def _log2_near_one(size: Doubles) -> tuple[Doubles, Doubles]:
 
 
 def _log2(size: Doubles) -> tuple[Doubles, Doubles]:
-    """In two parts, the first of 21 bits."""
+    """Return the logarithm in two parts, the first of 21 bits."""
     subnormal = size < 2.0**-1022
     x = np.where(subnormal, size * 2.0**53, size)
     word = high(x)

@@ -37,7 +37,7 @@ def without_low(x: Doubles) -> Doubles:
 
 
 def scaled(x: Doubles, exponent: Words) -> Doubles:
-    """Times a power of two, by the exponent's bits alone: only where the result is a normal number."""
+    """Multiply by a power of two, changing the exponent's bits alone. The result must be a normal number."""
     return (bits(x) + (exponent << 52)).view(np.float64)
 
 

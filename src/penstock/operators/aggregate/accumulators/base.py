@@ -44,15 +44,17 @@ class Accumulator(ABC):
         return [0] * len(self.call.buffer_fields(0))
 
     def begin(self, buffers: Sequence[Vector], groups: Rows) -> None:  # noqa: B027 - null may be what there is to say
-        """These groups are there, even if none of their rows should count."""
+        """Mark these groups as present, even if none of their rows counts."""
 
     @abstractmethod
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
         """Add one row of argument values per element of ``groups`` (row numbers of the buffers, repeated at will)."""
 
     def partial(self, groups: Rows, count: int, arguments: Sequence[pa.Array]) -> list[pa.Array] | None:
-        """What ``add`` makes of buffers of ``count`` new groups, a column per buffer, where that takes no buffers; None
-        where it does. Every group is there."""
+        """Return the buffers of ``count`` new groups as columns, if that is possible without buffers; None otherwise.
+
+        The result is what ``add`` makes of such buffers. Every group is present.
+        """
         return None
 
     @abstractmethod
@@ -85,7 +87,10 @@ def doubles(values: pa.Array) -> Doubles:
 
 
 def distinct_group_rounds(groups: Rows) -> Iterator[Rows]:
-    """The positions of ``groups`` in parts within which no group repeats; every group's positions in their order."""
+    """Yield the positions of ``groups`` in parts within which no group repeats.
+
+    Each group's positions come in their order.
+    """
     order = order_by(groups)
     begins = np.flatnonzero(np.diff(groups[order], prepend=-1))
     turns = np.arange(len(order)) - np.repeat(begins, np.diff(begins, append=len(order)))

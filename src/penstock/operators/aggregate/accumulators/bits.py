@@ -20,7 +20,7 @@ _OPERATIONS = {"bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np
 
 
 class Bits(Accumulator):
-    """Null where there was no value."""
+    """``bit_and``, ``bit_or`` and ``bit_xor``; null where there was no value."""
 
     def fills(self) -> list[object]:
         return [-1 if self.call.function == "bit_and" else 0]
@@ -46,8 +46,11 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Bitmaps(Accumulator):
-    """One buffer: the group's bytes, or nothing as long as there is no value. Spark begins with all bits unset, or all
-    set where they are and-ed."""
+    """``bitmap_construct_agg``, ``bitmap_or_agg`` and ``bitmap_and_agg``: 32,768 bits, the lowest of a byte first.
+
+    One buffer: the group's bytes, or nothing as long as there is no value. Spark begins with all bits unset, or all set
+    where they are and-ed.
+    """
 
     def __init__(self, call: AggregateCall) -> None:
         super().__init__(call)
@@ -81,8 +84,10 @@ class Bitmaps(Accumulator):
             self._keep(buffer, group, np.packbits(bits, bitorder="little"))
 
     def _combine(self, buffer: Vector, groups: Rows, values: pa.Array) -> None:
-        """Of longer values only the beginning counts; what shorter ones lack are bits that are not set. A value that
-        comes again changes nothing."""
+        """Combine the buffers with values. Only the beginning of longer values counts; shorter ones lack bits.
+
+        A value that occurs again in a group changes nothing.
+        """
         _, first = group_rows([pa.array(groups), values], len(groups))
         for group, own in by_group(groups[first], values.take(pa.array(first))):
             for value in own:

@@ -32,7 +32,7 @@ class CountTable:
 
     @classmethod
     def of(cls, empty: bytes) -> CountTable:
-        """As of a sketch of nothing, in Spark's bytes."""
+        """Return the table of an empty sketch in Spark's bytes."""
         _, _, depth, width = _HEADER.unpack_from(empty)
         return cls(depth, width, struct.unpack_from(f">{depth}q", empty, _HEADER.size))
 
@@ -69,7 +69,7 @@ class CountSketch(Accumulator):
             self._keep(buffers[0], group, more)
 
     def _columns(self, values: pa.Array) -> list[Longs]:
-        """Of each row of the table, where the values are counted."""
+        """Return, for each row of the table, the column in which each value is counted."""
         table = self._table
         if not pa.types.is_integer(values.type):
             first = hash_leaf(values, np.zeros(len(values), np.uint32))

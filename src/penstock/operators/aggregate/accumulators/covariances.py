@@ -1,5 +1,8 @@
-"""``covar_pop``, ``covar_samp`` and ``corr``; ``regr_slope``, ``regr_intercept``, ``regr_r2`` and ``regr_sxy``: by
-Catalyst's ``Covariance`` and ``PearsonCorrelation``. Rows where one of both values is null do not count."""
+"""Covariances, by Catalyst's ``Covariance`` and ``PearsonCorrelation``.
+
+``covar_pop``, ``covar_samp`` and ``corr``; ``regr_slope``, ``regr_intercept``, ``regr_r2`` and ``regr_sxy``. Rows where
+one of both values is null do not count.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ Doubles = npt.NDArray[np.float64]
 
 
 class Covariance(Accumulator):
-    """Buffers: n, both averages, the sum of the products of deviations; and of ``corr`` and of lines the sums of their
+    """``covar_pop`` and the functions like it.
+
+    Buffers: n, both averages, the sum of the products of deviations; for ``corr`` and lines also the sums of their
     squares.
 
     ``parameters``: as of ``Moments``.
@@ -61,7 +66,7 @@ class Covariance(Accumulator):
 
 
 def _line(function: str, sums: Sequence[Doubles]) -> pa.Array:
-    """Of the line that gives the first argument, y, by the second one, x; null where all x are the same."""
+    """Return a property of the line that gives y, the first argument, by x, the second; null where all x are equal."""
     n, average_y, average_x, products, *squares = sums
     if function == "regr_sxy":
         return from_fixed(products, n != 0, pa.float64())
@@ -78,7 +83,7 @@ def _line(function: str, sums: Sequence[Doubles]) -> pa.Array:
 
 
 def _products(groups: Rows, x: Doubles, y: Doubles) -> tuple[Rows, list[Doubles]]:
-    """The groups that there are, and what the buffers of each would be; see ``moments``."""
+    """Return the groups that occur, and the buffers' contents of each; see ``moments``."""
     present, first, codes = np.unique(groups, return_index=True, return_inverse=True)
     codes, count = codes.reshape(-1), len(present)
     n = np.bincount(codes, minlength=count).astype(np.float64)
@@ -94,7 +99,7 @@ def _products(groups: Rows, x: Doubles, y: Doubles) -> tuple[Rows, list[Doubles]
 
 
 def _merge(buffers: Sequence[Vector], groups: Rows, right: Sequence[npt.NDArray[Any]]) -> None:
-    """Groups that differ, and what is to be added to each."""
+    """Merge partial results into groups, which must differ."""
     data = [buffer.write()[0] for buffer in buffers]
     left = [column[groups] for column in data]
     n1, n2 = left[0], right[0]

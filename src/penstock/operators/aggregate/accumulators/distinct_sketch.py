@@ -28,7 +28,7 @@ Registers = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class SketchTables:
-    """Of one precision, from Spark: what it takes the bias of an estimate from.
+    """Spark's bias tables of one precision.
 
     Attributes:
         precision: p; there are 2^p registers.
@@ -44,7 +44,7 @@ class SketchTables:
 
 
 class DistinctSketch(Accumulator):
-    """``parameters``: the ``SketchTables``."""
+    """``approx_count_distinct``. ``parameters``: the ``SketchTables``."""
 
     def __init__(self, call: AggregateCall) -> None:
         super().__init__(call)
@@ -104,7 +104,7 @@ class DistinctSketch(Accumulator):
         return _rounded(estimate)
 
     def _bias(self, estimate: float) -> float:
-        """The average over the estimates that are nearest."""
+        """Return the average bias of the estimates that are nearest."""
         estimates = np.array(self._tables.estimates)
         nearest = int(np.searchsorted(estimates, estimate))
         low = max(nearest - _NEIGHBOURS + 1, 0)

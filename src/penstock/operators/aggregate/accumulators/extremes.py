@@ -19,7 +19,10 @@ from penstock.state.vector import Rows, Vector, arrow_of, raw_dtype, raw_values
 
 
 class FirstOrLast(Accumulator):
-    """The value, and whether there was one: it may be null. ``parameters``: whether nulls are passed over."""
+    """``first`` and ``last``: the value, and if there was one, because the value may be null.
+
+    ``parameters``: True if nulls are skipped.
+    """
 
     def __init__(self, call: AggregateCall) -> None:
         super().__init__(call)
@@ -59,7 +62,7 @@ class FirstOrLast(Accumulator):
 
 
 class BestRow(Accumulator):
-    """``min_by`` and ``max_by``: the value, and what it is judged by."""
+    """``min_by`` and ``max_by``. Buffers: the value, and the value that it is ordered by."""
 
     def fills(self) -> list[object]:
         return [_nothing(self.call.input_type), _nothing(self.call.second_type)]
@@ -75,8 +78,9 @@ class BestRow(Accumulator):
 
 
 def keep_best(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array], largest: bool) -> None:
-    """Of each group keep the row with the largest (or smallest) value in the last column, of equal ones the last; rows
-    where it is null do not count.
+    """Keep of each group the row with the largest (or smallest) value in the last column, of equal ones the last.
+
+    Rows where that value is null do not count.
 
     Args:
         buffers: one per column.
@@ -98,7 +102,7 @@ def keep_best(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Arra
 
 
 def _present(groups: Rows) -> tuple[Rows, Rows]:
-    """Each group that occurs once, and where among these the one of every element is."""
+    """Return each group that occurs once, and the position of every element's group among these."""
     most = int(groups.max()) + 1
     if most > 2 * len(groups):  # few of many: sorting these is less than looking at all
         present, places = np.unique(groups, return_inverse=True)
@@ -114,7 +118,7 @@ def _nothing(kind: pa.DataType) -> object:
 
 
 class Extreme(Accumulator):
-    """``min`` and ``max``."""
+    """``min`` and ``max``, which also compute ``bool_and``, ``bool_or``, ``every``, ``some`` and ``any``."""
 
     def __init__(self, call: AggregateCall) -> None:
         super().__init__(call)
@@ -149,7 +153,9 @@ class Extreme(Accumulator):
 
 
 class BestRows(Accumulator):
-    """Buffers: the values, and what each is judged by, the best first; of equally good ones those that came first.
+    """``max_by(x, y, k)`` and ``min_by(x, y, k)``: the values of the k best rows, the best first.
+
+    Buffers: the values, and those they are ordered by. Of equally good rows the earlier ones are first.
 
     ``parameters``: how many rows are kept.
     """
@@ -184,7 +190,7 @@ class BestRows(Accumulator):
 
 
 def last_bests(array: pa.Array, owners: Rows, count: int, largest: bool) -> Rows:
-    """By owner, the place of its largest (or smallest) value, of equal ones the last; orders as ``ranks`` does.
+    """Return the position of each owner's largest (or smallest) value, of equal ones the last; orders as ``ranks``.
 
     Args:
         array: at least one value of each owner; a null is less than any value.
@@ -197,8 +203,10 @@ def last_bests(array: pa.Array, owners: Rows, count: int, largest: bool) -> Rows
 
 
 def _bests(array: pa.Array, owners: Rows, count: int, largest: bool) -> Rows:
-    """The places of all values than which their owner has no better one. Structs field by field: the first leaves few
-    rows to look at the others of."""
+    """Return the positions of all values that are their owner's best.
+
+    Structs are compared field by field: the first field leaves few rows for the others.
+    """
     places = np.arange(len(array))
     if array.null_count:
         places = _extreme(validity(array).astype(np.int64), owners, count, largest)
@@ -217,7 +225,10 @@ def _at(array: pa.Array, places: Rows) -> pa.Array:
 
 
 def _numbers(array: pa.Array) -> Ranks:
-    """As ``ranks`` among values that are not null, and nulls all alike; integers, dates and times are numbers."""
+    """Return numbers that order as ``ranks`` does among values that are not null; all nulls are equal.
+
+    Integers, dates and times are numbers already.
+    """
     values = fixed_values(array)
     if values is None or values.dtype.kind == "f":
         return ranks(array)
@@ -225,7 +236,7 @@ def _numbers(array: pa.Array) -> Ranks:
 
 
 def _extreme(numbers: Ranks, owners: Rows, count: int, largest: bool) -> Rows:
-    """The places of the numbers that are their owner's largest, or smallest."""
+    """Return the positions of the numbers that are their owner's largest, or smallest."""
     bounds = np.iinfo(np.int64)
     best = np.full(count, bounds.min if largest else bounds.max)
     (np.maximum if largest else np.minimum).at(best, owners, numbers)

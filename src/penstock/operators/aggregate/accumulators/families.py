@@ -1,4 +1,4 @@
-"""Which accumulator computes which function."""
+"""Factory of accumulators."""
 
 from __future__ import annotations
 

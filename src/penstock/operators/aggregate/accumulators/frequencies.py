@@ -1,5 +1,7 @@
-"""Functions of how often each value comes: ``percentile``, ``median``, ``percentile_cont``, ``percentile_disc`` and
-``mode``. A group keeps each different value with its count, as Spark does, and so gives Spark's very results."""
+"""Functions of value frequencies: ``percentile``, ``median``, ``percentile_cont``, ``percentile_disc``, ``mode``.
+
+A group keeps each different value with its count, as Spark does, and so gives Spark's exact results.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ from penstock.state.vector import Rows, Vector, raw_values
 
 
 class Frequencies(Accumulator):
-    """Two buffers: the different values, and how often each came. A second argument says how often a row counts."""
+    """Counts of values. Two buffers: the different values, and how often each came.
+
+    A second argument is the frequency of a row.
+    """
 
     def fills(self) -> list[object]:
         return [None, None]
@@ -40,7 +45,7 @@ class Frequencies(Accumulator):
         store_lists(buffers, *merge_equal_values(*with_stored_lists(buffers, groups[counted], added)))
 
     def merge(self, buffers: Sequence[Vector], groups: Rows, partials: Sequence[pa.Array]) -> None:
-        """Appended as they are: equal values are put together when a list has doubled, not with every batch."""
+        """Append the lists as they are. Equal values are merged when a list has doubled, not with every batch."""
         held, counts = (buffer.write()[0] for buffer in buffers)
         crowded = []
         columns = (plain_objects(partial) for partial in partials)
@@ -63,15 +68,18 @@ class Frequencies(Accumulator):
         return values
 
     def _ordered(self, buffers: Sequence[Vector], rows: Rows) -> tuple[Rows, pa.Array, Rows, Rows]:
-        """Whose each value is, by place among these rows and in their order; all values, with counts and ranks."""
+        """Return the owner of each value (its place among these rows, ascending), all values, counts and ranks."""
         owners, columns = flattened(np.arange(len(rows)), [buffer.to_arrow(rows) for buffer in buffers])
         owners, [values, counts] = merge_equal_values(owners, columns)
         return owners, values, raw_values(counts), ranks(values)
 
 
 class Percentile(Frequencies):
-    """``parameters``: the percentages, whether values descend, and how what lies between two values is found:
-    ``between`` them, at the ``next`` or at the ``last`` one."""
+    """Exact percentiles.
+
+    ``parameters``: the percentages, True if values descend, and how a position between two values is resolved:
+    ``between`` them, at the ``next`` or at the ``last`` one.
+    """
 
     def __init__(self, call: AggregateCall) -> None:
         super().__init__(call)
@@ -92,7 +100,7 @@ class Percentile(Frequencies):
         return percentile_results(found, self.call.result_type)
 
     def _at(self, numbers: Doubles, until: Rows, percentage: float) -> float:
-        """Spark's ``getPercentile``. ``until``: how many values there are up to each number."""
+        """Return a percentile as Spark's ``getPercentile``. ``until``: cumulative counts of the numbers."""
         total = int(until[-1])
         if self._between == "next":
             return float(numbers[np.searchsorted(until, int(np.ceil(total * percentage)))])
@@ -106,7 +114,10 @@ class Percentile(Frequencies):
 
 
 class Mode(Frequencies):
-    """The value that comes most often. ``parameters``: whether the least of several is given, otherwise the largest."""
+    """``mode``: the value that comes most often.
+
+    ``parameters``: True if the least of several is given, otherwise the largest.
+    """
 
     def __init__(self, call: AggregateCall) -> None:
         super().__init__(call)
@@ -127,7 +138,7 @@ class Mode(Frequencies):
 
 
 def merge_equal_values(owners: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
-    """Equal values of an owner become one, with the sum of their counts; owners ascend."""
+    """Merge equal values of an owner into one, with the sum of their counts; owners ascend."""
     values, counts = columns
     codes, first = group_rows([pa.array(owners), values], len(owners))
     totals = np.zeros(len(first), np.int64)

@@ -1,4 +1,4 @@
-"""``listagg``, also called ``string_agg``: texts or bytes one after the other, with something between them."""
+"""``listagg``, also called ``string_agg``: texts or bytes joined by a separator."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from penstock.state.vector import Rows, Vector
 
 @dataclass(frozen=True)
 class Direction:
-    """Of one of the expressions that values are ordered by."""
+    """Sort direction of one of the expressions that values are ordered by."""
 
     ascending: bool
     nulls_first: bool
 
 
 class ListAgg(Accumulator):
-    """Buffers: the values as they come, and beside each what it is ordered by, a struct, if that is not itself.
+    """``listagg``. Buffers: the values as they come, and the struct that each is ordered by, if that is not itself.
 
-    ``parameters``: what stands between two values, and the ``Direction`` of each expression in their order.
-    Equal ones stay in the order in which they came.
+    ``parameters``: the separator, and the ``Direction`` of each expression in their order. Equal values stay in the
+    order in which they came.
     """
 
     def __init__(self, call: AggregateCall) -> None:

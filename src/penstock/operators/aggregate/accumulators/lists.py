@@ -23,32 +23,32 @@ from penstock.state.vector import Rows, Vector
 
 
 def sizes_of(lists: pa.Array) -> Rows:
-    """How many values each list has; none where it is null."""
+    """Return the number of values of each list; 0 where it is null."""
     sizes: Rows = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
     return sizes
 
 
 def flattened(groups: Rows, columns: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
-    """The values of lists that are equally long in all columns, and the group of each."""
+    """Return the values of lists, which are equally long in all columns, and the group of each value."""
     return np.repeat(groups, sizes_of(columns[0])), [column.flatten() for column in columns]
 
 
 def with_stored_lists(
     buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array]
 ) -> tuple[Rows, list[pa.Array]]:
-    """What these groups hold in their lists already and then what comes to them, and the group of each value."""
+    """Return the values that these groups store, followed by new ones, and the group of each value."""
     stored_rows, held = stored_lists(buffers, np.unique(groups))
     both = [pa.concat_arrays([old, new.cast(old.type)]) for old, new in zip(held, columns, strict=True)]
     return np.concatenate([stored_rows, groups]), both
 
 
 def stored_lists(buffers: Sequence[Vector], groups: Rows) -> tuple[Rows, list[pa.Array]]:
-    """What these groups hold in their lists, and the group of each value."""
+    """Return the values that these groups store in their lists, and the group of each value."""
     return flattened(groups, [buffer.to_arrow(groups) for buffer in buffers])
 
 
 def store_lists(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Array]) -> None:
-    """Make these the lists of their groups; ``groups`` ascend."""
+    """Store these values as the lists of their groups; ``groups`` ascend."""
     present, sizes = np.unique(groups, return_counts=True)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
     for buffer, column in zip(buffers, columns, strict=True):
@@ -56,10 +56,10 @@ def store_lists(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Ar
 
 
 class Lists(Accumulator):
-    """Values in the order in which they come; of ``collect_set``, and of the arrays of ``collect_union``, those that
-    differ in Spark's sense, floats normalised.
+    """``collect_list``, ``collect_set`` and ``collect_union``: values in the order in which they come.
 
-    ``parameters``: whether nulls are passed over.
+    The latter two keep values that differ in Spark's sense, floats normalized. ``parameters``: True if nulls are
+    skipped.
     """
 
     keeps_arrays = True
@@ -102,7 +102,7 @@ class Lists(Accumulator):
         self._append(buffers[0], groups, owners, values)
 
     def _append(self, buffer: Vector, touched: Rows, groups: Rows, values: pa.Array) -> None:
-        """``values`` belong to ``groups``; every one of ``touched`` has a list from now on."""
+        """Append ``values`` to the lists of ``groups``; each of ``touched`` has a list from now on."""
         if self._distinct:
             groups, values = self._new_values(buffer, groups, values)
         present = np.unique(touched)
@@ -114,7 +114,7 @@ class Lists(Accumulator):
         buffer.set(present, pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), ordered, buffer.kind))
 
     def _new_values(self, buffer: Vector, groups: Rows, values: pa.Array) -> tuple[Rows, pa.Array]:
-        """The first of equal ones, without those that are there already."""
+        """Return the first of equal values, without those that are stored already."""
         values = normalize_floats(values)
         owners, [both] = with_stored_lists([buffer], groups, [values])
         _, first = group_rows([pa.array(owners), both], len(owners))
@@ -127,7 +127,7 @@ class Lists(Accumulator):
 
 
 def by_group(groups: Rows, values: pa.Array) -> Iterator[tuple[int, list[Any]]]:
-    """Every group with its values as ``plain_objects``, in their order."""
+    """Yield every group with its values as ``plain_objects``, in their order."""
     order = order_by(groups)
     objects = plain_objects(values.take(pa.array(order)))
     ordered = groups[order]
@@ -138,7 +138,12 @@ def by_group(groups: Rows, values: pa.Array) -> Iterator[tuple[int, list[Any]]]:
 
 
 class DistinctValues(Accumulator):
-    """Buffers: a list per argument; those at one place of them are one row's."""
+    """DISTINCT function over session windows: each group keeps the different values itself.
+
+    Two sessions may become one, and the distinct values are known then only from the values of both. So these are part
+    of the session's row, and the function is computed from them when the session is yielded. Buffers: a list per
+    argument; the values at one position are one row's.
+    """
 
     def __init__(self, call: AggregateCall, function: Accumulator) -> None:
         super().__init__(call)

@@ -21,7 +21,9 @@ Doubles = npt.NDArray[np.float64]
 
 
 class Moments(Accumulator):
-    """Buffers: n, the average, then the sums of the second to fourth powers of deviations, as far as they are needed.
+    """Central moments.
+
+    Buffers: n, the average, then the sums of the second to fourth powers of deviations, as far as they are needed.
 
     ``parameters``: whether null is the result where Catalyst would divide by zero; NaN otherwise.
     """
@@ -68,13 +70,13 @@ class Moments(Accumulator):
 
 
 def moment_results(results: Doubles, n: Doubles, undefined: npt.NDArray[np.bool_], null: bool) -> pa.Array:
-    """Results of groups with ``n`` values: null without any, null or NaN where undefined."""
+    """Return results of groups with ``n`` values: null without any, null or NaN where undefined."""
     results = np.where(undefined, np.nan, results)
     return from_fixed(results, (n != 0) & ~undefined if null else n != 0, pa.float64())
 
 
 def _moments(groups: Rows, values: Doubles, width: int) -> tuple[Rows, list[Doubles]]:
-    """The groups that there are, and what the buffers of each would be.
+    """Return the groups that occur, and the buffers' contents of each.
 
     Deviations are taken from a value of the group first: then equal values have an average that is exactly theirs.
     """
@@ -92,7 +94,7 @@ def _moments(groups: Rows, values: Doubles, width: int) -> tuple[Rows, list[Doub
 
 
 def _merge(buffers: Sequence[Vector], groups: Rows, right: Sequence[npt.NDArray[Any]]) -> None:
-    """Groups that differ, and what is to be added to each."""
+    """Merge partial results into groups, which must differ."""
     data = [buffer.write()[0] for buffer in buffers]
     left = [column[groups] for column in data]
     n1, n2 = left[0], right[0]

@@ -1,5 +1,6 @@
-"""``percentile_approx``: a summary of sorted values by Greenwald and Khanna ("Space-efficient online computation of
-quantile summaries", 2001), as in Spark, asked as Spark asks it.
+"""``percentile_approx``: a summary of sorted values by Greenwald and Khanna, queried as in Spark.
+
+See "Space-efficient online computation of quantile summaries", 2001.
 
 A sample stands for ``width`` values up to and with its own, and its rank is uncertain by ``slack`` more. What a batch
 adds is exact, so a summary that is added to and then thinned out keeps ``width + slack`` within twice the error that
@@ -44,13 +45,13 @@ class Summary:
 
     @classmethod
     def exact(cls, values: Doubles) -> Summary:
-        """Of these values."""
+        """Return the summary of these values."""
         places = np.arange(1, len(values) + 1)
         return cls(values[np.argsort(_order(values), kind="stable")], places, places)
 
     @classmethod
     def stored(cls, values: list[float] | None, widths: list[int] | None, slacks: list[int] | None) -> Summary:
-        """As ``buffers`` gave it; without widths and slacks the values are all there are."""
+        """Return the summary that ``buffers`` returned; without widths and slacks the samples are all values."""
         samples = np.array(values or [], np.float64)
         if widths is None:
             return cls.exact(samples)
@@ -65,8 +66,11 @@ class Summary:
         return self.values.tolist(), widths.tolist(), slacks.tolist()
 
     def merged(self, other: Summary) -> Summary:
-        """Of both together. A rank is at least that of the last smaller sample of the other one more, and less than
-        that of its first larger one."""
+        """Return the summary of both.
+
+        A rank increases by at least that of the last smaller sample of the other summary, and by less than that of its
+        first larger one.
+        """
         mine, others = _order(self.values), _order(other.values)
         parts = [
             _shifted(self, other, np.searchsorted(others, mine, "left")),
@@ -78,7 +82,7 @@ class Summary:
         return Summary(values[order], least, most)
 
     def thinned(self, accuracy: int) -> Summary:
-        """As few samples as its error allows; the first and the last stay."""
+        """Return a summary of as few samples as its error allows; the first and the last stay."""
         uncertain = 2 * self.count // accuracy
         kept, last = [0], len(self.values) - 1
         while kept[-1] < last:
@@ -106,7 +110,7 @@ class Summary:
 
 
 class Quantiles(Accumulator):
-    """``parameters``: the percentages, the accuracy."""
+    """``percentile_approx``. ``parameters``: the percentages, the accuracy."""
 
     def __init__(self, call: AggregateCall) -> None:
         super().__init__(call)
@@ -147,7 +151,7 @@ class Quantiles(Accumulator):
 
 
 def _shifted(samples: Summary, other: Summary, before: Longs) -> tuple[Longs, Longs]:
-    """Ranks among both, given how many samples of the other one come before each."""
+    """Return the ranks in the merged summary, given how many samples of the other one precede each."""
     least = np.concatenate([[0], other.least])[before]
     most = np.concatenate([other.most - 1, [other.count]])[before]
     return samples.least + least, samples.most + most
@@ -160,7 +164,10 @@ def _order(values: Doubles) -> Longs:
 
 
 def percentile_results(found: Sequence[Sequence[float] | None], result_type: pa.DataType) -> pa.Array:
-    """One answer per group: all of its percentiles where the type is an array, or else the only one; None is null."""
+    """Return percentiles as values of the type that Spark gives them; None is null.
+
+    A group's result is all of its percentiles where the type is an array, or else the only one.
+    """
     if not pa.types.is_list(result_type):
         return _percentile_array(
             [None if numbers is None else _percentile_value(numbers[0], result_type) for numbers in found], result_type

@@ -34,7 +34,7 @@ class Count(Accumulator):
 
 
 def count(counts: Vector, groups: Rows, amounts: npt.NDArray[Any] | int) -> None:
-    """Add to the counts of these groups, repeated at will."""
+    """Add to the counts of these groups, which may repeat."""
     data, valid = counts.write()
     if len(data) == 1:
         data += amounts * len(groups) if isinstance(amounts, int) else amounts.sum()
@@ -58,7 +58,7 @@ _INTERVAL_OVERFLOW = (
 
 
 class Sum(Accumulator):
-    """``sum`` and ``avg``: a running sum, and beside it whether there was a value (sum) or how many (avg).
+    """``sum`` and ``avg``: a running sum, and if there was a value (sum) or the number of values (avg).
 
     The second buffer being set while the sum is null marks a sum that overflowed, for good: of decimals, or of longs by
     ``try_sum``.
@@ -130,7 +130,7 @@ class Sum(Accumulator):
             self._add_or_overflow(buffers, groups, values.tolist())
 
     def _add_or_overflow(self, buffers: Sequence[Vector], groups: Rows, values: Sequence[int | None]) -> None:
-        """One after the other; None stands for a partial sum that overflowed."""
+        """Add value by value; None stands for a partial sum that overflowed."""
         data, valid = buffers[0].write()
         seen = buffers[1].read()[0]
         started = {group for group in groups.tolist() if seen[group]}
@@ -184,7 +184,7 @@ class Sum(Accumulator):
 
 
 def _cannot_overflow(data: npt.NDArray[np.int64], groups: Rows, added: npt.NDArray[np.int64]) -> bool:
-    """Whether no order of adding to these elements of ``data`` can leave the range of a long."""
+    """Return True if no order of adding to these elements of ``data`` can leave the range of a long."""
     held = data if len(data) <= len(groups) else data[groups]
     return _magnitude(held) + len(added) * _magnitude(added) < _SAFE_LONG
 
@@ -194,7 +194,7 @@ def _magnitude(values: npt.NDArray[np.int64]) -> float:
 
 
 def _add_exactly(data: npt.NDArray[np.int64], groups: Rows, values: npt.NDArray[np.int64], overflow: str) -> None:
-    """Row by row, as Spark does: the first intermediate sum out of range is the error."""
+    """Add row by row, as Spark does: the first intermediate sum out of range is the error."""
     for group, value in zip(groups.tolist(), values.tolist(), strict=True):
         total = int(data[group]) + value
         if not _LONG_MIN <= total <= _LONG_MAX:
@@ -203,7 +203,7 @@ def _add_exactly(data: npt.NDArray[np.int64], groups: Rows, values: npt.NDArray[
 
 
 def _decimal_sums(groups: Rows, values: pa.Array, known: npt.NDArray[np.bool_]) -> tuple[Rows, list[int | None]]:
-    """Exact sums by group: 32-bit limbs are summed in int64, which holds for 2^31 rows, and put together at the end."""
+    """Return exact sums by group. 32-bit limbs are summed in int64, which holds for 2^31 rows, then joined."""
     low, high = decimal_words(values)
     low, high = low[known], high[known]
     present, codes = np.unique(groups, return_inverse=True)

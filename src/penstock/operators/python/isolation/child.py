@@ -34,7 +34,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(descriptor: int, parent: int) -> None:
-    """Serve the slot of process ``parent`` over the socket ``descriptor`` until it says CLOSE or is gone."""
+    """Serve the slot of process ``parent`` over the socket ``descriptor`` until it sends CLOSE or exits."""
     _die_with(parent)
     keep_freed_memory()
     connection = socket.socket(fileno=descriptor)
@@ -65,7 +65,7 @@ def _listen(connection: socket.socket, requests: queue.SimpleQueue[tuple[Kind, p
 
 
 class _FunctionRunner:
-    """The operators, one behind the other, and what is answered about them."""
+    """Chain of operators that serves requests."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -74,7 +74,7 @@ class _FunctionRunner:
         self._result_columns = 0
 
     def handle(self, kind: Kind, payload: pa.Buffer) -> None:
-        """Carry out one request; what fails is answered, too."""
+        """Carry out one request and respond. A failure is a response, too."""
         began = time.perf_counter()
         try:
             match kind:

@@ -1,4 +1,4 @@
-"""What a slot and a function process say to each other over their socket: frames of a kind, a length and a payload.
+"""Protocol of a slot and a function process over their socket: frames of a kind, a length and a payload.
 
 ::
 
@@ -49,7 +49,7 @@ def send(connection: socket.socket, kind: Kind, payload: Any = b"") -> None:
 
 
 def receive(connection: socket.socket) -> tuple[Kind, pa.Buffer]:
-    """The next frame, blocking.
+    """Receive the next frame, blocking.
 
     Raises:
         EOFError: the other end is gone, perhaps in the middle of a frame.
@@ -72,7 +72,7 @@ def _fill(connection: socket.socket, view: memoryview) -> None:
 
 
 def encode(batch: pa.RecordBatch) -> pa.Buffer:
-    """The batch as a payload; of a slice only its own rows."""
+    """Return the batch as a payload; of a slice only its own rows."""
     measured = pa.MockOutputStream()  # a stream that grows would copy what it has again and again
     _write(batch, measured)
     buffer = pa.allocate_buffer(measured.size())
@@ -86,5 +86,5 @@ def _write(batch: pa.RecordBatch, sink: pa.NativeFile) -> None:
 
 
 def decode(payload: pa.Buffer) -> pa.RecordBatch:
-    """The batch of a payload, without a copy."""
+    """Return the batch of a payload, without a copy."""
     return pa.ipc.open_stream(payload).read_next_batch()

@@ -1,10 +1,11 @@
-"""Operators that call user functions, run in a function process and stood for by one operator in the slot.
+"""Function processes: one operator in the slot stands for those that call user functions in another process.
 
-A step of the subtask does not wait for the function: a slice is handed over, and its results are collected in later
-steps. Until they are here the operator is *under way*: it takes no further input, so that at most one slice is in the
-process, and lags, so that no watermark passes its rows. Only before a barrier (``finish_epoch``) it waits, for the one
-call that is under way and for the end of the epoch's iterators, as an operator in the slot would compute that long.
-While the process starts no input is taken, so that no barrier waits for that.
+A step of the subtask does not wait for the function: a slice is sent, and its results are collected in later steps.
+Meanwhile the operator is busy: it takes no further input, so that at most one slice is in the process, and holds the
+watermark, so that none passes its rows.
+Only before a barrier (``finish_epoch``) does it wait, for the current call and for the end of the epoch's iterators, as
+an operator in the slot would compute that long. While the process starts, no input is taken, so that no barrier waits
+for that.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 import penstock.errors as errors
 from penstock.errors import FunctionError, PenstockError
+from penstock.functions.core.base import BoundReference
 from penstock.model.job_graph import OperatorSpec
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.batches import make_batch
@@ -27,14 +29,13 @@ from penstock.operators.python.isolation.task import Task, WorkerState
 from penstock.operators.python.map_function import MapInArrowSpec, MapInPandasSpec
 from penstock.operators.python.pending_rows import PendingRows
 from penstock.operators.python.scalar_udf import ScalarUdfSpec
-from penstock.functions.core.base import BoundReference
 from penstock.state.table import NoState
 
 _WITH_FUNCTIONS = (MapInArrowSpec, MapInPandasSpec, ScalarUdfSpec)
 
 
 def isolated(specs: Sequence[OperatorSpec], on_response: Callable[[], None]) -> tuple[OperatorSpec, ...]:
-    """The chain with every run of neighbours that call user functions moved into a process of its own.
+    """Return the chain with every run of neighbors that call user functions moved into a process of its own.
 
     Args:
         on_answer: wakes the subtask; called on other threads.
@@ -74,7 +75,7 @@ def _isolated_spec(specs: tuple[OperatorSpec, ...], on_response: Callable[[], No
 
 
 class IsolatedOperator(Operator):
-    """See the module's text. ``specs`` have no state at a barrier."""
+    """Stand-in for operators in a function process; see the module's text. ``specs`` have no state at a barrier."""
 
     def __init__(self, specs: tuple[OperatorSpec, ...], on_response: Callable[[], None]) -> None:
         self._specs = specs
@@ -156,7 +157,7 @@ def _error_of_response(content: Mapping[str, Any]) -> PenstockError:
 
 
 class _WholeRows:
-    """Batches go and come as they are."""
+    """Wire form of complete batches."""
 
     result_columns = 0
 
@@ -170,11 +171,11 @@ class _WholeRows:
         yield batch
 
     def check_complete(self, label: str) -> None:
-        """The epoch is over."""
+        """Check that the epoch is complete."""
 
 
 class _Arguments:
-    """Of a single scalar function only its arguments go, and its results come; the rows wait here, in order."""
+    """Wire form of a single scalar function: its arguments are sent and its results received; the rows stay here."""
 
     result_columns = 1
 

@@ -1,4 +1,4 @@
-"""The slot's end of a function process: start it, hand requests over, take answers, see it end."""
+"""The slot's end of a function process: starts it, sends requests, takes responses, detects its end."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _BOOT = (
 
 @dataclass(frozen=True)
 class Response:
-    """``kind`` is ROWS, DONE or FAILED."""
+    """Response of a function process. ``kind`` is ROWS, DONE or FAILED."""
 
     kind: Kind
     payload: pa.Buffer
 
 
 class FunctionProcess:
-    """Owned by one thread, which must live as long as it: where the kernel can, the process dies with the thread.
+    """Function process of one thread, which must live as long: where the kernel can, both die at the same time.
 
     A fresh interpreter, not a fork: Spark's workers have threads and open sockets by now. It starts in the background;
     the first request waits for it.
@@ -80,7 +80,7 @@ class FunctionProcess:
         return self._process.pid
 
     def request(self, kind: Kind, payload: object = b"") -> None:
-        """Hand a request over; the one before must be answered.
+        """Send a request; the one before must have been answered.
 
         Raises:
             FunctionError: the process has ended.
@@ -91,7 +91,7 @@ class FunctionProcess:
             raise self._exit_error() from problem
 
     def take_response(self, wait: bool) -> Response | None:
-        """The next answer. None if there is none yet and the caller does not ``wait``.
+        """Return the next response. None if there is none yet and the caller does not ``wait``.
 
         Raises:
             FunctionError: the process has ended, and every answer was taken.
@@ -110,7 +110,7 @@ class FunctionProcess:
         return None
 
     def close(self) -> None:
-        """End the process: functions between two calls run their ``finally``, one that is in a call is killed."""
+        """End the process. Functions between two calls run their ``finally`` blocks; a call in progress is killed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -127,7 +127,7 @@ class FunctionProcess:
         self._connection.close()
 
     def _listen(self) -> None:
-        """On a thread of its own."""
+        """Receive responses, on a thread of its own."""
         try:
             while True:
                 response = Response(*receive(self._connection))

@@ -1,4 +1,4 @@
-"""What a function process is started with."""
+"""Task that a function process is started with."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Task:
 
 @dataclass(frozen=True)
 class WorkerState:
-    """What Spark tells its Python workers apart from the task: ``TaskContext.get()`` and ``SparkFiles``."""
+    """Spark's state of a Python worker: ``TaskContext.get()`` and ``SparkFiles``."""
 
     task_context: dict[str, Any] | None
     files_directory: str | None
@@ -50,7 +50,7 @@ class WorkerState:
         return cls(fields, SparkFiles._root_directory if SparkFiles._is_running_on_worker else None)
 
     def adopt(self) -> None:
-        """Make this process look alike. The context is a plain one: a barrier belongs to the slot."""
+        """Set up this process alike. The context is a plain one: a barrier belongs to the slot."""
         from pyspark import SparkFiles, TaskContext
 
         if self.task_context is not None:
