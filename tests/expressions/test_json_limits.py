@@ -106,7 +106,7 @@ parse = RecordParser(kind, JsonOptions(RecordTimes(Zone("UTC")), JsonRules()))
 count = (4 << 20) // len(repeated)
 document = begin + repeated * count + end
 before = peak()
-parse.quickly(pa.array([document]), None)
+parse.fast_path(pa.array([document]), None)
 parse(document)
 print((peak() - before) / len(document))
 """

@@ -33,7 +33,7 @@ _MAX_LABEL = 80
 _EXPR_ID = re.compile(r"#\d+L?")
 _WATERMARK_SUFFIX = re.compile(r"-T\d+ms")
 _SECRETS = re.compile(r"\bkafka\.(?:sasl|ssl)\..*(?=\], \[)", re.IGNORECASE)
-"""To the end of a relation's options. Spark masks only what it takes for a password."""
+"""Matches to the end of a relation's options. Spark masks only what it recognizes as a password."""
 
 
 def elements(seq: JavaTree) -> list[JavaTree]:

@@ -63,10 +63,10 @@ REGISTRY: dict[str, Entry] = {}
 
 _TEXT = re.compile("string|char")
 _IN_CONTEXT: dict[str, bool] = {}
-"""By class: whether its evaluation mode is in a context."""
+"""Classes whose evaluation mode is in a context (True) or in the expression."""
 
 SPLIT = "StringSplitSQL"
-"""Splits by a text. Catalyst makes it for ``split_part`` only, below what takes the part."""
+"""Class that splits by a text. Catalyst makes it for ``split_part`` only, as the child of what takes the part."""
 
 WORKAROUNDS: dict[str, str] = {
     "CurrentTimestamp": "take the time from the data, or use a Python UDF",
@@ -80,7 +80,7 @@ WORKAROUNDS: dict[str, str] = {
         "the JVM computes it by instructions of the processor, and its last bit may differ; use a pandas_udf",
     ),
 }
-"""What to write instead of expressions that are refused."""
+"""Alternatives to expressions that are refused."""
 
 
 def catalyst(*names: str, area: str, forms: str, limits: str = "") -> Callable[[Builder], Builder]:

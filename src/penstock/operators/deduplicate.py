@@ -21,10 +21,10 @@ from penstock.state.vector import Rows
 
 TABLE = "keys"
 EXPIRES_AT = "__expires_at"
-"""The value column of ``dropDuplicatesWithinWatermark``: the key is forgotten once the watermark is there."""
+"""Value column of ``dropDuplicatesWithinWatermark``: the key is removed once the watermark has reached it."""
 _MOMENT = pa.timestamp("us", tz="UTC")
 _FORGET_ROWS = 8192
-"""Keys that are forgotten at once."""
+"""Keys that are removed in one step."""
 
 
 @dataclass(frozen=True, kw_only=True)

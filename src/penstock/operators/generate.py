@@ -18,7 +18,7 @@ from penstock.operators.base import Operator
 from penstock.operators.batches import make_batch
 
 MAX_OUTPUT_ROWS = 65_536
-"""Rows of one output batch: a few input rows may have elements without end, and each repeats the other columns."""
+"""Rows of one output batch: a few input rows may have very many elements, and each repeats the other columns."""
 
 
 @dataclass(frozen=True, kw_only=True)

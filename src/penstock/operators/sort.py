@@ -72,7 +72,7 @@ def _codes(array: pa.Array, ascending: bool, nulls_first: bool) -> list[npt.NDAr
     """Return numbers that order as the values do, most significant first."""
     valid = array.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_struct(array.type):
-        # Within a struct, a null field is the least value, whatever becomes of structs that are null themselves.
+        # Within a struct a null field is the least value, independently of where null structs go.
         codes = [] if valid.all() else [_place(np.zeros(len(array), np.int64), valid, nulls_first)]
         for child in array.flatten():
             codes += _codes(child, ascending, nulls_first=ascending)

@@ -14,9 +14,9 @@ import numpy as np
 from penstock.functions.avro.schema import Field, InvalidValue, Schema, UnsupportedSchema
 
 MAX_ITEMS = 2**31 - 9
-"""Of an array or map, and bytes of a string: Java's limit."""
+"""Java's limit for items of an array or map, and for bytes of a string."""
 MAX_EMPTY_ITEMS = 1 << 20
-"""Items beyond the bytes that are left have none, as nulls; damage must not ask for thousands of millions of them."""
+"""Limit for items without bytes, such as nulls: a damaged count must not demand thousands of millions of them."""
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
 
@@ -90,7 +90,7 @@ def schema_reader(writer: Schema, reader: Schema) -> Read:
         return _blocks(schema_reader(writer.children[0], reader.children[0]), list)
     if writer.kind == "map":
         value = schema_reader(writer.children[0], reader.children[0])
-        # Of equal keys the last one counts, in the place of the first.
+        # The last of equal keys counts, in the place of the first.
         return _blocks(lambda cursor: (_string(cursor), value(cursor)), lambda pairs: list(dict(pairs).items()))
     return _PLAIN[writer.kind]
 

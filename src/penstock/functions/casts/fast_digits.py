@@ -26,11 +26,11 @@ _BITS_OF_5_POW = np.array([(5**n).bit_length() for n in range(10)])
 _POWERS_OF_5 = 5 ** np.arange(10)
 _POWERS_OF_10 = 10 ** np.arange(19)
 _MAX_BITS = 60
-"""Numbers of so many bits can be taken ten times, and added, in a long."""
+"""Numbers of so many bits can be multiplied by ten, and added, in a long."""
 _MOST_DIGITS = 18
 _DIGITS = 18
 _PLACEHOLDER = 1.5
-"""Stands in for what is not worked out here."""
+"""Value in the place of doubles that the fast path does not compute."""
 
 
 def double_texts(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult:

@@ -15,9 +15,9 @@ from penstock.functions.core.text_buffers import bytes_of, from_places
 from penstock.functions.core.vectors import Vector, from_vector, storage_type, to_vector
 
 _MOST_DIGITS = 19
-"""Of a long; any number of one less is one, and so is what does not begin with a nine."""
+"""Digits of the longest long. Any shorter number is a long, and so is one of this length that begins below nine."""
 _LONGEST = 38
-"""Digits of a number that no float is too small for."""
+"""Longest number that is read: no float is too small for so many digits."""
 _NIBBLES = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _ZERO, _NINE, _MINUS, _POINT = np.uint8(ord("0")), ord("9"), ord("-"), ord(".")
 

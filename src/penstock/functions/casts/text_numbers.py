@@ -11,9 +11,9 @@ from decimal import Decimal
 import numpy as np
 
 JAVA_BLANKS = "".join(map(chr, range(0x21)))
-"""What ``String.trim`` strips, which Java's own parsers of floating-point numbers use, and univocity."""
+"""Characters that ``String.trim`` strips, which Java's parsers of floating-point numbers and univocity use."""
 BLANKS = JAVA_BLANKS + "\x7f"
-"""What ``UTF8String.trimAll`` strips: ASCII white space and ISO control characters."""
+"""Characters that ``UTF8String.trimAll`` strips: ASCII white space and ISO control characters."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _INTEGER_WITH_FRACTION = re.compile(r"([+-]?[0-9]*)(?:\.[0-9]*)?")
@@ -29,7 +29,7 @@ _TRUE = frozenset(("t", "true", "y", "yes", "1"))
 _FALSE = frozenset(("f", "false", "n", "no", "0"))
 _EXPONENT_LIMIT = 10_000
 _TOO_LARGE = 2.0**128
-"""What follows the largest float in its steps: infinity takes this place when a tie is decided."""
+"""Successor of the largest float: infinity counts as this value when a tie is decided."""
 
 
 def parse_integer(bits: int, ansi: bool, text: str) -> int | None:

@@ -283,7 +283,7 @@ class SortBy(OverElements):
                 break
             middle = (low[unfinished] + high[unfinished]) // 2
             opposite = order[base[unfinished] + middle]
-            # The right run's elements go behind equal ones of the left run.
+            # The right run's elements follow equal ones of the left run.
             compared = self._compared(batch, row_of[unfinished], lists.values, opposite, order[unfinished])
             in_front = np.where(is_left[unfinished], compared < 0, compared <= 0)
             low[unfinished] = np.where(in_front, middle + 1, low[unfinished])

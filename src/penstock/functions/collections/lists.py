@@ -304,7 +304,7 @@ def sequence(stride: int, unit: int, arrays: Arrays, rows: Mask | None, data_typ
         row = first(wrong)
         raise errors.sequence_boundaries(start[row], stop[row], step[row])
     with np.errstate(all="ignore"):
-        # As words without sign, where no distance overflows.
+        # Distances are unsigned words, because none of them overflows these.
         distance = np.where(stop >= start, stop - start, start - stop).view(np.uint64)
         steps = distance // np.where(step < 0, -step, np.where(step == 0, 1, step)).view(np.uint64)
     too_many = select(rows, steps >= MAX_ARRAY_LENGTH)

@@ -18,7 +18,7 @@ from penstock.functions.core.vectors import Vector, to_vector, valid_rows
 Ranks = npt.NDArray[np.int64]
 
 _WORD = ">u4"
-"""A rank as bytes that sort as it does."""
+"""Type of a rank as bytes that sort as the rank does."""
 
 
 def ranks(array: pa.Array) -> Ranks:

@@ -42,7 +42,7 @@ class FloatNames(NamedTuple):
 
 
 PLAIN_NAMES = FloatNames()
-"""Spark's, unless options say otherwise."""
+"""Spark's default names."""
 
 
 def parse_integer(text: str, bits: int) -> int:
@@ -131,7 +131,7 @@ class RecordTimes:
         if self.ntz_format is not None:
             return _by_pattern(self.ntz_format, None, text)
         time = parse_timestamp(None, text)
-        # Spark takes no zone here: with one, the time would depend on the zone that is asked for.
+        # Spark refuses a zone here: the result would depend on the zone of the cast.
         if time is None or parse_timestamp(_FAR_EAST, text) == parse_timestamp(_FAR_WEST, text):
             return None
         return time

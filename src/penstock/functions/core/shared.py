@@ -25,7 +25,7 @@ class Shared(Expression):
         self._result: pa.Array | None = None
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
-        # What held for all rows holds for some of them.
+        # A result for all rows is valid for some of them.
         if self._result is None or batch is not self._batch or (self._mask is not None and mask is not self._mask):
             self._result = self.child.evaluate(batch, mask)
             self._batch, self._mask = batch, mask

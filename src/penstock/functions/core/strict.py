@@ -91,7 +91,7 @@ class Eager(Strict):
 
 
 ArrayFunction = Callable[[list[pa.Array], Mask | None, pa.DataType], pa.Array]
-"""The arguments, the rows at which all of them are wanted, and the result's type -> the result, null elsewhere."""
+"""Takes the arguments, the selected rows and the result's type. The result is null outside these rows."""
 
 
 class VectorFunction(Strict):

@@ -13,7 +13,7 @@ from penstock.functions.core.vectors import Vector
 Bytes = npt.NDArray[np.uint8]
 
 MAX_BYTES = 2**31 - 1
-"""What Arrow's 32-bit offsets can reach, in all texts of one batch together."""
+"""Limit of Arrow's 32-bit offsets, for all texts of one batch."""
 _ASCII = 128
 
 

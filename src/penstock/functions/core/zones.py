@@ -22,8 +22,8 @@ from penstock.functions.times.calendar import MICROS_PER_DAY, MICROS_PER_SECOND
 _EPOCH = datetime(1970, 1, 1)
 GREGORIAN_CYCLE = 146_097 * MICROS_PER_DAY
 _STEP_S = {(1800, 2101): 3 * 86_400, (2101, 2501): 14 * 86_400}
-"""By years. No zone leaves an offset and is back at it sooner: the shortest stay is one of four days in 1939
-(Africa/Freetown), one of seven since 1970, and later on there are rules, which have summer and winter."""
+"""Steps of the scan in seconds, by years. No zone leaves an offset and returns to it within a step: the shortest
+stay is four days in 1939 (Africa/Freetown), seven since 1970, and later on the rules have summer and winter."""
 _FOLD_TO = int((datetime(2101, 1, 1) - _EPOCH).total_seconds()) * MICROS_PER_SECOND
 _FOLD_FROM = int((datetime(2501, 1, 1) - _EPOCH).total_seconds()) * MICROS_PER_SECOND
 

@@ -17,11 +17,10 @@ from penstock.functions.core.vectors import map_distinct
 from penstock.functions.csv.lines import CsvDialect, split_line
 
 MAX_COLUMNS = 20_480
-"""More of them are an error in Spark as well."""
+"""Spark's limit; more columns are an error there as well."""
 
 _END_OF_LINE = "\uffff"
-"""What Spark gives its parser for the end of a line. It is no character, and behind it the parser reads what is left of
-lines before."""
+"""Character by which Spark marks the end of a line for its parser, which reads remains of earlier lines after it."""
 
 
 @dataclass(frozen=True)

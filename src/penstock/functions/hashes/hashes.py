@@ -27,7 +27,7 @@ HMAC_NAMES = {
     "SHA-256": "sha256", "SHA256": "sha256", "SHA-224": "sha224", "SHA224": "sha224", "SHA-384": "sha384",
     "SHA384": "sha384", "SHA-512": "sha512", "SHA512": "sha512", "SHA-1": "sha1", "SHA1": "sha1", "MD5": "md5",
 }  # fmt: skip
-"""Spark's names, in any case, and Python's."""
+"""Spark's names (in any case) and Python's names of the algorithms."""
 
 
 class ChainedHash(Expression):

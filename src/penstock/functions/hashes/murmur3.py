@@ -16,10 +16,10 @@ U32 = npt.NDArray[np.uint32]
 
 _WORD_BYTES = 4
 _FEW_TEXTS = 32
-"""The rest of so few texts that are longer than all others is hashed text by text: numpy takes longer for each word."""
+"""If so few texts are longer than all others, their rest is hashed text by text: numpy takes longer for each word."""
 _U32 = 0xFFFFFFFF
 _AT_ONCE = 1 << 18
-"""Bytes of a long text whose words are Python's numbers at once."""
+"""Bytes of a long text whose words become Python's numbers in one step."""
 
 
 def hash_leaf(array: pa.Array, seeds: U32) -> U32:

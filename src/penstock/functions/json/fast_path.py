@@ -26,7 +26,7 @@ from penstock.functions.json.tokens import DEEPEST, LONGEST_NAME, LONGEST_NUMBER
 Types = pa.types
 Decode = Callable[[str], Any]
 TimeParser = Callable[[str], "int | None"]
-"""Of a text; None if it is not sure."""
+"""Parser of a text; it returns None if only the exact path can read it."""
 
 _REFUSED = (msgspec.DecodeError, RecursionError)
 _NEGATIVE_ZERO = re.compile(r"-0(?![0-9.])")

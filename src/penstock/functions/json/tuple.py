@@ -34,7 +34,7 @@ class JsonTuple(Expression):
         struct = self.data_type.value_type
         found = map_distinct(self._fields, [self.child.evaluate(batch, mask)], pa.list_(pa.string()), None)
         width = len(self.names)
-        # A list of as many texts, or null: then all of them are.
+        # ``found`` has a list of as many texts, or null, which makes all of them null.
         whole = pa.compute.fill_null(found, pa.scalar([None] * width, found.type))
         texts = whole.flatten()
         columns = [texts.take(pa.array(range(i, len(texts), width), pa.int64())) for i in range(width)]

@@ -20,11 +20,11 @@ Longs = npt.NDArray[np.int64]
 
 _MAX = np.iinfo(np.int64).max
 _LONG_DIGITS = 18
-"""Every integer of so many digits is a long, twice it too."""
+"""Every integer of so many digits is a long, and so is its double."""
 _EXACT_POWER = 22
-"""10 to this still is a double."""
+"""The largest power of 10 that is exact as a double."""
 _EXACT_LONG = 1 << 53
-"""Up to here a long is a double."""
+"""All longs up to this one are exact as doubles."""
 _PLAIN_PLACES = 6
 _MAX_SCALED = 2.0**50
 _ERROR_BOUND = 2.0**-50

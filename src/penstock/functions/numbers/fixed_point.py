@@ -11,9 +11,9 @@ from penstock.functions.core.base import Mask
 from penstock.functions.core.vectors import Vector
 
 WIDE = Context(prec=76)
-"""In which a decimal of Spark's loses no digit, whatever its scale becomes."""
+"""Context in which a decimal of Spark's loses no digit, whatever its scale becomes."""
 _WORDS = 2
-"""Of 64 bits, the lower one first."""
+"""Words of 64 bits per decimal, the lower one first."""
 
 
 def to_unscaled(array: pa.Array) -> Vector:

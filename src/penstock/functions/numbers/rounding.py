@@ -21,9 +21,9 @@ from penstock.functions.core.vectors import first, from_vector, map_distinct, se
 
 _CONTEXT = Context(prec=800, Emax=999_999, Emin=-999_999)
 _MAX_LONG_POWER = 18
-"""10 to this still is a long."""
+"""The largest power of 10 that is a long."""
 _MAX_EXACT_POWER = 22
-"""10 to this still is a double."""
+"""The largest power of 10 that is exact as a double."""
 _MAX_EXACT = 2.0**50
 _ERROR_BOUND = 2.0**-50
 

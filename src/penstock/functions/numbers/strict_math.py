@@ -48,7 +48,7 @@ FUNCTIONS: dict[str, tuple[Function, str]] = {
     "Atanh": (inverse_hyperbolic.atanh, "`atanh`"),
 }
 OF_MATH = ("Cbrt", "Hypot", "Asin", "Acos", "Atan", "Atan2", "Sinh", "Cosh", "Tanh")
-"""Those that Spark takes from ``Math``, which only hands them on to ``StrictMath``."""
+"""Functions that Spark takes from ``Math``, which delegates them to ``StrictMath``."""
 
 LOGARITHMS: dict[str, tuple[Function, float, str]] = {
     "Log": (logarithm.log, 0.0, "`ln`, `log`"),
@@ -57,7 +57,7 @@ LOGARITHMS: dict[str, tuple[Function, float, str]] = {
     "Log1p": (logarithm.log1p, -1.0, "`log1p`"),
     "Logarithm": (_log, 0.0, "`log` to a base"),
 }
-"""And the argument at and below which they are null."""
+"""Functions with the argument at and below which they are null."""
 
 
 def compute(function: Function, arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:

@@ -161,7 +161,7 @@ class _Translator:
             return
         begin = self._place
         if self._quantifier():
-            # A round that matches nothing ends a loop in different ways.
+            # An iteration that matches nothing ends a loop in different ways.
             if _least_width("".join(self._out[group.begin : -1]), self.flags) == 0:
                 self._place = begin
                 raise UnsafePattern(f"the loop around what may be empty at {self._pattern[begin:]!r}")

@@ -55,7 +55,7 @@ def regexp_instr(pattern: str, text: str) -> int:
 
 
 Replacement = tuple[str | int, ...]
-"""Texts, and groups by number."""
+"""Texts, and groups by number, in order."""
 
 
 def replacement_of(pattern: str, replacement: str) -> Replacement:

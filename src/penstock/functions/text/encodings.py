@@ -15,13 +15,13 @@ _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _VALUES = {character: value for value, character in enumerate(_ALPHABET)}
 _BASE32 = {letter: i for i, digit in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") for letter in (digit, digit.lower())}
 _LEFT_OVER = {0: (0, 0), 1: (1, 2), 2: (1, 2), 3: (1, 7), 4: (2, 4), 5: (3, 1), 6: (3, 6), 7: (4, 3)}
-"""Digits at the end -> the bytes in them, and the bits behind these."""
+"""Number of digits at the end -> the bytes in them, and the unused bits."""
 _CODECS = {
     "US-ASCII": "ascii", "ISO-8859-1": "latin-1", "UTF-8": "utf-8", "UTF-16BE": "utf-16-be", "UTF-16LE": "utf-16-le",
     "UTF-16": "utf-16", "UTF-32": "utf-32",
 }  # fmt: skip
 CHARSETS = tuple(_CODECS)
-"""All that Spark takes."""
+"""Character sets that Spark supports."""
 
 _MARKS = {
     "UTF-16": ((b"\xfe\xff", "utf-16-be"), (b"\xff\xfe", "utf-16-le")),

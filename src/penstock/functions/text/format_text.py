@@ -209,7 +209,7 @@ def format_number(value: int | float | Decimal, places: int) -> str | None:
     unit = Decimal(1).scaleb(-places)
     rounded = digits.quantize(unit, ROUND_HALF_EVEN, _WIDE)
     if isinstance(value, float) and abs(_WIDE.subtract(digits, rounded)) * 2 == unit and Decimal(value) != digits:
-        # A tie of the shortest digits is none of the double itself.
+        # A tie of the shortest digits is not a tie of the double itself.
         up = Decimal(value).copy_abs() > digits.copy_abs()
         rounded = digits.quantize(unit, ROUND_UP if up else ROUND_DOWN, _WIDE)
     return f"{rounded:,f}"

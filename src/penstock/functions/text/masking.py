@@ -13,7 +13,7 @@ _YOUNG = (
     (0x16AC0, 0x16AC9), (0x16D70, 0x16D79), (0x16EA0, 0x16ED3), (0x1CCF0, 0x1CCF9), (0x1DF00, 0x1DF2A),
     (0x1E4F0, 0x1E4F9), (0x1E5F1, 0x1E5FA),
 )  # fmt: skip
-"""Letters with case and digits that came after Unicode 13: whether they are any depends on the version of Java."""
+"""Letters with case and digits that came after Unicode 13, which only some versions of Java know as such."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class ConcatWithSeparator(Expression):
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         separator = self.separator.evaluate(batch, mask)
         parts = [_as_text(child.evaluate(batch, mask), separator) for child in self.children]
-        # Not Arrow's null_handling="skip": it drops rows (pyarrow 26).
+        # Arrow's null_handling="skip" is not used: it drops rows (pyarrow 26).
         nothing = pa.scalar("", pa.string())
         pieces = [pc.if_else(pc.is_valid(separator), nothing, separator)]
         begun = pa.repeat(pa.scalar(False), batch.num_rows)
@@ -222,7 +222,7 @@ def lower(text: str) -> str:
 _INT_MAX = 2**31 - 1
 _SOUNDS = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "01230127022455012623017202", strict=True))
 _SILENT = "7"
-"""H and W do not even separate equal sounds."""
+"""Code of H and W, which do not even separate equal sounds."""
 
 
 def initcap(text: str) -> str:

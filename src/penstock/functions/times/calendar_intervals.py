@@ -37,7 +37,7 @@ _UNITS = {
     "year": (0, 12), "month": (0, 1), "week": (1, 7), "day": (1, 1), "hour": (2, 3_600_000_000),
     "minute": (2, 60_000_000), "second": (2, 1_000_000), "millisecond": (2, 1_000), "microsecond": (2, 1),
 }  # fmt: skip
-"""Which part of an interval a unit belongs to, and how many of that."""
+"""The part of an interval that a unit belongs to, and the unit's size in it."""
 _INT, _LONG = 1 << 31, 1 << 63
 _LIMITS = (_INT, _INT, _LONG)
 _MAX_DAYS = _LONG // MICROS_PER_DAY

@@ -43,4 +43,4 @@ CLOCKS: dict[str, Callable[[ClockFields], Vector]] = {
     "m": lambda clock: clock.time // (60 * MICROS_PER_SECOND) % 60,
     "s": lambda clock: clock.time // MICROS_PER_SECOND % 60,
 }
-"""The numbers of at most two digits that letters of a pattern stand for, but for months."""
+"""Values of the letters of a pattern that are numbers of at most two digits, except months."""

@@ -20,7 +20,7 @@ from penstock.functions.times.patterns import Field, Text, written_parts
 
 _ZERO = np.uint8(ord("0"))
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
-"""Of the years that are written as four digits without a sign."""
+"""Range of the years that are written as four digits without a sign."""
 _ISO = "yyyy-MM-dd HH:mm:ss.SSSSSS"
 _FINEST = 6
 

@@ -68,7 +68,7 @@ def layouts_of(pattern: str) -> tuple[Layout, ...]:
 
 
 _Boundary = None
-"""Where an optional part begins, across which numbers do not share their digits."""
+"""Start of an optional part, across which numbers do not share their digits."""
 Variant = tuple["Text | Field | None", ...]
 
 
@@ -188,8 +188,8 @@ def _instants(layout: Layout, places: Bytes, fields: dict[str, Vector], local: V
     if not layout.zoned:
         return zone.to_instants(local)
     offset = (fields["offset hours"] * 60 + fields["offset minutes"]) * np.int64(60 * MICROS_PER_SECOND)
-    behind = places[max(layout.width - _OFFSET_WIDTH, 0)] == ord("-")  # with ``Z`` that is anything, and of zero
-    return local - np.where(behind, -offset, offset)
+    is_negative = places[max(layout.width - _OFFSET_WIDTH, 0)] == ord("-")  # arbitrary with ``Z``: the offset is zero
+    return local - np.where(is_negative, -offset, offset)
 
 
 def _by_layout(

@@ -19,7 +19,7 @@ from penstock.functions.numbers.fixed_point import from_unscaled, to_unscaled
 
 _UNITS = (86_400_000_000, 3_600_000_000, 60_000_000)
 PARTS = {"days": (_UNITS[0], None), "hours": (_UNITS[1], 24), "minutes": (_UNITS[2], 60), "seconds": (1, 60_000_000)}
-"""A part's unit in microseconds, and how many there are in the next one."""
+"""Each part's unit in microseconds, and its number in the next larger part."""
 
 
 def _require_exact(wrapped: Mask, rows: Mask | None) -> None:

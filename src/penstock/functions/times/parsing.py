@@ -19,7 +19,7 @@ from penstock.functions.times.formatting import ERAS, SHORT_ERAS, offset_style
 from penstock.functions.times.patterns import UNBOUNDED, Field, Optional, Parts, Text, parts_of
 
 Fields = dict[str, int]
-"""What was read: by the letter that Java resolves it to, offsets in seconds."""
+"""Values that were read, by the letter that Java resolves them to; offsets in seconds."""
 
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 _YEARS = 999_999_999
@@ -40,7 +40,7 @@ class NoMatch(Exception):
 
 
 Reader = Callable[[str, int, Fields], int]
-"""Reads at a place of the folded text into the fields, and gives the place behind. Raises NoMatch."""
+"""Reads the folded text from a position into the fields and returns the position after that. Raises NoMatch."""
 
 
 def parse_by_pattern(pattern: str, zone: Zone | None, text: str) -> int | None:
@@ -97,7 +97,7 @@ def _reserved(parts: Parts) -> list[int]:
     reserved = [0] * len(parts)
     first: int | None = None
     for i, part in enumerate(parts):
-        # Java lets no variable fraction share.
+        # Java does not let a variable fraction share digits.
         if not isinstance(part, Field) or not part.is_number or (part.letter == "S" and part.count > 1):
             first = None
         elif first is not None and part.count == _WIDTHS.get(part.letter, 2):
@@ -263,7 +263,7 @@ def _date(fields: Fields) -> tuple[int, bool]:
     """Days since 1970, and whether nothing of the date had to be made up."""
     if "Y" in fields:
         _check(fields, "Y")
-        if "G" in fields:  # Java makes up no era, and Spark takes no year without
+        if "G" in fields:  # Java adds no era, and Spark takes no year without one
             _put(fields, "y", fields["Y"] if fields["G"] else 1 - fields["Y"])
     for letter in "yMdD":
         _check(fields, letter)
@@ -307,7 +307,7 @@ def _time(fields: Fields) -> tuple[int, bool]:
         _check(fields, letter)
     finer = [fields.get(letter) for letter in "msS"]
     missing = [value is None for value in finer]
-    has_time = "H" in fields and missing == sorted(missing)  # Java makes up what is missing at the end, not in between
+    has_time = "H" in fields and missing == sorted(missing)  # Java adds missing fields at the end only
     minute, second, nanos = (value or 0 for value in finer)
     hour = fields.get("H", fields.get("K", 12 * fields.get("a", 0)))
     if has_time and (fields.get("K", hour % 12) != hour % 12 or fields.get("a", hour // 12) != hour // 12):

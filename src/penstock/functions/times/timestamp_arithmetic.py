@@ -22,7 +22,7 @@ CLOCK_UNITS = {
     "MINUTE": 60_000_000,
     "HOUR": 3_600_000_000,
 }
-"""In microseconds."""
+"""Units in microseconds."""
 
 DAY_UNITS = {"DAY": 1, "DAYOFYEAR": 1, "WEEK": 7}
 MONTH_UNITS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
@@ -40,7 +40,7 @@ class TimestampDiff(Strict):
         start, end = (self.zone.to_local(check_local_range(self.zone, to_vector(array), rows)) for array in arrays)
         days = end // MICROS_PER_DAY - start // MICROS_PER_DAY
         rest = end % MICROS_PER_DAY - start % MICROS_PER_DAY
-        # The days and the rest of one sign.
+        # The days and the rest must have the same sign.
         days, rest = _carried(days, rest)
         return from_vector(self._units(start, end, days, rest, rows), self.data_type, rows)
 

@@ -19,7 +19,7 @@ from penstock.state.vector import Rows
 
 TABLE = "values"
 _FORGET_ROWS = 8192
-"""Values that are forgotten at once."""
+"""Values that are removed in one step."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from penstock.state.vector import Rows, Vector, raw_dtype
 TABLE = "groups"
 _CHANGED = "__changed"
 _EMIT_ROWS = 8192
-"""Rows per emitted batch: keeps one step short whatever becomes due at once."""
+"""Rows per emitted batch, which bounds the length of a step."""
 
 
 @dataclass(frozen=True)

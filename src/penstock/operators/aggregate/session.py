@@ -178,7 +178,7 @@ def _running_maximum(owner: Rows, moments: Moments) -> Moments:
     first, last = int(moments.min()), int(moments.max())
     span = last - first + 1
     if span * (int(owner[-1]) + 1) < 1 << 63:
-        shift = owner * span - first  # beyond all moments of the owner before: the maximum begins anew
+        shift = owner * span - first  # beyond all times of the owner before, so that the maximum starts again
         return np.maximum.accumulate(moments + shift) - shift
     distinct, places = np.unique(moments, return_inverse=True)
     shift = owner * (len(distinct) + 1)

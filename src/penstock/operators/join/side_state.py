@@ -24,7 +24,7 @@ from penstock.state.table import KeyedTable, TableRows, TableSpec
 ROW = "__row"
 """The last key column: rows with one key are numbered."""
 MATCHED = "__matched"
-"""The last value column of a kept side: whether the row has come out with a partner."""
+"""Last value column of a preserved side: True if the row was joined with a partner."""
 
 
 @dataclass(frozen=True)

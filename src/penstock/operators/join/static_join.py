@@ -20,11 +20,11 @@ from penstock.operators.join.static_rows import StaticRows
 from penstock.state.key_index import UNKNOWN, KeyIndex
 
 MAX_PAIRS = 65_536
-"""Rows that are put together at once, as many as a subtask takes in at once: a row that goes with all of a large static
-side makes many batches, whose making needs little memory besides themselves."""
+"""Pairs that are joined in one step, as many as the rows of a slice. A row that matches a large static side
+completely makes many batches, each of which needs little memory."""
 
 TARGET_BYTES = 32 << 20
-"""Wide rows come fewer at once: about so much, by the average of both sides."""
+"""Approximate size of a batch of wide rows, by the average width of both sides."""
 
 
 class JoinKind(Enum):

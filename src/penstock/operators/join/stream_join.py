@@ -25,9 +25,9 @@ _NEXT = ("next_left", "next_right")
 """Scalars: the number of each side's next row."""
 
 MAX_PAIRS = 65_536
-"""Rows that are put together at once, as many as a subtask takes in at once."""
+"""Pairs that are joined in one step, as many as the rows of a slice."""
 _EMIT_ROWS = 8192
-"""Rows that leave the state at once: keeps one step short whatever becomes due."""
+"""Rows that leave the state in one batch, which bounds the length of a step."""
 
 
 class StreamJoinKind(Enum):

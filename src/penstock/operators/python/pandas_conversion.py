@@ -151,7 +151,7 @@ class PandasBatches:
             raise TypeError(f"mapInPandas must yield pandas.DataFrame, not {type(frame).__name__}")
         if frame.empty and len(frame.columns) == 0:
             return pa.RecordBatch.from_pylist([], schema=self._schema)
-        # Columns behind the declared number are cut off and the rest is matched by name, as Spark's worker does.
+        # Columns beyond the declared number are cut off and the rest is matched by name, as Spark's worker does.
         names = list(frame.columns[: len(self._schema)])
         by_name = any(isinstance(name, str) for name in frame.columns)
         if (by_name and sorted(map(str, names)) != sorted(self._schema.names)) or len(names) != len(self._schema):

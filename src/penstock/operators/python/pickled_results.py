@@ -27,7 +27,7 @@ UNCHANGED: dict[type[spark.DataType], type] = {
     spark.StringType: str,
     spark.BinaryType: bytes,
 }
-"""Declared types whose results are taken as they are if they are of this very type (integers: if they fit)."""
+"""Declared types whose results are taken unchanged if they are of this very type (integers: if they fit)."""
 
 _INTEGER_BITS: dict[type[spark.DataType], int] = {
     spark.ByteType: 8,

@@ -30,9 +30,9 @@ from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.table import KeyedTable, TableSpec
 
 _CALL_S = 0.02
-"""So long a call is meant to take: a barrier waits for one."""
+"""Target duration of a call, because a barrier waits for one."""
 _LEAST, _FIRST, _MOST = 32, 256, 16_384
-"""Timers, or rows that waited in a snapshot, of a call."""
+"""Timers, or rows restored as unprocessed, of a call."""
 
 
 class ArrowStateOperator(TransformWithStateOperator):

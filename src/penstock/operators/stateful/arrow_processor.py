@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from penstock.errors import NotSupported
 
 Where = Any
-"""Which of a call's keys are meant: None (all), a boolean mask with an element per key, or numbers of keys, each one
+"""Selection of the call's keys: None (all), a boolean mask with an element per key, or numbers of keys, each one
 once; numpy's arrays, Arrow's or lists."""
 
 

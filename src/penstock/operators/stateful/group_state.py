@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STATE = "state"
-"""The value state, a table of this name."""
+"""Name of the value state, and of its table."""
 _PAST = 1
-"""Spark's timeouts are due once the clock or the watermark is *past* them, timers when it is there."""
+"""Spark's timeouts are due once the clock or the watermark is *past* them, timers when it has reached them."""
 
 GroupFunction = Callable[[tuple[Any, ...], Iterator[Any], GroupState], Iterable[Any]]
 

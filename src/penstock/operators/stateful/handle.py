@@ -166,7 +166,7 @@ class _DeletedState:
         self._name = name
 
     def __getattr__(self, operation: str) -> NoReturn:
-        if operation.startswith("__"):  # what copying asks for
+        if operation.startswith("__"):  # copying looks up such names
             raise AttributeError(operation)
         raise PySparkRuntimeError(
             "[STATE_STORE_UNSUPPORTED_OPERATION_ON_MISSING_COLUMN_FAMILY] State store "

@@ -118,7 +118,7 @@ class ListStore:
         elements.next_position = position + 1
         if self._ttl_ms is not None:
             if row[-1] is not None and row[-1] <= self._now_ms:
-                return  # it stays until it is swept away
+                return  # the row stays in the table until it is swept
             row = row[:-1]
         elements.values.append(row)
         elements.positions.append(position)

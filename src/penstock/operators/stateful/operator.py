@@ -51,18 +51,18 @@ from penstock.state.table import KeyedTable, TableCapture, TableSpec
 _STORES: dict[Kind, Callable[..., Store]] = {Kind.VALUE: ValueStore, Kind.LIST: ListStore, Kind.MAP: MapStore}
 _TableHolder = Store | TimerStore
 _SLICE_S = 0.02
-"""After so long no further key or timer has its turn before control work had."""
+"""After so long no further key or timer is processed before control work."""
 _FEW_ROWS_SHARE = 0.4
-"""Of that time, where few rows wait: for those that come meanwhile, and for what keys yielded, latency counts more than
-what it takes to prepare a unit."""
+"""Share of that time while few rows are unprocessed: for rows that arrive meanwhile, and for what keys yielded,
+latency counts more than the cost of preparing a unit."""
 _LEAST_KEYS = 16
 _MOST_KEYS = 4096
-"""Of a unit. To prepare one costs as much as many keys do: with fewer, a processor of which a few keys were slow, by
-themselves or because others had the processor, would be slow from then on, for its units would never be done early."""
+"""Limits of a unit's keys. Preparing a unit costs as much as many keys: below the lower limit, a processor of which
+a few keys were slow would stay slow, because its units would never be done early."""
 _FEW_ROWS = 4096
-"""That wait for their keys' turns: others may join them."""
+"""Limit of unprocessed rows up to which new rows join them."""
 _INITIAL_KEYS = 4096
-"""Keys of the initial state whose state is written at once."""
+"""Keys of the initial state whose state is written in one step."""
 _NO_TIMESTAMP = -1
 _WATERMARK = "watermark_us"
 
@@ -86,9 +86,9 @@ class TransformWithStateOperator(Operator):
         self._processor: StatefulProcessor | None = None
         self._keys: list[Key] = []
         self._slice: KeyedRows | None = None
-        self._timer_pass: Iterator[pa.RecordBatch] | None = None  # timers that fire by the clock amid the slice
+        self._timer_pass: Iterator[pa.RecordBatch] | None = None  # pass of timers by the clock in the middle of a slice
         self._unit_keys = _LEAST_KEYS
-        self._restored_rows: pa.RecordBatch | None = None  # rows that waited when the snapshot came
+        self._restored_rows: pa.RecordBatch | None = None  # rows that were unprocessed in the snapshot
         self._watermark_us: int | None = None
         self._restored_watermark_us: int | None = None
         self._late_rows = 0
@@ -206,7 +206,7 @@ class TransformWithStateOperator(Operator):
         if self._slice is not None and self.joins():
             self._slice = self._slice.with_rows(batch, self._spec.keys)
             return
-        yield from self._finish_slice()  # where one step brings several batches
+        yield from self._finish_slice()  # needed if one step brings several batches
         if batch.num_rows:
             self._slice = KeyedRows.of(batch, self._spec.keys)
             yield from self._process_unit()
@@ -399,7 +399,7 @@ class TransformWithStateOperator(Operator):
             if self._spec.time_mode is TimeMode.PROCESSING_TIME:
                 moments.append(float(timer))
             elif self._watermark_us not in (None, END_OF_TIME_US) and timer <= self._watermark_us // 1000:
-                moments.append(0.0)  # registered when it was due already
+                moments.append(0.0)  # it was due already when it was registered
         if (sweep := self._ttl_sweeper.wake_at_ms) is not None:
             moments.append(sweep)
         return min(moments, default=None)

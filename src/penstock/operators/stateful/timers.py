@@ -20,7 +20,7 @@ from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.table import KeyedTable, TableSpec
 
 _AT_ONCE = 4096
-"""Timers taken out of the table at a time: while they wait, a snapshot puts them back, which takes milliseconds."""
+"""Timers taken out of the table in one step: a snapshot puts pending ones back, which takes milliseconds."""
 
 
 class DueTimers:

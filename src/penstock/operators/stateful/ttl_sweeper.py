@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.operators.stateful.handle import Store
 
 _EVERY_MS = 200
-"""One key group of every such variable: with 128 of them, in one subtask, all were seen after 26 s."""
+"""Interval between two key groups of every such variable: 128 of them in one subtask take 26 s."""
 _AT_ONCE = 8192
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Key = tuple[Any, ...]
 ErrorContext = Callable[[int], Any]
-"""Makes a context in which an error is the user's, for the key of this number."""
+"""Makes a context that attributes errors to the key of this number."""
 
 
 class UserRows(ABC):
@@ -268,7 +268,7 @@ class SparkRows(UserRows):
 
     def __init__(self, key_names: Sequence[str], output_schema: pa.Schema, settings: PythonSettings) -> None:
         super().__init__(key_names, output_schema, settings)
-        # Nested Rows take ``asDict`` a cycle of objects for each row, which only the garbage collector can free.
+        # For nested Rows ``asDict`` makes a cycle of objects per row, which only the garbage collector can free.
         self._nested = any(pa.types.is_nested(kind) for kind in output_schema.types)
 
     def keys(self, columns: Sequence[pa.Array], count: int) -> list[Key]:

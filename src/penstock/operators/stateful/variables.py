@@ -32,7 +32,7 @@ POSITION = "__position"
 EXPIRES = "__expires_ms"
 
 TIME_MODE = "time_mode"
-"""The scalar that says what the timers' moments are, a ``TimeMode``."""
+"""Scalar with the ``TimeMode`` of the timers' timestamps."""
 
 _TAKEN = (KEY_GROUP_COLUMN, DELETED_COLUMN, POSITION, EXPIRES)
 

@@ -24,7 +24,7 @@ from penstock.state.vector import Rows, Vector, raw_values
 
 Doubles = npt.NDArray[np.float64]
 _EXACT_LONG = 1 << 53
-"""Up to here a long is a double, and so is every power of ten that a long decimal can have below the point."""
+"""All longs up to this one are exact as doubles, and so are the powers of ten of a long decimal's scale."""
 
 
 class Accumulator(ABC):

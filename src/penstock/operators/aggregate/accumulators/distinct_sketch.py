@@ -19,7 +19,7 @@ from penstock.state.hashing import hash_columns
 from penstock.state.vector import Rows, Vector
 
 _NEIGHBOURS = 6
-"""How many of the estimates that Spark measured a bias is averaged over."""
+"""Number of Spark's measured estimates over which a bias is averaged."""
 _AT_ONCE = 1 << 22
 """Registers of a batch's groups that are filled at once."""
 

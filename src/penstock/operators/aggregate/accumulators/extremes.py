@@ -104,7 +104,7 @@ def keep_best(buffers: Sequence[Vector], groups: Rows, columns: Sequence[pa.Arra
 def _present(groups: Rows) -> tuple[Rows, Rows]:
     """Return each group that occurs once, and the position of every element's group among these."""
     most = int(groups.max()) + 1
-    if most > 2 * len(groups):  # few of many: sorting these is less than looking at all
+    if most > 2 * len(groups):  # few of many groups: sorting is cheaper than a scan of all
         present, places = np.unique(groups, return_inverse=True)
         return present, places.reshape(-1)
     occurs = np.zeros(most, np.bool_)
@@ -198,7 +198,7 @@ def last_bests(array: pa.Array, owners: Rows, count: int, largest: bool) -> Rows
     """
     places = _bests(array, owners, count, largest)
     lasts = np.zeros(count, np.int64)
-    lasts[owners[places]] = places  # of several the last one stays
+    lasts[owners[places]] = places  # the last assignment stays
     return lasts
 
 

@@ -26,7 +26,7 @@ from penstock.state.arrays import storage_dtype, validity
 from penstock.state.vector import Rows, Vector
 
 _ROOM = 4096
-"""Samples that are kept without a thought; above, and above four per unit of accuracy, a summary is thinned out."""
+"""Samples that are always kept. A summary that exceeds this and four per unit of accuracy is thinned out."""
 
 Longs = npt.NDArray[np.int64]
 

@@ -108,7 +108,7 @@ class Sum(Accumulator):
         else:
             data, valid = companion.write()
             data[groups if isinstance(seen, int) else groups[seen != 0]] = 1
-            valid[groups] = True  # never null: not to have been seen is known as well
+            valid[groups] = True  # never null: "not seen" is a value as well
 
     def _add_numbers(self, sums: Vector, groups: Rows, values: npt.NDArray[Any]) -> None:
         data, valid = sums.write()

@@ -50,7 +50,7 @@ def main(descriptor: int, parent: int) -> None:
 
 def _die_with(parent: int) -> None:
     if sys.platform == "linux":
-        with suppress(OSError, AttributeError):  # another libc: the end of the socket is what ends this process then
+        with suppress(OSError, AttributeError):  # with another libc the end of the socket ends this process
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)

@@ -73,7 +73,7 @@ def _fill(connection: socket.socket, view: memoryview) -> None:
 
 def encode(batch: pa.RecordBatch) -> pa.Buffer:
     """Return the batch as a payload; of a slice only its own rows."""
-    measured = pa.MockOutputStream()  # a stream that grows would copy what it has again and again
+    measured = pa.MockOutputStream()  # a growing stream would copy its content repeatedly
     _write(batch, measured)
     buffer = pa.allocate_buffer(measured.size())
     _write(batch, pa.FixedSizeBufferWriter(buffer))

@@ -95,7 +95,7 @@ class IsolatedOperator(Operator):
         self._process = FunctionProcess(task, self._on_response)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        # Nothing is under way but where one step brings several batches.
+        # A response is pending here only if one step brings several batches.
         yield from self._responses(wait=True)
         self._called_this_epoch = True
         self._send_request(Kind.PROCESS, encode(self._wire.outgoing(batch)))

@@ -22,17 +22,17 @@ from penstock.operators.python.isolation.frames import Kind, receive, send
 from penstock.operators.python.isolation.task import Task
 
 HELD_BYTES = 8 << 20
-"""Results that wait to be taken; with more the process waits. A larger batch waits alone."""
+"""Limit of results that were not taken; beyond it the process blocks. A larger batch is held alone."""
 CLOSE_TIMEOUT_S = 0.3
-"""A process that is in a call for longer is killed: a slot's threads have a second to end."""
+"""A process whose call lasts longer is killed: a slot's threads have a second to end."""
 EXIT_TIMEOUT_S = 5.0
-"""How long the exit status of a process may take whose socket is closed already."""
+"""Time limit for the exit status of a process whose socket is closed already."""
 
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[3]); "
     "from penstock.operators.python.isolation.child import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
-"""A fresh interpreter finds modules where this one does: Spark may have added paths to it."""
+"""Program of the process. It takes over ``sys.path``: Spark may have added paths to it."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class FunctionProcess:
             status = self._process.wait(EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return FunctionError(self._label, "EOFError: its process closed its connection and lives on")
-        # No process id: the same end at the same position is to look the same.
+        # The message has no process id, so that the same end at the same position gives the same message.
         how = f"was killed by {_signal_name(-status)}" if status < 0 else f"exited with status {status}"
         return FunctionError(self._label, f"the end of its process, which {how}")
 
