@@ -15,12 +15,11 @@ from harness import opened
 from penstock.functions import BoundReference, Literal
 from penstock.functions.collections import lists
 from penstock.functions.collections.lists import Size
-from penstock.functions.core import size_limits as room
+from penstock.functions.core import size_limits
 from penstock.functions.core.base import Expression, Mask
 from penstock.functions.core.shared import SharedExpressions
 from penstock.functions.core.strict import ScalarFunction, VectorFunction
 from penstock.functions.text import strings
-from penstock.functions.text import strings as text_functions
 from penstock.operators.expand import ExpandSpec
 from penstock.operators.filter import FilterSpec
 from penstock.operators.generate import GenerateSpec
@@ -57,12 +56,12 @@ def test_several_rows_give_a_limited_number_of_elements_at_once(expression: Expr
     out = list(opened(project(expression)).process(rows(*given)))
     assert [len(a) for batch in out for a in batch.column(0)] == given
     sizes = elements(iter(out))
-    assert max(sizes) <= room.MAX_ELEMENTS_OF_DIVISIBLE_BATCH
+    assert max(sizes) <= size_limits.MAX_ELEMENTS_OF_DIVISIBLE_BATCH
     assert len(sizes) < len(given), "no more parts than it takes"
 
 
 def test_one_row_may_give_more() -> None:
-    most = room.MAX_ELEMENTS_OF_DIVISIBLE_BATCH
+    most = size_limits.MAX_ELEMENTS_OF_DIVISIBLE_BATCH
     assert elements(opened(project(SEQUENCE)).process(rows(most + 1, 1, most + 2))) == [most + 1, 1, most + 2]
 
 
@@ -89,7 +88,7 @@ def test_texts_are_made_in_parts(function: object, length: int) -> None:
     given = [3, *range(10 * MANY, 10 * MANY + 40), *[MANY] * 400]
     out = list(opened(spec).process(rows(*given)))
     assert [len(text.as_py()) for batch in out for text in batch.column(0)] == [length * number for number in given]
-    assert max(batch.nbytes for batch in out) <= room.MAX_BYTES_OF_DIVISIBLE_BATCH + 8 * len(given)
+    assert max(batch.nbytes for batch in out) <= size_limits.MAX_BYTES_OF_DIVISIBLE_BATCH + 8 * len(given)
     assert len(out) > 1
 
 
@@ -100,16 +99,16 @@ def test_texts_are_counted_while_they_are_made() -> None:
         made.append("x" * (1 << 20))
         return made[-1]
 
-    with room.apply_divisible_limits(), pytest.raises(room.BatchTooLarge):
+    with size_limits.apply_divisible_limits(), pytest.raises(size_limits.BatchTooLarge):
         ScalarFunction(long_text, (N,), pa.string()).evaluate(rows(*range(100)))
-    assert len(made) == room.MAX_BYTES_OF_DIVISIBLE_BATCH // (1 << 20) + 1
+    assert len(made) == size_limits.MAX_BYTES_OF_DIVISIBLE_BATCH // (1 << 20) + 1
 
 
 def test_equal_texts_count_in_every_row() -> None:
-    space = ScalarFunction(text_functions.space, (N,), pa.string())
+    space = ScalarFunction(strings.space, (N,), pa.string())
     out = list(opened(project(space)).process(rows(*[MANY] * 1_000)))
     assert sum(batch.num_rows for batch in out) == 1_000
-    assert max(batch.nbytes for batch in out) <= room.MAX_BYTES_OF_DIVISIBLE_BATCH + 8_000
+    assert max(batch.nbytes for batch in out) <= size_limits.MAX_BYTES_OF_DIVISIBLE_BATCH + 8_000
 
 
 class IsLarge(Expression):
@@ -153,7 +152,7 @@ def test_conditions_are_evaluated_by_parts() -> None:
     assert large.to_pylist() == [n > 3 for n in given]
     condition = PairFilter(PairCondition((0,), (), Counted()))
     assert condition.matches(lambda _: pa.array(given), lambda _: pa.nulls(0), len(given)).all()
-    assert max(Counted.rows) <= room.MAX_ELEMENTS_OF_DIVISIBLE_BATCH // MANY
+    assert max(Counted.rows) <= size_limits.MAX_ELEMENTS_OF_DIVISIBLE_BATCH // MANY
 
 
 class Counted(Expression):
@@ -181,13 +180,17 @@ def test_arguments_of_functions_are_evaluated_in_parts() -> None:
     spec = ScalarUdfSpec(operator_id="u", name="u", output_schema=schema, calls=(call,))
     out = list(opened(spec).process(rows(*given)))
     assert [n for batch in out for n in batch.column(1).to_pylist()] == given
-    assert max(seen) <= room.MAX_ELEMENTS_OF_DIVISIBLE_BATCH
+    assert max(seen) <= size_limits.MAX_ELEMENTS_OF_DIVISIBLE_BATCH
 
 
 def test_elsewhere_only_what_no_batch_can_hold_is_too_much() -> None:
     [whole] = SharedExpressions([SEQUENCE]).evaluate(rows(*[MANY] * 20))
     assert len(whole.flatten()) == 20 * MANY
-    with pytest.raises(room.BatchTooLarge, match=f"the arrays of one batch have {room.MAX_COLUMN_SIZE + 1} elements"):
-        room.require_elements(room.MAX_COLUMN_SIZE + 1)
-    with pytest.raises(room.BatchTooLarge, match=f"the texts of one batch have {room.MAX_COLUMN_SIZE + 1} bytes"):
-        room.require_bytes(room.MAX_COLUMN_SIZE + 1)
+    with pytest.raises(
+        size_limits.BatchTooLarge, match=f"the arrays of one batch have {size_limits.MAX_COLUMN_SIZE + 1} elements"
+    ):
+        size_limits.require_elements(size_limits.MAX_COLUMN_SIZE + 1)
+    with pytest.raises(
+        size_limits.BatchTooLarge, match=f"the texts of one batch have {size_limits.MAX_COLUMN_SIZE + 1} bytes"
+    ):
+        size_limits.require_bytes(size_limits.MAX_COLUMN_SIZE + 1)
