@@ -16,7 +16,7 @@ from query_running import Inbox, Start, eventually, rows_of
 from penstock.api import start as start_module
 from penstock.coordinator import claimed_location
 from penstock.errors import LocationError, SinkError
-from penstock.queries.active_queries import Place
+from penstock.queries.active_queries import Reservation
 from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.commands.moving import move_query
 from penstock.snapshots.commands.rolling_back import Output, roll_back
@@ -51,7 +51,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each start runs like in another container: without other queries and without the origin of a copy."""
     monkeypatch.setattr(claimed_location, "refuse_copy", lambda store, origin, query_id, access: None)
     monkeypatch.setattr(
-        start_module, "_take_place", lambda spark, name, location, query_id, undo: Place("", name, location)
+        start_module, "_reserve_run", lambda spark, name, location, query_id, undo: Reservation("", name, location)
     )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.errors import CheckpointFailed
-from penstock.queries import moving
-from penstock.queries.moving import move_when_executors_leave
+from penstock.queries import decommission as moving
+from penstock.queries.decommission import move_when_executors_leave
 
 
 class World:

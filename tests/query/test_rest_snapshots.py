@@ -14,8 +14,8 @@ from query_running import Inbox, Start, eventually
 from rest_client import Answer, Client, assert_problem
 
 import penstock
-from penstock.queries import steering
-from penstock.queries.steering import OperationState, Outcome, Steering, Verb
+from penstock.queries import operations as steering
+from penstock.queries.operations import OperationState, Outcome, QueryOperations, Verb
 from penstock.snapshots.commands.opened import open_location_to_read
 from penstock.snapshots.commands.verifying import verify_location
 
@@ -157,14 +157,14 @@ def test_requests_that_cannot_be_change_nothing(
 
 
 def test_operations_on_snapshots_are_bounded_and_joined() -> None:
-    known, go_on = Steering(), threading.Event()
+    known, go_on = QueryOperations(), threading.Event()
 
     def wait() -> Outcome:
         go_on.wait(30)
         return Outcome("chk-1", 2, 3)
 
     def begin(key: str, once: bool = False) -> steering.Operation | None:
-        return known.on_snapshots(Verb.SNAPSHOT, "q", "run", wait, key=key, once=once)
+        return known.begin_snapshots(Verb.SNAPSHOT, "q", "run", wait, key=key, once=once)
 
     first = begin("a")
     assert first is not None
@@ -182,7 +182,7 @@ def test_operations_on_snapshots_are_bounded_and_joined() -> None:
     eventually(lambda: begin("a") not in (None, over), "a new one under the same key")
 
 
-def _state(known: Steering, name: str) -> OperationState:
+def _state(known: QueryOperations, name: str) -> OperationState:
     operation = known.get(name)
     assert operation is not None
     return operation.state

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
-from penstock.queries.steering import STEERING, Verb
+from penstock.queries.operations import OPERATIONS, Verb
 from penstock.snapshots.commands import requests as rq
 from penstock.snapshots.commands.opened import open_location_to_read
 from penstock.snapshots.commands.verifying import verify_location
@@ -47,7 +47,7 @@ def done(verb: str, location: Path, *words: str) -> str:
 
 
 def asked_over_http(query_id: str) -> list[Verb]:
-    return [one.verb for one in STEERING._operations.values() if one.query_id == query_id]
+    return [one.verb for one in OPERATIONS._operations.values() if one.query_id == query_id]
 
 
 def deleted(location: Path, *names: str) -> str:

@@ -15,11 +15,11 @@ from rest_client import Client
 from penstock.coordinator.view import CheckpointState, CheckpointView, ExecutionState, SlotView
 from penstock.queries.active_queries import ACTIVE_QUERIES
 from penstock.queries.facts import QueryFacts
-from penstock.queries.snapshot_steering import SnapshotOrder
-from penstock.queries.steering import STEERING, Operation, OperationState, Outcome, Verb
-from penstock.rest.doing import doing, has_converged
+from penstock.queries.operations import OPERATIONS, Operation, OperationState, Outcome, Verb
+from penstock.queries.snapshot_operations import SnapshotOrder
 from penstock.rest.models import Alignment, CheckpointSpec, QuerySpec, WantedState
 from penstock.rest.routes_changes import operation_of
+from penstock.rest.status_message import describe, has_converged
 
 RECOVERING = "Recovering as generation 4"
 USUALLY = {
@@ -31,7 +31,7 @@ USUALLY = {
 QUERY = MadeUpQuery(vertices=2, parallelism=2, checkpoints=3).facts()
 
 
-def facts_of(state: str, parallelism: int, running: int | None, /, **wanted: Any) -> QueryFacts:
+def find_query(state: str, parallelism: int, running: int | None, /, **wanted: Any) -> QueryFacts:
     """``running``: slots that run, of those that are known; None: none is known yet."""
     now = ExecutionState(state)
     slots = tuple(SlotView(n, "host", 40 + n, n < running) for n in range(parallelism)) if running is not None else ()
@@ -45,11 +45,11 @@ def spec_of(state: str, parallelism: int) -> QuerySpec:
     return QuerySpec(state=WantedState(state), parallelism=parallelism, checkpoint=checkpoint)
 
 
-RUNS, FEWER, MORE = facts_of("running", 2, 2), facts_of("running", 3, 3), facts_of("running", 1, 1)
-LEAVES = facts_of("running", 2, 2, parallelism=8, leaving=True)
-BEGINS = facts_of("starting", 8, 3)
-SHORT = facts_of("running", 2, 2, parallelism=3)
-ENDS = facts_of("running", 2, 1)
+RUNS, FEWER, MORE = find_query("running", 2, 2), find_query("running", 3, 3), find_query("running", 1, 1)
+LEAVES = find_query("running", 2, 2, parallelism=8, leaving=True)
+BEGINS = find_query("starting", 8, 3)
+SHORT = find_query("running", 2, 2, parallelism=3)
+ENDS = find_query("running", 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -60,52 +60,52 @@ ENDS = facts_of("running", 2, 1)
         (RUNS, "running", 8, [Verb.RESCALE], "Taking a snapshot to go on from at parallelism 8"),
         (LEAVES, "running", 8, [], "Taking a snapshot to go on from at parallelism 8"),
         (FEWER, "running", 2, [], "Taking a snapshot to go on from at parallelism 2"),
-        (facts_of("starting", 8, None), "running", 8, [], "Starting at parallelism 8: 0 of 8 slots run"),
+        (find_query("starting", 8, None), "running", 8, [], "Starting at parallelism 8: 0 of 8 slots run"),
         (BEGINS, "running", 8, [Verb.RESCALE], "Starting at parallelism 8: 3 of 8 slots run"),
         (BEGINS, "suspended", 8, [Verb.SUSPEND], "Starting at parallelism 8: 3 of 8 slots run"),
-        (facts_of("restarting", 2, 1), "running", 2, [], f"{RECOVERING}: 1 of 2 slots run"),
+        (find_query("restarting", 2, 1), "running", 2, [], f"{RECOVERING}: 1 of 2 slots run"),
         (SHORT, "running", 3, [], "Runs on 2 of 3 slots: waiting for 1 more to be free"),
         (RUNS, "suspended", 2, [Verb.SUSPEND], "Taking the last snapshot before it is suspended"),
         (ENDS, "suspended", 2, [Verb.SUSPEND], "Giving its slots back"),
-        (facts_of("suspended", 2, None), "suspended", 2, [], USUALLY[ExecutionState.SUSPENDED]),
-        (facts_of("suspended", 2, None), "running", 2, [Verb.RESUME], "Beginning again from its snapshot"),
+        (find_query("suspended", 2, None), "suspended", 2, [], USUALLY[ExecutionState.SUSPENDED]),
+        (find_query("suspended", 2, None), "running", 2, [Verb.RESUME], "Beginning again from its snapshot"),
         (RUNS, "stopped", 2, [Verb.STOP], "Stopping"),
         (BEGINS, "stopped", 2, [Verb.STOP, Verb.RESCALE], "Stopping"),
-        (facts_of("failed", 2, None), "stopped", 2, [], "Terminated with exception: no"),
+        (find_query("failed", 2, None), "stopped", 2, [], "Terminated with exception: no"),
     ],
 )  # fmt: skip
 def test_the_difference_is_told_in_a_sentence(
     facts: QueryFacts, state: str, parallelism: int, verbs: Sequence[Verb], said: str
 ) -> None:
-    assert doing(facts, spec_of(state, parallelism), verbs) == said
+    assert describe(facts, spec_of(state, parallelism), verbs) == said
 
 
 def test_only_a_query_that_is_all_that_it_is_to_be_has_converged() -> None:
     assert has_converged(RUNS.view, spec_of("running", 2))
-    assert has_converged(facts_of("suspended", 2, None).view, spec_of("suspended", 8)), "it counts when it is resumed"
+    assert has_converged(find_query("suspended", 2, None).view, spec_of("suspended", 8)), "it counts when it is resumed"
     for facts, state, parallelism in ((RUNS, "running", 8), (BEGINS, "running", 8), (RUNS, "suspended", 2)):
         assert not has_converged(facts.view, spec_of(state, parallelism))
 
 
-def operation(verb: Verb, parallelism: int | None = None, asked: object = None) -> Operation:
+def operation(verb: Verb, parallelism: int | None = None, request: object = None) -> Operation:
     began_ms = QUERY.view.checkpoints[-1].triggered_ms + 1
-    return Operation("op", QUERY.id, QUERY.run_id, verb, parallelism, OperationState.RUNNING, began_ms, asked=asked)
+    return Operation("op", QUERY.id, QUERY.run_id, verb, parallelism, OperationState.RUNNING, began_ms, request=request)
 
 
 @pytest.mark.parametrize(
     ("operation", "facts", "counts"),
     [
         (operation(Verb.RESCALE, 8), RUNS, (0, 8)),
-        (operation(Verb.RESCALE, 8), facts_of("starting", 8, None), (0, 8)),
+        (operation(Verb.RESCALE, 8), find_query("starting", 8, None), (0, 8)),
         (operation(Verb.RESCALE, 8), BEGINS, (3, 8)),
-        (operation(Verb.RESUME), facts_of("suspended", 2, None), (0, 2)),
-        (operation(Verb.RESUME), facts_of("starting", 2, 1), (1, 2)),
+        (operation(Verb.RESUME), find_query("suspended", 2, None), (0, 2)),
+        (operation(Verb.RESUME), find_query("starting", 2, 1), (1, 2)),
         (operation(Verb.SUSPEND), RUNS, (0, 2)),
         (operation(Verb.SUSPEND), ENDS, (1, 2)),
-        (operation(Verb.SUSPEND), facts_of("suspended", 2, None), (2, 2)),
-        (operation(Verb.SUSPEND), facts_of("restarting", 2, None), (0, 2)),
+        (operation(Verb.SUSPEND), find_query("suspended", 2, None), (2, 2)),
+        (operation(Verb.SUSPEND), find_query("restarting", 2, None), (0, 2)),
         (operation(Verb.STOP), ENDS, (1, 2)),
-        (operation(Verb.STOP), facts_of("starting", 2, 0), (0, 2)),
+        (operation(Verb.STOP), find_query("starting", 2, 0), (0, 2)),
         (operation(Verb.DELETE_SNAPSHOT), RUNS, (0, 1)),
     ],
 )
@@ -113,7 +113,7 @@ def test_operations_tell_how_far_they_are(
     operation: Operation, facts: QueryFacts, counts: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ACTIVE_QUERIES, "known", lambda: [facts])
-    monkeypatch.setattr(STEERING, "_operations", {operation.id: operation})
+    monkeypatch.setattr(OPERATIONS, "_operations", {operation.id: operation})
     progress = operation_of(operation).progress
     assert progress is not None
     assert (progress.done, progress.total) == counts
@@ -123,7 +123,7 @@ def test_operations_tell_how_far_they_are(
 def of_snapshot(order: SnapshotOrder, *checkpoints: CheckpointView, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
     facts = replace(RUNS, view=replace(RUNS.view, checkpoints=(*QUERY.view.checkpoints, *checkpoints)))
     monkeypatch.setattr(ACTIVE_QUERIES, "known", lambda: [facts])
-    progress = operation_of(operation(Verb.SNAPSHOT, asked=order)).progress
+    progress = operation_of(operation(Verb.SNAPSHOT, request=order)).progress
     assert progress is not None
     return progress.message, progress.done, progress.total
 
@@ -170,9 +170,9 @@ def test_whoever_has_lost_an_operation_finds_it(client: Client, known_query: str
         return client.get(f"/api/v1/queries/{known_query}").json["status"]["operations"]
 
     assert under_way() == []
-    begun = STEERING.on_snapshots(Verb.FORK_SNAPSHOT, known_query, QUERY.run_id, wait, key="there")
+    begun = OPERATIONS.begin_snapshots(Verb.FORK_SNAPSHOT, known_query, QUERY.run_id, wait, key="there")
     assert begun is not None
-    assert STEERING.on_snapshots(Verb.FORK_SNAPSHOT, "another query", "run", wait, key="elsewhere") is not None
+    assert OPERATIONS.begin_snapshots(Verb.FORK_SNAPSHOT, "another query", "run", wait, key="elsewhere") is not None
     assert under_way() == [{"id": begun.id, "verb": "fork-snapshot", "began_at_ms": begun.began_ms}]
     assert client.get(f"/api/v1/operations/{begun.id}").json["state"] == "running"
     go_on.set()
@@ -180,6 +180,6 @@ def test_whoever_has_lost_an_operation_finds_it(client: Client, known_query: str
 
 
 def test_a_failed_query_is_what_its_spec_says_and_on_no_way() -> None:
-    failed = facts_of("failed", 2, None)
+    failed = find_query("failed", 2, None)
     assert has_converged(failed.view, spec_of("stopped", 2))
     assert not has_converged(failed.view, spec_of("running", 2))

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 from made_up_query import MadeUpQuery
 from rest_client import Answer, Client, run_apart
@@ -21,7 +20,7 @@ import penstock
 from penstock.coordinator.view import CheckpointState, ExecutionState, ExecutionView, RestartView
 from penstock.queries.active_queries import ACTIVE_QUERIES
 from penstock.queries.facts import QueryFacts
-from penstock.queries.steering import STEERING, Operation, OperationState, Verb
+from penstock.queries.operations import OPERATIONS, Operation, OperationState, Verb
 from penstock.rest import routes_queries
 from penstock.rest.answers import MAX_KEPT, KeptAnswer, KeptAnswers
 from penstock.rest.routes_snapshots import LISTED_FOR_S
@@ -76,7 +75,7 @@ def anew(client: Client, path: str) -> Answer:
 
 def moved(view: ExecutionView) -> ExecutionView:
     one = view.subtasks[-1]
-    metrics = msgspec.structs.replace(one.metrics, rows_in=one.metrics.rows_in + 1)
+    metrics = replace(one.metrics, rows_in=one.metrics.rows_in + 1)
     return replace(view, subtasks=(*view.subtasks[:-1], replace(one, metrics=metrics)))
 
 
@@ -136,9 +135,9 @@ def test_what_is_being_done_to_a_query_is_seen_at_once(
 
     assert states() == ["running", "running"]
     stop = Operation("stop", MADE_UP.query_id, driver.known[0].run_id, Verb.STOP, None, OperationState.RUNNING, 0)
-    monkeypatch.setitem(STEERING._operations, "stop", stop)
+    monkeypatch.setitem(OPERATIONS._operations, "stop", stop)
     assert states() == ["stopped", "stopped"]
-    monkeypatch.setitem(STEERING._operations, "stop", replace(stop, state=OperationState.FAILED))
+    monkeypatch.setitem(OPERATIONS._operations, "stop", replace(stop, state=OperationState.FAILED))
     assert states() == ["running", "running"]
 
 
@@ -146,8 +145,8 @@ def test_an_answer_is_made_once_while_nothing_changes(
     client: Client, driver: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[QueryFacts] = []
-    graph_of = routes_queries.graph_of
-    monkeypatch.setattr(routes_queries, "graph_of", lambda facts: [made.append(facts), graph_of(facts)][1])
+    graph_resource = routes_queries.graph_resource
+    monkeypatch.setattr(routes_queries, "graph_resource", lambda facts: [made.append(facts), graph_resource(facts)][1])
     first = client.get(f"{BASE}/graph")
     assert [client.get(f"{BASE}/graph").text for _ in range(3)] == [first.text] * 3
     assert len(made) == 1

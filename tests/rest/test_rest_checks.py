@@ -14,7 +14,7 @@ from test_requests_cli import forget_that_it_ended, ids
 from verbs_kit import flip
 
 from penstock.queries import snapshot_checks
-from penstock.queries.steering import WHOLE_AT_ONCE
+from penstock.queries.operations import WHOLE_AT_ONCE
 from penstock.snapshots.commands.comparing import compare_snapshots
 from penstock.snapshots.commands.opened import open_location_to_read
 from penstock.snapshots.commands.verifying import verify_location

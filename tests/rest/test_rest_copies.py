@@ -17,7 +17,7 @@ from test_requests_cli import penstock as command
 
 import penstock
 from penstock.errors import ConfigError
-from penstock.queries import snapshot_steering
+from penstock.queries import snapshot_operations as snapshot_steering
 from penstock.snapshots.commands import sharing
 from penstock.snapshots.commands.opened import open_location_to_read
 from penstock.snapshots.format.envelope import seal_envelope

@@ -12,7 +12,7 @@ from made_up_query import MadeUpQuery
 from rest_client import Answer, Client, assert_problem
 from test_requests_cli import forget_that_it_ended
 
-from penstock.queries import snapshot_steering
+from penstock.queries import snapshot_operations as snapshot_steering
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.store import LocalStore
 

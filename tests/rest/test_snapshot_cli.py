@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import penstock
 from penstock.cli.main import app
 from penstock.queries.active_queries import ACTIVE_QUERIES
-from penstock.queries.steering import STEERING, OperationState, Verb
+from penstock.queries.operations import OPERATIONS, OperationState, Verb
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.store import LocalStore
 
@@ -30,7 +30,7 @@ def url(location: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Of a service that takes the location's query for one that runs."""
     facts = replace(MadeUpQuery(vertices=2, parallelism=1).facts(), id="query-1", location=str(location))
     monkeypatch.setattr(ACTIVE_QUERIES, "known", lambda: [facts])
-    monkeypatch.setattr(STEERING, "_operations", {})
+    monkeypatch.setattr(OPERATIONS, "_operations", {})
     with penstock.serve(token="") as server:
         yield server.url
 
@@ -43,7 +43,7 @@ def called(*words: str | Path) -> tuple[int, str, str]:
 
 
 def operations() -> int:
-    return len(STEERING._operations)
+    return len(OPERATIONS._operations)
 
 
 COMMANDS = [
@@ -155,5 +155,5 @@ def test_what_fails_says_what_it_says_at_the_location(location: Path, url: str) 
     by_service = called("delete", location, "chk-1", "--url", url)
     assert by_service == by_files
     assert (by_service[0], "no driver answers at this location" in by_service[2]) == (1, True)
-    (operation,) = STEERING._operations.values()
+    (operation,) = OPERATIONS._operations.values()
     assert (operation.verb, operation.state) == (Verb.DELETE_SNAPSHOT, OperationState.FAILED)

@@ -9,7 +9,7 @@ from made_up_query import MadeUpQuery
 from playwright.sync_api import expect
 
 from penstock.coordinator.view import ExecutionState
-from penstock.queries.steering import STEERING, Outcome, Verb
+from penstock.queries.operations import OPERATIONS, Outcome, Verb
 from penstock.rest.server import RestServer
 
 
@@ -25,7 +25,7 @@ def test_a_page_that_is_loaded_anew_follows_what_is_under_way(
         return Outcome("chk-7", location="/exports/there")
 
     try:
-        begun = STEERING.on_snapshots(Verb.FORK_SNAPSHOT, query.query_id, query.facts().run_id, fork, key="there")
+        begun = OPERATIONS.begin_snapshots(Verb.FORK_SNAPSHOT, query.query_id, query.facts().run_id, fork, key="there")
         assert begun is not None
         page = open_tab(server.url).go(f"#/queries/{query.query_id}/graph")
         told = page.get_by_role("status").filter(has_text="Fork a snapshot")

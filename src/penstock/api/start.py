@@ -25,7 +25,7 @@ from penstock.network.transport import check_free
 from penstock.planner.checks import check_dataframe
 from penstock.planner.compiler import CompiledPlan, compile_outputs, sink_id
 from penstock.planner.static_join import read_static_sides
-from penstock.queries.active_queries import ACTIVE_QUERIES, STOP_ACTIVE_RUN_CONF, Place
+from penstock.queries.active_queries import ACTIVE_QUERIES, STOP_ACTIVE_RUN_CONF, Reservation
 from penstock.queries.spark_settings import ObeyedSettings, check_settings
 from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.copied_locations import copy_refused, origin_runs, refuse_copy
@@ -102,7 +102,7 @@ def _start(
         query_id = _stored_query_id(location, access)
         error = copy_refused if start_from.claimed is None else origin_runs
         refuse_copy(store_at(location, access), ACTIVE_QUERIES.location_of(query_id), query_id, access, error)
-        place = _take_place(spark, request.name, location, query_id, undo)
+        reservation = _reserve_run(spark, request.name, location, query_id, undo)
         launcher = SparkLauncher(spark)
         check_free(launcher.control_address().bind, options.driver_ports)
         parallelism = (
@@ -139,9 +139,9 @@ def _start(
             drains=start_from.drains,
             committing=lambda run_id: committing(spark, run_id, request.name),
             on_commit=lambda: _committed(chosen),
-            on_end=lambda error: _ended(place, undo, error),
+            on_end=lambda error: _ended(reservation, undo, error),
         )
-        place.query = query
+        reservation.query = query
         _committed(chosen)
         serve()
         query._start(launcher if launcher.decommissions else None)
@@ -215,12 +215,12 @@ def _stored_parallelism(location: str, access: StoreAccess, origin: Origin | Non
     return None
 
 
-def _take_place(spark: SparkSession, name: str | None, location: str, query_id: str, undo: ExitStack) -> Place:
+def _reserve_run(spark: SparkSession, name: str | None, location: str, query_id: str, undo: ExitStack) -> Reservation:
     """Reserve name, location and query for this start; an older run is stopped first, if Spark's setting allows."""
     stop_older = str(spark.conf.get(STOP_ACTIVE_RUN_CONF, "true")).lower() == "true"
-    place = ACTIVE_QUERIES.take(session_key(spark), name, location, query_id=query_id, stop_older=stop_older)
-    undo.callback(ACTIVE_QUERIES.release, place)
-    return place
+    reservation = ACTIVE_QUERIES.reserve(session_key(spark), name, location, query_id=query_id, stop_older=stop_older)
+    undo.callback(ACTIVE_QUERIES.release, reservation)
+    return reservation
 
 
 def _stored_query_id(location: str, access: StoreAccess) -> str:
@@ -231,8 +231,8 @@ def _stored_query_id(location: str, access: StoreAccess) -> str:
         return ""
 
 
-def _ended(place: Place, undo: ExitStack, error: PenstockError | None) -> None:
+def _ended(reservation: Reservation, undo: ExitStack, error: PenstockError | None) -> None:
     """A query that ran is over: its place is free, and whoever waits for any query hears of it."""
     undo.close()
-    if place.query is not None:
-        TERMINATIONS.ended(place.session, place.query, failed=error is not None)
+    if reservation.query is not None:
+        TERMINATIONS.ended(reservation.session, reservation.query, failed=error is not None)

@@ -29,7 +29,7 @@ STOP_ACTIVE_RUN_CONF = "spark.sql.streaming.stopActiveRunOnRestart"
 
 
 @dataclass(eq=False)
-class Place:
+class Reservation:
     """Reservation of a name and a location. A start takes it, and it ends with the query.
 
     Attributes:
@@ -43,7 +43,7 @@ class Place:
     query_id: str = ""
     query: StreamingQuery | None = None
 
-    def is_run_of(self, other: Place) -> bool:
+    def is_run_of(self, other: Reservation) -> bool:
         """Return True if both belong to one query: they have the same location or the same query id."""
         known_id = self.query_id or (self.query.id if self.query is not None else "")
         return self.location == other.location or (known_id != "" and known_id == other.query_id)
@@ -54,10 +54,12 @@ class ActiveQueries:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._places: list[Place] = []
+        self._reservations: list[Reservation] = []
         self._ended: dict[str, QueryFacts] = {}
 
-    def take(self, session: str, name: str | None, location: str, *, query_id: str = "", stop_older: bool) -> Place:
+    def reserve(
+        self, session: str, name: str | None, location: str, *, query_id: str = "", stop_older: bool
+    ) -> Reservation:
         """Reserve name, location and query for a start. Block while older runs of this query stop.
 
         Args:
@@ -67,35 +69,35 @@ class ActiveQueries:
             ConfigError: another active query of the session has the name.
             LocationError: the query is active and ``stop_older`` is False, or another start of it was faster.
         """
-        place = Place(session, name, place_of(location), query_id)
+        reservation = Reservation(session, name, place_of(location), query_id)
         with self._lock:
-            older = self._runs_of(place)
-            self._refuse_name(place, older)
+            older = self._runs_of(reservation)
+            self._refuse_name(reservation, older)
             if not older:
-                self._places.append(place)
-                return place
+                self._reservations.append(reservation)
+                return reservation
         for run in older:
             self._stop(run, stop_older)
         with self._lock:
-            if self._runs_of(place):
+            if self._runs_of(reservation):
                 raise LocationError(
                     f"another run of the query at {location} is being started, or the older one does not stop; "
                     "try again, or choose another checkpointLocation"
                 )
-            self._refuse_name(place, [])
-            self._places.append(place)
-        return place
+            self._refuse_name(reservation, [])
+            self._reservations.append(reservation)
+        return reservation
 
-    def release(self, place: Place) -> None:
+    def release(self, reservation: Reservation) -> None:
         """Give name and location back; what was the matter with the query is remembered. Idempotent."""
-        facts = None if place.query is None else place.query.facts()
+        facts = None if reservation.query is None else reservation.query.facts()
         with self._lock:
-            if place in self._places and facts is not None and facts.id and not facts.active:
+            if reservation in self._reservations and facts is not None and facts.id and not facts.active:
                 self._ended.pop(facts.id, None)
                 self._ended[facts.id] = facts
                 for oldest in list(self._ended)[:-ENDED_REMEMBERED]:
                     del self._ended[oldest]
-            self._places = [known for known in self._places if known is not place]
+            self._reservations = [known for known in self._reservations if known is not reservation]
 
     def known(self) -> list[QueryFacts]:
         """The queries of all sessions: those that run, in the order they were started, then the last that ended, whose
@@ -113,31 +115,33 @@ class ActiveQueries:
         """Return the location at which the query runs; empty if it does not run."""
         query = self.running(query_id)
         with self._lock:
-            return next((place.location for place in self._places if query and place.query is query), "")
+            return next(
+                (reservation.location for reservation in self._reservations if query and reservation.query is query), ""
+            )
 
     def _running(self) -> list[StreamingQuery]:
         with self._lock:
-            queries = [place.query for place in self._places]
+            queries = [reservation.query for reservation in self._reservations]
         return [query for query in queries if query is not None and query.id]
 
     def of_session(self, session: str) -> list[StreamingQuery]:
         """The session's queries that run, in the order they were started."""
         with self._lock:
-            places = list(self._places)
-        return [p.query for p in places if p.session == session and p.query is not None and p.query.isActive]
+            reservations = list(self._reservations)
+        return [p.query for p in reservations if p.session == session and p.query is not None and p.query.isActive]
 
-    def _runs_of(self, new: Place) -> list[Place]:
-        return [place for place in self._places if place.is_run_of(new)]
+    def _runs_of(self, new: Reservation) -> list[Reservation]:
+        return [reservation for reservation in self._reservations if reservation.is_run_of(new)]
 
-    def _refuse_name(self, new: Place, older: Collection[Place]) -> None:
-        for known in self._places:
+    def _refuse_name(self, new: Reservation, older: Collection[Reservation]) -> None:
+        for known in self._reservations:
             if new.name is not None and known not in older and (known.session, known.name) == (new.session, new.name):
                 raise ConfigError(
                     f"a query named {new.name!r} is active in this session; stop it or choose another name"
                 )
 
     @staticmethod
-    def _stop(older: Place, stop_older: bool) -> None:
+    def _stop(older: Reservation, stop_older: bool) -> None:
         query = older.query
         if query is None:
             return

@@ -15,9 +15,9 @@ from penstock.snapshots.store.stores import store_at
 
 FIRST = 1
 """Ids rise from here, and none is used twice."""
-Known = CheckpointView | CheckpointRecord
+AnyCheckpoint = CheckpointView | CheckpointRecord
 """Both have the same attributes, but for the figures of subtasks."""
-Page = tuple[Sequence[Known], bool]
+Page = tuple[Sequence[AnyCheckpoint], bool]
 """The newest first; and whether there are older ones."""
 
 
@@ -68,11 +68,11 @@ def checkpoint_of(facts: QueryFacts, checkpoint: int) -> CheckpointView | Record
         raise _unreadable(facts, error) from error
 
 
-def _remembered(facts: QueryFacts, before: int | None) -> dict[int, Known]:
+def _remembered(facts: QueryFacts, before: int | None) -> dict[int, AnyCheckpoint]:
     return {one.checkpoint: one for one in facts.view.checkpoints if before is None or one.checkpoint < before}
 
 
-def _page(known: Mapping[int, Known], limit: int) -> Page:
+def _page(known: Mapping[int, AnyCheckpoint], limit: int) -> Page:
     newest = [known[number] for number in sorted(known, reverse=True)[: limit + 1]]
     return newest[:limit], len(newest) > limit
 

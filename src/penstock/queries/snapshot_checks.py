@@ -9,8 +9,8 @@ import msgspec
 
 from penstock.model.ids import snapshot_id
 from penstock.queries.facts import QueryFacts
-from penstock.queries.snapshot_steering import opened_location
-from penstock.queries.steering import STEERING, Done, Operation, Outcome, Verb, Verified
+from penstock.queries.operations import OPERATIONS, Operation, Outcome, ProgressCounter, Verb, Verified
+from penstock.queries.snapshot_operations import opened_location
 from penstock.snapshots.commands.verifying import UnusedFile, Verification, verify_location
 from penstock.snapshots.log.entries import SnapshotRecord
 
@@ -24,31 +24,31 @@ DAMAGE_TOLD = 100
 def verify_snapshots(facts: QueryFacts, snapshot: str) -> Operation | None:
     """Begin to verify the one that is called so, or all if that is empty. The same that is under way is given again.
     None: too many are."""
-    so_far = Done()
+    counter = ProgressCounter()
 
     def verify() -> Outcome:
-        found = verify_location(facts.location, snapshot, so_far.tell, facts.access)
+        found = verify_location(facts.location, snapshot, counter.update, facts.access)
         return Outcome(snapshot or None, verification=_bounded(found))
 
     verb = Verb.VERIFY_SNAPSHOTS
-    return STEERING.on_snapshots(
-        verb, facts.id, facts.run_id, verify, key=f"one: {snapshot}" if snapshot else "all", so_far=so_far
+    return OPERATIONS.begin_snapshots(
+        verb, facts.id, facts.run_id, verify, key=f"one: {snapshot}" if snapshot else "all", counter=counter
     )
 
 
 def compare_snapshots(facts: QueryFacts, before: SnapshotRecord, after: SnapshotRecord) -> Operation | None:
     """Begin to count what changed from the one to the other; no row is shown. As ``verify_snapshots``."""
-    so_far = Done()
+    counter = ProgressCounter()
 
     def compare() -> Outcome:
         from penstock.snapshots.commands import comparing
 
-        found = comparing.compare_snapshots(opened_location(facts), before, after, progress=so_far.tell)
+        found = comparing.compare_snapshots(opened_location(facts), before, after, progress=counter.update)
         return Outcome(None, diff=_counts_alone(found))
 
     key = f"{snapshot_id(before.checkpoint)} {snapshot_id(after.checkpoint)}"
     verb = Verb.COMPARE_SNAPSHOTS
-    return STEERING.on_snapshots(verb, facts.id, facts.run_id, compare, key=key, so_far=so_far)
+    return OPERATIONS.begin_snapshots(verb, facts.id, facts.run_id, compare, key=key, counter=counter)
 
 
 def _bounded(found: Verification) -> Verified:

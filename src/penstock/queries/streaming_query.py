@@ -25,11 +25,11 @@ from penstock.logs import log_on_driver
 from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import SnapshotMetadata
 from penstock.queries.checkpoint_traces import CheckpointTraces
+from penstock.queries.decommission import Executors, move_when_executors_leave
 from penstock.queries.facts import QueryFacts, shape_of
 from penstock.queries.html import query_html
 from penstock.queries.interrupts import interruptible
 from penstock.queries.listeners import EventBus, QueryEvents
-from penstock.queries.moving import Executors, move_when_executors_leave
 from penstock.queries.plan_text import explain_graph
 from penstock.queries.progress import ProgressHistory, QueryProgress, for_listeners, iso_timestamp, progress_json
 from penstock.queries.query_logs import QUERY_LOGS

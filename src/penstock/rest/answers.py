@@ -83,19 +83,19 @@ class KeptAnswers:
                 self._changes += 1  # what is being looked up now may be of the time before
                 self._kept.clear()
             return
-        asked = scope["raw_path"], scope["query_string"]
-        kept = self._kept.get(asked)
+        request = scope["raw_path"], scope["query_string"]
+        kept = self._kept.get(request)
         if kept is not None and kept.is_good():
-            self._kept.move_to_end(asked)
+            self._kept.move_to_end(request)
             await kept(scope, receive, send)
             return
-        keep = partial(self._keep, asked, self._changes)
+        keep = partial(self._keep, request, self._changes)
         await self._app({**scope, _KEEP: keep}, receive, send)
 
-    def _keep(self, asked: tuple[bytes, bytes], changes: int, answer: KeptAnswer) -> None:
+    def _keep(self, request: tuple[bytes, bytes], changes: int, answer: KeptAnswer) -> None:
         if changes != self._changes:
             return
-        self._kept[asked] = answer
-        self._kept.move_to_end(asked)
+        self._kept[request] = answer
+        self._kept.move_to_end(request)
         while len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)

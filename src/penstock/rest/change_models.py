@@ -8,9 +8,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pydantic.json_schema import SkipJsonSchema
 
 from penstock.config import LEAST_INTERVAL_MS
-from penstock.queries.steering import OperationState, Verb
+from penstock.queries.operations import OperationState, Verb
 from penstock.rest.check_models import DiffResource, VerificationResource
-from penstock.rest.models import Redacted, Shown
+from penstock.rest.models import FromAttributes, Redacted
 
 MAX_INTERVAL_MS = 7 * 24 * 3_600_000
 
@@ -88,7 +88,7 @@ class OperationError(BaseModel):
     text: Redacted
 
 
-class OperationResource(Shown):
+class OperationResource(FromAttributes):
     """Work that takes its time. ``parallelism``: what the query is rescaled to. ``snapshot``: the one that was taken or
     deleted, exported, forked, copied or verified, null where several were; ``freed_files``, ``freed_bytes``: what went
     with them; ``location``: where it was written to; ``verification``, ``diff``: what was found. ``progress``: null

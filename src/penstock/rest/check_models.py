@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.rest.models import Redacted, Shown
+from penstock.rest.models import FromAttributes, Redacted
 
 
-class DamageResource(Shown):
+class DamageResource(FromAttributes):
     """``snapshots``: ids of those that cannot be restored because of it, 100 at most; none for what none needs."""
 
     path: str
@@ -13,7 +13,7 @@ class DamageResource(Shown):
     snapshots: list[str]
 
 
-class VerificationResource(Shown):
+class VerificationResource(FromAttributes):
     """``sections``, ``bytes``: that were read and are intact. ``damaged``: how many damages there are, 0 if everything
     is intact; ``damage``: the first 100 of them. ``orphan_files``, ``orphan_bytes``: that no snapshot refers to and a
     collection removes, which is no damage; ``unsettled_files``, ``unsettled_bytes``: that are newer than the newest
@@ -33,7 +33,7 @@ class VerificationResource(Shown):
     unused_known: bool
 
 
-class TableDiff(Shown):
+class TableDiff(FromAttributes):
     """Rows of a state table. ``keys``: null where the plan does not tell them: rows are compared whole then, and none
     is ``changed``. ``problem``: why they could not be compared; otherwise empty."""
 
@@ -47,7 +47,7 @@ class TableDiff(Shown):
     problem: Redacted
 
 
-class SourceDiff(Shown):
+class SourceDiff(FromAttributes):
     """``rows_in``: read in between. ``found``, ``finished``, ``moved``: splits. ``state_changed``: discovery has found
     something or let go of something."""
 
@@ -60,7 +60,7 @@ class SourceDiff(Shown):
     moved: int
 
 
-class EdgeDiff(Shown):
+class EdgeDiff(FromAttributes):
     """Rows in flight; ``text`` names the edge's ends."""
 
     exchange: str
@@ -71,7 +71,7 @@ class EdgeDiff(Shown):
     watermark_us_after: int | None
 
 
-class DiffResource(Shown):
+class DiffResource(FromAttributes):
     """From snapshot ``before`` to ``after``, whatever their parallelism."""
 
     before: str

@@ -9,14 +9,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from penstock.coordinator.view import CheckpointState, ExecutionState
 from penstock.model.metrics import SubtaskMetrics
-from penstock.queries.steering import Verb
+from penstock.queries.operations import Verb
 from penstock.redaction import without_secrets
 
 Redacted = Annotated[str, AfterValidator(without_secrets)]
 """Text of an error without secrets: user code may have put one into it."""
 
 
-class Shown(BaseModel):
+class FromAttributes(BaseModel):
     """Made from an object that has attributes of these names."""
 
     model_config = ConfigDict(from_attributes=True)
@@ -49,7 +49,7 @@ class QuerySpec(BaseModel):
     checkpoint: CheckpointSpec
 
 
-class SlotStatus(Shown):
+class SlotStatus(FromAttributes):
     """One Spark task. ``kept_tables``: of its state, which were still in this worker's memory when it started."""
 
     slot: int
@@ -59,7 +59,7 @@ class SlotStatus(Shown):
     kept_tables: int
 
 
-class OperationUnderWay(Shown):
+class OperationUnderWay(FromAttributes):
     """What takes its time and has not ended; ``/operations/{id}`` tells how far it is."""
 
     id: str
@@ -121,7 +121,7 @@ class QueryList(BaseModel):
     queries: list[QueryResource]
 
 
-class OperatorResource(Shown):
+class OperatorResource(FromAttributes):
     operator_id: str
     name: str
     role: str
@@ -137,7 +137,7 @@ class VertexResource(BaseModel):
     subtasks: list[SubtaskMetrics]
 
 
-class EdgeResource(Shown):
+class EdgeResource(FromAttributes):
     """From vertex ``producer`` to vertex ``consumer``; ``keys``: the columns that rows are spread by."""
 
     id: int
@@ -160,7 +160,7 @@ class GraphResource(BaseModel):
     edges: list[EdgeResource]
 
 
-class SubtaskCapture(Shown):
+class SubtaskCapture(FromAttributes):
     """One subtask in one checkpoint. ``start_delay_ms``: trigger to first barrier. ``alignment_ms``: first barrier to
     last. ``sync_ms``: the subtask stood still. ``async_ms``: writing beside it. ``inflight_bytes``: captured;
     ``inflight_persisted_bytes``: of them, written anew; ``inflight_processed_bytes``: taken from its inputs between
@@ -181,7 +181,7 @@ class SubtaskCapture(Shown):
     state_total_bytes: int
 
 
-class CheckpointSummary(Shown):
+class CheckpointSummary(FromAttributes):
     """``requested``: by a user. ``acknowledged``: slots that did. ``reason``: why it failed, which newer one made
     it superfluous, or which limit it waited for. ``snapshot_id``: what it is called among the snapshots, once it is
     complete. ``unaligned_subtasks``: how many captured what the barrier overtook. ``inflight_rows``: that it holds,
@@ -216,7 +216,7 @@ class CheckpointPage(BaseModel):
     next: int | None
 
 
-class RestartResource(Shown):
+class RestartResource(FromAttributes):
     """One recovery: ``failed_generation`` ended because of ``cause``, ``generation`` goes on from ``restored_from``
     (empty: from the beginning). ``running_at_ms``: null while it is under way. ``given_up``: the query ended first."""
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Path, Response
 
 from penstock.queries.active_queries import ACTIVE_QUERIES
 from penstock.queries.facts import QueryFacts
-from penstock.queries.steering import STATE_VERBS, STEERING, Operation, OperationState, Verb
+from penstock.queries.operations import OPERATIONS, STATE_VERBS, Operation, OperationState, Verb
 from penstock.queries.streaming_query import StreamingQuery
 from penstock.rest.answers import NO_HEADERS, answer
 from penstock.rest.change_models import (
@@ -21,11 +21,11 @@ from penstock.rest.change_models import (
     ResumePatch,
     SpecPatch,
 )
-from penstock.rest.doing import progress_of
 from penstock.rest.models import Alignment, CheckpointSpec, QueryResource, QuerySpec, WantedState
 from penstock.rest.problems import ProblemError, responses
+from penstock.rest.resources import ThisService, etag_of, find_query, query_resource, spec_of, status_message
 from penstock.rest.routes_queries import QueryId
-from penstock.rest.shown import ThisService, etag_of, facts_of, query_of, spec_of, what_is_done
+from penstock.rest.status_message import operation_progress
 
 router = APIRouter(prefix="/api/v1", tags=["changes"])
 _DECIDING = threading.Lock()
@@ -52,13 +52,13 @@ def change_query(
     whatever tag: while an operation is on its way there, it is given again with 202, and else the answer is 200."""
     said, resume_from = patch.spec or SpecPatch(), patch.resume_from
     with _DECIDING:
-        facts = facts_of(query_id)
+        facts = find_query(query_id)
         is_so = _is_so(facts, said, resume_from)
         _check_tag(facts, if_match, any_will_do=is_so)
         operation = (_on_its_way if is_so else _apply)(facts, said, resume_from)
-        now = facts_of(query_id)
+        now = find_query(query_id)
     headers = {"etag": etag_of(now)}
-    return answer(query_of(now, service), headers=headers) if operation is None else accepted(operation, headers)
+    return answer(query_resource(now, service), headers=headers) if operation is None else accepted(operation, headers)
 
 
 def accepted(operation: Operation, headers: Mapping[str, str] = NO_HEADERS) -> Response:
@@ -69,7 +69,7 @@ def accepted(operation: Operation, headers: Mapping[str, str] = NO_HEADERS) -> R
 @router.get("/operations/{operation_id}", response_model=OperationResource, responses=responses(404))
 async def show_operation(operation_id: Annotated[str, Path(max_length=100)]) -> Response:
     """What became of it. The 200 that ended last are remembered."""
-    operation = STEERING.get(operation_id)
+    operation = OPERATIONS.get(operation_id)
     if operation is None:
         raise ProblemError(404, f"there is no operation {operation_id!r:.100}, or it ended long ago")
     return answer(operation_of(operation))
@@ -80,8 +80,8 @@ def operation_of(operation: Operation) -> OperationResource:
     if operation.state is OperationState.FAILED:
         shown.error = OperationError(kind=operation.error_kind, text=operation.error_text)
     elif operation.state is OperationState.RUNNING:
-        facts = facts_of(operation.query_id)
-        shown.progress = progress_of(operation, facts, what_is_done(facts))
+        facts = find_query(operation.query_id)
+        shown.progress = operation_progress(operation, facts, status_message(facts))
     return shown
 
 
@@ -107,15 +107,15 @@ def _on_its_way(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | 
         return _resumed_so(facts, patch, resume_from)
     verbs = [STATE_VERB[patch.state]] if patch.state else []
     verbs += [Verb.RESCALE] if patch.parallelism else []
-    return next(filter(None, (STEERING.under_way(facts.run_id, verb) for verb in verbs)), None)
+    return next(filter(None, (OPERATIONS.running(facts.run_id, verb) for verb in verbs)), None)
 
 
 def _resumed_so(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch) -> Operation | None:
     """The operation that has resumed the query from there, or does it now, if nobody has sent it elsewhere since."""
-    newest = STEERING.newest(facts.run_id, STATE_VERBS)
+    newest = OPERATIONS.newest(facts.run_id, STATE_VERBS)
     if newest is None or newest.state is OperationState.FAILED or patch.state != WantedState.RUNNING.value:
         return None
-    return newest if (newest.verb, newest.asked) == (Verb.RESUME, _choice(resume_from)) else None
+    return newest if (newest.verb, newest.request) == (Verb.RESUME, _choice(resume_from)) else None
 
 
 def _choice(resume_from: ResumePatch | None) -> tuple[str | None, str | None]:
@@ -135,14 +135,14 @@ def _apply(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None)
     if wanted.state is not spec.state and not resumes:
         if wanted != spec.model_copy(update={"state": wanted.state}):
             raise ProblemError(409, f"a query that is to be {wanted.state} cannot be changed besides: send state alone")
-        return STEERING.stop(query) if wanted.state is WantedState.STOPPED else STEERING.suspend(query)
+        return OPERATIONS.stop(query) if wanted.state is WantedState.STOPPED else OPERATIONS.suspend(query)
     if wanted.parallelism > (most := facts.shape.max_parallelism):
         raise ProblemError(409, f"parallelism {wanted.parallelism} is above maxParallelism, which is {most} for good")
     if wanted.checkpoint != spec.checkpoint:
         query.setCheckpoints(f"{wanted.checkpoint.interval_ms}ms", wanted.checkpoint.alignment)
     if spec.state is WantedState.SUSPENDED:
         query.rescale(wanted.parallelism)  # nothing runs: it is remembered
-        return STEERING.resume(query, *_choice(resume_from)) if resumes else None
+        return OPERATIONS.resume(query, *_choice(resume_from)) if resumes else None
     return None if wanted.parallelism == spec.parallelism else _rescaled(query, wanted.parallelism)
 
 
@@ -160,17 +160,17 @@ def _patched(spec: QuerySpec, patch: SpecPatch) -> QuerySpec:
 
 def _running(facts: QueryFacts, wanted: WantedState) -> StreamingQuery:
     query = ACTIVE_QUERIES.running(facts.id)
-    stopping = STEERING.under_way(facts.run_id, Verb.STOP)
+    stopping = OPERATIONS.running(facts.run_id, Verb.STOP)
     if query is None or not query.isActive or (stopping and wanted is not WantedState.STOPPED):
         raise ProblemError(409, f"query {facts.id} has ended or is about to: start it again in its program")
     for verb in (Verb.SUSPEND, Verb.RESUME):
-        if wanted is not WantedState.STOPPED and STEERING.under_way(facts.run_id, verb):
+        if wanted is not WantedState.STOPPED and OPERATIONS.running(facts.run_id, verb):
             raise ProblemError(409, f"{verb.value} is under way: wait for that operation to end")
     return query
 
 
 def _rescaled(query: StreamingQuery, parallelism: int) -> Operation:
-    operation = STEERING.rescale(query, parallelism)
+    operation = OPERATIONS.rescale(query, parallelism)
     if operation is None:
         raise ProblemError(409, "the query is being rescaled to another parallelism: wait for that operation to end")
     return operation

@@ -13,8 +13,8 @@ from penstock.config import Options, alignment, option_texts
 from penstock.rest.answers import KeptAnswer
 from penstock.rest.models import QuerySpec
 from penstock.rest.problems import responses
+from penstock.rest.resources import find_query, spec_of
 from penstock.rest.routes_queries import QueryId
-from penstock.rest.shown import facts_of, spec_of
 
 router = APIRouter(prefix="/api/v1/queries/{query_id}", tags=["queries"])
 
@@ -65,7 +65,7 @@ async def show_configuration(query_id: QueryId) -> Response:
 
 
 def _configured(query_id: str) -> tuple[Options, QuerySpec]:
-    facts = facts_of(query_id)
+    facts = find_query(query_id)
     return facts.options, spec_of(facts)
 
 

@@ -12,8 +12,8 @@ from penstock.model.manifest import LARGEST
 from penstock.queries.query_logs import LEVELS, QUERY_LOGS, LogLine
 from penstock.rest.answers import KeptAnswer
 from penstock.rest.problems import responses
+from penstock.rest.resources import find_query
 from penstock.rest.routes_queries import MAX_PAGE, PAGE, QueryId
-from penstock.rest.shown import facts_of
 from penstock.snapshots.store.store_access import StoreAccess
 
 router = APIRouter(prefix="/api/v1/queries/{query_id}", tags=["logs"])
@@ -58,7 +58,7 @@ async def list_logs(
 
 def _logged(query_id: str) -> tuple[StoreAccess | None, int]:
     """What must not be told, and the newest line's number."""
-    return facts_of(query_id).access, QUERY_LOGS.newest(query_id)
+    return find_query(query_id).access, QUERY_LOGS.newest(query_id)
 
 
 def _shown(line: LogLine, access: StoreAccess | None) -> LogRecord:

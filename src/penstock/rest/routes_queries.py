@@ -16,14 +16,14 @@ from penstock.coordinator.view import RestartView
 from penstock.model.manifest import LARGEST
 from penstock.queries.active_queries import ACTIVE_QUERIES
 from penstock.queries.checkpoint_history import (
-    Known,
+    AnyCheckpoint,
     checkpoint_of,
     checkpoint_page,
     remembered_checkpoint,
     remembered_page,
 )
 from penstock.queries.facts import QueryFacts
-from penstock.queries.steering import STEERING, Operation
+from penstock.queries.operations import OPERATIONS, Operation
 from penstock.rest.answers import KeptAnswer, answer
 from penstock.rest.models import (
     CheckpointPage,
@@ -37,7 +37,7 @@ from penstock.rest.models import (
     RestartResource,
 )
 from penstock.rest.problems import ProblemError, responses
-from penstock.rest.shown import ThisService, etag_of, facts_of, graph_of, query_of
+from penstock.rest.resources import ThisService, etag_of, find_query, graph_resource, query_resource
 
 router = APIRouter(prefix="/api/v1", tags=["queries"])
 
@@ -50,34 +50,34 @@ Ordinal = Annotated[int, Path(ge=1, le=LARGEST)]
 @router.get("/queries", response_model=QueryList, responses=responses())
 async def list_queries(service: ThisService) -> Response:
     """The queries of this driver: those that run, then those that ended last."""
-    known, under_way = _all_queries()
-    resource = QueryList(queries=[query_of(facts, service) for facts in known])
-    return KeptAnswer(resource.model_dump_json(), (known, under_way), _all_queries)
+    known, running = _all_queries()
+    resource = QueryList(queries=[query_resource(facts, service) for facts in known])
+    return KeptAnswer(resource.model_dump_json(), (known, running), _all_queries)
 
 
 def _all_queries() -> tuple[list[QueryFacts], list[Operation]]:
     """What they are, and what is being done to them."""
-    return ACTIVE_QUERIES.known(), STEERING.all_under_way()
+    return ACTIVE_QUERIES.known(), OPERATIONS.all_running()
 
 
 @router.get("/queries/{query_id}", response_model=QueryResource, responses=responses(404))
 async def show_query(query_id: QueryId, service: ThisService) -> Response:
     """One query: what it is to be, and what it is. The ``ETag`` is the spec's."""
-    facts, under_way = _one_query(query_id)
-    resource = query_of(facts, service)
+    facts, running = _one_query(query_id)
+    resource = query_resource(facts, service)
     again = partial(_one_query, query_id)
-    return KeptAnswer(resource.model_dump_json(), (facts, under_way), again, {"etag": etag_of(facts)})
+    return KeptAnswer(resource.model_dump_json(), (facts, running), again, {"etag": etag_of(facts)})
 
 
 def _one_query(query_id: str) -> tuple[QueryFacts, list[Operation]]:
-    return facts_of(query_id), STEERING.all_under_way()
+    return find_query(query_id), OPERATIONS.all_running()
 
 
 @router.get("/queries/{query_id}/graph", response_model=GraphResource, responses=responses(404))
 async def show_graph(query_id: QueryId) -> Response:
     """The dataflow, with the newest figures of every subtask (about half a second old)."""
-    facts = facts_of(query_id)
-    return KeptAnswer(graph_of(facts).model_dump_json(), facts, partial(facts_of, query_id))
+    facts = find_query(query_id)
+    return KeptAnswer(graph_resource(facts).model_dump_json(), facts, partial(find_query, query_id))
 
 
 @router.get("/queries/{query_id}/checkpoints", response_model=CheckpointPage, responses=responses(404))
@@ -87,7 +87,7 @@ async def list_checkpoints(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = PAGE,
 ) -> Response:
     """Checkpoints of all runs at the location, newest first, as far as its history goes back."""
-    facts = facts_of(query_id)
+    facts = find_query(query_id)
     found = remembered_page(facts, before, limit)
     if found is None:
         return answer(_page_of(*await run_in_threadpool(checkpoint_page, facts, before, limit)))
@@ -96,7 +96,7 @@ async def list_checkpoints(
 
 
 def _checkpoints_known(query_id: str) -> object:
-    return _in_memory(facts_of(query_id))
+    return _in_memory(find_query(query_id))
 
 
 def _in_memory(facts: QueryFacts) -> object:
@@ -104,7 +104,7 @@ def _in_memory(facts: QueryFacts) -> object:
     return facts.active, facts.view.checkpoints
 
 
-def _page_of(page: Sequence[Known], more: bool) -> CheckpointPage:
+def _page_of(page: Sequence[AnyCheckpoint], more: bool) -> CheckpointPage:
     summaries = [CheckpointSummary.model_validate(one) for one in page]
     return CheckpointPage(checkpoints=summaries, next=page[-1].checkpoint if more else None)
 
@@ -112,11 +112,11 @@ def _page_of(page: Sequence[Known], more: bool) -> CheckpointPage:
 @router.get("/queries/{query_id}/checkpoints/{checkpoint}", response_model=CheckpointResource, responses=responses(404))
 async def show_checkpoint(query_id: QueryId, checkpoint: Ordinal) -> Response:
     """One checkpoint, with the figures of every subtask once it is complete."""
-    facts = facts_of(query_id)
+    facts = find_query(query_id)
     remembered = remembered_checkpoint(facts, checkpoint)
     if remembered is not None:
         text = CheckpointResource.model_validate(remembered).model_dump_json()
-        return KeptAnswer(text, remembered, lambda: remembered_checkpoint(facts_of(query_id), checkpoint))
+        return KeptAnswer(text, remembered, lambda: remembered_checkpoint(find_query(query_id), checkpoint))
     recorded = await run_in_threadpool(checkpoint_of, facts, checkpoint)
     if recorded is None:
         raise ProblemError(404, f"there is no checkpoint {checkpoint}, or it is too old to be remembered")
@@ -134,5 +134,5 @@ async def show_exceptions(query_id: QueryId) -> Response:
 
 
 def _failures_of(query_id: str) -> tuple[str, str, tuple[RestartView, ...]]:
-    facts = facts_of(query_id)
+    facts = find_query(query_id)
     return facts.error_kind, facts.error_text, facts.view.restarts

@@ -11,7 +11,8 @@ from penstock.errors import CorruptSnapshot, LocationError
 from penstock.model.ids import CheckpointId
 from penstock.queries.active_queries import ACTIVE_QUERIES
 from penstock.queries.facts import QueryFacts
-from penstock.queries.snapshot_steering import (
+from penstock.queries.operations import SNAPSHOTS_AT_ONCE, WHOLE_AT_ONCE, Operation
+from penstock.queries.snapshot_operations import (
     LABELS_AT_ONCE,
     SnapshotOrder,
     delete_snapshots,
@@ -20,15 +21,14 @@ from penstock.queries.snapshot_steering import (
     take_snapshot,
     would_delete,
 )
-from penstock.queries.steering import SNAPSHOTS_AT_ONCE, WHOLE_AT_ONCE, Operation
 from penstock.queries.streaming_query import StreamingQuery
 from penstock.rest.answers import answer
 from penstock.rest.change_models import OperationResource
 from penstock.rest.problems import ProblemError, responses
+from penstock.rest.resources import find_query
 from penstock.rest.routes_changes import accepted
 from penstock.rest.routes_queries import QueryId
 from penstock.rest.routes_snapshots import now_ms
-from penstock.rest.shown import facts_of
 from penstock.rest.snapshot_models import DeletionPlan, SnapshotPatch, SnapshotRequest, SnapshotSummary
 from penstock.snapshots.commands import requests as rq
 from penstock.snapshots.commands.deleting import check_deletable
@@ -51,7 +51,7 @@ IdempotencyKey = Annotated[
 BEGUN = "It is begun; the operation is at Location."
 TOO_MANY = f"{SNAPSHOTS_AT_ONCE} operations on this query's snapshots go on"
 TOO_MANY_WHOLE = f"{WHOLE_AT_ONCE} snapshots of this query are being read or written as a whole"
-"""Why nothing is begun: the bounds of ``Steering``."""
+"""Why nothing is begun: the bounds of ``QueryOperations``."""
 
 
 @router.post(
@@ -63,7 +63,7 @@ TOO_MANY_WHOLE = f"{WHOLE_AT_ONCE} snapshots of this query are being read or wri
 )
 def take(query_id: QueryId, wanted: SnapshotRequest, idempotency_key: IdempotencyKey = None) -> Response:
     """Have the query take a snapshot now; the operation tells its id. It is never collected."""
-    query = _running(facts_of(query_id))
+    query = _running(find_query(query_id))
     order = SnapshotOrder(
         wanted.label,
         wanted.note,
@@ -72,7 +72,7 @@ def take(query_id: QueryId, wanted: SnapshotRequest, idempotency_key: Idempotenc
         wanted.format,
     )
     operation = begun(take_snapshot(query, order, idempotency_key or ""))
-    if operation.asked != order:
+    if operation.request != order:
         raise ProblemError(409, "another snapshot was asked for with this Idempotency-Key: use a new one")
     return accepted(operation)
 
@@ -108,12 +108,12 @@ def relabel(query_id: QueryId, snapshot: SnapshotId, patch: SnapshotPatch) -> Re
     """Change its label or note. One with a label is kept until it is deleted or loses it; without, it is again what it
     was: one that was taken periodically may be collected. Answers when the location's owner has done it, which takes
     about a second."""
-    facts = facts_of(query_id)
+    facts = find_query(query_id)
     checkpoint = opened_location(facts).record(snapshot).checkpoint
     wanted = rq.Label(checkpoint, patch.named("label"), patch.named("note"))
     if patch.model_fields_set:
         _label(facts, wanted)
-    lines = list_snapshots(opened_location(facts), now_ms(), facts_of(query_id).view.pinned).snapshots
+    lines = list_snapshots(opened_location(facts), now_ms(), find_query(query_id).view.pinned).snapshots
     line = next((one for one in lines if one.checkpoint == checkpoint), None)
     if line is None:
         raise ProblemError(404, f"{snapshot} was deleted, or collected, meanwhile")
@@ -123,7 +123,7 @@ def relabel(query_id: QueryId, snapshot: SnapshotId, patch: SnapshotPatch) -> Re
 @router.get("/{snapshot:snapshot}/deletion", response_model=DeletionPlan, responses=responses(404, 409))
 def plan_deletion(query_id: QueryId, snapshot: SnapshotId) -> Response:
     """What deleting it would free now; nothing is changed."""
-    facts = facts_of(query_id)
+    facts = find_query(query_id)
     opened = opened_location(facts)
     record = _deletable(opened, snapshot, facts.view.pinned)
     deletion = would_delete(opened, record.checkpoint)
@@ -152,7 +152,7 @@ def _label(facts: QueryFacts, wanted: rq.Label) -> None:
 
 
 def _deletion(query_id: str, snapshots: Sequence[str]) -> Operation:
-    facts = facts_of(query_id)
+    facts = find_query(query_id)
     opened = opened_location(facts)
     checkpoints = sorted({_deletable(opened, snapshot).checkpoint for snapshot in snapshots})
     return begun(delete_snapshots(facts, checkpoints))

@@ -11,13 +11,13 @@ from fastapi import APIRouter, Path, Response
 from penstock.errors import CorruptSnapshot
 from penstock.model.manifest import MAX_LABEL
 from penstock.queries.snapshot_checks import compare_snapshots, verify_snapshots
-from penstock.queries.snapshot_steering import collect_files, opened_location
+from penstock.queries.snapshot_operations import collect_files, opened_location
 from penstock.rest.change_models import OperationResource
 from penstock.rest.problems import responses
+from penstock.rest.resources import find_query
 from penstock.rest.routes_changes import accepted
 from penstock.rest.routes_queries import QueryId
 from penstock.rest.routes_snapshot_changes import BEGUN, TOO_MANY_WHOLE, begun
-from penstock.rest.shown import facts_of
 from penstock.rest.snapshot_models import ComparisonRequest, VerificationRequest
 
 router = APIRouter(prefix="/api/v1/queries/{query_id}/snapshots", tags=["snapshots"])
@@ -33,7 +33,7 @@ router = APIRouter(prefix="/api/v1/queries/{query_id}/snapshots", tags=["snapsho
 def verify(query_id: QueryId, wanted: VerificationRequest) -> Response:
     """Read every file that the snapshots need, byte for byte. The operation tells how far it is, and in the end what is
     damaged; it succeeds whatever that is."""
-    facts = facts_of(query_id)
+    facts = find_query(query_id)
     if wanted.snapshot:
         with suppress(CorruptSnapshot):  # what is damaged is to be told
             opened_location(facts).record(wanted.snapshot)
@@ -54,7 +54,7 @@ def compare(
 ) -> Response:
     """Count what changed from this snapshot to another: rows of state, splits of sources, rows in flight. The operation
     tells how far it is, and in the end what was found."""
-    facts = facts_of(query_id)
+    facts = find_query(query_id)
     opened = opened_location(facts)
     operation = compare_snapshots(facts, opened.record(snapshot), opened.record(wanted.to))
     return accepted(begun(operation, TOO_MANY_WHOLE))
@@ -70,4 +70,4 @@ def compare(
 def collect(query_id: QueryId) -> Response:
     """Remove files that no snapshot refers to, such as a crash leaves; a verification tells of them before. The
     operation tells what went."""
-    return accepted(begun(collect_files(facts_of(query_id))))
+    return accepted(begun(collect_files(find_query(query_id))))

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Request, Response
 
 from penstock.errors import LocationError
 from penstock.queries.facts import QueryFacts
-from penstock.queries.snapshot_steering import (
+from penstock.queries.operations import OPERATIONS, Verb
+from penstock.queries.snapshot_operations import (
     copy_snapshot,
     export_snapshot,
     fork_snapshot,
@@ -15,13 +16,12 @@ from penstock.queries.snapshot_steering import (
     opened_location,
     takes_copies,
 )
-from penstock.queries.steering import STEERING, Verb
 from penstock.rest.change_models import OperationResource
 from penstock.rest.problems import ProblemError, responses
+from penstock.rest.resources import find_query
 from penstock.rest.routes_changes import accepted
 from penstock.rest.routes_queries import QueryId
 from penstock.rest.routes_snapshot_changes import BEGUN, TOO_MANY_WHOLE, SnapshotId, begun
-from penstock.rest.shown import facts_of
 from penstock.rest.snapshot_models import TargetRequest
 from penstock.snapshots.store.stores import below
 
@@ -75,7 +75,7 @@ def copy(query_id: QueryId, snapshot: SnapshotId, wanted: TargetRequest, request
 
 def _begun(query_id: str, snapshot: str, wanted: TargetRequest, request: Request, verb: Verb) -> Response:
     root: str | None = request.app.state.export_root
-    facts = facts_of(query_id)
+    facts = find_query(query_id)
     record = opened_location(facts).record(snapshot)
     if root is None:
         raise ProblemError(
@@ -84,11 +84,11 @@ def _begun(query_id: str, snapshot: str, wanted: TargetRequest, request: Request
             "penstock.serve(export_root=...), or use penstock snapshot export, fork and copy",
         )
     target = below(root, wanted.name)
-    under_way = STEERING.writing(target)
-    if under_way is not None:
-        if (under_way.verb, under_way.query_id, under_way.asked) != (verb, facts.id, snapshot):
+    running = OPERATIONS.writing(target)
+    if running is not None:
+        if (running.verb, running.query_id, running.request) != (verb, facts.id, snapshot):
             raise ProblemError(409, f"something else is being written to {target}: give another name")
-        return accepted(under_way)
+        return accepted(running)
     _check_free(facts, target, verb)
     return accepted(begun(BEGIN[verb](facts, record.checkpoint, target), TOO_MANY_WHOLE))
 

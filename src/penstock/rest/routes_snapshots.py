@@ -10,12 +10,12 @@ from fastapi import APIRouter, Path, Response
 from starlette.convertors import StringConvertor, register_url_convertor
 
 from penstock.model.manifest import MAX_LABEL
-from penstock.queries.snapshot_steering import opened_location
-from penstock.queries.steering import STEERING
+from penstock.queries.operations import OPERATIONS
+from penstock.queries.snapshot_operations import opened_location
 from penstock.rest.answers import KeptAnswer, answer
 from penstock.rest.problems import responses
+from penstock.rest.resources import find_query
 from penstock.rest.routes_queries import QueryId
-from penstock.rest.shown import facts_of
 from penstock.rest.snapshot_models import (
     BottleneckResource,
     SharingResource,
@@ -51,7 +51,7 @@ def list_stored(query_id: QueryId) -> Response:
     """All snapshots at the query's checkpoint location, as they were at most a quarter of a second ago; damaged ones
     say so in ``problem``."""
     facts = _about_now(query_id)
-    known = facts_of(query_id)
+    known = find_query(query_id)
     found = list_snapshots(opened_location(known), now_ms(), known.view.pinned)
     listing = SnapshotList.model_validate(found)
     return KeptAnswer(listing.model_dump_json(), facts, partial(_about_now, query_id))
@@ -59,12 +59,12 @@ def list_stored(query_id: QueryId) -> Response:
 
 def _about_now(query_id: str) -> tuple[object, ...]:
     """The location is not looked at for every request: others than this driver change it hardly ever."""
-    view = facts_of(query_id).view
+    view = find_query(query_id).view
     return (
         view.generation,
         view.checkpoints_completed,
         view.pinned,
-        STEERING.all_under_way(),
+        OPERATIONS.all_running(),
         time.monotonic() // LISTED_FOR_S,
     )
 
@@ -72,7 +72,7 @@ def _about_now(query_id: str) -> tuple[object, ...]:
 @router.get("/snapshots/sharing", response_model=SharingResource, responses=responses(404))
 def show_sharing(query_id: QueryId) -> Response:
     """Which files each snapshot needs, and so which of them several share."""
-    return answer(SharingResource.model_validate(sharing_of(opened_location(facts_of(query_id)))))
+    return answer(SharingResource.model_validate(sharing_of(opened_location(find_query(query_id)))))
 
 
 @router.get("/snapshots/{snapshot:snapshot}", response_model=SnapshotResource, responses=responses(404))
@@ -80,7 +80,7 @@ def show_stored(
     query_id: QueryId, snapshot: Annotated[str, Path(max_length=MAX_LABEL, description="Its id or label.")]
 ) -> Response:
     """What one snapshot holds, and what the query was waiting for when it was taken."""
-    facts = facts_of(query_id)
+    facts = find_query(query_id)
     opened = opened_location(facts)
     shown = show_snapshot(opened, opened.record(snapshot), now_ms(), pinned=facts.view.pinned)
     resource = SnapshotResource(

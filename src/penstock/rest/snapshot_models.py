@@ -9,14 +9,14 @@ from pydantic.json_schema import SkipJsonSchema
 
 from penstock.model.manifest import MAX_LABEL, MAX_NOTE
 from penstock.rest.change_models import Given, no_default, number
-from penstock.rest.models import Redacted, Shown
+from penstock.rest.models import FromAttributes, Redacted
 from penstock.snapshots.commands.requests import MAX_TIMEOUT_MS
 
 FOLDER_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 """One segment of a path, which hides nothing and leads nowhere else."""
 
 
-class SnapshotSummary(Shown):
+class SnapshotSummary(FromAttributes):
     """``kind``: ``periodic`` or ``requested``. ``exclusive_bytes``: what would go with it. ``in_lineage``: recovery may
     choose it. ``problem``: why its metadata cannot be read; empty otherwise. ``not_deletable``: why deleting it is
     refused now; empty if it can be deleted."""
@@ -43,7 +43,7 @@ class SnapshotSummary(Shown):
     not_deletable: Redacted
 
 
-class SnapshotList(Shown):
+class SnapshotList(FromAttributes):
     """By ascending checkpoint. ``owner``: the Generation that opened the location last."""
 
     location: str
@@ -52,7 +52,7 @@ class SnapshotList(Shown):
     snapshots: list[SnapshotSummary]
 
 
-class TableResource(Shown):
+class TableResource(FromAttributes):
     """``rows``: null where they would have to be read to be counted."""
 
     name: str
@@ -63,7 +63,7 @@ class TableResource(Shown):
     sections: int
 
 
-class StoredOperator(Shown):
+class StoredOperator(FromAttributes):
     operator_id: str
     name: str
     role: str
@@ -71,7 +71,7 @@ class StoredOperator(Shown):
     tables: list[TableResource]
 
 
-class StoredChannel(Shown):
+class StoredChannel(FromAttributes):
     producer: int
     consumer: int
     rows: int
@@ -79,7 +79,7 @@ class StoredChannel(Shown):
     watermark_us: int | None
 
 
-class StoredEdge(Shown):
+class StoredEdge(FromAttributes):
     """What was in flight, by channel."""
 
     exchange: str
@@ -92,7 +92,7 @@ class StoredEdge(Shown):
     channels: list[StoredChannel]
 
 
-class StoredSubtask(Shown):
+class StoredSubtask(FromAttributes):
     vertex: str
     index: int
     rows_in: int
@@ -107,7 +107,7 @@ class StoredSubtask(Shown):
     state_bytes: int
 
 
-class BottleneckResource(Shown):
+class BottleneckResource(FromAttributes):
     """``vertex``: what everything waited for; empty if nothing. ``explanation`` says how that was told.
     ``subtask``: the one with most of it; -1 if none has more than the others."""
 
@@ -172,7 +172,7 @@ class ComparisonRequest(Given):
     to: str = Field(min_length=1, max_length=MAX_LABEL)
 
 
-class SharedFileResource(Shown):
+class SharedFileResource(FromAttributes):
     """``kind``: ``state`` (of operators and sources), ``inflight``, ``metadata`` or ``portable``. ``snapshots``: ids of
     those that need it."""
 
@@ -182,7 +182,7 @@ class SharedFileResource(Shown):
     snapshots: list[str]
 
 
-class SharingResource(Shown):
+class SharingResource(FromAttributes):
     """Which files the snapshots need, the largest first: at most 2,000, of the 200 newest snapshots, and ``truncated``
     if there are more. Of a snapshot with damaged metadata those files are missing of which only that tells."""
 

@@ -6,12 +6,12 @@ from collections.abc import Collection
 
 from penstock.coordinator.view import CheckpointState, CheckpointView, ExecutionState, ExecutionView
 from penstock.queries.facts import QueryFacts
-from penstock.queries.snapshot_steering import SnapshotOrder
-from penstock.queries.steering import SNAPSHOT_VERBS, Operation, Verb
+from penstock.queries.operations import SNAPSHOT_VERBS, Operation, Verb
+from penstock.queries.snapshot_operations import SnapshotOrder
 from penstock.rest.change_models import OperationProgress
 from penstock.rest.models import QuerySpec, WantedState
 
-_ON_SNAPSHOTS = {
+_DESCRIPTIONS = {
     Verb.SNAPSHOT: "Taking a snapshot",
     Verb.DELETE_SNAPSHOT: "Deleting a snapshot",
     Verb.EXPORT_SNAPSHOT: "Exporting a snapshot",
@@ -33,7 +33,7 @@ def has_converged(view: ExecutionView, spec: QuerySpec) -> bool:
     return as_wanted and (spec.state is not WantedState.RUNNING or view.parallelism == spec.parallelism)
 
 
-def doing(facts: QueryFacts, spec: QuerySpec, verbs: Collection[Verb]) -> str:
+def describe(facts: QueryFacts, spec: QuerySpec, verbs: Collection[Verb]) -> str:
     """What the query does; where it is not as ``spec`` says, what it does about that.
 
     Args:
@@ -59,7 +59,7 @@ def doing(facts: QueryFacts, spec: QuerySpec, verbs: Collection[Verb]) -> str:
     return f"Runs on {view.parallelism} of {spec.parallelism} slots: waiting for {missing} more to be free"
 
 
-def progress_of(operation: Operation, facts: QueryFacts, does: str) -> OperationProgress:
+def operation_progress(operation: Operation, facts: QueryFacts, does: str) -> OperationProgress:
     """How far an operation that is under way is. ``does``: what the query does."""
     view = facts.view
     match operation.verb:
@@ -69,12 +69,12 @@ def progress_of(operation: Operation, facts: QueryFacts, does: str) -> Operation
         case Verb.SUSPEND | Verb.STOP:
             given_back = 0 if view.state in _BEGINNING else view.parallelism - _running(view)
             return OperationProgress(message=does, done=given_back, total=view.parallelism)
-        case Verb.SNAPSHOT if isinstance(operation.asked, SnapshotOrder):
-            return _of_snapshot(operation, operation.asked, view)
+        case Verb.SNAPSHOT if isinstance(operation.request, SnapshotOrder):
+            return _of_snapshot(operation, operation.request, view)
         case _:
             assert operation.verb in SNAPSHOT_VERBS
-            done, total = operation.so_far.counts
-            return OperationProgress(message=_ON_SNAPSHOTS[operation.verb], done=done, total=total)
+            done, total = operation.counter.counts
+            return OperationProgress(message=_DESCRIPTIONS[operation.verb], done=done, total=total)
 
 
 def _of_snapshot(operation: Operation, order: SnapshotOrder, view: ExecutionView) -> OperationProgress:

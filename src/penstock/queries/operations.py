@@ -55,13 +55,13 @@ class OperationState(Enum):
     FAILED = "failed"
 
 
-class Done:
+class ProgressCounter:
     """How far an operation is, as its thread tells and others look: ``done`` of ``total``, in whatever unit."""
 
     def __init__(self) -> None:
         self.counts = (0, 1)
 
-    def tell(self, done: int, total: int) -> None:
+    def update(self, done: int, total: int) -> None:
         self.counts = (done, total)
 
 
@@ -92,7 +92,7 @@ class Verified:
 class Operation:
     """One verb on one run. ``parallelism``: what it is rescaled to, else None. Times are wall clock; ``ended_ms`` is
     None while it goes on. ``error_kind``, ``error_text``: why it failed, else empty. ``key``: what tells it from others
-    of its verb. ``asked``: what for. ``so_far``: of one that can tell."""
+    of its verb. ``request``: what for. ``counter``: of one that can tell."""
 
     id: str
     query_id: str
@@ -105,14 +105,14 @@ class Operation:
     error_kind: str = ""
     error_text: str = ""
     key: str = ""
-    asked: object = None
+    request: object = None
     snapshot: str | None = None
     freed_files: int | None = None
     freed_bytes: int | None = None
     location: str | None = None
     verification: Verified | None = None
     diff: SnapshotDiff | None = None
-    so_far: Done = field(default_factory=Done)
+    counter: ProgressCounter = field(default_factory=ProgressCounter)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Outcome:
     diff: SnapshotDiff | None = None
 
 
-class Steering:
+class QueryOperations:
     """Thread-safe; one instance per process. A run has one rescale at a time; it may be stopped during it."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class Steering:
         """Begin ``query.rescale``. One to the same parallelism that is under way is given again; None: one to another
         is."""
         with self._lock:
-            known = self._under_way(query.runId, Verb.RESCALE)
+            known = self._find_running(query.runId, Verb.RESCALE)
             if known is not None:
                 return known if known.parallelism == parallelism else None
             return self._begin(query, Verb.RESCALE, parallelism, lambda: query.rescale(parallelism))
@@ -147,24 +147,24 @@ class Steering:
     def stop(self, query: StreamingQuery) -> Operation:
         """Begin ``query.stop``, or give the one that is under way again."""
         with self._lock:
-            known = self._under_way(query.runId, Verb.STOP)
+            known = self._find_running(query.runId, Verb.STOP)
             return known or self._begin(query, Verb.STOP, None, query.stop)
 
     def suspend(self, query: StreamingQuery) -> Operation:
         """Begin ``query.suspend``, or give the one that is under way again."""
         with self._lock:
-            known = self._under_way(query.runId, Verb.SUSPEND)
+            known = self._find_running(query.runId, Verb.SUSPEND)
             return known or self._begin(query, Verb.SUSPEND, None, query.suspend)
 
     def resume(self, query: StreamingQuery, snapshot: str | None, output: str | None) -> Operation:
         """Begin ``query.resume``, or give the one that is under way again, whatever it goes on from: see
-        ``Operation.asked``, which is both arguments."""
+        ``Operation.request``, which is both arguments."""
         with self._lock:
-            known = self._under_way(query.runId, Verb.RESUME)
-            asked = snapshot, output
-            return known or self._begin(query, Verb.RESUME, None, lambda: query.resume(snapshot, output), asked)
+            known = self._find_running(query.runId, Verb.RESUME)
+            request = snapshot, output
+            return known or self._begin(query, Verb.RESUME, None, lambda: query.resume(snapshot, output), request)
 
-    def on_snapshots(
+    def begin_snapshots(
         self,
         verb: Verb,
         query_id: str,
@@ -172,23 +172,23 @@ class Steering:
         carry_out: Callable[[], Outcome],
         *,
         key: str,
-        asked: object = None,
+        request: object = None,
         once: bool = False,
-        so_far: Done | None = None,
+        counter: ProgressCounter | None = None,
     ) -> Operation | None:
         """Begin it, or give the one of this verb and key again that is under way, with ``once`` also one that has
-        ended and is remembered. An empty key is no other's. ``so_far``: what ``carry_out`` tells. None: too many are
+        ended and is remembered. An empty key is no other's. ``counter``: what ``carry_out`` tells. None: too many are
         under way."""
         with self._lock:
             known = [one for one in self._operations.values() if (one.query_id, one.verb) == (query_id, verb)]
             same = [one for one in known if key and one.key == key and (once or one.state is OperationState.RUNNING)]
             if same:
                 return same[-1]
-            if self._are_too_many(run_id, verb):
+            if self._has_too_many(run_id, verb):
                 return None
-            return self._begin_on(query_id, run_id, verb, None, carry_out, key, asked, so_far)
+            return self._begin_on(query_id, run_id, verb, None, carry_out, key, request, counter)
 
-    def _are_too_many(self, run_id: str, verb: Verb) -> bool:
+    def _has_too_many(self, run_id: str, verb: Verb) -> bool:
         """Of a run's operations on snapshots."""
         running = [one for one in self._operations.values() if one.state is OperationState.RUNNING]
         verbs = [one.verb for one in running if one.run_id == run_id and one.verb in SNAPSHOT_VERBS]
@@ -205,10 +205,10 @@ class Steering:
             running = (one for one in self._operations.values() if one.state is OperationState.RUNNING)
             return next((one for one in running if one.verb in WRITING_VERBS and one.key == target), None)
 
-    def under_way(self, run_id: str, verb: Verb) -> Operation | None:
+    def running(self, run_id: str, verb: Verb) -> Operation | None:
         """What has not ended yet."""
         with self._lock:
-            return self._under_way(run_id, verb)
+            return self._find_running(run_id, verb)
 
     def newest(self, run_id: str, verbs: Collection[Verb]) -> Operation | None:
         """The one of these verbs that began last; it may have ended, as long as it is remembered."""
@@ -216,12 +216,12 @@ class Steering:
             known = (one for one in reversed(self._operations.values()) if one.run_id == run_id)
             return next((one for one in known if one.verb in verbs), None)
 
-    def all_under_way(self) -> list[Operation]:
+    def all_running(self) -> list[Operation]:
         """Of all runs, in the order they began."""
         with self._lock:
             return [one for one in self._operations.values() if one.state is OperationState.RUNNING]
 
-    def _under_way(self, run_id: str, verb: Verb) -> Operation | None:
+    def _find_running(self, run_id: str, verb: Verb) -> Operation | None:
         running = (one for one in self._operations.values() if one.state is OperationState.RUNNING)
         return next((one for one in running if (one.run_id, one.verb) == (run_id, verb)), None)
 
@@ -231,9 +231,9 @@ class Steering:
         verb: Verb,
         parallelism: int | None,
         carry_out: Callable[[], object],
-        asked: object = None,
+        request: object = None,
     ) -> Operation:
-        return self._begin_on(query.id, query.runId, verb, parallelism, carry_out, asked=asked)
+        return self._begin_on(query.id, query.runId, verb, parallelism, carry_out, request=request)
 
     def _begin_on(
         self,
@@ -243,12 +243,12 @@ class Steering:
         parallelism: int | None,
         carry_out: Callable[[], object],
         key: str = "",
-        asked: object = None,
-        so_far: Done | None = None,
+        request: object = None,
+        counter: ProgressCounter | None = None,
     ) -> Operation:
-        name, running, told = str(uuid.uuid4()), OperationState.RUNNING, so_far or Done()
+        name, running, told = str(uuid.uuid4()), OperationState.RUNNING, counter or ProgressCounter()
         operation = Operation(
-            name, query_id, run_id, verb, parallelism, running, _now_ms(), key=key, asked=asked, so_far=told
+            name, query_id, run_id, verb, parallelism, running, _now_ms(), key=key, request=request, counter=told
         )
         self._operations[name] = operation
         over = [one.id for one in self._operations.values() if one.state is not OperationState.RUNNING]
@@ -277,7 +277,7 @@ class Steering:
             self._operations[operation.id] = replace(ended, ended_ms=_now_ms())
 
 
-STEERING = Steering()
+OPERATIONS = QueryOperations()
 
 
 def _now_ms() -> int:

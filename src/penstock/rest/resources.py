@@ -12,8 +12,7 @@ from penstock.coordinator.view import ExecutionState
 from penstock.model.metrics import SubtaskMetrics
 from penstock.queries.active_queries import ACTIVE_QUERIES
 from penstock.queries.facts import QueryFacts
-from penstock.queries.steering import STEERING, Verb
-from penstock.rest.doing import doing, has_converged
+from penstock.queries.operations import OPERATIONS, Verb
 from penstock.rest.models import (
     Alignment,
     CheckpointSpec,
@@ -30,9 +29,10 @@ from penstock.rest.models import (
     WantedState,
 )
 from penstock.rest.problems import ProblemError
+from penstock.rest.status_message import describe, has_converged
 
 
-def facts_of(query_id: str) -> QueryFacts:
+def find_query(query_id: str) -> QueryFacts:
     """A query that runs, or one of those that ended last. Raises ProblemError if there is none."""
     for facts in ACTIVE_QUERIES.known():
         if facts.id == query_id:
@@ -43,43 +43,43 @@ def facts_of(query_id: str) -> QueryFacts:
 def spec_of(facts: QueryFacts) -> QuerySpec:
     """What was asked for counts from when it was accepted, though the query may not have heard of it yet."""
     wanted = facts.wanted
-    rescale = STEERING.under_way(facts.run_id, Verb.RESCALE)
+    rescale = OPERATIONS.running(facts.run_id, Verb.RESCALE)
     parallelism = wanted.parallelism if rescale is None else rescale.parallelism
     return QuerySpec(
-        state=_wanted_state(facts),
+        state=_requested_state(facts),
         parallelism=parallelism or wanted.parallelism,
         checkpoint=CheckpointSpec(interval_ms=wanted.checkpoint_interval_ms, alignment=Alignment(wanted.alignment)),
     )
 
 
-def _wanted_state(facts: QueryFacts) -> WantedState:
-    def under_way(verb: Verb) -> bool:
-        return STEERING.under_way(facts.run_id, verb) is not None
+def _requested_state(facts: QueryFacts) -> WantedState:
+    def running(verb: Verb) -> bool:
+        return OPERATIONS.running(facts.run_id, verb) is not None
 
-    if not facts.active or under_way(Verb.STOP):
+    if not facts.active or running(Verb.STOP):
         return WantedState.STOPPED
-    if under_way(Verb.RESUME):
+    if running(Verb.RESUME):
         return WantedState.RUNNING
-    suspended = facts.view.state is ExecutionState.SUSPENDED or under_way(Verb.SUSPEND)
+    suspended = facts.view.state is ExecutionState.SUSPENDED or running(Verb.SUSPEND)
     return WantedState.SUSPENDED if suspended else WantedState.RUNNING
 
 
-async def service_of(request: Request) -> ServiceResource:
+async def service_resource(request: Request) -> ServiceResource:
     """What the settings of the service allow."""
     return ServiceResource(export_root=request.app.state.export_root is not None)
 
 
-ThisService = Annotated[ServiceResource, Depends(service_of)]
+ThisService = Annotated[ServiceResource, Depends(service_resource)]
 
 
-def what_is_done(facts: QueryFacts) -> str:
+def status_message(facts: QueryFacts) -> str:
     """What the query does, and about the difference between spec and status, if there is one."""
-    return doing(facts, spec_of(facts), [one.verb for one in STEERING.all_under_way() if one.run_id == facts.run_id])
+    return describe(facts, spec_of(facts), [one.verb for one in OPERATIONS.all_running() if one.run_id == facts.run_id])
 
 
-def query_of(facts: QueryFacts, service: ServiceResource) -> QueryResource:
+def query_resource(facts: QueryFacts, service: ServiceResource) -> QueryResource:
     view, spec = facts.view, spec_of(facts)
-    on_it = [one for one in STEERING.all_under_way() if one.query_id == facts.id]
+    on_it = [one for one in OPERATIONS.all_running() if one.query_id == facts.id]
     progress: dict[str, Any] | None = None if facts.last_progress is None else json.loads(facts.last_progress)
     return QueryResource(
         id=facts.id,
@@ -90,7 +90,7 @@ def query_of(facts: QueryFacts, service: ServiceResource) -> QueryResource:
         status=QueryStatus(
             state=view.state,
             converged=has_converged(view, spec),
-            message=what_is_done(facts),
+            message=status_message(facts),
             generation=view.generation,
             first_generation=view.first_generation,
             parallelism=view.parallelism,
@@ -110,7 +110,7 @@ def query_of(facts: QueryFacts, service: ServiceResource) -> QueryResource:
     )
 
 
-def graph_of(facts: QueryFacts) -> GraphResource:
+def graph_resource(facts: QueryFacts) -> GraphResource:
     view = facts.view
     metrics: dict[int, list[SubtaskMetrics]] = {vertex.id: [] for vertex in facts.shape.vertices}
     for subtask in view.subtasks:

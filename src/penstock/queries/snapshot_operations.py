@@ -12,7 +12,7 @@ import msgspec
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.model.ids import snapshot_id
 from penstock.queries.facts import QueryFacts
-from penstock.queries.steering import STEERING, Done, Operation, Outcome, Verb
+from penstock.queries.operations import OPERATIONS, Operation, Outcome, ProgressCounter, Verb
 from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.commands import copying, forking, ownership
 from penstock.snapshots.commands import requests as rq
@@ -46,7 +46,7 @@ class SnapshotOrder:
 
 def take_snapshot(query: StreamingQuery, order: SnapshotOrder, key: str) -> Operation | None:
     """Begin ``query.snapshot``. What was begun under the same key, if it is not empty, is given again, whatever it was
-    asked for: see ``Operation.asked``. None: too many are under way."""
+    asked for: see ``Operation.request``. None: too many are under way."""
 
     def take() -> Outcome:
         # Not by waiting for it: that gives up by a clock of its own, when the snapshot may still come about.
@@ -54,7 +54,7 @@ def take_snapshot(query: StreamingQuery, order: SnapshotOrder, key: str) -> Oper
         promised = query.snapshot(label, order.alignment, order.timeout_s, note, wait=False, format=order.format)
         return Outcome(promised.result().id)
 
-    return STEERING.on_snapshots(Verb.SNAPSHOT, query.id, query.runId, take, key=key, asked=order, once=True)
+    return OPERATIONS.begin_snapshots(Verb.SNAPSHOT, query.id, query.runId, take, key=key, request=order, once=True)
 
 
 def delete_snapshots(facts: QueryFacts, checkpoints: Sequence[int]) -> Operation | None:
@@ -73,7 +73,7 @@ def delete_snapshots(facts: QueryFacts, checkpoints: Sequence[int]) -> Operation
         return Outcome(ids[0] if len(ids) == 1 else None, answer.files, answer.bytes)
 
     key = " ".join(ids)
-    return STEERING.on_snapshots(Verb.DELETE_SNAPSHOT, facts.id, facts.run_id, delete, key=key)
+    return OPERATIONS.begin_snapshots(Verb.DELETE_SNAPSHOT, facts.id, facts.run_id, delete, key=key)
 
 
 def label_snapshot(opened: OpenedLocation, wanted: rq.Label) -> bool:
@@ -95,17 +95,17 @@ def label_snapshot(opened: OpenedLocation, wanted: rq.Label) -> bool:
 
 def export_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation | None:
     """Begin to write one as a portable snapshot to ``target``, in this process. What is begun for the same target is
-    given again: see ``Operation.asked``, which is the snapshot's id. None: too many are under way."""
-    name, so_far = snapshot_id(checkpoint), Done()
+    given again: see ``Operation.request``, which is the snapshot's id. None: too many are under way."""
+    name, counter = snapshot_id(checkpoint), ProgressCounter()
 
     def export() -> Outcome:
         from penstock.snapshots.portable.export import export_snapshot as export_to  # it takes a moment
 
-        export_to(facts.location, name, target, access=facts.access, progress=so_far.tell)
+        export_to(facts.location, name, target, access=facts.access, progress=counter.update)
         return Outcome(name, location=target)
 
     verb = Verb.EXPORT_SNAPSHOT
-    return STEERING.on_snapshots(verb, facts.id, facts.run_id, export, key=target, asked=name, so_far=so_far)
+    return OPERATIONS.begin_snapshots(verb, facts.id, facts.run_id, export, key=target, request=name, counter=counter)
 
 
 def fork_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation | None:
@@ -120,25 +120,25 @@ def fork_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation 
             raise LocationError(f"{target} cannot be used: {error}; check its permissions") from error
         return Outcome(name, location=target)
 
-    return STEERING.on_snapshots(Verb.FORK_SNAPSHOT, facts.id, facts.run_id, fork, key=target, asked=name)
+    return OPERATIONS.begin_snapshots(Verb.FORK_SNAPSHOT, facts.id, facts.run_id, fork, key=target, request=name)
 
 
 def copy_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation | None:
     """As ``export_snapshot``: the snapshot into an archive, which nothing else has to be writing to. What is there
     already is not brought again."""
-    name, so_far = snapshot_id(checkpoint), Done()
+    name, counter = snapshot_id(checkpoint), ProgressCounter()
 
     def copy() -> Outcome:
         there = opened_location(facts).store
         try:
             here = open_location(target, facts.access)
-            copying.copy_snapshots(there, here, [name], progress=so_far.tell).check([name])
+            copying.copy_snapshots(there, here, [name], progress=counter.update).check([name])
         except OSError as error:
             raise LocationError(f"{target} cannot be used: {error}; check its permissions") from error
         return Outcome(name, location=target)
 
     verb = Verb.COPY_SNAPSHOT
-    return STEERING.on_snapshots(verb, facts.id, facts.run_id, copy, key=target, asked=name, so_far=so_far)
+    return OPERATIONS.begin_snapshots(verb, facts.id, facts.run_id, copy, key=target, request=name, counter=counter)
 
 
 def takes_copies(facts: QueryFacts, target: str) -> bool:
@@ -161,7 +161,7 @@ def collect_files(facts: QueryFacts) -> Operation | None:
         answer = ownership.change(opened.store, rq.Collect(), known=_known(opened))
         return Outcome(None, answer.files, answer.bytes)
 
-    return STEERING.on_snapshots(Verb.COLLECT_FILES, facts.id, facts.run_id, collect, key="all")
+    return OPERATIONS.begin_snapshots(Verb.COLLECT_FILES, facts.id, facts.run_id, collect, key="all")
 
 
 def is_taken(facts: QueryFacts, target: str) -> bool:
