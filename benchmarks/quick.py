@@ -29,7 +29,7 @@ from benchmarks.peers import against_spark
 from benchmarks.peers.flink import cluster
 from benchmarks.peers.flink.installation import FlinkError, installation
 from benchmarks.reports import flip76 as report_flip76
-from benchmarks.reports.svg import figure
+from benchmarks.reports.cells import short_number
 from benchmarks.suites import checkpoint_cost, flip76, nexmark, recovery, stateful_python, throughput
 
 LIMIT_S = 300.0
@@ -104,7 +104,9 @@ class Ratio:
         return f"{'held' if self.held else 'NOT held'} ({within} of {len(self.rounds)})"
 
     def spread(self) -> str:
-        return f"{figure(min(self.rounds))} to {figure(max(self.rounds))}" if len(self.rounds) > 1 else "once"
+        return (
+            f"{short_number(min(self.rounds))} to {short_number(max(self.rounds))}" if len(self.rounds) > 1 else "once"
+        )
 
 
 # -- beside Spark -----------------------------------------------------------------------------------------------------
@@ -262,7 +264,7 @@ def table_of(ratios: Sequence[Ratio]) -> Table:
         style = {True: "green", False: "bold red", None: ""}[one.held]
         target = "none" if one.target is None else str(one.target)
         table.add_row(
-            one.name, figure(one.value), one.spread(), one.reference, target, Text(one.verdict(), style=style)
+            one.name, short_number(one.value), one.spread(), one.reference, target, Text(one.verdict(), style=style)
         )
     return table
 

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import matplotlib
 import pytest
+from matplotlib.axes import Axes
 
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.lib import machine
 from benchmarks.lib.harness import RESULTS
-from benchmarks.reports import charts, page, readme_table
+from benchmarks.reports import charts, drawing, page, readme_table
 from benchmarks.reports.cells import spread
-from benchmarks.reports.svg import COLOURS, LEFT, RIGHT, Chart, Row, drawn
-from benchmarks.reports.svg_lines import Lines
+from benchmarks.reports.drawing import Row, RowChart, TimeChart
 
 SVG = "{http://www.w3.org/2000/svg}"
 AGAIN = "run: penstock bench --page"
@@ -120,53 +121,74 @@ def test_a_median_comes_with_the_least_and_the_largest_and_a_single_round_is_cal
     assert spread([1.234]) == "1.23 (once)"
 
 
-def lines(drawing: str, kind: str) -> list[tuple[float, float]]:
-    """From where to where those of a class go, from left to right."""
-    root = ElementTree.fromstring(drawing)
-    return [(float(line.attrib["x1"]), float(line.attrib["x2"])) for line in root.iter(f"{SVG}line")
-            if line.attrib["class"] == kind]  # fmt: skip
+def axes_of(chart: RowChart | TimeChart) -> Axes:
+    with matplotlib.rc_context(drawing.STYLE):
+        (axes,) = chart.figure().axes
+        return axes
 
 
-def texts(drawing: str) -> list[str]:
-    return [text.text or "" for text in ElementTree.fromstring(drawing).iter(f"{SVG}text")]
+def spread_of(axes: Axes) -> list[list[float]]:
+    """Least and largest value of each row that has a spread."""
+    return [[x for x, _ in ends] for lines in axes.collections for ends in lines.get_segments()]
+
+
+def points_of(axes: Axes, marker: str, size: float) -> list[float]:
+    found = (line for line in axes.lines if (line.get_marker(), line.get_markersize()) == (marker, size))
+    return [x for line in found for x in line.get_xdata()]
+
+
+def texts(svg: str) -> list[str]:
+    return [text.text or "" for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
 def test_a_bar_ends_at_the_median_and_its_spread_goes_from_the_least_to_the_largest() -> None:
-    drawing = drawn(Chart("Rates", "of two", "rows", [("a & <b>", [Row("one", "Spark", 25, 50, 100)])]))
-    width = RIGHT - LEFT
-    bar = next(one for one in ElementTree.fromstring(drawing).iter(f"{SVG}rect") if "bar" in one.attrib["class"])
-    assert float(bar.attrib["width"]) == width / 2
-    assert lines(drawing, "spread Spark")[0] == (LEFT + width / 4, RIGHT)
-    assert texts(drawing) == ["Rates", "of two", "0", "20", "40", "60", "80", "100", "rows", "a & <b>", "one", "50"]
+    chart = RowChart("Rates", "of two", "rows", [("a & <b>", [Row("one", "Spark", 25, 50, 100)])])
+    axes = axes_of(chart)
+    (bar,) = axes.patches
+    assert (bar.get_x(), bar.get_width()) == (0, 50)
+    assert spread_of(axes) == [[25, 100]]
+    assert axes.get_xlim() == (0, 100)
+    shown = texts(drawing.svg(chart))
+    assert sorted(shown) == sorted(
+        ["Rates", "of two", "0", "20", "40", "60", "80", "100", "rows", "a & <b>", "one", "50"]
+    )
 
 
-def test_a_logarithmic_chart_has_a_decade_take_as_much_room_as_the_next() -> None:
-    rows = [Row("one", "Flink", 1, 10, 100, raw=10)]
-    drawing = drawn(Chart("Times", "", "ms", [("", rows)], logarithmic=True))
-    middle = (LEFT + RIGHT) / 2
-    dot = next(ElementTree.fromstring(drawing).iter(f"{SVG}circle"))
-    assert float(dot.attrib["cx"]) == middle
-    assert lines(drawing, "raw") == [(middle, middle)]
-    assert lines(drawing, "spread Flink")[0] == (LEFT, RIGHT)
-    assert [x for x, _ in lines(drawing, "grid")] == [LEFT, middle, RIGHT]
+def test_a_logarithmic_chart_begins_and_ends_with_a_decade() -> None:
+    rows = [Row("one", "Flink", 2, 10, 60, raw=9)]
+    axes = axes_of(RowChart("Times", "", "ms", [("", rows)], logarithmic=True))
+    assert axes.get_xscale() == "log"
+    assert axes.get_xlim() == (1, 100)
+    assert spread_of(axes) == [[2, 60]]
+    assert points_of(axes, "o", 9) == [10]
+    assert points_of(axes, "|", 14) == [9]
 
 
 def test_one_round_has_no_spread_to_draw() -> None:
-    drawing = drawn(Chart("t", "s", "u", [("", [charts.of_rounds("one", "Penstock", [5.0])])]))
-    assert lines(drawing, "spread Penstock") == []
-    assert texts(drawing)[-1] == "5 (once)"
+    chart = RowChart("t", "s", "u", [("", [charts.of_rounds("one", "Penstock", [5.0])])])
+    assert spread_of(axes_of(chart)) == []
+    assert "5 (once)" in texts(drawing.svg(chart))
 
 
 def test_charts_can_be_read_on_white_and_on_black() -> None:
-    """Contrasts as WCAG 2 wants them: 4.5 for text, 3 for what is drawn."""
-    drawing = next(iter(page.charts().values()))
-    light, dark = (ElementTree.fromstring(drawing).findtext(f"{SVG}style") or "").split("@media")
-    for half in (light, dark):
-        colours = {name: value for name, _, value in re.findall(r"(\S+) { ([^}]*?)(?:fill|stroke): (#\w{6})", half)}
-        ground = luminance(colours[".ground"])
-        for name, wanted in (("text", 4.5), (".small", 4.5), (".raw", 3), *((f".{engine}", 3) for engine in COLOURS)):
-            least, most = sorted((ground, luminance(colours[name])))
-            assert (most + 0.05) / (least + 0.05) >= wanted, (name, colours[name])
+    """Contrasts as WCAG 2 wants them: 4.5 for text, 3 for shapes."""
+    wanted = {drawing.TEXT: 4.5, drawing.SMALL_TEXT: 4.5, **dict.fromkeys(drawing.COLORS.values(), 3.0)}
+    light = {color: color for color in drawing.DARK}
+    for shown in (light, drawing.DARK):
+        background = luminance(shown[drawing.BACKGROUND])
+        for color, contrast in wanted.items():
+            least, most = sorted((background, luminance(shown[color])))
+            assert (most + 0.05) / (least + 0.05) >= contrast, shown[color]
+
+
+@pytest.mark.parametrize("name", sorted(page.charts()))
+def test_every_color_of_a_chart_has_one_for_dark_pages(name: str) -> None:
+    chart = page.charts()[name]
+    styles = [element.attrib.get("style", "") for element in ElementTree.fromstring(chart).iter()]
+    used = {color for style in styles for color in re.findall(r"#\w+", style)}
+    assert {drawing.BACKGROUND, drawing.TEXT, drawing.SMALL_TEXT} < used <= set(drawing.DARK)
+    assert all(f"fill: {dark} !important" in chart for dark in drawing.DARK.values())
+    assert all("fill: #" in text.attrib["style"] for text in ElementTree.fromstring(chart).iter(f"{SVG}text"))
 
 
 def luminance(colour: str) -> float:
@@ -204,7 +226,7 @@ def test_checkpoints_are_drawn_without_a_runs_first_and_one_that_was_given_up_to
 def test_every_row_of_a_chart_is_named_and_has_its_figures_in_order(name: str) -> None:
     for draw in charts.CHARTS[name].values():
         chart = draw(raw(name))
-        if isinstance(chart, Lines):
+        if isinstance(chart, TimeChart):
             assert list(chart.times) == sorted(chart.times)
             assert all(line.name for panel in chart.panels for line in panel.lines)
         else:

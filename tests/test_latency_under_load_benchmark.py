@@ -22,7 +22,7 @@ from benchmarks.peers import flink
 from benchmarks.peers.flink.load_job import LoadSettings
 from benchmarks.reports import charts
 from benchmarks.reports import latency_under_load as report_load
-from benchmarks.reports.svg import Row
+from benchmarks.reports.drawing import Row
 from benchmarks.suites import latency_under_load
 from benchmarks.suites.latency_under_load import Lengths
 

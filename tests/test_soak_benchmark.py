@@ -6,14 +6,14 @@ import random
 import statistics
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
+import matplotlib
 import pytest
 
 from benchmarks.lib.trend import Verdict, blocks, last_to_first, slope, student
-from benchmarks.reports import charts, svg_lines
+from benchmarks.reports import charts, drawing
 from benchmarks.reports import soak as report_soak
-from benchmarks.reports.svg_lines import Line, Lines, Panel, drawn_lines
+from benchmarks.reports.drawing import Line, Panel, TimeChart
 from benchmarks.suites import soak
 from benchmarks.suites.soak import QUICK, Length, series, summary
 
@@ -164,21 +164,19 @@ def test_one_runs_explanation_is_not_given_for_another() -> None:
     assert "interned" in report_soak.soak(other)
 
 
-def test_a_panel_goes_from_nothing_to_its_largest_figure_and_time_from_left_to_right() -> None:
-    chart = Lines("t", "s", "minutes", [0, 5, 10], [Panel("p", [Line("a", "Spark", [0, 30, 15])])], since=5)
-    root = ElementTree.fromstring(drawn_lines(chart))
-    (line,) = root.iter("{http://www.w3.org/2000/svg}polyline")
-    points = [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
-    assert [x for x, _ in points] == [svg_lines.LEFT, (svg_lines.LEFT + svg_lines.RIGHT) / 2, svg_lines.RIGHT]
-    bottom, top, middle = (y for _, y in points)
-    assert top < middle < bottom
-    assert middle == pytest.approx((top + bottom) / 2)
-    mark = [one for one in root.iter("{http://www.w3.org/2000/svg}line") if one.attrib["class"] == "raw"]
-    assert [float(one.attrib["x1"]) for one in mark] == [points[1][0]]
+def test_a_panel_begins_at_0_and_ends_above_its_largest_value() -> None:
+    line = Line("a", "Spark", [10, 31, 15])
+    with matplotlib.rc_context(drawing.STYLE):
+        (axes,) = TimeChart("t", "s", "minutes", [0, 5, 10], [Panel("p", [line])], warm_up=5).figure().axes
+    drawn, warm_up = axes.lines
+    assert [list(drawn.get_xdata()), list(drawn.get_ydata())] == [[0, 5, 10], [10, 31, 15]]
+    assert list(warm_up.get_xdata()) == [5, 5]
+    assert axes.get_xlim() == (0, 10)
+    assert axes.get_ylim() == (0, 40)
 
 
 def test_the_chart_has_every_process_and_all_samples() -> None:
     chart = charts.soak(result())
     assert [line.name for line in chart.panels[0].lines] == list(soak.PROCESSES)
     assert all(len(line.values) == len(chart.times) for panel in chart.panels for line in panel.lines)
-    assert drawn_lines(chart) == drawn_lines(charts.soak(result()))
+    assert drawing.svg(chart) == drawing.svg(charts.soak(result()))

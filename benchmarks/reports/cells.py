@@ -47,6 +47,13 @@ def against_spark(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def short_number(value: float) -> str:
+    """Three digits, or all before the point."""
+    if value >= 100 or value == 0:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
 def spread(rounds: Sequence[float], unit: float = 1.0, digits: int = 2) -> str:
     """The median, and the least and the largest."""
     least, median, most = (f"{pick(rounds) / unit:.{digits}f}" for pick in (min, statistics.median, max))

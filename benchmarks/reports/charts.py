@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from benchmarks.reports.cells import short_number
+from benchmarks.reports.drawing import Line, Panel, Row, RowChart, TimeChart
 from benchmarks.reports.flip76 import later
-from benchmarks.reports.svg import Chart, Row, figure
-from benchmarks.reports.svg_lines import Line, Lines, Panel
 
 NAMES = {"penstock": "Penstock", "spark": "Spark", "flink": "Flink"}
 
@@ -22,7 +22,7 @@ def of_rounds(name: str, engine: str, figures: Sequence[float], raw: float | Non
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 
-def checkpoints(result: dict[str, Any]) -> Chart:
+def checkpoints(result: dict[str, Any]) -> RowChart:
     groups = []
     for row_ms, table in result["row_ms"].items():
         for engine, modes in table["engines"].items():
@@ -30,7 +30,7 @@ def checkpoints(result: dict[str, Any]) -> Chart:
             groups.append((f"{engine}, {row_ms} ms a row", rows))
         micro_batches = of_rounds("micro-batch", "Spark", table["spark"]["micro_batch_ms"])
         groups.append((f"Spark, {row_ms} ms a row", [micro_batches]))
-    return Chart(
+    return RowChart(
         "Checkpoints under backpressure",
         "Median and least to largest; upright stroke: to write and fsync as many bytes. Less is better.",
         "ms from the trigger until all have acknowledged",
@@ -51,9 +51,9 @@ def _checkpoints(mode: str, engine: str, cell: dict[str, Any]) -> Row:
 # -- beside Spark -----------------------------------------------------------------------------------------------------
 
 
-def nexmark_rates(result: dict[str, Any]) -> Chart:
+def nexmark_rates(result: dict[str, Any]) -> RowChart:
     thousands = result["events"] / 1000
-    return Chart(
+    return RowChart(
         "Nexmark: events read by second",
         "Median and least to largest of the rounds, from start() to the query's end. More is better.",
         "thousand events a second",
@@ -64,8 +64,8 @@ def nexmark_rates(result: dict[str, Any]) -> Chart:
     )
 
 
-def nexmark_cpu(result: dict[str, Any]) -> Chart:
-    return Chart(
+def nexmark_cpu(result: dict[str, Any]) -> RowChart:
+    return RowChart(
         "Nexmark: CPU of all processes",
         f"Median and least to largest of the rounds, for {result['events']:,} events. Less is better.",
         "CPU seconds",
@@ -81,7 +81,7 @@ def _by_query(result: dict[str, Any], what: str) -> list[tuple[str, list[tuple[s
     return [(name, list(found[what].items())) for name, found in result["queries"].items() if what in found]
 
 
-def stateful_python(result: dict[str, Any]) -> Chart:
+def stateful_python(result: dict[str, Any]) -> RowChart:
     groups = [
         (
             name,
@@ -92,7 +92,7 @@ def stateful_python(result: dict[str, Any]) -> Chart:
         )
         for name, job in result["jobs"].items()
     ]
-    return Chart(
+    return RowChart(
         "Stateful Python: rows by second",
         "The same StatefulProcessor on both engines; median and least to largest of the rounds. More is better.",
         "thousand rows a second",
@@ -100,7 +100,7 @@ def stateful_python(result: dict[str, Any]) -> Chart:
     )
 
 
-def latency(result: dict[str, Any]) -> Chart:
+def latency(result: dict[str, Any]) -> RowChart:
     """Of several rounds the medians of their figures."""
     groups = []
     for job, forms in result["jobs"].items():
@@ -111,7 +111,7 @@ def latency(result: dict[str, Any]) -> Chart:
             name = engine if form == "penstock" else form.replace("penstock", engine).replace("spark", engine)
             rows.append(Row(name, engine, least, median, p99, note=f", p99 {p99:.0f}"))
         groups.append((f"{job}, {result['keys'][job]} keys", rows))
-    return Chart(
+    return RowChart(
         "Latency of a keyed Python function",
         f"{result['rows_per_second']:,} rows a second: median, and least to 99th percentile. Less is better.",
         "ms from when a row was due to the sink",
@@ -120,16 +120,16 @@ def latency(result: dict[str, Any]) -> Chart:
     )
 
 
-def latency_under_load(result: dict[str, Any]) -> Chart:
+def latency_under_load(result: dict[str, Any]) -> RowChart:
     groups = []
     for load in next(iter(result["ms"].values())):
         rows = []
         for form, loads in result["ms"].items():
             ms = loads[load]
-            note = f", p50 {figure(ms['50'])}"
+            note = f", p50 {short_number(ms['50'])}"
             rows.append(Row(form, form.split(",")[0], ms["50"], ms["99"], ms["99.9"], ms["100"], note))
         groups.append((f"{load} % of the most", rows))
-    return Chart(
+    return RowChart(
         "Latency under load",
         "Median to 99.9th percentile, mark at the 99th, upright stroke: the largest. Less is better.",
         "ms from when a row was due to the sink",
@@ -149,7 +149,7 @@ LOOKS = {
 """By process: the colour of its line, and whether it is dashed."""
 
 
-def soak(result: dict[str, Any]) -> Lines:
+def soak(result: dict[str, Any]) -> TimeChart:
     found = result["series"]
 
     def of_processes(what: str, unit: float = 1.0, without: str = "") -> list[Line]:
@@ -167,13 +167,13 @@ def soak(result: dict[str, Any]) -> Lines:
         Panel("Files of snapshots in the checkpoint location", [_line("files", found["location, files"])]),
         Panel("Checkpoints, ms (median of each sample)", [_line("checkpoint", found["checkpoint, duration_ms"])]),
     ]
-    return Lines(
+    return TimeChart(
         "A query that runs for long",
         "From 0 in each panel; the upright stroke is the end of the warm-up.",
         "minutes",
         [at_s / 60 for at_s in found["at_s"]],
         panels,
-        since=result["length"]["warm_up_s"] / 60,
+        warm_up=result["length"]["warm_up_s"] / 60,
     )
 
 
@@ -181,7 +181,7 @@ def _line(name: str, values: Sequence[float]) -> Line:
     return Line(name, "Penstock", values)
 
 
-CHARTS: dict[str, dict[str, Callable[[dict[str, Any]], Chart | Lines]]] = {
+CHARTS: dict[str, dict[str, Callable[[dict[str, Any]], RowChart | TimeChart]]] = {
     "flip76": {"checkpoints": checkpoints},
     "nexmark": {"nexmark-rates": nexmark_rates, "nexmark-cpu": nexmark_cpu},
     "stateful_python": {"stateful-python": stateful_python},

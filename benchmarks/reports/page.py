@@ -14,6 +14,7 @@ from benchmarks.reports.ablations import ablations
 from benchmarks.reports.cells import jobs, machine, row, spread, times, times_p99
 from benchmarks.reports.charts import CHARTS as DRAWN
 from benchmarks.reports.checkpoint_cost import checkpoint_cost
+from benchmarks.reports.drawing import svg
 from benchmarks.reports.flip76 import flip76
 from benchmarks.reports.incremental_peers import incremental_peers
 from benchmarks.reports.latency_under_load import latency_under_load
@@ -26,8 +27,6 @@ from benchmarks.reports.scaling import coordinator, scaling
 from benchmarks.reports.snapshots import snapshot_catalog, snapshot_formats, state_as_data
 from benchmarks.reports.soak import soak
 from benchmarks.reports.state import keyed, large_state, state, state_rocksdb
-from benchmarks.reports.svg import Chart, drawn
-from benchmarks.reports.svg_lines import Lines, drawn_lines
 from benchmarks.reports.user_python import isolation, latency, stateful_python, timers
 
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -381,11 +380,7 @@ def _kept(results: Path) -> dict[str, dict[str, Any]]:
 def _charts(name: str, result: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """By file name, the title and the drawing."""
     made = {f"{file}.svg": draw(result) for file, draw in DRAWN.get(name, {}).items()}
-    return {file: (chart.title, _drawn(chart)) for file, chart in made.items()}
-
-
-def _drawn(chart: Chart | Lines) -> str:
-    return drawn_lines(chart) if isinstance(chart, Lines) else drawn(chart)
+    return {file: (chart.title, svg(chart)) for file, chart in made.items()}
 
 
 def write() -> None:
