@@ -22,14 +22,14 @@ _blocked = threading.local()
 
 @functools.cache
 def _watch_flags() -> None:
-    """Once per worker process: a breather also rests while its thread's file exists."""
-    as_it_was = BarrierYield.resting
+    """Once per worker process: a subtask also yields while its thread's file exists."""
+    as_it_was = BarrierYield.must_yield
 
-    def resting(breather: BarrierYield) -> bool:
+    def must_yield(self: BarrierYield) -> bool:
         flag = getattr(_blocked, "flag", None)
-        return (flag is not None and os.path.exists(flag)) or as_it_was(breather)
+        return (flag is not None and os.path.exists(flag)) or as_it_was(self)
 
-    BarrierYield.resting = resting  # type: ignore[method-assign]
+    BarrierYield.must_yield = must_yield  # type: ignore[method-assign]
 
 
 def _block_this_thread(flag: str) -> None:

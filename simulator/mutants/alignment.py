@@ -101,13 +101,13 @@ def _ready_with_barriers_queued(original: Any) -> Any:
     def ready(self: SubtaskCheckpoints) -> list[Command]:
         early: dict[CheckpointId, None] = self.__dict__.setdefault("mutant_early", {})
         queued = [p for p in self.active.values() if p.phase is Phase.DRAINING and not p.awaited]
-        waits, self._outputs.waits = self._outputs.waits, lambda checkpoint: False  # type: ignore[method-assign]
+        kept, self._outputs.holds_barrier = self._outputs.holds_barrier, lambda checkpoint: False  # type: ignore[method-assign]
         active = dict(self.active)
         commands: list[Command] = original(self)
-        self._outputs.waits = waits  # type: ignore[method-assign]
+        self._outputs.holds_barrier = kept  # type: ignore[method-assign]
         fresh = [c for c, p in zip(commands, queued, strict=True) if p.checkpoint not in early]
         for progress in queued:
-            if waits(progress.checkpoint):
+            if kept(progress.checkpoint):
                 early[progress.checkpoint] = None
                 progress.phase = Phase.DRAINING
                 self.active[progress.checkpoint] = active[progress.checkpoint]
@@ -197,7 +197,7 @@ ALIGNMENT = {
         (SubtaskCheckpoints, "_barrier_arrived", _recording_one_short),
     ),
     "input-queue-not-captured": mutant(
-        "what waits in front of an unaligned barrier at the consumer is not captured",
+        "what kept in front of an unaligned barrier at the consumer is not captured",
         (InputChannel, "capture", _nothing_captured),
     ),
     "row-range-forgotten": mutant(
@@ -209,11 +209,11 @@ ALIGNMENT = {
         (InputChannel, "capture", _all_captured),
     ),
     "unblocked-early": mutant(
-        "a channel that waits for the other barriers is read on if more than one element lies there",
+        "a channel that kept for the other barriers is read on if more than one element lies there",
         (SubtaskCheckpoints, "reached", _unblock_each),
     ),
     "acknowledged-before-the-barrier-left": mutant(
-        "a capture is handed over although the barrier waits in an output queue, where it may be moved yet",
+        "a capture is handed over although the barrier kept in an output queue, where it may be moved yet",
         (SubtaskCheckpoints, "ready", _ready_with_barriers_queued),
     ),
     "dead-id-forgotten": mutant(
@@ -229,7 +229,7 @@ ALIGNMENT = {
         (SubtaskCheckpoints, "_turn_older", _nothing_turned),
     ),
     "time-out-forgotten-at-the-output": mutant(
-        "a barrier that waits in an output queue is not moved when its time is up",
+        "a barrier that kept in an output queue is not moved when its time is up",
         (SubtaskCheckpoints, "_turn", _inputs_only),
     ),
     "moved-barrier-captures-nothing": mutant(
@@ -258,7 +258,7 @@ ALIGNMENT = {
         (SubtaskCheckpoints, "_turn_inputs_as_allowed", _before_the_last_barrier),
     ),
     "limit-overtakes-once": mutant(
-        "with checkpoint.maxInflightBytes a barrier that has overtaken once waits behind the rows of older ones",
+        "with checkpoint.maxInflightBytes a barrier that has overtaken once kept behind the rows of older ones",
         (SubtaskCheckpoints, "_turn_outputs_as_allowed", _once),
     ),
     "end-of-partition-taken-for-a-barrier": mutant(

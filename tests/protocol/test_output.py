@@ -193,8 +193,8 @@ def test_an_aligned_barrier_waits_behind_everything_and_an_unaligned_one_goes_fi
     assert channel.pump(0.0) == []
     captured = channel.overtake(unaligned(2))
     assert captured == [], "nothing lies between the older barrier and the tail"
-    assert channel.waits(1)
-    assert channel.waits(2)
+    assert channel.holds_barrier(1)
+    assert channel.holds_barrier(2)
 
     other = filled(2)
     other.watermark(Watermark(3))
@@ -221,7 +221,7 @@ def test_the_barrier_of_a_dead_checkpoint_is_forgotten() -> None:
     channel = filled(1)
     channel.append(aligned(1))
     channel.drop(1)
-    assert not channel.waits(1)
+    assert not channel.holds_barrier(1)
     channel.grant(1_000)
     assert shape(channel.pump(0.0)) == [0]
 

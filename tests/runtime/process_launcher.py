@@ -20,7 +20,7 @@ context.set_forkserver_preload(["forked_slots"])  # of tests/site, which is in P
 
 def threads_left() -> list[str]:
     """Of a process in which no slot runs; what remembers its tables for a while may stay."""
-    from penstock.worker.worker_memory import FORGETTER
+    from penstock.worker.local_state_reuse import FORGETTER
 
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     return [thread.name for thread in others if thread.name != FORGETTER]

@@ -27,9 +27,8 @@ from penstock.network.frames import Message, MessageKind
 from penstock.network.handshake import ClientHandshake, Identity, ServerHandshake
 from penstock.network.secret import Secret, nonce
 from penstock.network.transport import IoLoop, Link, Listener, connect
-from penstock.worker import barrier_yield as breather
-from penstock.worker import inbox as inbox_module
-from penstock.worker import pending_checkpoints as underway_module
+from penstock.worker import barrier_yield
+from penstock.worker import host as host_module
 from penstock.worker import subtask_thread as subtask_thread_module
 from penstock.worker.barrier_yield import PendingCheckpoints
 from penstock.worker.host import Inbox, StepResult
@@ -38,8 +37,7 @@ from penstock.worker.subtask_thread import SubtaskThread
 pytestmark = pytest.mark.slow
 
 INTERRUPTED_FILES = {
-    inspect.getfile(module)
-    for module in (breather, inbox_module, pump_module, subtask_thread_module, transport, underway_module)
+    inspect.getfile(module) for module in (barrier_yield, host_module, pump_module, subtask_thread_module, transport)
 }
 ANSWER_S = 10.0
 """What is not answered by then never will be."""
@@ -117,8 +115,8 @@ def test_no_append_to_an_inbox_is_slept_through(times: Times) -> None:
 
 def test_a_resting_subtask_still_answers(times: Times, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every step is taken for a long one, while checkpoints begin and end on other threads."""
-    monkeypatch.setattr(breather, "LONG_STEP_S", -1.0)
-    monkeypatch.setattr(breather, "MOMENT_S", 0.0002)
+    monkeypatch.setattr(barrier_yield, "LONG_STEP_S", -1.0)
+    monkeypatch.setattr(barrier_yield, "MOMENT_S", 0.0002)
     subtask, underway, failures = Answering(2), PendingCheckpoints(), list[BaseException]()
     subtask.worked = True
     thread = start(subtask, underway, failures)

@@ -19,18 +19,18 @@ _from_driver = msgpack_decoder(ToSlot)
 
 
 def send(link: Link, message: ToDriver | ToSlot) -> None:
-    """From any thread; never blocks."""
+    """Queue a message. Any thread may call; never blocks."""
     link.send(MessageKind.CONTROL, 0, [_encoder.encode(message)])
 
 
 def read_from_slot(message: Message) -> ToDriver:
-    """Raises GenerationFailed if this is no control message of a slot."""
+    """Decode a control message of a slot. Raises GenerationFailed if it is none."""
     decoded: ToDriver = _decode(_from_slot, message)
     return decoded
 
 
 def read_from_driver(message: Message) -> ToSlot:
-    """Raises GenerationFailed if this is no control message of a driver."""
+    """Decode a control message of the driver. Raises GenerationFailed if it is none."""
     decoded: ToSlot = _decode(_from_driver, message)
     return decoded
 

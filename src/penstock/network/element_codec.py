@@ -1,4 +1,4 @@
-"""What the messages of a data link hold: elements as they travel between two slots.
+"""Messages of a data link: elements as they travel between two slots.
 
 A buffer is a 64-byte header (Generation, seq, cost, backlog, following) followed by an Arrow IPC record batch message,
 so the batch is read in place, without a copy. Its schema travels once per edge and link, and again only if it changes.
@@ -62,7 +62,7 @@ class DataEncoder:
         self._schemas: dict[int, pa.Schema] = {}
 
     def element(self, edge: int, element: Element) -> list[tuple[MessageKind, Parts]]:
-        """One message, or two where the schema goes first."""
+        """Encode an element as one message, or as two if its schema must go first."""
         if not isinstance(element, Buffer):
             return [(MessageKind.ELEMENT, [msgspec.msgpack.encode(_plain(element))])]
         batch = element.payload
@@ -93,7 +93,7 @@ class DataDecoder:
         self._schemas: dict[int, pa.Schema] = {}
 
     def decode(self, message: Message) -> ReceivedElement | ReceivedGrant | None:
-        """None for a schema, which is only remembered.
+        """Decode a message; None for a schema, which is only remembered.
 
         Raises:
             GenerationFailed: the message cannot be what it says it is.

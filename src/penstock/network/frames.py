@@ -121,7 +121,7 @@ class _Incoming:
 
 
 class FrameReader:
-    """Puts frames together again. Call ``writable``, receive into it, call ``received``.
+    """Joins frames to messages. Call ``writable``, receive into it, call ``received``.
 
     Args:
         limit: the largest message accepted; raised once a peer is authenticated.
@@ -139,7 +139,7 @@ class FrameReader:
         self._needed = 0  # bytes of the current frame that are missing
 
     def writable(self) -> memoryview:
-        """Where the next bytes belong: straight into the message where that is possible."""
+        """Return the memory for the next bytes: the message itself where that is possible."""
         if self._current is not None and self._start == self._end:
             message = self._current[1]
             return message.view[message.filled : message.filled + self._needed]

@@ -1,4 +1,4 @@
-"""Who may speak on a link: challenge and response with the per-job secret, then Generation and version.
+"""Handshake of a link: challenge and response with the per-job secret, then Generation and version.
 
 ::
 
@@ -58,7 +58,7 @@ _encode = msgspec.msgpack.encode
 
 @dataclass(frozen=True)
 class Identity:
-    """What a client says it is: its role (``control`` or ``data``), Generation and slot (a seat on a control link)."""
+    """Identity that a client claims: role (``control`` or ``data``), Generation, slot (control links: task index)."""
 
     role: str
     generation: int
@@ -67,7 +67,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Step:
-    """What follows from a body: something to send, and at the end the peer's identity or the reason of a refusal."""
+    """Result of one body: something to send, and at the end the peer's identity or the reason of a refusal."""
 
     send: bytes | None = None
     peer: Identity | None = None

@@ -61,7 +61,7 @@ class LoggedLine(msgspec.Struct, frozen=True):
 
 
 class SlotLogged(msgspec.Struct, frozen=True, tag=True):
-    """At least one line, the oldest first; ``left_out``: how many followed them."""
+    """Log lines of a slot: at least one, the oldest first. ``left_out``: number of lines that followed them."""
 
     slot: int
     lines: list[LoggedLine]

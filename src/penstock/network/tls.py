@@ -2,7 +2,7 @@
 
 Slots get both with their task, as they get the secret; so there is nothing to set up, and nothing that expires. Both
 sides of a link show the certificate. What Spark sends tasks by must be encrypted, too
-(``spark.network.crypto.enabled``, ``spark.ssl``): who reads it there has the key.
+(``spark.network.crypto.enabled``, ``spark.ssl``): otherwise a reader of that traffic has the key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LIFE = datetime.timedelta(days=3650)
 _SKEW = datetime.timedelta(days=1)
 """Clocks of other machines may be behind."""
 _RECORD_BYTES = 64 << 10
-"""Encrypted at once: what is queued in small pieces is joined up to this, what is large is cut."""
+"""Bytes that are encrypted at once: small pieces are joined up to this size, large ones are cut."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,7 +33,7 @@ class Credentials:
 
     @classmethod
     def generate(cls) -> Credentials:
-        """Raises ConfigError if the library is not installed that it takes; only the driver needs it."""
+        """Generate a key and its certificate, on the driver. Raises ConfigError without the package cryptography."""
         try:
             from cryptography import x509
             from cryptography.hazmat.primitives import hashes, serialization
@@ -70,7 +70,7 @@ class Credentials:
     def _context(self, protocol: int) -> ssl.SSLContext:
         context = ssl.SSLContext(protocol)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False  # whoever has the key is a part of this Generation, on whatever host
+        context.check_hostname = False  # a peer with the key belongs to this Generation, on any host
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=self.certificate)
         with tempfile.NamedTemporaryFile("w", prefix="penstock-tls-") as file:  # ssl reads keys from files only
@@ -85,20 +85,20 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Contexts:
-    """Of whoever accepts links, and of whoever connects."""
+    """TLS contexts of the accepting and of the connecting side."""
 
     server: ssl.SSLContext
     client: ssl.SSLContext
 
 
 class MustReadFirst(BlockingIOError):
-    """What is to be sent waits for the other side: for readability, not for room."""
+    """Sending must wait until the socket is readable, not until it has room."""
 
 
 class TlsSocket:
-    """What a link calls of a non-blocking socket, encrypted. The handshake happens in the calls.
+    """Encrypted non-blocking socket with the calls that a link needs. The handshake happens in the calls.
 
-    ``socket`` is for selectors. After ``recv_into`` rows may be decrypted that no selector tells of: see ``pending``.
+    ``socket`` is for selectors. After ``recv_into`` bytes may be decrypted that no selector reports: see ``pending``.
     """
 
     def __init__(self, sock: socket.socket, contexts: Contexts, server_side: bool) -> None:

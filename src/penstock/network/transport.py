@@ -106,7 +106,7 @@ class IoLoop:
             log.debug("the loop %s is closed", self.thread.name)
 
     def call_later(self, delay_s: float, function: Callable[[], None]) -> None:
-        """On the loop's thread only."""
+        """Run ``function`` after a delay. On the loop's thread only."""
         heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._numbers), function))
 
     def watch(self, sock: socket.socket, events: int, handler: Callable[[int], None]) -> None:
@@ -247,7 +247,7 @@ class Link:
                     if self._unknown_bytes > HANDSHAKE_BYTES:
                         return self._closed(GenerationFailed(f"the peer's handshake has over {HANDSHAKE_BYTES} bytes"))
             if self._tls is not None and self._tls.pending():
-                self._loop.call(self._receive)  # no selector tells of what is decrypted already
+                self._loop.call(self._receive)  # no selector reports what is decrypted already
         except BlockingIOError:
             return None
         except OSError as problem:
@@ -257,7 +257,7 @@ class Link:
         except Exception as problem:
             if self.peer is not None:
                 raise
-            log.exception("a stranger's words raised what they must not")  # and end nobody's link but its own
+            log.exception("an unauthenticated peer caused an unexpected error")  # only its own link ends
             self._closed(GenerationFailed(f"the handshake failed: {type(problem).__name__}"))
         return None
 
@@ -362,7 +362,7 @@ class Listener:
         self._next: tuple[socket.socket, str] | None = None
 
     def accept(self, make_link: Callable[[socket.socket], Link]) -> None:
-        """From now on hand each connection to ``make_link``, on the loop's thread."""
+        """Hand each connection to ``make_link`` from now on, on the loop's thread."""
         self._loop.call(lambda: self._watch(make_link))
 
     def _watch(self, make_link: Callable[[socket.socket], Link]) -> None:
@@ -406,7 +406,7 @@ class Listener:
         return True
 
     def close(self) -> None:
-        """From any thread."""
+        """Stop listening. Any thread may call."""
         self._loop.call(self._close)
 
     def _close(self) -> None:
@@ -418,7 +418,7 @@ class Listener:
 
 
 def _listen(host: str, ports: range) -> socket.socket:
-    """On the first free one of ``ports``."""
+    """Listen on the first free one of ``ports``."""
     problem: OSError | None = None
     for port in ports:
         try:

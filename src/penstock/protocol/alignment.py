@@ -171,7 +171,7 @@ class _Progress:
             self.captured_bytes += part.cost
 
     def record(self, part_bytes: int) -> list[Command]:
-        """What was captured, once it is worth handing over."""
+        """Return what was captured as a command, once it is large enough."""
         if self.captured_bytes < part_bytes:
             return []
         part, self.captured, self.captured_bytes = self.captured, [], 0
@@ -216,13 +216,13 @@ class SubtaskCheckpoints:
         self.turned_at_output = 0
 
     def phase(self, checkpoint: CheckpointId) -> Phase:
-        """NONE for one that is over, too."""
+        """Return the phase of a checkpoint; NONE also for one that has ended."""
         return self.active[checkpoint].phase if checkpoint in self.active else Phase.NONE
 
     # -- what happens ---------------------------------------------------------------------------------------------
 
     def triggered(self, barrier: Barrier, now_ms: float) -> list[Command]:
-        """The coordinator's trigger, at a source: as a barrier that arrives everywhere at once."""
+        """Handle the coordinator's trigger, at a source: as a barrier that arrives on all channels at once."""
         checkpoint = barrier.checkpoint
         if self._gate.channels:
             raise ProtocolViolation(self._subject, "has inputs", f"trigger of checkpoint {checkpoint}")
@@ -237,7 +237,7 @@ class SubtaskCheckpoints:
         return [*commands, EndEpoch(barrier)]
 
     def arrived(self, channel: ChannelId, element: Element, now_ms: float) -> list[Command]:
-        """The gate queued an element. Barriers that act at once or are dead are taken out of it again.
+        """Handle an element that the gate has queued. Barriers that act at once or are dead are removed from the queue.
 
         Elements other than barriers matter only while checkpoints are ``active``.
         """
@@ -252,7 +252,7 @@ class SubtaskCheckpoints:
                 assert_never(element)
 
     def reached(self, channel: ChannelId, barrier: Barrier, now_ms: float) -> list[Command]:
-        """The gate consumed a barrier in order and blocked its channel."""
+        """Handle a barrier that the gate consumed in order; its channel is blocked."""
         progress = self.active.get(barrier.checkpoint)
         if progress is None or progress.phase is not Phase.ALIGNING or channel not in progress.awaited:
             raise ProtocolViolation(
@@ -267,7 +267,7 @@ class SubtaskCheckpoints:
         return [*commands, EndEpoch(progress.barrier)]
 
     def timed_out(self, now_ms: float) -> list[Command]:
-        """Time has passed: what has been aligned for too long turns unaligned, after everything older.
+        """Turn unaligned what has been aligned for too long, after everything older.
 
         With an allowance, call it also after rows have been consumed or have left.
         """
@@ -279,12 +279,12 @@ class SubtaskCheckpoints:
         return commands
 
     def deadline_ms(self) -> float | None:
-        """When ``timed_out`` has something to do, though nothing else happens."""
+        """Time at which ``timed_out`` must be called although nothing else happens; None: never."""
         timed = [p for p in self.active.values() if p.aligned and not p.overdue]
         return min((p.deadline_ms for p in timed if p.deadline_ms is not None), default=None)
 
     def ended(self, barrier: Barrier) -> list[Command]:
-        """The owner carried out ``EndEpoch``: the barrier goes into the outputs."""
+        """Put the barrier into the outputs. The owner calls it when it has carried out ``EndEpoch``."""
         progress = self.active.get(barrier.checkpoint)
         if progress is None or progress.phase is not Phase.ENDING or progress.barrier != barrier:
             raise ProtocolViolation(self._subject, f"checkpoints {list(self.active)}", f"end of epoch {barrier}")
@@ -299,7 +299,7 @@ class SubtaskCheckpoints:
         return [*progress.record(self._part_bytes), *self.ready()]
 
     def leaving(self, barrier: Barrier, now_ms: float) -> Barrier:
-        """The barrier as it is sent: with the time that was spent here. To be asked before ``ready``."""
+        """Return the barrier as it is sent: with the time that was spent here. Call it before ``ready``."""
         progress = self.active[barrier.checkpoint]
         spent_ms = max(0.0, now_ms - progress.first_barrier_ms)
         remaining_ms = None
@@ -310,11 +310,11 @@ class SubtaskCheckpoints:
         )
 
     def ready(self) -> list[Command]:
-        """The captures that are complete now; to be asked for whenever barriers may have left the outputs."""
+        """Return the captures that are complete now. Call it whenever barriers may have left the outputs."""
         done = [
             p
             for p in self.active.values()
-            if p.phase is Phase.DRAINING and not p.awaited and not self._outputs.waits(p.checkpoint)
+            if p.phase is Phase.DRAINING and not p.awaited and not self._outputs.holds_barrier(p.checkpoint)
         ]
         for progress in done:
             progress.move("barriers in and out")
@@ -322,7 +322,7 @@ class SubtaskCheckpoints:
         return [_capture_of(progress) for progress in done]
 
     def abort(self, checkpoint: CheckpointId) -> None:
-        """The checkpoint is dead: nothing of it stays, and its barriers are dropped when they come."""
+        """Forget a dead checkpoint. Its barriers are dropped when they come."""
         progress = self.active.pop(checkpoint, None)
         if progress is not None:
             progress.move("abort")
@@ -395,13 +395,13 @@ class SubtaskCheckpoints:
         return progress
 
     def _came(self, progress: _Progress, channel: ChannelId, now_ms: float) -> None:
-        """The barrier that a channel was awaited for."""
+        """Note the barrier that a channel was awaited for."""
         progress.awaited.remove(channel)
         progress.last_barrier_ms = max(progress.last_barrier_ms, now_ms)
         progress.processed_bytes = self._gate.taken_bytes - progress.taken_before_bytes
 
     def _take_over(self, progress: _Progress, barrier: Barrier, now_ms: float) -> None:
-        """A further barrier of a checkpoint that aligns here: the shortest budget counts, and unaligned is catching."""
+        """Handle a further barrier of a checkpoint that aligns here: the shortest budget counts; unaligned wins."""
         progress.last_barrier_ms = max(progress.last_barrier_ms, now_ms)
         if barrier.alignment is Alignment.UNALIGNED:
             progress.barrier = _unaligned(progress.barrier)
@@ -411,7 +411,7 @@ class SubtaskCheckpoints:
             progress.deadline_ms = min(progress.deadline_ms, deadline_ms)
 
     def _may_turn(self, progress: _Progress) -> bool:
-        """Whether an unaligned checkpoint begins now: with the first barrier, or when the last one has arrived."""
+        """Return True if an unaligned checkpoint begins now: with its first barrier, or when the last one arrived."""
         if not self._on_last:
             return True
         return all(self._gate.channels[c].holds_barrier(progress.checkpoint) for c in progress.awaited)

@@ -142,7 +142,7 @@ class InputGate:
         self._leave_recovery()
 
     def poll(self, max_rows: int, now_ms: float | None = None, watermark_due: bool = False) -> Consumed | None:
-        """Consume the next thing; channels take turns. None: nothing to consume now.
+        """Consume the next rows or element; channels take turns. None: nothing to consume now.
 
         ``watermark_due``: one that rose has not been heeded yet. Rows behind it may be processed before it, barriers
         and ends may not: they stay where they are.
@@ -182,7 +182,7 @@ class InputGate:
         self._credit.give_floating()
 
     def drop(self, checkpoint: CheckpointId) -> None:
-        """Forget everything of a dead checkpoint."""
+        """Forget a dead checkpoint."""
         self.unblock(checkpoint)
         for channel in self._order:
             channel.drop(checkpoint)
@@ -232,7 +232,7 @@ class InputGate:
                 raise AssertionError("a buffer is taken by rows")
 
     def risen(self) -> WatermarkRose | None:
-        """The new minimum, once, if it rose (asked for also after the end of a channel)."""
+        """Return the new minimum, once, if it rose. Call it also after the end of a channel."""
         minimum = self._minimum()
         if minimum is None or (self._watermark_us is not None and minimum <= self._watermark_us):
             return None
@@ -240,7 +240,7 @@ class InputGate:
         return WatermarkRose(minimum)
 
     def watermark_of(self, channel: InputChannel) -> int | None:
-        """What a snapshot keeps for a channel: one that ended does not hold the gate back, after a restore neither."""
+        """Return the watermark of a channel for a snapshot: one that ended must not hold a restored gate back."""
         known = [us for us in (channel.watermark_us, self._watermark_us) if us is not None]
         return max(known, default=None)
 

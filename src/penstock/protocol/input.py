@@ -67,7 +67,7 @@ class InputChannel:
         self._queue.append(element)
 
     def take_rows(self, max_rows: int) -> tuple[RowRange, int]:
-        """At most ``max_rows`` rows of the head buffer, and the bytes set free (its cost, with its last row)."""
+        """Take at most ``max_rows`` rows of the head buffer. Return them and the bytes that its last row sets free."""
         head = self._queue[0]
         assert isinstance(head, Buffer)
         rows = min(max_rows, head.rows - self._offset)
@@ -119,7 +119,7 @@ class InputChannel:
         return captured
 
     def reference(self, buffer: Buffer, offset: int = 0) -> Captured:
-        """A captured buffer of this channel, from row ``offset``."""
+        """Return a captured buffer of this channel, from row ``offset``."""
         return Captured(self.channel, Side.CONSUMER, self._generation, buffer, offset, buffer.rows - offset)
 
     def holds_barrier(self, checkpoint: CheckpointId) -> bool:

@@ -36,7 +36,7 @@ class Lifecycle(Generic[State]):
         assert len(self._targets) == len(self.transitions)
 
     def after(self, state: State, event: str, which: str) -> State:
-        """The state that follows.
+        """Return the state that follows.
 
         Raises:
             ProtocolViolation: the event is not allowed there.
@@ -47,7 +47,7 @@ class Lifecycle(Generic[State]):
         return target
 
     def mermaid(self) -> str:
-        """A state diagram in Mermaid's notation."""
+        """Return a state diagram in Mermaid's notation."""
         lines = ["stateDiagram-v2", f"    [*] --> {self.start.value}"]
         lines += [f"    {t.source.value} --> {t.target.value}: {t.event}" for t in self.transitions]
         ends = {t.target for t in self.transitions} - {t.source for t in self.transitions}

@@ -175,7 +175,7 @@ class OutputChannel:
         ]
 
     def bytes_ahead(self, checkpoint: CheckpointId) -> int:
-        """Cost of what ``overtake`` would capture."""
+        """Return the cost of what ``overtake`` would capture."""
         start, waiting = self._ahead(checkpoint)
         ahead = sum(e.cost for e in islice(self._queue, start, waiting) if isinstance(e, Buffer))
         return ahead + (self._tail_cost if waiting is None else 0)
@@ -192,8 +192,8 @@ class OutputChannel:
         if position is not None:
             del self._queue[position]
 
-    def waits(self, checkpoint: CheckpointId) -> bool:
-        """Whether the barrier of this checkpoint is still in the queue."""
+    def holds_barrier(self, checkpoint: CheckpointId) -> bool:
+        """Return True if the barrier of this checkpoint is still in the queue."""
         return self._position(checkpoint) is not None
 
     @property
@@ -202,8 +202,8 @@ class OutputChannel:
         return self.queued_bytes > 0 or not self.credit.is_whole
 
     @property
-    def waiting(self) -> bool:
-        """Whether anything waits here: rows, watermarks, barriers or the end."""
+    def has_pending(self) -> bool:
+        """True if anything is queued: rows, watermarks, barriers or the end."""
         return bool(self._queue or self._tail)
 
     def grant(self, credit: int) -> None:
@@ -235,7 +235,7 @@ class OutputChannel:
         return leaving
 
     def flush_at_ms(self) -> float | None:
-        """When the tail is to be sealed and sent although it is small; None if there is none or no credit for it."""
+        """Time at which the tail must be sent although it is small; None if there is none, or no credit for it."""
         if self._queue or not self._tail or not self.credit.covers(self._tail_cost):
             return None
         latest_ms = self._tail_since_ms + self._flush_ms
@@ -260,7 +260,7 @@ class OutputChannel:
                 )
 
     def _pieces(self, payload: Payload) -> Iterator[tuple[Payload, int, int]]:
-        """With their costs, and what each was cut to."""
+        """Yield pieces with their costs and the size that each was cut to."""
         measure = self._payloads.measure
         available = self.credit.available
         if not self._queue and self.least_piece_bytes <= available < self.piece_bytes:
@@ -340,7 +340,7 @@ class Outputs:
 
     @property
     def has_room(self) -> bool:
-        """Whether the subtask may go on consuming input."""
+        """True if the subtask may consume more input."""
         return self.queued_bytes < self.limit_bytes
 
     @property
@@ -355,22 +355,22 @@ class Outputs:
         self.added_bytes += cost
 
     def watermark(self, timestamp_us: int) -> None:
-        """On every channel."""
+        """Queue a watermark on every channel."""
         for channel in self._channels.values():
             channel.watermark(Watermark(timestamp_us))
 
     def append(self, barrier: Barrier) -> None:
-        """At the tail of every channel."""
+        """Queue an aligned barrier at the tail of every channel."""
         for channel in self._channels.values():
             channel.append(barrier)
 
     def overtake(self, barrier: Barrier) -> list[Captured]:
-        """At the head of every channel; what was passed, channel by channel in order."""
+        """Put a barrier at the head of every channel. Return what it passed, channel by channel in order."""
         return [captured for channel in self._channels.values() for captured in channel.overtake(barrier)]
 
     def overtake_waiting(self, barrier: Barrier) -> list[Captured]:
-        """As ``overtake``, on those channels only whose barrier of this checkpoint has not left yet."""
-        waiting = [c for c in self._channels.values() if c.waits(barrier.checkpoint)]
+        """Overtake on those channels only that the barrier of this checkpoint has not left yet."""
+        waiting = [c for c in self._channels.values() if c.holds_barrier(barrier.checkpoint)]
         return [captured for channel in waiting for captured in channel.overtake(barrier)]
 
     def bytes_ahead(self, checkpoint: CheckpointId) -> int:
@@ -378,11 +378,11 @@ class Outputs:
         return sum(channel.bytes_ahead(checkpoint) for channel in self._channels.values())
 
     def bytes_ahead_of_waiting(self, checkpoint: CheckpointId) -> int:
-        """Cost of what ``overtake_waiting`` would capture."""
-        return sum(c.bytes_ahead(checkpoint) for c in self._channels.values() if c.waits(checkpoint))
+        """Return the cost of what ``overtake_waiting`` would capture."""
+        return sum(c.bytes_ahead(checkpoint) for c in self._channels.values() if c.holds_barrier(checkpoint))
 
     def end(self) -> None:
-        """On every channel."""
+        """Queue the end on every channel."""
         for channel in self._channels.values():
             channel.end()
 
@@ -390,24 +390,24 @@ class Outputs:
         for channel in self._channels.values():
             channel.drop(checkpoint)
 
-    def waits(self, checkpoint: CheckpointId) -> bool:
-        return any(c.waits(checkpoint) for c in self._channels.values())
+    def holds_barrier(self, checkpoint: CheckpointId) -> bool:
+        return any(c.holds_barrier(checkpoint) for c in self._channels.values())
 
     def grant(self, channel: ChannelId, credit: int) -> None:
         self._channel(channel, f"grant of {credit}").grant(credit)
         self._returned_bytes += credit
 
     def pump(self, now_ms: float) -> list[tuple[ChannelId, Element]]:
-        """What may leave now."""
+        """Remove and return what may leave now."""
         if self._target_ms is not None:
             self._measure(self._target_ms, now_ms)
-        leaving = [(c.channel, element) for c in self._channels.values() if c.waiting for element in c.pump(now_ms)]
+        leaving = [(c.channel, element) for c in self._channels.values() if c.has_pending for element in c.pump(now_ms)]
         self.queued_bytes -= sum(element.cost for _, element in leaving if isinstance(element, Buffer))
         return leaving
 
     def flush_at_ms(self) -> float | None:
         """The earliest time at which ``pump`` would send a small tail."""
-        due = [at for c in self._channels.values() if c.waiting and (at := c.flush_at_ms()) is not None]
+        due = [at for c in self._channels.values() if c.has_pending and (at := c.flush_at_ms()) is not None]
         return min(due, default=None)
 
     def check_invariants(self) -> None:

@@ -1,6 +1,6 @@
-"""How fast bytes go by, from what was seen go by: the base of every limit that is meant in time.
+"""Speed of a stream of bytes, as measured: the base of every limit that is given in time.
 
-Only time in which something could have gone by may be counted, else waiting for work would pass for being slow.
+Only time in which bytes could have passed may be counted. Otherwise waiting for work would look like being slow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Pace:
         self._ms = 0.0
 
     def observe(self, passed_bytes: float, elapsed_ms: float) -> None:
-        """``passed_bytes`` went by in ``elapsed_ms``; both may be 0."""
+        """Note that ``passed_bytes`` passed in ``elapsed_ms``; both may be 0."""
         fading_ms = elapsed_ms
         if self._by_work and self._bytes:
             fading_ms = max(fading_ms, passed_bytes * self._ms / self._bytes)
@@ -32,7 +32,7 @@ class Pace:
         self._ms = self._ms * kept + elapsed_ms
 
     def within(self, span_ms: float, most: int) -> int | None:
-        """The bytes that go by in ``span_ms``, at most ``most``; None while nothing was observed."""
+        """Return the bytes that pass in ``span_ms``, at most ``most``; None while nothing was observed."""
         if self._bytes * span_ms >= most * self._ms:  # also: bytes, but no time
             return most if self._bytes else None
         return int(self._bytes * span_ms / self._ms)

@@ -1,4 +1,4 @@
-"""In-flight rows of a snapshot at their consumer: read before live input, loaded entry by entry.
+"""Recovered in-flight rows of one subtask: read before live input, loaded entry by entry.
 
 Entries come in restore order. As many are asked for ahead as fit into what the gate's budget leaves, one at least; each
 takes the bytes of its whole section until its last row is read, since its batches are views of it. A checkpoint taken
@@ -79,14 +79,14 @@ class RecoveredRows:
 
     @property
     def taken_bytes(self) -> int:
-        """Of all rows that were ever taken, as they are in memory; not kept, but told from how far they were read."""
+        """Bytes of all rows that were ever taken, as they are in memory; computed from how far they were read."""
         if not self._offset:
             return self._finished_bytes
         batch, _ = self._loaded[0][0]
         return self._finished_bytes + self._measure(batch) * self._offset // batch.num_rows
 
     def to_load(self) -> list[InflightEntry]:
-        """The entries to ask the host for now; each is returned once."""
+        """Return the entries to request from the host now; each is returned once."""
         asked: list[InflightEntry] = []
         while len(self._reserved) < min(MAX_AHEAD, len(self._entries)):
             entry = self._entries[len(self._reserved)]
@@ -126,7 +126,7 @@ class RecoveredRows:
         self._leave_what_is_read()
 
     def take(self, max_rows: int) -> RowRange | None:
-        """At most ``max_rows`` rows of the oldest batch; None while it is being loaded."""
+        """Take at most ``max_rows`` rows of the oldest batch; None while it is being loaded."""
         if not self._loaded:
             return None
         entry, batches = self._entries[0], self._loaded[0]
@@ -161,7 +161,7 @@ class RecoveredRows:
             self._read_in_first = 0
 
     def carried(self) -> list[InflightEntry]:
-        """What is not read yet, in restore order, ranges narrowed, layers kept."""
+        """Return the entries that are not read yet, in restore order, with narrowed ranges and their old layers."""
         entries = list(self._entries)
         if entries and self._read_in_first:
             first = entries[0]

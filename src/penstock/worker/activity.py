@@ -1,4 +1,4 @@
-"""Where a subtask's time goes: busy, backpressured or idle."""
+"""Time accounting of a subtask: busy, backpressured or idle."""
 
 from __future__ import annotations
 

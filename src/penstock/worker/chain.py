@@ -1,4 +1,4 @@
-"""The operators of one subtask, one behind the other, without channels between them.
+"""Operator chain of one subtask: operators without channels between them.
 
 Rows are pushed through at once: what a call yields is with the next operator, or emitted, before the call goes on. A
 watermark is a task that can be suspended after every batch: operator k's ``advance`` is run to its end, each batch
@@ -102,7 +102,7 @@ class Chain:
 
     @property
     def advancing(self) -> bool:
-        """Whether ``advance`` has something to do; until then no input may be processed."""
+        """True if ``advance`` has something to do; until it is done no input may be processed."""
         return self._advancing is not None or self._next_due() is not None
 
     def process(self, batch: pa.RecordBatch, number: int = 0) -> None:
@@ -116,18 +116,18 @@ class Chain:
 
     @property
     def under_way(self) -> bool:
-        """Whether an operator has rows under way; until ``collect`` has brought them, no input is wanted but
-        by who ``joins``."""
+        """True if an operator has rows in another process. Until ``collect`` has brought them, only operators that
+        ``joins`` take input."""
         return bool(self._elsewhere) and any(operator.under_way() for _, operator in self._elsewhere)
 
     @property
     def pauses(self) -> bool:
-        """Whether a large slice holds nothing up: see ``Operator``."""
+        """True if a large slice delays nothing: see ``Operator``."""
         return bool(self._stages) and self._stages[0].operator.pauses()
 
     def joins(self, now_ms: float) -> bool:
-        """Whether input may be processed although rows are under way (see ``Operator``): not when something else is
-        due, which might never have its turn."""
+        """Return True if input may be processed although rows are in another process (see ``Operator``). Not if
+        something else is due, which might never have its turn."""
         if self.advancing or not (self._stages and self._stages[0].operator.joins()):
             return False
         if any(operator.under_way() for index, operator in self._elsewhere if index):
@@ -136,7 +136,7 @@ class Chain:
         return wake_at_ms is None or wake_at_ms > now_ms
 
     def collect(self) -> bool:
-        """Push on what came of rows that are under way; False if nothing did."""
+        """Push on the results of rows that were in another process. Return False if there were none."""
         came = False
         for index, operator in self._elsewhere:
             if operator.under_way():
@@ -153,15 +153,15 @@ class Chain:
         return came
 
     def away_ms(self) -> float:
-        """How long other processes have worked for this chain."""
+        """Return how long other processes have worked for this chain."""
         return sum(operator.away_ms() for _, operator in self._elsewhere)
 
     def watermark(self, timestamp_us: int) -> None:
-        """The subtask's input watermark rose: ``advance`` carries it through."""
+        """Note that the subtask's input watermark rose; ``advance`` carries it through."""
         self._raise_due(0, timestamp_us)
 
     def advance(self) -> None:
-        """Go on with the open watermark task, by at most one batch."""
+        """Continue the open watermark task, by at most one batch."""
         if self._advancing is None:
             index = self._next_due()
             if index is None:
@@ -194,14 +194,14 @@ class Chain:
         return not (self.advancing or self.under_way)
 
     def wake_at_ms(self) -> float | None:
-        """When ``begin_timed`` has something to do."""
+        """Return when ``begin_timed`` has something to do, or None."""
         if self._advancing is not None:
             return None
         return min((at for _, operator in self._timed if (at := operator.wake_at_ms()) is not None), default=None)
 
     def begin_timed(self, now_ms: float) -> bool:
-        """Let the first operator whose time has come do its work, by ``advance``; False if there is none, or if
-        something else comes first."""
+        """Begin the timed work of the first operator whose time has come; ``advance`` continues it. Return False if
+        there is none, or if something else comes first."""
         if self.advancing or self.under_way:
             return False
         for index, operator in self._timed:
@@ -212,12 +212,12 @@ class Chain:
         return False
 
     def stop_clock(self) -> None:
-        """Nothing is done by the clock any more."""
+        """Let no operator act by the clock any more."""
         self._timed = []
 
     def advance_generated(self, timestamp_us: int) -> None:
-        """The sources ran dry: operators that generate watermarks rise to this. The end of event time goes through all
-        operators instead, as if it had come in: also where none generates watermarks."""
+        """Advance operators that generate watermarks, because their source is idle. The end of event time goes through
+        all operators instead, as if it had arrived."""
         if timestamp_us == END_OF_TIME_US:
             self.watermark(timestamp_us)
             return
@@ -250,12 +250,12 @@ class Chain:
         return max(announced, default=None)
 
     def hold_watermark(self, held: bool) -> None:
-        """See ``Operator``."""
+        """Call ``Operator.hold_watermark`` of all operators."""
         for stage in self._stages:
             stage.operator.hold_watermark(held)
 
     def reached_watermark(self) -> int | None:
-        """How far event time was seen to come by operators of this chain that generate watermarks."""
+        """Return the largest event time that operators which generate watermarks have seen, as a watermark."""
         reached = [w for s in self._stages if (w := s.operator.reached_watermark()) is not None]
         return max(reached, default=None)
 
@@ -283,16 +283,16 @@ class Chain:
         self._collect_generated()
 
     def take_replaced(self) -> bool:
-        """Whether an operator has yielded a whole result since the last call."""
+        """Return True if an operator has yielded a whole result since the last call."""
         return any(stage.operator.take_replaced() for stage in self._stages)
 
     def snapshot(self) -> dict[str, OperatorState]:
-        """The state of every operator that has any, by operator id."""
+        """Return the state of every operator that has any, by operator id."""
         states = {stage.operator_id: stage.operator.snapshot() for stage in self._stages}
         return {operator_id: state for operator_id, state in states.items() if state.tables or state.scalars}
 
     def counters(self) -> dict[str, int]:
-        """The operators' counters, summed by name."""
+        """Return the operators' counters, summed by name."""
         total: dict[str, int] = {}
         for stage in self._stages:
             for name, count in stage.operator.counters().items():

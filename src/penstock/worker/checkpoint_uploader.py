@@ -75,7 +75,7 @@ class CheckpointUploader:
             self._changed.notify()
 
     def allow(self, checkpoint: CheckpointId, captured_bytes: int) -> bool:
-        """See ``SubtaskHost.allow_capture``."""
+        """Implement ``SubtaskHost.allow_capture``."""
         with self._changed:
             allowed = self._queue.allow(checkpoint, captured_bytes)
             if not allowed:
@@ -116,14 +116,14 @@ class CheckpointUploader:
             self._kept.completed(checkpoint)
 
     def stop(self) -> None:
-        """What waits is dropped and what is half written removed; a write that runs is waited for by nobody."""
+        """Drop what is queued and remove what is half written. Does not wait for a write that runs."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
 
     @property
     def held_bytes(self) -> int:
-        """Of in-flight rows that are kept in memory to be written."""
+        """Bytes of in-flight rows that are held in memory until they are written."""
         with self._changed:
             return self._queue.held_bytes
 

@@ -1,4 +1,4 @@
-"""The seam between a subtask and the world: what is put into its inbox, and what it asks of its host.
+"""Interface between a subtask and its slot: events in its inbox, calls of its host.
 
 The slot process implements ``SubtaskHost`` with threads and sockets, the simulator with a seeded scheduler. A subtask
 is driven by ``step(now_ms)`` on one owner thread; every other thread only appends to its inbox.
@@ -115,7 +115,7 @@ class EpochEnd:
 
 
 class SubtaskHost(Protocol):
-    """What a subtask asks of its host. No call blocks, fails or calls back into the subtask."""
+    """Services of the slot for its subtasks. No call blocks, fails or calls back into the subtask."""
 
     def send(self, channel: ChannelId, element: Element) -> None:
         """Carry an element that has credit (or needs none) to the consumer: ``Arrived`` there, FIFO per channel."""

@@ -38,7 +38,7 @@ class InflightLoader:
         self.thread = daemon_thread(self._run, f"penstock-load-{slot}")
 
     def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
-        """From any thread."""
+        """Request an in-flight entry. Any thread may call."""
         self._work.put((subtask, entry))
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
-"""What a slot logs, told to its driver: there it is asked for, and executors' logs are not always at hand.
+"""Log lines of a slot, sent to its driver: users read the driver's log, and cannot always reach those of executors.
 
 A slot collects the lines of its process between two reports and sends them with the next one. The driver hands them to
-those that only listen, as lines about its query; they are written where they were logged, and nowhere else.
+its log listeners as lines about its query. They are written to the slot's log only.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from penstock.network.messages import LoggedLine, SlotLogged
 from penstock.redaction import without_secrets
 
 MOST_LINES = 100
-"""Of one report: a slot that logs each row is not to fill the driver."""
+"""Lines of one report: a slot that logs each row must not fill the driver's memory."""
 MOST_TEXT = 4000
 """Characters of a line, and of the end of its traceback."""
 
 
 class LogRelay(logging.Handler):
-    """Of one slot that has a process to itself. Thread-safe."""
+    """Log handler of a slot that has a process of its own. Thread-safe."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class LogRelay(logging.Handler):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """To everything that Penstock logs in this process, meanwhile."""
+        """Collect everything that Penstock logs in this process while the context is open."""
         logger = logging.getLogger(ROOT)
         logger.addHandler(self)
         try:
@@ -43,10 +43,10 @@ class LogRelay(logging.Handler):
             logger.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """As ``logging`` asks of handlers: never raises."""
+        """Collect a line. Never raises, as ``logging`` requires of handlers."""
         try:
             line = _line(record)
-        except Exception:  # noqa: BLE001 - so does every handler: the line is no reason for its logger to fail
+        except Exception:  # noqa: BLE001 - a handler must not make its logger fail
             self.handleError(record)
             return
         with self._changing:
@@ -56,7 +56,7 @@ class LogRelay(logging.Handler):
                 self._left_out += 1
 
     def take(self, slot: int) -> SlotLogged | None:
-        """What was logged since it was asked last; None if nothing was."""
+        """Return what was logged since the last call, or None."""
         with self._changing:
             lines, left_out, self._lines, self._left_out = self._lines, self._left_out, [], 0
         return SlotLogged(slot, lines, left_out) if lines else None
@@ -69,7 +69,7 @@ def _line(record: logging.LogRecord) -> LoggedLine:
 
 
 def relayed(logged: SlotLogged) -> None:
-    """On the driver, where lines are about the slot's query."""
+    """Hand the lines of a slot to the log listeners of the driver, as lines about the slot's query."""
     for line in logged.lines:
         to_listeners(_record(line), slot=logged.slot)
     if logged.left_out:

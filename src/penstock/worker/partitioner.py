@@ -16,7 +16,7 @@ from penstock.protocol.output import Outputs
 from penstock.state.hashing import key_groups
 
 SMALL_BYTES = 4 << 10
-"""So little may be kept in vain: to copy, even to measure, costs more."""
+"""A batch that keeps at most this many bytes is not copied: even to measure it costs more."""
 
 REBALANCE_CUT_ROWS = 4_096
 """Batches of at least this many rows per consumer are dealt out in pieces; smaller ones whole, in turns."""
@@ -30,7 +30,7 @@ SCANNED_CONSUMERS = 3
 
 
 def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch, copied if it is a slice of less than half of what it keeps in memory.
+    """Return the batch, copied if it is a slice of less than half of what it keeps in memory.
 
     Queues hold slices for long; a small one must not pin its large parent.
     """
@@ -45,12 +45,15 @@ class Partitioner(ABC):
 
     @abstractmethod
     def split(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-        """(consumer index, its rows) for every consumer that gets any, by ascending index; no row twice or missing
-        (broadcast: every row once per consumer). A slice pins at most twice its own bytes."""
+        """Return (consumer index, its rows) for every consumer that gets any, by ascending index.
+
+        No row is there twice or missing; with broadcast, every row is there once per consumer. A slice pins at most
+        twice its own bytes.
+        """
 
 
 class HashPartitioner(Partitioner):
-    """By the owner of each row's key group (the rule of ``graph.keygroups.owner``)."""
+    """Sends each row to the owner of its key group (the rule of ``model.key_groups.owner``)."""
 
     def __init__(self, edge: Edge, parallelism: int, max_parallelism: int) -> None:
         self._key_columns = edge.key_columns
@@ -86,7 +89,7 @@ class HashPartitioner(Partitioner):
 
 
 class RebalancePartitioner(Partitioner):
-    """In turns, starting with the consumer of the producer's own index."""
+    """Sends batches to the consumers in turns, starting with the consumer of the producer's own index."""
 
     def __init__(self, parallelism: int, producer: int) -> None:
         self._parallelism = parallelism
@@ -102,7 +105,7 @@ class RebalancePartitioner(Partitioner):
 
 
 class BroadcastPartitioner(Partitioner):
-    """Everything to everyone."""
+    """Sends every row to every consumer."""
 
     def __init__(self, parallelism: int) -> None:
         self._parallelism = parallelism
@@ -113,7 +116,7 @@ class BroadcastPartitioner(Partitioner):
 
 
 class ForwardPartitioner(Partitioner):
-    """Everything to the consumer of the producer's own number: in the same slot, by reference."""
+    """Sends every row to the consumer of the producer's own index: in the same slot, by reference."""
 
     def __init__(self, producer: int) -> None:
         self._consumer = producer
@@ -123,7 +126,7 @@ class ForwardPartitioner(Partitioner):
 
 
 def partitioner(edge: Edge, producer: int, graph: JobGraph) -> Partitioner:
-    """The partitioner of one producer subtask on an edge."""
+    """Return the partitioner of one producer subtask on an edge."""
     match edge.kind:
         case EdgeKind.HASH:
             return HashPartitioner(edge, graph.parallelism, graph.max_parallelism)

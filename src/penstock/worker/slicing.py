@@ -60,7 +60,7 @@ UNLIMITED = 1 << 62
 """Bytes of a slice that may be of any size."""
 
 JOINED_FOR_S = 10.0
-"""Rows may join a pending slice for this long: then it ends, whatever comes in."""
+"""Rows may join a pending slice for this long. Then it ends even if more input is there."""
 
 _DECAY = 0.5
 _NEARLY = 0.75

@@ -1,4 +1,4 @@
-"""One slot: what runs inside a Spark task. It hosts one subtask of every vertex until the driver ends it.
+"""One slot: the worker process inside a Spark task. It hosts one subtask of every vertex until the driver ends it.
 
 ::
 
@@ -50,7 +50,7 @@ from penstock.snapshots.store.stores import store_at
 from penstock.snapshots.writing.capture_queue import CaptureLimits
 from penstock.snapshots.writing.state_index import TableId
 from penstock.state.table import RestorePoint
-from penstock.worker import worker_memory
+from penstock.worker import local_state_reuse
 from penstock.worker.checkpoint_uploader import CheckpointUploader
 from penstock.worker.inflight_loader import InflightLoader
 from penstock.worker.log_relay import LogRelay
@@ -161,7 +161,7 @@ def _tuned_interpreter() -> Iterator[None]:
 
 
 class Slot:
-    """See the module's text."""
+    """One slot, from its registration to its end."""
 
     def __init__(self, seat: int, task: SlotTask, own_process: bool, relay: LogRelay) -> None:
         self._seat = seat
@@ -174,7 +174,7 @@ class Slot:
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._loop = IoLoop(f"penstock-io-{seat}", self._crashed)
         self._kept = KeptTables()
-        self._remembered = worker_memory.recall(task.query_id)
+        self._remembered = local_state_reuse.recall(task.query_id)
         self._is_deployed = False
         self._store: Store  # from ``Deploy`` on, which says how it is reached, as the next three
         self._host: SlotHost
@@ -261,7 +261,7 @@ class Slot:
     # -- building -------------------------------------------------------------------------------------------------
 
     def _become(self, deploy: Deploy) -> None:
-        """On the I/O thread: what comes next from the driver is for this slot's subtasks."""
+        """Become the deployed slot. Runs on the I/O thread: the driver's next message is for this slot's subtasks."""
         self._index = deploy.slot
         self._store = store_at(self._task.location, deploy.access)
         self._host = SlotHost(self._task.graph, self._index, self._control)
@@ -282,7 +282,7 @@ class Slot:
         self._is_deployed = True
 
     def _local_tables(self, deploy: Deploy) -> LocalTables:
-        """What is still in memory of what is restored; all else that is there is let go before anything is read."""
+        """Return the tables in memory that belong to the restored snapshot; release all others before reading."""
         points: dict[TableId, RestorePoint] = {}
         for one in self._remembered:
             if one.slot == self._index:
@@ -356,7 +356,7 @@ class Slot:
         return link
 
     def _connect(self, deploy: Deploy) -> None:
-        """Of each pair the higher slot connects."""
+        """Connect to all slots with a lower number."""
         for peer in range(self._index):
             sock = connect(*deploy.peers[peer], CONNECT_TIMEOUT_S)
             identity = Identity("data", self._task.generation, self._index)
@@ -404,7 +404,7 @@ class Slot:
             self._host.from_driver(decoded)
 
     def _answer(self, answer: AcknowledgeCheckpoint | DeclineCheckpoint) -> None:
-        """On any thread. The figures go first, so that an epoch's progress is told with its own."""
+        """Answer a checkpoint, on any thread. The metrics go first, so that the epoch is reported with its own."""
         self._send_metrics()
         send(self._control, answer)
         self._host.pending_checkpoints.ended(answer.checkpoint)
@@ -460,12 +460,12 @@ class Slot:
     def _remember(self, is_worth_it: bool) -> None:
         """The tables may be what the next slot in this worker restores, if nothing went wrong here."""
         if is_worth_it and self._is_deployed and not any(thread.failed for thread in self._subtask_threads):
-            self._remembered.append(worker_memory.Remembered(self._task.query_id, self._index, self._kept))
+            self._remembered.append(local_state_reuse.Remembered(self._task.query_id, self._index, self._kept))
         else:
             self._kept.release()
         for one in self._remembered:
             if is_worth_it:
-                worker_memory.remember(one)
+                local_state_reuse.remember(one)
             else:
                 one.tables.release()
 

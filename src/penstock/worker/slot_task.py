@@ -1,4 +1,4 @@
-"""What the slots of one Generation are started with."""
+"""Task with which the slots of one Generation are started."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from penstock.network.tls import Credentials
 
 @dataclass(frozen=True)
 class SlotTask:
-    """What every slot of one Generation is started with. Serialised with cloudpickle by the launcher, never stored.
+    """Everything that a slot must know to register. The launcher serialises it with cloudpickle; it is never stored.
 
-    ``control_host``/``control_port``: where the driver listens. ``location``: the shared checkpoint location.
-    ``tls``: of its links, if they are encrypted. ``first_epoch``: the lowest of this Generation's. ``fences``: see
-    ``GenerationReady``. ``log_level``: of
-    the slots' log lines, which go to their process's stderr; the driver's.
+    Attributes:
+        control_host, control_port: address of the driver's control socket.
+        location: the shared checkpoint location.
+        tls: credentials of the links, if they are encrypted.
+        log_level: level of the lines that slots write to the stderr of their process; by default the driver's.
+        first_epoch: the lowest epoch of this Generation.
+        fences: see ``GenerationReady``.
     """
 
     query_id: str

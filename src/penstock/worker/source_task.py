@@ -56,14 +56,14 @@ class SourceTask:
 
     @property
     def caught_up(self) -> bool:
-        """What was restored is read, or will never be."""
+        """True if the restored splits are read, or never will be."""
         if self._restored:
             self._restored &= {split.split_id for split in self._unfinished}
         return not self._restored
 
     @property
     def wake_at_ms(self) -> float | None:
-        """When the next ``poll`` is worth while; None: not before splits are assigned, while paused, or at once."""
+        """Time of the next useful ``poll``; None: at once, or not before splits are assigned or the pause ends."""
         return None if self._paused else self._poll_at_ms
 
     @property
@@ -73,7 +73,7 @@ class SourceTask:
 
     @property
     def position(self) -> str:
-        """Where the next batch starts, for errors."""
+        """Start of the next batch, for errors."""
         if not self._unfinished:
             return "no split"
         first = self._unfinished[0]
@@ -108,7 +108,7 @@ class SourceTask:
         self._paused = paused
 
     def drain(self) -> None:
-        """Event time has ended: what is left of endless splits is not read, by nobody, and not kept."""
+        """Drop what is left of endless splits, because event time has ended: it is never read and not kept."""
         self._drained = True
         self._unfinished = ()
         self._poll_at_ms = None
@@ -119,7 +119,7 @@ class SourceTask:
         return Backlog(rows=sum(rows), least=min(rows), most=max(rows), splits=len(rows)) if rows else None
 
     def poll(self, max_rows: int, now_ms: float, max_bytes: int = BATCH_BYTES) -> pa.RecordBatch | None:
-        """The next rows, or None if there are none now."""
+        """Return the next rows, or None if there are none now."""
         if self._paused or not self._unfinished or (self._poll_at_ms is not None and now_ms < self._poll_at_ms):
             return None
         self._reader.batch_bytes = max_bytes
@@ -223,17 +223,18 @@ class SourceTask:
             self._poll_number = None
 
     def end_epoch(self, checkpoint: CheckpointId) -> Sequence[Split]:
-        """The unfinished splits, behind the last row of the checkpoint's epoch."""
+        """Return the unfinished splits as they are after the last row of the checkpoint's epoch."""
         self._reader.epoch_ended()
         self._captures[checkpoint] = splits = self._reader.snapshot()
         return () if self._drained else splits
 
     def completed(self, checkpoint: CheckpointId) -> None:
-        """The checkpoint's snapshot exists. Of older ones nothing is news any more."""
+        """Tell the reader that the checkpoint is complete. Older ones are superseded."""
         splits = self._captures.get(checkpoint)
         self._captures = {later: kept for later, kept in self._captures.items() if later > checkpoint}
         if splits is not None:
             self._reader.committed(splits)
 
     def aborted(self, checkpoint: CheckpointId) -> None:
+        """Forget the checkpoint."""
         self._captures.pop(checkpoint, None)

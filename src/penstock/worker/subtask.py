@@ -502,7 +502,7 @@ class Subtask:
         return self._clock() * 1000
 
     def _since_ms(self, received_s: float | None) -> float:
-        """When something came in, on this subtask's clock: it may have waited for a step."""
+        """Return when an event came in, on this subtask's clock: it may have waited for a step."""
         return self._clock_ms() if received_s is None else received_s * 1000
 
     # -- metrics ------------------------------------------------------------------------------------------------------

@@ -99,12 +99,12 @@ class SubtaskThread:
     def _loop(self, subtask: Subtask) -> None:
         while not self._stopping:
             self._wake.clear()  # before the step: what is appended from here on sets it again
-            resting = self._barrier_yield.resting(subtask.captured)
+            must_yield = self._barrier_yield.must_yield(subtask.captured)
             began = time.monotonic()
-            result = subtask.step(time.time() * 1000, not resting, self._barrier_yield.within_ms())
+            result = subtask.step(time.time() * 1000, not must_yield, self._barrier_yield.within_ms())
             if self._stopping:
                 return
-            if resting:
+            if must_yield:
                 self._wake.wait(POLL_S)
             elif result.worked:
                 self._barrier_yield.stepped(time.monotonic() - began)

@@ -1,4 +1,4 @@
-"""From the graph to one subtask's channels and state: which there are, and how large."""
+"""Channels and state of one subtask: which there are, and their sizes, as computed from the job graph."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def gate_memory(graph: JobGraph, options: Options) -> int:
 
 
 def window_into(graph: JobGraph, vertex: int, options: Options) -> int:
-    """The exclusive window of every channel into a vertex; producer and consumer compute the same."""
+    """Return the exclusive window of every channel into a vertex; producer and consumer compute the same."""
     channels = sum(len(edge.producers(0, graph.parallelism)) for edge in graph.inputs(vertex))
     most = options.exclusive_window
     if options.inflight_target_ms is not None:
@@ -54,12 +54,12 @@ def window_into(graph: JobGraph, vertex: int, options: Options) -> int:
 
 
 def output_limit(graph: JobGraph, options: Options) -> int:
-    """Queued output bytes beyond which a subtask takes no more input."""
+    """Return the queued output bytes beyond which a subtask takes no more input."""
     return max(1, gate_memory(graph, options) // OUTPUT_SHARE)
 
 
 def build_outputs(graph: JobGraph, subtask: SubtaskId, generation: GenerationId, options: Options) -> Outputs:
-    """The output channels of a subtask: by edge, then consumer."""
+    """Return the output channels of a subtask: by edge, then consumer."""
     channels = [
         OutputChannel(
             ChannelId(edge.id, subtask.index, consumer),
@@ -82,7 +82,7 @@ def build_gate(
     watermarks: Mapping[ChannelId, int],
     recovered: RecoveredRows,
 ) -> InputGate:
-    """The input gate of a subtask: channels by edge, then producer, at their restored watermarks."""
+    """Return the input gate of a subtask: channels by edge, then producer, at their restored watermarks."""
     window = window_into(graph, subtask.vertex, options)
     identities = [
         ChannelId(edge.id, producer, subtask.index)
@@ -99,7 +99,7 @@ def build_gate(
 def build_checkpoints(
     subtask: SubtaskId, gate: InputGate, outputs: Outputs, options: Options, allow: Allowance
 ) -> SubtaskCheckpoints:
-    """The checkpoints of a subtask. ``allow``: asked with ``checkpoint.maxInflightBytes`` only."""
+    """Return the checkpoint machine of a subtask. ``allow`` is called with ``checkpoint.maxInflightBytes`` only."""
     return SubtaskCheckpoints(
         f"checkpoints {subtask}",
         gate,
@@ -111,8 +111,10 @@ def build_checkpoints(
 
 
 def open_state(vertex: Vertex, graph: JobGraph, options: Options, closing: ExitStack) -> StateBackend:
-    """What holds the state of one subtask of a vertex; ``closing`` closes it. The subtasks of a slot that have state
-    share ``state_memory`` evenly."""
+    """Open the state backend of one subtask of a vertex; ``closing`` closes it.
+
+    The subtasks of a slot that have state share ``state_memory`` evenly.
+    """
     if not _has_state(vertex):
         return NoState()
     backend = open_backend(options.state_backend, options.state_memory // sum(map(_has_state, graph.vertices)))

@@ -13,8 +13,8 @@ from penstock.snapshots.restoring.local_state import KeptTable, KeptTables
 from penstock.snapshots.writing.state_index import TableId
 from penstock.state.memory_table import MemoryTable
 from penstock.state.table import TableSpec
-from penstock.worker import worker_memory
-from penstock.worker.worker_memory import Remembered, recall, remember
+from penstock.worker import local_state_reuse
+from penstock.worker.local_state_reuse import Remembered, recall, remember
 
 
 def remembered(query_id: str, slot: int) -> tuple[Remembered, MemoryTable]:
@@ -26,7 +26,7 @@ def remembered(query_id: str, slot: int) -> tuple[Remembered, MemoryTable]:
 
 
 def forgetters() -> int:
-    return sum(thread.name == worker_memory.FORGETTER for thread in threading.enumerate())
+    return sum(thread.name == local_state_reuse.FORGETTER for thread in threading.enumerate())
 
 
 def test_it_is_recalled_once_by_its_own_query_and_let_go_for_another_one() -> None:
@@ -41,7 +41,7 @@ def test_it_is_recalled_once_by_its_own_query_and_let_go_for_another_one() -> No
 
 
 def test_what_nobody_asks_for_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_memory, "FORGET_AFTER_S", 0.05)
+    monkeypatch.setattr(local_state_reuse, "FORGET_AFTER_S", 0.05)
     one, table = remembered("mine", 0)
     remember(one)
     deadline = time.monotonic() + 10

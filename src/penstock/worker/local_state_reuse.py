@@ -1,7 +1,7 @@
-"""What a Python worker remembers of the slot that ran in it, for the next one: Spark uses workers again.
+"""Local state reuse: tables of the slot that ended in a Python worker, kept for the next one. Spark reuses workers.
 
-A worker runs one slot at a time. What nobody has asked for after a minute is forgotten: the query is over, or runs
-elsewhere, and others need the memory.
+A worker runs one slot at a time. Tables that no slot took after a minute are released: the query has ended or runs
+elsewhere, and other tasks need the memory.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from penstock.snapshots.restoring.local_state import KeptTables
 
 FORGET_AFTER_S = 60.0
 FORGETTER = "penstock-forget"
-"""The name of the thread that waits for that."""
+"""Name of the thread that waits for that."""
 
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """``slot``: whose tables, of which query."""
+    """Tables of one slot of a query."""
 
     query_id: str
     slot: int
@@ -32,7 +32,7 @@ _forgetters: list[threading.Timer] = []
 
 
 def remember(one: Remembered) -> None:
-    """The slot has ended, its threads are through, and the tables are as good as ever."""
+    """Keep the tables of a slot that has ended. Its threads must have ended too."""
     timer = threading.Timer(FORGET_AFTER_S, _forget, [one])
     timer.name, timer.daemon = FORGETTER, True
     with _lock:
@@ -42,7 +42,7 @@ def remember(one: Remembered) -> None:
 
 
 def recall(query_id: str) -> list[Remembered]:
-    """What there is of this query, for good; what there is of others is forgotten."""
+    """Take what is kept of this query. Release the tables of all others."""
     with _lock:
         found, timers = list(_remembered), list(_forgetters)
         _remembered.clear()

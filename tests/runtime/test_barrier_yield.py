@@ -20,12 +20,12 @@ ALL = 99
 
 
 class Slot:
-    """A breather with a clock that is moved by hand."""
+    """A barrier_yield with a clock that is moved by hand."""
 
     def __init__(self) -> None:
         self.now = 100.0
         self.pending_checkpoints = PendingCheckpoints()
-        self.breather = BarrierYield(self.pending_checkpoints, lambda: self.now)
+        self.barrier_yield = BarrierYield(self.pending_checkpoints, lambda: self.now)
 
     def begin(self, checkpoint: int, in_s: float = 0.0) -> None:
         self.pending_checkpoints.began(checkpoint, self.now + in_s)
@@ -33,7 +33,7 @@ class Slot:
     def rest_s(self, answer_at: dict[float, int] | None = None, captured: int = ALL) -> float:
         """How long it rests from now on; ``answer_at``: checkpoints that end so many seconds from now."""
         began = self.now
-        while self.breather.resting(captured):
+        while self.barrier_yield.must_yield(captured):
             self.now += 0.001
             for after, checkpoint in (answer_at or {}).items():
                 if self.now - began >= after:
@@ -44,21 +44,21 @@ class Slot:
 def test_short_steps_are_followed_by_the_next_at_once() -> None:
     slot = Slot()
     slot.begin(1)
-    slot.breather.stepped(LONG_STEP_S)
+    slot.barrier_yield.stepped(LONG_STEP_S)
     assert slot.rest_s() == 0
 
 
 def test_a_long_step_without_a_checkpoint_costs_a_moment() -> None:
     slot = Slot()
-    slot.breather.stepped(1.0)
+    slot.barrier_yield.stepped(1.0)
     assert slot.rest_s() == pytest.approx(MOMENT_S, abs=0.002)
     assert slot.rest_s() == 0
 
 
 def test_a_checkpoint_is_waited_for_until_it_is_answered_and_the_answer_sent() -> None:
     slot = Slot()
-    slot.breather.stepped(1.0)
-    assert slot.breather.resting(ALL)
+    slot.barrier_yield.stepped(1.0)
+    assert slot.barrier_yield.must_yield(ALL)
     slot.begin(7)
     assert slot.rest_s({0.3: 7}) == pytest.approx(0.3 + MOMENT_S, abs=0.003)
 
@@ -66,12 +66,12 @@ def test_a_checkpoint_is_waited_for_until_it_is_answered_and_the_answer_sent() -
 def test_a_checkpoint_is_waited_for_once_and_no_longer_than_the_step_took() -> None:
     slot = Slot()
     slot.begin(7)
-    slot.breather.stepped(0.5)
+    slot.barrier_yield.stepped(0.5)
     assert slot.rest_s() == pytest.approx(0.5, abs=0.003)
-    slot.breather.stepped(0.5)
+    slot.barrier_yield.stepped(0.5)
     assert slot.rest_s() == pytest.approx(MOMENT_S, abs=0.002)
     slot.begin(8)
-    slot.breather.stepped(0.5)
+    slot.barrier_yield.stepped(0.5)
     assert slot.rest_s({0.1: 8}) == pytest.approx(0.1 + MOMENT_S, abs=0.003)
 
 
@@ -88,15 +88,15 @@ def test_late_barriers_of_an_answered_checkpoint_do_not_bring_it_back() -> None:
 def test_from_a_trigger_on_input_is_left_alone_until_all_barriers_came() -> None:
     slot = Slot()
     slot.begin(7)
-    assert slot.breather.resting(captured=6)
-    assert not slot.breather.resting(captured=7)
+    assert slot.barrier_yield.must_yield(captured=6)
+    assert not slot.barrier_yield.must_yield(captured=7)
 
 
 def test_barriers_that_do_not_come_are_waited_for_as_long_as_a_slice_once() -> None:
     slot = Slot()
     slot.begin(7)
     assert slot.rest_s(captured=6) == pytest.approx(PATIENCE_S, abs=0.002)
-    assert (slot.rest_s(captured=6), slot.breather.within_ms()) == (0, math.inf)
+    assert (slot.rest_s(captured=6), slot.barrier_yield.within_ms()) == (0, math.inf)
     slot.begin(8)
     assert slot.rest_s(captured=6) == pytest.approx(PATIENCE_S, abs=0.002)
 
@@ -110,11 +110,11 @@ def test_a_checkpoint_that_is_over_is_not_waited_for() -> None:
 def test_what_stays_aligned_for_a_time_is_waited_for_behind_it_and_steps_end_by_then() -> None:
     slot = Slot()
     slot.begin(7, in_s=0.2)
-    assert not slot.breather.resting(captured=6)
-    assert slot.breather.within_ms() == pytest.approx(200)
+    assert not slot.barrier_yield.must_yield(captured=6)
+    assert slot.barrier_yield.within_ms() == pytest.approx(200)
     slot.now += 0.195
-    assert not slot.breather.resting(captured=6)
-    assert slot.breather.within_ms() == pytest.approx(5)
+    assert not slot.barrier_yield.must_yield(captured=6)
+    assert slot.barrier_yield.within_ms() == pytest.approx(5)
     slot.now += 0.0051
     assert slot.rest_s(captured=6) == pytest.approx(PATIENCE_S, abs=0.002)
 
@@ -122,7 +122,7 @@ def test_what_stays_aligned_for_a_time_is_waited_for_behind_it_and_steps_end_by_
 def test_behind_a_long_step_nothing_waits_for_one_that_is_still_aligned() -> None:
     slot = Slot()
     slot.begin(7, in_s=60)
-    slot.breather.stepped(1.0)
+    slot.barrier_yield.stepped(1.0)
     assert slot.rest_s() == pytest.approx(MOMENT_S, abs=0.002)
 
 
@@ -131,7 +131,7 @@ def test_with_one_that_is_due_and_one_that_is_not_yet_both_have_their_time() -> 
     slot.begin(8, in_s=0.2)
     slot.begin(7)
     assert slot.rest_s(captured=6) == pytest.approx(PATIENCE_S, abs=0.002)
-    assert slot.breather.within_ms() == pytest.approx(180, abs=2)
+    assert slot.barrier_yield.within_ms() == pytest.approx(180, abs=2)
 
 
 def test_the_earliest_moment_counts_and_one_to_come_is_no_reason_to_rest_behind_a_long_step() -> None:
