@@ -1,7 +1,8 @@
-"""What is generated into the documentation is what the code says now."""
+"""The documentation says what the code says now: generated parts, and names of modules, classes and methods."""
 
 from __future__ import annotations
 
+import pkgutil
 import re
 
 import pytest
@@ -36,3 +37,15 @@ def test_every_state_of_a_lifecycle_is_reached_from_its_start(name: str) -> None
                 reached.add(transition.target)
                 waiting.append(transition.target)
     assert reached == set(type(lifecycle.start))  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("walk", ["buffer", "barrier"])
+def test_the_walks_name_what_exists(walk: str) -> None:
+    page = PROTOCOL.with_name("architecture.md").read_text()
+    text = page.split(f"## The walk of a {walk}\n")[1].split("\n## ")[0]
+    names = re.findall(r"`((?:\w+\.)+\w+)`", text)
+    assert len(names) >= 15
+    for name in names:
+        assert pkgutil.resolve_name(f"penstock.{name}") is not None
+    with pytest.raises(AttributeError):
+        pkgutil.resolve_name("penstock.worker.subtask.Subtask.fly")
