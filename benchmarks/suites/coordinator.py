@@ -30,7 +30,6 @@ from benchmarks.lib.metered_store import MeteredStore
 from benchmarks.suites.synthetic_slots import SHAPES, VERTICES, Shape, Slots, channels, job
 from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.commands import (
-    COMMANDS,
     AbandonStagedData,
     Command,
     EpochsCommitted,
@@ -42,7 +41,7 @@ from penstock.coordinator.commands import (
     WriteSnapshot,
 )
 from penstock.coordinator.machines.checkpoint_events import (
-    Abort,
+    CheckpointAborted,
     CheckpointPolicy,
     CollectGarbage,
     CommitEpoch,
@@ -185,12 +184,12 @@ class Driver:
         with self._part(part):
             outputs = self.core.handle(event, self._now_ms)
             self.core.next_wake_ms()
-            self.figures.turned(self.core.dry)
+            self.figures.turned(self.core.is_idle)
         self._take(outputs)
 
     def _take(self, outputs: list[Output]) -> None:
         for output in outputs:
-            if isinstance(output, COMMANDS):
+            if isinstance(output, Command):
                 self._works.append(output)
             else:
                 self._tell(output)
@@ -210,7 +209,7 @@ class Driver:
             case EpochsCommitted(epoch):
                 with self._part("figures"):
                     self.figures.committed(epoch)
-            case Abort(_, reason):
+            case CheckpointAborted(_, reason):
                 self.refused = reason
             case AssignSplits(_, index, splits):
                 self._splits[index] = splits

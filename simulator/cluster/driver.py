@@ -10,7 +10,6 @@ from dataclasses import replace
 from penstock.config import Options
 from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.commands import (
-    COMMANDS,
     AnswerRequestFiles,
     Command,
     DrainRequested,
@@ -26,7 +25,7 @@ from penstock.coordinator.commands import (
     executor_of,
 )
 from penstock.coordinator.machines.checkpoint_events import (
-    Abort,
+    CheckpointAborted,
     CheckpointPolicy,
     CollectGarbage,
     CommitEpoch,
@@ -43,7 +42,7 @@ from penstock.coordinator.machines.job import JobCoordinator, rows_read
 from penstock.coordinator.machines.restarts import Failure, GiveUp, RestartPolicy, Restarts
 from penstock.coordinator.machines.splits import Discover, FreezeSource
 from penstock.coordinator.request_files import LOOK_EVERY_MS, RequestFiles
-from penstock.coordinator.snapshot_tickets import DRAINED, SnapshotTickets, SnapshotWish
+from penstock.coordinator.snapshot_tickets import DRAINED, SnapshotRequest, SnapshotTickets
 from penstock.errors import CorruptSnapshot, Fenced, LocationError, PlanChanged, ProtocolViolation, QueryFailed
 from penstock.model.elements import Alignment
 from penstock.model.ids import CheckpointId
@@ -229,19 +228,19 @@ class SimulatedDriver:
         self.feed(PolicyChanged(policy))
 
     def request_snapshot(self, alignment: Alignment, timeout_ms: int | None = REQUEST_TIMEOUT_MS) -> None:
-        self._take(Future(), SnapshotWish(alignment, timeout_ms=timeout_ms))
+        self._take(Future(), SnapshotRequest(alignment, timeout_ms=timeout_ms))
 
     def stop_with_snapshot(self, drain: bool = False, declined: bool = False) -> None:
         """A user stops the query after one more snapshot; ``drain``: with nothing in flight. ``declined``: a slot
         cannot write it, and the query goes on."""
-        if self._stopping is None and not self.core.drains:
+        if self._stopping is None and not self.core.is_draining:
             self._stopping = Future()
-            last = SnapshotWish(Alignment(self.world.settings.alignment), last=True)
+            last = SnapshotRequest(Alignment(self.world.settings.alignment), last=True)
             self._take(self._stopping, DRAINED if drain else last)
             self._declines = declined
             self.world.figures.count("in-flight drains", drain)
 
-    def _take(self, future: Future[SnapshotMetadata], wish: SnapshotWish) -> None:
+    def _take(self, future: Future[SnapshotMetadata], wish: SnapshotRequest) -> None:
         request = wish.requested(self._tickets.issue(future))
         self._watched_requests.requested(request)
         self._watched_drains.requested(request)
@@ -321,7 +320,7 @@ class SimulatedDriver:
         self.feed(Tick())
         if self.world.settings.commands and self.alive:
             if self._requests.due(self.world.chance.now_ms):
-                self._carry_out([self.core.look_for_requests()])
+                self._carry_out([self.core.answer_requests()])
             self.world.scheduler.wake(self._actor_tick, self.world.chance.now_ms + LOOK_EVERY_MS)
         return False
 
@@ -329,7 +328,7 @@ class SimulatedDriver:
 
     def _carry_out(self, outputs: list[Output]) -> None:
         for output in outputs:
-            if isinstance(output, COMMANDS):
+            if isinstance(output, Command):
                 name = executor_of(output)
                 lane = self._lanes.get(name)
                 if lane is None:
@@ -338,7 +337,7 @@ class SimulatedDriver:
                 if isinstance(output, WriteSnapshot):
                     self._watched_requests.acknowledged(output.metadata.checkpoint)
                 if isinstance(output, Discover):
-                    self._event_time.look_begins(output.vertex)
+                    self._event_time.discovery_begins(output.vertex)
                 if self._takes_input or not isinstance(output, Discover | FreezeSource):
                     self.world.scheduler.ready(lane.actor)
             else:
@@ -388,19 +387,17 @@ class SimulatedDriver:
             case TriggerCheckpoint(checkpoint):
                 log.triggered(self.core.generation, checkpoint)
                 self._watched_requests.triggered(checkpoint)
-                self._watched_drains.triggered(checkpoint, self.core.coordinator.wish_of(checkpoint))
+                self._watched_drains.triggered(checkpoint, self.core.coordinator.request_of(checkpoint))
                 figures.count(f"triggered {output.requested_alignment.value}")
                 figures.count(f"in flight at a trigger: {len(self.core.coordinator.in_flight)}")
                 self._broadcast(output)
                 if self._declines and checkpoint in self._watched_drains.checkpoints:
                     self.world.later(0, lambda: self._decline(checkpoint))
-            case Abort(checkpoint, reason, tell_slots):
+            case CheckpointAborted(checkpoint, reason):
                 log.given_up(checkpoint)
                 self._watched_requests.ended(checkpoint, gave_way="others had waited" in reason)
                 figures.count("aborted")
                 figures.count(f"aborted: {_why(reason)}")
-                if tell_slots:
-                    self._broadcast(AbortCheckpoint(checkpoint))
                 if self.current is not None:
                     self.current.ledger.forget(checkpoint)
             case FreezeReaders():
@@ -410,7 +407,7 @@ class SimulatedDriver:
                 figures.count("sources paused" if paused else "sources read on")
                 self._watched_drains.told(paused)
                 self._broadcast(output)
-            case NotifyCheckpointComplete() | SourceIdle() | NoMoreSplits():
+            case NotifyCheckpointComplete() | AbortCheckpoint() | SourceIdle() | NoMoreSplits():
                 if isinstance(output, SourceIdle):
                     self._event_time.dry(output.vertex)
                 self._broadcast(output)

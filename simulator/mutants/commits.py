@@ -126,7 +126,7 @@ def _told_before_the_commit(original: Any) -> Any:
         ready, self._to_notify = self._to_notify, []
         if not ready:
             return []
-        self._newest_told = max(self._newest_told, *ready)
+        self._newest_notified = max(self._newest_notified, *ready)
         notices = [NotifyCheckpointComplete(checkpoint, checkpoint) for checkpoint in ready]
         return [*notices, CollectGarbage(pinned=self._pinned(), in_flight=self.in_flight)]
 

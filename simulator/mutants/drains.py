@@ -10,14 +10,14 @@ from penstock.coordinator.machines.checkpoint_events import GenerationEnded, Sna
 from penstock.coordinator.machines.checkpoint_lifecycle import Pending
 from penstock.coordinator.machines.checkpoints import MAX_CANCELLATIONS, CheckpointCoordinator
 from penstock.coordinator.machines.job import JobCoordinator
-from penstock.coordinator.snapshot_tickets import SnapshotWish
+from penstock.coordinator.snapshot_tickets import SnapshotRequest
 from penstock.model.elements import Alignment
 from penstock.worker.source_task import SourceTask
 from simulator.mutants.mutation import mutant
 
 
 def _overtakes(original: Any) -> Any:
-    def requested(self: SnapshotWish, ticket: int) -> SnapshotRequested:
+    def requested(self: SnapshotRequest, ticket: int) -> SnapshotRequested:
         request: SnapshotRequested = original(self, ticket)
         return dataclasses.replace(request, alignment=Alignment.UNALIGNED) if self.drain else request
 
@@ -84,7 +84,7 @@ def _ends_with_generation(original: Any) -> Any:
 DRAINS = {
     "drained-unaligned": mutant(
         "the barriers of a drained snapshot overtake what is in flight",
-        (SnapshotWish, "requested", _overtakes),
+        (SnapshotRequest, "requested", _overtakes),
     ),
     "drained-source-reads-on": mutant(
         "a reader that is paused for a drain reads on",

@@ -54,11 +54,11 @@ def _nothing_unread_is_finished(original: Any) -> Any:
 
 
 def _all_given_is_all_read(original: property) -> Any:
-    def all_idle(self: SplitAssigner) -> bool:
+    def readers_idle(self: SplitAssigner) -> bool:
         given = self._drain and self._frozen and self._running and self._finished and not self._pending
         return given or original.fget(self)  # type: ignore[misc]
 
-    return property(all_idle)
+    return property(readers_idle)
 
 
 def _not_stored(original: Any) -> Any:
@@ -93,7 +93,7 @@ ENDS = {
     ),
     "event-time-ends-before-the-last-rows": mutant(
         "event time ends when everything is handed out, though it is not read yet",
-        (SplitAssigner, "all_idle", _all_given_is_all_read),
+        (SplitAssigner, "readers_idle", _all_given_is_all_read),
     ),
     "end-of-event-time-not-stored": mutant(
         "a snapshot does not say that event time has ended at a source: a restored one is read on",
@@ -101,6 +101,6 @@ ENDS = {
     ),
     "empty-source-holds-nobody-back": mutant(
         "a source that ends without a row says nothing of event time, so that others go ahead of a later run",
-        (SplitAssigner, "_say_dry", _nothing_said),
+        (SplitAssigner, "_report_idle", _nothing_said),
     ),
 }

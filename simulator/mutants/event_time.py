@@ -57,7 +57,7 @@ def _idle_whatever_is_held(original: Any) -> Any:
 
 def _told_again(original: Any) -> Any:
     def waits(self: EventTimeRounds, reader: Reader) -> bool:
-        reader.told_us = None
+        reader.target_us = None
         return bool(original(self, reader))
 
     return waits
@@ -78,7 +78,7 @@ EVENT_TIME = {
     ),
     "never-told-to-rise": mutant(
         "a reader that shows no event time is not told to rise until everything is read",
-        (EventTimeRounds, "_waits", _no_reader_told),
+        (EventTimeRounds, "_needs_advance", _no_reader_told),
     ),
     "round-without-a-look": mutant(
         "a round waits for the end of a look, and not for one that begins after it",
@@ -90,15 +90,15 @@ EVENT_TIME = {
     ),
     "round-ahead-of-found-splits": mutant(
         "a round does not wait until the splits that were found are handed out",
-        (EventTimeRounds, "_tell", _waits_for_no_split),
+        (EventTimeRounds, "_advance", _waits_for_no_split),
     ),
     "frontier-pushed-away": mutant(
         "readers are told every new level at once, and each moves the frontier",
-        (EventTimeRounds, "_waits", _told_again),
+        (EventTimeRounds, "_needs_advance", _told_again),
         (SourceTask, "may_rise", _frontier_anew),
     ),
     "idle-with-held-rows": mutant(
-        "a reader is idle while functions hold rows that it has read", (SourceTask, "ask", _idle_whatever_is_held)
+        "a reader is idle while functions hold rows that it has read", (SourceTask, "report", _idle_whatever_is_held)
     ),
     "functions-hold-nothing": mutant(
         "a function over batches counts as one that has yielded all that it was given",

@@ -25,7 +25,7 @@ def check_end(world: World, driver: SimulatedDriver) -> None:
     metadata = world.log.newest
     if metadata is None:
         raise SimulationFailure("a query has ended without a snapshot", "ends")
-    if driver.core.drains != metadata.drained and driver.current is not None:
+    if driver.core.is_draining != metadata.drained and driver.current is not None:
         raise SimulationFailure(f"{metadata.id} is drained: {metadata.drained}; its driver says otherwise", "ends")
     world.figures.count("queries drained", metadata.drained)
     for vertex in driver.sources:

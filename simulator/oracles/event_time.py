@@ -98,7 +98,7 @@ class EventTimeWatch:
             case _:
                 pass
 
-    def look_begins(self, vertex: int) -> None:
+    def discovery_begins(self, vertex: int) -> None:
         """Note that a discovery begins."""
         self._looks_of(vertex).began.append(self._events)
 
@@ -197,7 +197,14 @@ class EventTimeWatch:
         # With many slots a reader reports more often than it handles messages.
         under_way = _has_messages(slot, runner.subtask)
         unread = _is_unread(below.unread, runner.subtask, assigner.pending_ids)
-        if unread or busy or under_way or assigner._is_stocked() or assigner.paused or _is_held_up(runner.subtask):
+        if (
+            unread
+            or busy
+            or under_way
+            or assigner._has_enough_pending()
+            or assigner.paused
+            or _is_held_up(runner.subtask)
+        ):
             below.reports = 0
             return
         below.reports += 1

@@ -57,7 +57,7 @@ class RequestWatch:
         self._open[wish.ticket] = _Request(wish, self._now_ms)
 
     def triggered(self, checkpoint: CheckpointId) -> None:
-        wish = self.driver.core.coordinator.wish_of(checkpoint)
+        wish = self.driver.core.coordinator.request_of(checkpoint)
         if (self._policy if wish is None else wish).alignment is Alignment.ALIGNED:
             self._strict[checkpoint] = self._now_ms
         if wish is None:

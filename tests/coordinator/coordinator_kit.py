@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from penstock.coordinator.machines.checkpoint_events import (
     AllSlotsRunning,
+    CheckpointAborted,
     CheckpointCommand,
     CheckpointPolicy,
     GenerationOpened,
@@ -19,7 +20,7 @@ from penstock.coordinator.machines.commits import CommitLedger
 from penstock.coordinator.machines.splits import SplitAssigner, SplitCommand
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SlotManifest, SubtaskManifest
-from penstock.model.messages import AcknowledgeCheckpoint, ReaderStatus, RequestSplit
+from penstock.model.messages import AbortCheckpoint, AcknowledgeCheckpoint, ReaderStatus, RequestSplit
 
 SINK = "sink-1"
 SINK_VERTEX = 2
@@ -92,3 +93,10 @@ def ask(
     status = ReaderStatus(machine.vertex, index, unread, received, seen_us, frozen=frozen)
     request = RequestSplit(machine.vertex, index, frozen)
     return machine.handle(status, now_ms) + machine.handle(request, now_ms)
+
+
+def aborted(
+    checkpoint: int, reason: str, failed: bool = True, missing: tuple[int, ...] = ()
+) -> list[CheckpointCommand]:
+    """Return the commands of a checkpoint that is given up while the slots run."""
+    return [AbortCheckpoint(checkpoint), CheckpointAborted(checkpoint, reason, failed, missing)]

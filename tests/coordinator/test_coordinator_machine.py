@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.coordinator.machines.checkpoint_events import (
     MAX_IN_FLIGHT,
-    Abort,
     AllSlotsRunning,
+    CheckpointAborted,
     CheckpointCommand,
     CheckpointCompleted,
     CheckpointEvent,
@@ -121,7 +121,7 @@ class CoordinatorWorld(RuleBasedStateMachine):
                     assert not self.visible or command.epoch > self.visible[-1], "in order, once"
                     assert command.batch == len(self.visible), "numbered without gaps"
                     self.commit = command
-                case Abort():
+                case CheckpointAborted():
                     self.dead.add(command.checkpoint)
                     self.strict.pop(command.checkpoint)
                     if command.reason.endswith("which is newer, is complete"):

@@ -5,14 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from coordinator_kit import ALIGNED, SINK, SINK_VERTEX, UNALIGNED, acknowledge, complete, manifest, policy, started
+from coordinator_kit import (
+    ALIGNED,
+    SINK,
+    SINK_VERTEX,
+    UNALIGNED,
+    aborted,
+    acknowledge,
+    complete,
+    manifest,
+    policy,
+    started,
+)
 
 from penstock.config import RestartStrategy
 from penstock.coordinator.machines.checkpoint_events import (
     AFTER_RESTORE_MS,
     MAX_IN_FLIGHT,
-    Abort,
     AllSlotsRunning,
+    CheckpointAborted,
     CheckpointCompleted,
     CollectGarbage,
     CommitEpoch,
@@ -92,9 +103,7 @@ def test_nothing_is_committed_before_its_snapshot_is_logged_and_slots_hear_of_it
 def test_an_aborted_checkpoint_loses_nothing_its_epoch_is_committed_with_the_next() -> None:
     machine = started()
     machine.handle(TICK, 1000)
-    assert machine.handle(DeclineCheckpoint(0, 1, "over budget"), 1001) == [
-        Abort(1, "slot 0 declined: over budget", tell_slots=True)
-    ]
+    assert machine.handle(DeclineCheckpoint(0, 1, "over budget"), 1001) == [*aborted(1, "slot 0 declined: over budget")]
     assert machine.handle(TICK, 2000) == [TriggerCheckpoint(2, UNALIGNED)]
     commands = complete(machine, 2, 2001, {1: b"one", 2: b"two"})
     assert CommitEpoch(1, SINK, {0: b"one", 1: b"one"}) in commands
@@ -108,9 +117,7 @@ def test_a_checkpoint_that_takes_too_long_is_aborted_and_the_slots_that_lack_are
     machine.handle(TICK, 1000)
     machine.handle(AcknowledgeCheckpoint(1, manifest(0)), 1100)
     assert machine.handle(TICK, 1299) == []
-    assert machine.handle(TICK, 1300) == [
-        Abort(1, "not acknowledged by slots [1] within 300 ms", tell_slots=True, missing=(1,))
-    ]
+    assert machine.handle(TICK, 1300) == [*aborted(1, "not acknowledged by slots [1] within 300 ms", missing=(1,))]
     late = AcknowledgeCheckpoint(1, manifest(1))
     assert machine.handle(late, 1301) == [Ignored(late, "the checkpoint is complete, aborted or was never triggered")]
 
@@ -145,7 +152,7 @@ def test_a_user_snapshot_runs_beside_a_periodic_one_and_may_complete_after_it() 
     machine.handle(TICK, 1000)
     assert machine.handle(SnapshotRequested(7, UNALIGNED, "mine"), 1100) == [TriggerCheckpoint(2, UNALIGNED)]
     assert machine.handle(SnapshotRequested(8, UNALIGNED), 1101) == [TriggerCheckpoint(3, UNALIGNED)]
-    assert [machine.wish_of(checkpoint) for checkpoint in (1, 2, 4)] == [
+    assert [machine.request_of(checkpoint) for checkpoint in (1, 2, 4)] == [
         None, SnapshotRequested(7, UNALIGNED, "mine"), None,
     ]  # fmt: skip
     complete(machine, 1, 1200)
@@ -162,7 +169,7 @@ def test_nothing_is_triggered_while_an_aligned_checkpoint_is_in_flight() -> None
     way_out = "A strictly aligned snapshot waits for all queued data; an unaligned one does not"
     text = f"not acknowledged by slots [0, 1] within 1500 ms. {way_out}"
     assert machine.handle(TICK, 1600) == [
-        Abort(1, text, tell_slots=True, failed=False, missing=(0, 1)),
+        *aborted(1, text, failed=False, missing=(0, 1)),
         SnapshotFailed(1, 1, text, missing=(0, 1)),
         TriggerCheckpoint(2, UNALIGNED),
         TriggerCheckpoint(3, UNALIGNED),
@@ -174,14 +181,12 @@ def test_a_full_disk_fails_the_checkpoint_and_the_query_goes_on() -> None:
     machine.handle(TICK, 1000)
     acknowledge(machine, 1, 1001)
     assert machine.handle(MetadataFailed(1, "No space left on device"), 1002) == [
-        Abort(1, "No space left on device", tell_slots=True)
+        *aborted(1, "No space left on device")
     ]
     machine.handle(TICK, 2000)
     acknowledge(machine, 2, 2001)
     machine.handle(MetadataWritten(2), 2002)
-    assert machine.handle(LogFailed(2, "No space left on device"), 2003) == [
-        Abort(2, "No space left on device", tell_slots=True)
-    ]
+    assert machine.handle(LogFailed(2, "No space left on device"), 2003) == [*aborted(2, "No space left on device")]
     assert machine.handle(TICK, 3000) == [TriggerCheckpoint(3, UNALIGNED)]
 
 
@@ -192,7 +197,7 @@ def test_checkpoints_write_everything_until_a_new_base_is_complete_if_the_old_on
     assert machine.handle(TICK, 2000) == [TriggerCheckpoint(2, UNALIGNED, base=1)]
     acknowledge(machine, 2, 2001)
     reason = "a file that it refers to is damaged"
-    assert machine.handle(MetadataFailed(2, reason, damaged=True), 2002) == [Abort(2, reason, tell_slots=True)]
+    assert machine.handle(MetadataFailed(2, reason, damaged=True), 2002) == aborted(2, reason)
     assert machine.handle(TICK, 3000) == [TriggerCheckpoint(3, UNALIGNED, base=0)]
     assert machine.handle(TICK, 4000) == [TriggerCheckpoint(4, UNALIGNED, base=0)]
     complete(machine, 3, 4001)
@@ -277,7 +282,7 @@ def test_the_end_of_a_generation_kills_what_is_not_being_logged() -> None:
     acknowledge(machine, 2, 1002)
     ended = machine.handle(GenerationEnded(1, "slot 0 lost"), 1003)
     assert ended == [
-        Abort(2, "Generation 1 ended: slot 0 lost", tell_slots=False, failed=False),
+        CheckpointAborted(2, "Generation 1 ended: slot 0 lost", failed=False),
         SnapshotFailed(5, 2, "Generation 1 ended: slot 0 lost"),
     ]
     (ignored,) = machine.handle(MetadataWritten(2), 1004)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from coordinator_kit import ALIGNED, UNALIGNED, ask, complete, started
 
 from penstock.coordinator.machines.checkpoint_events import (
-    Abort,
     AllSlotsRunning,
+    CheckpointAborted,
     CheckpointCommand,
     GenerationEnded,
     GenerationOpened,
@@ -29,9 +29,9 @@ def triggers(commands: list[CheckpointCommand]) -> list[TriggerCheckpoint]:
 
 def drained() -> CheckpointCoordinator:
     machine = started()
-    assert not machine.drains
+    assert not machine.is_draining_inflight
     assert machine.handle(DRAIN, 100) == [TriggerCheckpoint(1, ALIGNED)]
-    assert machine.drains
+    assert machine.is_draining_inflight
     return machine
 
 
@@ -44,19 +44,19 @@ def test_it_gives_way_any_number_of_times() -> None:
         assert (periodic.alignment, again.alignment) == (UNALIGNED, ALIGNED)
         assert not [command for command in commands if isinstance(command, SnapshotFailed)]
         complete(machine, periodic.checkpoint, now_ms + 1)
-        assert machine.drains
+        assert machine.is_draining_inflight
     complete(machine, again.checkpoint, now_ms + 2)
-    assert machine.drains, "nothing is read behind it"
-    assert machine.ended_with == again.checkpoint
+    assert machine.is_draining_inflight, "nothing is read behind it"
+    assert machine.committed_last == again.checkpoint
 
 
 def test_it_is_triggered_again_in_the_next_generation() -> None:
     machine = drained()
     commands = machine.handle(GenerationEnded(1, "a slot was lost"), 200)
-    assert [type(command) for command in commands] == [Abort]
-    assert machine.drains
+    assert [type(command) for command in commands] == [CheckpointAborted]
+    assert machine.is_draining_inflight
     assert machine.handle(GenerationOpened(2, 0, 65, 65 + ID_BLOCK), 300) == []
-    assert machine.drains
+    assert machine.is_draining_inflight
     assert triggers(machine.handle(AllSlotsRunning(2), 400)) == [TriggerCheckpoint(65, ALIGNED)]
 
 
@@ -64,12 +64,12 @@ def test_sources_may_read_when_it_has_failed() -> None:
     machine = drained()
     commands = machine.handle(DeclineCheckpoint(0, 1, "its disk is full"), 200)
     assert SnapshotFailed(7, 1, "slot 0 declined: its disk is full") in commands
-    assert not machine.drains
+    assert not machine.is_draining_inflight
     machine = started(alignment=ALIGNED)
     machine.handle(DRAIN, 0)
     (failed,) = [command for command in machine.handle(TICK, 5000) if isinstance(command, SnapshotFailed)]
     assert failed.reason.endswith("All rows in flight are processed first: raise checkpoint.timeout, or add slots")
-    assert not machine.drains
+    assert not machine.is_draining_inflight
 
 
 def test_a_paused_source_is_not_looked_at() -> None:

@@ -42,7 +42,7 @@ def test_a_finished_source_ends_when_everything_was_handed_out_and_read() -> Non
     assert ask(machine, 0, 4, seen_us=700) == [AssignSplits(VERTEX, 0, (split(3),))]
     assert ask(machine, 1, 5, seen_us=900) == [], "reader 0 still reads"
     assert ask(machine, 0, 6, seen_us=800) == [SourceIdle(VERTEX, 900), NoMoreSplits(VERTEX)], "event time rises first"
-    assert machine.dry
+    assert machine.is_idle
     machine.check_invariants()
 
 
@@ -79,7 +79,7 @@ def test_a_reader_of_an_endless_split_that_reads_on_makes_dry_possible_again() -
         "idle, though its split never ends"
     )
     assert ask(machine, 0, 4, unread=1, seen_us=5) == []
-    assert not machine.dry
+    assert not machine.is_idle
     assert ask(machine, 0, 5, seen_us=9) == [SourceIdle(VERTEX, 9)]
 
 
@@ -140,9 +140,9 @@ def test_what_a_reader_asked_before_it_was_frozen_is_void() -> None:
     ask(machine, 0, 0, seen_us=5)
     machine.handle(AllSlotsRunning(1), 0)
     machine.handle(SplitsFound(1, VERTEX, Discovery((), 1)), 1)
-    assert machine.dry
+    assert machine.is_idle
     machine.handle(Freeze(drain=True), 2)
-    assert not machine.dry
+    assert not machine.is_idle
     assert machine.handle(SplitsFound(1, VERTEX, Discovery((), 1, finished=True)), 3) == [], (
         "the reader has not answered"
     )
@@ -197,9 +197,9 @@ def test_a_frozen_source_that_stood_dry_still_ends_event_time_when_it_is_drained
 
 def test_a_source_that_has_ended_cannot_be_drained() -> None:
     machine = after_a_last_look(1)
-    assert machine.may_drain
+    assert machine.can_drain
     ask(machine, 0, 2)
-    assert not machine.may_drain
+    assert not machine.can_drain
 
 
 def test_an_older_snapshot_that_completes_late_tells_the_source_nothing() -> None:
@@ -210,9 +210,9 @@ def test_an_older_snapshot_that_completes_late_tells_the_source_nothing() -> Non
     machine.handle(Tick(), 100)
     machine.handle(SplitsFound(1, VERTEX, Discovery([split(2)], "after 2")), 101)
     newer = machine.capture()
-    assert machine.settled(newer.looks[-1])
-    assert not machine.settled(older.looks[-1])
-    assert not machine.settled(newer.looks[-1])
+    assert machine.mark_read(newer.looks[-1])
+    assert not machine.mark_read(older.looks[-1])
+    assert not machine.mark_read(newer.looks[-1])
     assert machine.capture().looks == ()
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from coordinator_kit import ALIGNED, SINK, UNALIGNED, acknowledge, complete, manifest, policy, started
+from coordinator_kit import ALIGNED, SINK, UNALIGNED, aborted, acknowledge, complete, manifest, policy, started
 
 from penstock.coordinator.machines import checkpoint_lifecycle as life
 from penstock.coordinator.machines.checkpoint_events import (
-    Abort,
     AllSlotsRunning,
+    CheckpointAborted,
     CheckpointCommand,
     CheckpointCompleted,
     CollectGarbage,
@@ -33,6 +33,7 @@ from penstock.coordinator.machines.checkpoints import CheckpointCoordinator
 from penstock.errors import ProtocolViolation
 from penstock.model.elements import Alignment
 from penstock.model.messages import (
+    AbortCheckpoint,
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
     NotifyCheckpointComplete,
@@ -78,7 +79,7 @@ def test_requested_ones_come_on_top_and_first_but_no_more_than_the_bound_of_all(
     for ticket in range(1, 6):
         machine.handle(SnapshotRequested(ticket, UNALIGNED), 501)
     assert machine.in_flight == (1, 2, 3, 4, 5, 6, 7, 8)
-    assert machine.serves_requests
+    assert machine.has_user_requests
     assert ticking(machine, 600, 900) == [], "full"
     machine.handle(DeclineCheckpoint(0, 1, "no"), 901)
     machine.handle(DeclineCheckpoint(0, 2, "no"), 902)
@@ -115,14 +116,14 @@ def test_a_strictly_aligned_snapshot_gives_way_after_an_interval_and_is_tried_ag
         assert machine.next_wake_ms() == now_ms, "the periodic one was due an interval before"
         assert machine.handle(TICK, now_ms - 1) == []
         assert machine.handle(TICK, now_ms) == [
-            Abort(strict, text, tell_slots=True, failed=False, missing=(0, 1)),
+            *aborted(strict, text, failed=False, missing=(0, 1)),
             TriggerCheckpoint(strict + 1, ALIGNED, 150, base=base),
             TriggerCheckpoint(strict + 2, ALIGNED, base=base),
         ]
         complete(machine, strict + 1, now_ms + 10)
     text = f"{text}, the last of 4 times. {WAY_OUT}"
     assert machine.handle(TICK, 8000) == [
-        Abort(7, text, tell_slots=True, failed=False, missing=(0, 1)),
+        *aborted(7, text, failed=False, missing=(0, 1)),
         SnapshotFailed(1, 7, text, missing=(0, 1)),
         TriggerCheckpoint(8, ALIGNED, 150, base=6),
     ]
@@ -134,7 +135,12 @@ def test_it_gives_way_to_a_snapshot_that_has_waited_for_an_interval() -> None:
     assert machine.next_wake_ms() == 5100, "strictly aligned periodic ones would wait as long"
     machine.handle(SnapshotRequested(2, UNALIGNED), 700)
     assert machine.next_wake_ms() == 1700
-    assert [type(c) for c in machine.handle(TICK, 1700)] == [Abort, TriggerCheckpoint, TriggerCheckpoint]
+    assert [type(c) for c in machine.handle(TICK, 1700)] == [
+        AbortCheckpoint,
+        CheckpointAborted,
+        TriggerCheckpoint,
+        TriggerCheckpoint,
+    ]
     text = f"not acknowledged by slots [0, 1] within 5000 ms. {WAY_OUT}"
     assert SnapshotFailed(1, 3, text, missing=(0, 1)) in machine.handle(TICK, 5100), (
         "its time-out counts from the request"
@@ -146,7 +152,7 @@ def test_the_driver_s_own_one_is_triggered_again_without_end() -> None:
     machine.handle(SnapshotRequested(-1, ALIGNED, kept=False), 0)
     commands = ticking(machine, 100, 30_000)
     assert not [c for c in commands if isinstance(c, SnapshotFailed)]
-    assert len([c for c in commands if isinstance(c, Abort)]) > 5
+    assert len([c for c in commands if isinstance(c, CheckpointAborted)]) > 5
 
 
 def test_strictly_aligned_periodic_ones_never_overlap() -> None:
@@ -163,7 +169,7 @@ def test_a_strictly_aligned_periodic_one_gives_way_to_a_snapshot_that_has_waited
     assert machine.handle(TICK, 2499) == []
     text = "not acknowledged by slots [0, 1]; others had waited for one checkpoint.interval"
     assert machine.handle(TICK, 2500) == [
-        Abort(1, text, tell_slots=True, failed=False, missing=(0, 1)),
+        *aborted(1, text, failed=False, missing=(0, 1)),
         TriggerCheckpoint(2, UNALIGNED),
         TriggerCheckpoint(3, ALIGNED),
     ]
@@ -184,7 +190,7 @@ def test_a_strictly_aligned_snapshot_without_a_time_out_has_the_query_s() -> Non
     assert machine.next_wake_ms() == 5010
     text = f"not acknowledged by slots [0, 1] within 5000 ms. {WAY_OUT}"
     assert machine.handle(TICK, 5010) == [
-        Abort(1, text, tell_slots=True, failed=False, missing=(0, 1)),
+        *aborted(1, text, failed=False, missing=(0, 1)),
         SnapshotFailed(1, 1, text, missing=(0, 1)),
     ]
 
@@ -208,9 +214,9 @@ def test_one_that_completes_makes_older_periodic_ones_superfluous() -> None:
     acknowledge(machine, 1, 4001)
     commands = complete(machine, 4, 4002)
     reason = "checkpoint 4, which is newer, is complete"
-    assert [c for c in commands if isinstance(c, Abort)] == [
-        Abort(1, reason, tell_slots=True, failed=False),
-        Abort(2, reason, tell_slots=True, failed=False),
+    assert [c for c in commands if isinstance(c, CheckpointAborted)] == [
+        CheckpointAborted(1, reason, failed=False),
+        CheckpointAborted(2, reason, failed=False),
     ]
     assert machine.in_flight == (3, 5), "a user's snapshot stays, and what is newer"
     (ignored,) = machine.handle(MetadataWritten(1), 4003)
@@ -223,7 +229,7 @@ def test_what_is_being_logged_is_not_given_up_and_completes_late() -> None:
     acknowledge(machine, 1, 2001, {1: b"1"})
     machine.handle(MetadataWritten(1), 2002)
     commands = complete(machine, 2, 2003, {1: b"1", 2: b"2"})
-    assert not any(isinstance(c, Abort) for c in commands)
+    assert not any(isinstance(c, CheckpointAborted) for c in commands)
     assert CommitEpoch(1, SINK, {0: b"1", 1: b"1"}, batch=0) in commands
     machine.handle(EpochCommitted(1, SINK), 2004)
     machine.handle(EpochCommitted(2, SINK), 2005)
@@ -324,7 +330,7 @@ def test_a_complete_one_begins_the_count_anew_and_others_ends_do_not_count() -> 
     ticking(machine, 2000, 4000, 1000)
     assert machine.in_flight == (3, 4, 5)
     commands = complete(machine, 5, 4001)
-    assert sum(isinstance(c, Abort) for c in commands) == 2
+    assert sum(isinstance(c, CheckpointAborted) for c in commands) == 2
     assert not any(isinstance(c, FailGeneration) for c in commands)
     assert failures(machine, 1, 4001) == []
     assert len(failures(machine, 1, 5001)) == 1
@@ -334,7 +340,7 @@ def test_the_end_of_a_generation_is_no_failure_of_its_checkpoints() -> None:
     machine = started(tolerable_failures=0, max_concurrent=3)
     ticking(machine, 1000, 3000)
     commands = machine.handle(GenerationEnded(1, "slot lost"), 3001)
-    assert [type(command) for command in commands] == [Abort] * 3
+    assert [type(command) for command in commands] == [CheckpointAborted] * 3
 
 
 # -- the table --------------------------------------------------------------------------------------------------------

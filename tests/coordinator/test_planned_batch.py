@@ -78,12 +78,12 @@ def test_a_request_that_waited_when_its_generation_ended_is_not_made_in_the_next
 def test_there_is_no_discovery_before_the_release() -> None:
     split = Split("planned", {})
     manifest = SourceManifest("source", 0, {"read": 1}, [split])
-    assigner = SplitAssigner(1, "source", 0, 1, manifest, held=True)
+    assigner = SplitAssigner(1, "source", 0, 1, manifest, discovery_held=True)
     assert assigner.handle(AllSlotsRunning(1), 0) == []
     assert ask(assigner, 0, 1, received=0) == [AssignSplits(0, 0, (split,))]
-    assert not assigner.all_idle
+    assert not assigner.readers_idle
     assert ask(assigner, 0, 2, received=1) == []
-    assert assigner.all_idle
+    assert assigner.readers_idle
     assert assigner.next_wake_ms() is None
     assert assigner.handle(Tick(), 10_000) == []
     assert assigner.handle(ReleaseDiscovery(), 10_001) == [Discover(1, 0, {"read": 1})]

@@ -32,10 +32,10 @@ class Group:
         for command in commands:
             if isinstance(command, Discover):
                 self.looks[vertex] = True
-                self.rounds.look_begins(vertex)
+                self.rounds.discovery_begins(vertex)
         return [command for command in commands if isinstance(command, AdvanceWatermark | SourceIdle)]
 
-    def look_begins(self, vertex: int = ONE) -> list[SplitCommand]:
+    def discovery_begins(self, vertex: int = ONE) -> list[SplitCommand]:
         self.now_ms += 1_000
         assert not self.looks[vertex]
         commands = self.handle(vertex, Tick())
@@ -62,7 +62,7 @@ class Group:
 
     def busy(self, readers: int, vertex: int = ONE) -> None:
         """Give each reader a split."""
-        self.look_begins(vertex)
+        self.discovery_begins(vertex)
         self.look_ends(*[f"{vertex}-{index}" for index in range(readers)], vertex=vertex)
         for index in range(readers):
             self.asks(index, vertex=vertex)
@@ -71,18 +71,18 @@ class Group:
 def test_a_reader_without_event_time_may_rise_after_a_discovery() -> None:
     group = Group()
     group.busy(2)
-    group.look_begins()
+    group.discovery_begins()
     assert group.reports(1, 100) == []
     assert group.reports(0, None, times=3) == [], "the look that is out began before"
     assert group.look_ends() == []
-    assert group.look_begins() == []
+    assert group.discovery_begins() == []
     assert group.look_ends() == [AdvanceWatermark(ONE, 0, 100)]
-    group.look_begins()
+    group.discovery_begins()
     assert group.look_ends() == []
     assert group.reports(0, None, times=3) == [], "it was told"
     assert group.reports(1, 200) == group.reports(0, 100) == []
     assert group.reports(0, 100) == []
-    group.look_begins()
+    group.discovery_begins()
     assert group.look_ends() == [AdvanceWatermark(ONE, 0, 200)]
 
 
@@ -92,10 +92,10 @@ def test_a_moving_reader_needs_no_round() -> None:
     for us in range(10, 60, 10):
         group.reports(1, 1_000)
         group.reports(0, us)
-        group.look_begins()
+        group.discovery_begins()
         assert group.look_ends() == []
     group.reports(0, 50)
-    group.look_begins()
+    group.discovery_begins()
     assert group.look_ends() == [AdvanceWatermark(ONE, 0, 1_000)], "it has stopped"
 
 
@@ -104,7 +104,7 @@ def test_an_eager_group_raises_moving_readers_too() -> None:
     group.busy(2)
     group.reports(1, 1_000)
     group.reports(0, 10)
-    group.look_begins()
+    group.discovery_begins()
     assert group.look_ends() == [AdvanceWatermark(ONE, 0, 1_000)]
 
 
@@ -113,10 +113,10 @@ def test_found_splits_are_assigned_before_readers_rise() -> None:
     group.busy(2)
     group.reports(1, 100)
     group.reports(0, None, times=2)
-    group.look_begins()
+    group.discovery_begins()
     assert group.look_ends("a", "b") == []
     assert group.asks(1, 120) == [], "one of them is left"
-    group.look_begins()
+    group.discovery_begins()
     assert group.look_ends("c") == [], "found later"
     assert group.asks(1, 130) == [AdvanceWatermark(ONE, 0, 100)]
 
@@ -127,7 +127,7 @@ def test_two_silent_readers_do_not_wait_for_each_other() -> None:
     group.reports(2, 100)
     group.reports(0, None, times=2)
     group.reports(1, None, times=2)
-    group.look_begins()
+    group.discovery_begins()
     assert group.look_ends() == [AdvanceWatermark(ONE, 0, 100), AdvanceWatermark(ONE, 1, 100)]
 
 
@@ -137,7 +137,7 @@ def test_an_idle_reader_rises_to_the_level_of_busy_ones() -> None:
     group.asks(1)
     group.reports(0, 100)
     assert group.reports(1, None) == []
-    group.look_begins()
+    group.discovery_begins()
     assert group.look_ends() == [AdvanceWatermark(ONE, 1, 100)]
 
 
@@ -146,11 +146,11 @@ def test_an_idle_reader_is_still_without_a_second_report() -> None:
     group.busy(2)
     group.reports(0, 100)
     assert group.asks(1, 10) == []
-    group.look_begins()
+    group.discovery_begins()
     assert group.look_ends() == [AdvanceWatermark(ONE, 1, 100)], "no report was needed"
     group.reports(0, 200)
     group.reports(1, 100)
-    group.look_begins()
+    group.discovery_begins()
     assert group.look_ends() == [AdvanceWatermark(ONE, 1, 200)], "it has reported this watermark once"
 
 
@@ -159,7 +159,7 @@ def test_each_source_of_a_group_has_its_own_discovery() -> None:
     group.busy(1, vertex=OTHER)
     group.asks(0, vertex=ONE)
     if not group.looks[ONE]:
-        group.look_begins(ONE)
+        group.discovery_begins(ONE)
     group.reports(0, 100, vertex=OTHER)
     group.reports(0, None, vertex=ONE)
     assert group.whole_look(OTHER) == [], "the other source's reader is at the level"
@@ -188,7 +188,7 @@ def test_a_group_is_settled_when_all_its_readers_are_at_the_level() -> None:
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_source_that_finds_nothing_more_comes_to_a_time_of_its_own(finished: bool) -> None:
     group = Group(sources=2, readers=1)
-    group.look_begins(ONE)
+    group.discovery_begins(ONE)
     group.look_ends("a", vertex=ONE, finished=finished)
     group.asks(0, vertex=ONE)
     group.busy(1, vertex=OTHER)
@@ -206,7 +206,7 @@ def test_a_source_that_finds_nothing_more_holds_no_round(when: str) -> None:
     """It is looked at no more: neither in a round that begins later nor in one that has begun."""
     group = Group(sources=2, readers=2)
     group.busy(2, vertex=OTHER)
-    group.look_begins(ONE)
+    group.discovery_begins(ONE)
     if when == "before":
         group.look_ends("a", vertex=ONE, finished=True)
     group.reports(0, 100, vertex=OTHER)

@@ -89,7 +89,7 @@ def test_dry_needs_a_look_that_started_after_all_were_idle_and_is_said_once() ->
     later = 2 + EMPTY_DISCOVERY_PAUSE_MS
     assert machine.handle(Tick(), later) == [Discover(1, VERTEX, None)]
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], None)), later) == [SourceIdle(VERTEX, 900)]
-    assert machine.dry
+    assert machine.is_idle
     now, said = float(later), 0
     for _ in range(50):  # an idle source sends nothing, however often it is looked at
         now += EMPTY_DISCOVERY_PAUSE_MS
@@ -106,7 +106,7 @@ def test_a_new_split_makes_dry_possible_again() -> None:
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1)), 201) == [
         AssignSplits(VERTEX, 0, (split(1),))
     ]
-    assert not machine.dry
+    assert not machine.is_idle
     machine.handle(Tick(), 400)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 1)), 401) == [], "the reader is busy"
     ask(machine, 0, 600, seen_us=77)
@@ -118,7 +118,7 @@ def test_a_request_that_crossed_an_assignment_is_no_sign_of_idleness() -> None:
     ask(machine, 0, 0, unread=1, received=0)
     machine.handle(SplitsFound(1, VERTEX, Discovery([split(1)], 1)), 1)
     ask(machine, 0, 2, seen_us=5, received=0)
-    assert not machine.all_idle
+    assert not machine.readers_idle
     machine.handle(Tick(), 300)
     assert machine.handle(SplitsFound(1, VERTEX, Discovery([], 1)), 301) == []
     ask(machine, 0, 302, seen_us=9, received=1)
@@ -185,7 +185,7 @@ def test_a_source_hears_only_of_what_was_read_to_the_end() -> None:
     settled = last_fully_read(capture, [])
     assert settled is not None
     assert settled.state == "after-1", "2 and 3 are pending"
-    machine.settled(settled)
+    machine.mark_read(settled)
     ask(machine, 0, 103)
     ask(machine, 0, 104)
     later = machine.capture()
@@ -265,7 +265,7 @@ class SplitWorld(RuleBasedStateMachine):
                     assert self.machine.capture().manifest.drained == self.drain
                     restored = self.drain and self.frozen_at is None
                     assert restored or len(self.read) == there, "everything is read"
-                    assert self.machine.dry, "behind the last rise of event time"
+                    assert self.machine.is_idle, "behind the last rise of event time"
                     self.ended = True
 
     def somebody_waits(self) -> bool:
@@ -279,7 +279,7 @@ class SplitWorld(RuleBasedStateMachine):
     def outside_closes(self, indeed: bool) -> None:
         self.closed = self.closed or indeed
 
-    @precondition(lambda self: self.machine.may_drain)
+    @precondition(lambda self: self.machine.can_drain)
     @rule(drain=st.booleans(), indeed=st.sampled_from([False, False, True]))
     def freezes(self, drain: bool, indeed: bool) -> None:
         if indeed:
@@ -361,7 +361,7 @@ class SplitWorld(RuleBasedStateMachine):
 
     @invariant()
     def a_finished_source_that_is_read_has_ended(self) -> None:
-        if self.machine.finished and self.machine.all_idle:
+        if self.machine.finished and self.machine.readers_idle:
             assert self.ended
 
     @invariant()

@@ -110,7 +110,7 @@ def test_a_reader_that_may_rise_gets_no_split_that_was_there_before(found_by: st
     watch, _ = watched(busy_until_ms=0.0)
 
     def look(split: str) -> None:
-        watch.look_begins(0)
+        watch.discovery_begins(0)
         watch.fed(SplitsFound(1, 0, Discovery([Split(split, {})], None)))
 
     look("before")

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.connectors.base import Sink, SinkCommitter, SinkWriter, Source, SourceReader
 from penstock.coordinator.command_executor import CommandExecutor
-from penstock.coordinator.commands import COMMANDS, Command, GenerationReady, JobEvent, LaunchSlots, Output
+from penstock.coordinator.commands import Command, GenerationReady, JobEvent, LaunchSlots, Output
 from penstock.coordinator.machines.checkpoint_events import CheckpointPolicy, GenerationEnded, Tick
 from penstock.coordinator.machines.job import JobCoordinator
 from penstock.model.commits import EpochCommit
@@ -244,7 +244,7 @@ class Driver:
 
     def take(self, outputs: list[Output]) -> None:
         for output in outputs:
-            if isinstance(output, COMMANDS):
+            if isinstance(output, Command):
                 self.works.append(output)
             else:
                 self.others.append(output)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshot_kit import Driver, Target, TargetCommitter
 
-from penstock.coordinator.machines.checkpoint_events import Abort
+from penstock.coordinator.machines.checkpoint_events import CheckpointAborted
 from penstock.errors import CheckpointFailed, Fenced
 from penstock.model.commits import EpochCommit
 from penstock.model.messages import DeclineCheckpoint, FromSlot
@@ -124,7 +124,7 @@ def test_a_store_that_fails_once_at_any_effect_fails_a_checkpoint_and_not_the_qu
         player.work()
     view = check_location(store, target)
     assert [record.checkpoint for record in view.snapshots] == [5] or len(view.snapshots) <= 2
-    failed = [o for o in player.others if isinstance(o, Abort)]
+    failed = [o for o in player.others if isinstance(o, CheckpointAborted)]
     assert len(failed) <= 1
     assert all("No space left" in abort.reason for abort in failed)
     assert sorted(target.visible) == [1, 2, 3, 4, 5] if not failed or failed[0].checkpoint < 5 else True

@@ -180,9 +180,9 @@ def test_dry_is_said_over_the_driver() -> None:
     player.feed(Tick())
     player.work()
     assert SourceIdle(0, 5) in player.others
-    assert not player.core.dry, "the reader has not sent the watermark that it may rise to"
+    assert not player.core.is_idle, "the reader has not sent the watermark that it may rise to"
     player.ask(0, generation=1, seen_us=5, sent_us=5)
-    assert player.core.dry
+    assert player.core.is_idle
 
 
 @pytest.mark.parametrize("unknown", [False, True])

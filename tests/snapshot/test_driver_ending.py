@@ -8,7 +8,7 @@ from snapshot_kit import Driver, NoSource, Target, driver
 
 from penstock.coordinator.commands import LaunchSlots, QueryFinished, SnapshotCompleted, WriteSnapshot
 from penstock.coordinator.machines.checkpoint_events import (
-    Abort,
+    CheckpointAborted,
     CheckpointPolicy,
     CommitEpoch,
     GenerationEnded,
@@ -68,7 +68,7 @@ def test_the_query_ends_when_the_final_checkpoint_is_committed() -> None:
     read_everything(player)
     assert all_of(player, NoMoreSplits) == [NoMoreSplits(0)]
     assert player.core.finished_sources == (0,)
-    assert player.core.dry
+    assert player.core.is_idle
     before = len(all_of(player, TriggerCheckpoint))
     finish(player)
     (final,) = all_of(player, TriggerCheckpoint)[before:]
@@ -211,7 +211,9 @@ def test_a_reference_into_an_aborted_checkpoint_fails_the_snapshot_by_name() -> 
     checkpoint = player.trigger()
     with_reference(player, checkpoint, section)
     player.work()
-    (abort,) = [o for o in all_of(player, Abort) if isinstance(o, Abort) and o.checkpoint == checkpoint]
+    (abort,) = [
+        o for o in all_of(player, CheckpointAborted) if isinstance(o, CheckpointAborted) and o.checkpoint == checkpoint
+    ]
     assert f"refers to {path}, which belongs to no complete snapshot" in abort.reason
     assert player.effects.view.snapshot(checkpoint) is None
 
@@ -231,8 +233,8 @@ def test_references_into_older_files_are_checked_before_the_entry_is_written(dam
     with_reference(player, checkpoint, old)
     player.work()
     assert player.effects.view.snapshot(checkpoint) is None
-    (abort,) = all_of(player, Abort)
-    assert isinstance(abort, Abort)
+    (abort,) = all_of(player, CheckpointAborted)
+    assert isinstance(abort, CheckpointAborted)
     assert old.path in abort.reason
 
 
@@ -251,7 +253,7 @@ def test_metadata_of_a_superfluous_checkpoint_is_not_kept() -> None:
     assert isinstance(log, LogSnapshot)
     assert isinstance(write, WriteSnapshot)
     player.work()
-    assert [o.checkpoint for o in all_of(player, Abort) if isinstance(o, Abort)] == [first]
+    assert [o.checkpoint for o in all_of(player, CheckpointAborted) if isinstance(o, CheckpointAborted)] == [first]
     assert [record.checkpoint for record in player.effects.view.snapshots] == [second]
     assert player.effects._written == {}
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshot_kit import COUNT, Driver, Target, capture, captured, rows
 
-from penstock.coordinator.machines.checkpoint_events import Abort
+from penstock.coordinator.machines.checkpoint_events import CheckpointAborted
 from penstock.model.elements import Captured, Side
 from penstock.model.ids import ChannelId
 from penstock.model.manifest import SnapshotMetadata, SubtaskManifest
@@ -103,7 +103,7 @@ def test_a_snapshot_whose_referred_file_is_gone_is_not_completed() -> None:
     del bench.store.files[data_path(1, first, 0)]
     bench.acknowledge(trigger)
     bench.driver.work()
-    aborts = [o for o in bench.driver.others if isinstance(o, Abort)]
+    aborts = [o for o in bench.driver.others if isinstance(o, CheckpointAborted)]
     assert [abort.checkpoint for abort in aborts] == [trigger.checkpoint]
 
 

@@ -40,7 +40,7 @@ GARBAGE = "data/1-1-7.arrows"
 
 
 def look(driver: Driver) -> JobEvent | None:
-    return driver.effects.execute(driver.core.look_for_requests())
+    return driver.effects.execute(driver.core.answer_requests())
 
 
 class Asker:

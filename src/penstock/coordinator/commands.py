@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import get_args
 
 from penstock.coordinator.machines.checkpoint_events import (
-    Abort,
+    CheckpointAborted,
     CheckpointEvent,
     CollectGarbage,
     CommitEpoch,
@@ -26,7 +25,7 @@ from penstock.coordinator.machines.commits import PendingCommit
 from penstock.coordinator.machines.splits import Discover, FreezeSource, SplitsFound
 from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.manifest import SnapshotMetadata, SubtaskManifest
-from penstock.model.messages import FromSlot, NotifyCheckpointComplete, ToReader, TriggerCheckpoint
+from penstock.model.messages import FromSlot, ToSubtask
 from penstock.model.plain import Plain
 from penstock.snapshots.commands.requests import Take
 
@@ -219,28 +218,24 @@ class LastSnapshotCommitted:
     checkpoint: CheckpointId
 
 
-Output = (
-    Command
-    | LaunchSlots
+Notice = (
+    LaunchSlots
     | SnapshotCompleted
     | EpochsCommitted
     | QueryFinished
     | LastSnapshotCommitted
-    | TriggerCheckpoint
-    | NotifyCheckpointComplete
-    | Abort
+    | CheckpointAborted
     | SnapshotSucceeded
     | SnapshotFailed
     | FailQuery
     | FailGeneration
     | Ignored
-    | ToReader
 )
-"""Messages of ``model.messages`` are for slots, and so is Abort (if ``tell_slots``), as AbortCheckpoint. The rest is
-the owner's. FailGeneration is answered with ``GenerationEnded``, as a lost slot is."""
+"""Output for the owner of the job coordinator. ``GenerationEnded`` answers ``FailGeneration``, as it does the loss of a
+slot."""
 
-COMMANDS = get_args(Command)
-"""For ``isinstance``."""
+Output = Command | ToSubtask | Notice
+"""Commands are executed by the command executor, messages are sent to slots."""
 
 EXECUTED_AT_THE_END = (NotifySourceCommitted, AnswerTake)
 """Commands that are executed even if the driver ends first."""
@@ -253,7 +248,8 @@ def executor_of(command: Command) -> str:
             return "commit"
         case Discover(vertex=vertex) | FreezeSource(vertex=vertex) | NotifySourceCommitted(vertex=vertex):
             return f"source {vertex}"
-    return "log"
+        case _:
+            return "log"
 
 
 def event_of_failure(command: Command, reason: str) -> JobEvent:

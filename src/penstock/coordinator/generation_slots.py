@@ -9,24 +9,12 @@ from itertools import product
 
 from penstock.config import CONF_PREFIX, Options
 from penstock.connectors.base import Committing
-from penstock.coordinator.commands import GenerationReady, Output
+from penstock.coordinator.commands import GenerationReady
 from penstock.coordinator.launching import SlotJob, SlotLauncher
-from penstock.coordinator.machines.checkpoint_events import Abort
 from penstock.coordinator.rendezvous import ControlServer, SlotLost, SlotSaid, peers_of
 from penstock.logs import now_about
 from penstock.model.job_graph import JobGraph
-from penstock.model.messages import (
-    AbortCheckpoint,
-    AdvanceWatermark,
-    AssignSplits,
-    FreezeReaders,
-    NoMoreSplits,
-    NotifyCheckpointComplete,
-    PauseReaders,
-    PollAgain,
-    SourceIdle,
-    TriggerCheckpoint,
-)
+from penstock.model.messages import AdvanceWatermark, AssignSplits, ToSubtask
 from penstock.network.messages import Deploy, Register, Stop, ToSlot
 from penstock.network.secret import Secret
 from penstock.network.tls import Credentials
@@ -219,27 +207,13 @@ class GenerationSlots:
         for slot in range(self._parallelism):
             self.send(slot, message)
 
-    def tell(self, output: Output) -> None:
-        """Send an output that is for slots. Others are passed over."""
-        match output:
+    def tell(self, message: ToSubtask) -> None:
+        """Send a message for one reader to its slot, any other to all slots."""
+        match message:
             case AssignSplits(index=index) | AdvanceWatermark(index=index):
-                self.send(index, output)
-            case (
-                TriggerCheckpoint()
-                | NotifyCheckpointComplete()
-                | SourceIdle()
-                | FreezeReaders()
-                | PauseReaders()
-                | NoMoreSplits()
-            ):
-                self.broadcast(output)
-            case Abort(checkpoint, _, tell_slots=True):
-                self.broadcast(AbortCheckpoint(checkpoint))
-
-    def poll_again(self, vertices: Sequence[int], number: int) -> None:
-        """Tell the readers of these vertices; each answers with ``PollCompleted``."""
-        for vertex in vertices:
-            self.broadcast(PollAgain(vertex, number))
+                self.send(index, message)
+            case _:
+                self.broadcast(message)
 
     def stop(self) -> None:
         """Ask for an orderly end; ``Stopped`` follows from each slot."""

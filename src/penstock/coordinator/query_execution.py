@@ -21,7 +21,7 @@ from penstock.coordinator.metrics import QueryMetrics
 from penstock.coordinator.policy import policy_of
 from penstock.coordinator.scaling import no_such_parallelism
 from penstock.coordinator.service import CoordinatorService
-from penstock.coordinator.snapshot_tickets import DRAINED, SnapshotWish
+from penstock.coordinator.snapshot_tickets import DRAINED, SnapshotRequest
 from penstock.coordinator.view import EpochProgress, ExecutionState, ExecutionView, Wanted
 from penstock.errors import (
     CheckpointFailed,
@@ -324,10 +324,10 @@ class QueryExecution:
             return self._suspended_at
         service = self._active()
         service.to_be_suspended = False
-        last = SnapshotWish(self._options.checkpoint_alignment, last=True)
+        last = SnapshotRequest(self._options.checkpoint_alignment, last=True)
         return self._last_snapshot(service, DRAINED if drain else last)
 
-    def _last_snapshot(self, service: CoordinatorService, wish: SnapshotWish) -> SnapshotMetadata | None:
+    def _last_snapshot(self, service: CoordinatorService, wish: SnapshotRequest) -> SnapshotMetadata | None:
         future = service.request_snapshot(wish)
         if service.owns_current_thread():
             return None
@@ -354,7 +354,7 @@ class QueryExecution:
         service = self._active()
         service.to_be_suspended = True
         try:
-            wish = SnapshotWish(self._options.checkpoint_alignment, label or SUSPENDED, kept=bool(label), last=True)
+            wish = SnapshotRequest(self._options.checkpoint_alignment, label or SUSPENDED, kept=bool(label), last=True)
             metadata = self._last_snapshot(service, wish)
         except CheckpointFailed:
             service.to_be_suspended = False
@@ -417,7 +417,7 @@ class QueryExecution:
         checked_words(label, note)
         timeout_ms = None if timeout_s is None else max(1, int(timeout_s * 1000))
         chosen = alignment or self._options.checkpoint_alignment
-        return service.request_snapshot(SnapshotWish(chosen, label, note, timeout_ms, kept))
+        return service.request_snapshot(SnapshotRequest(chosen, label, note, timeout_ms, kept))
 
     def rescale(self, parallelism: int, timeout_s: float | None = None) -> None:
         """Go on with so many slots: take an unaligned snapshot, which no backpressure holds up, give the Generation up

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 from penstock.config import Options, SnapshotFormat
 from penstock.coordinator.commands import AnswerTake, JobEvent, TakesRequested
-from penstock.coordinator.snapshot_tickets import SnapshotWish
+from penstock.coordinator.snapshot_tickets import SnapshotRequest
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SnapshotMetadata
 from penstock.snapshots.commands.requests import Take
@@ -49,7 +49,7 @@ class RequestFiles:
     def __init__(
         self,
         options: Options,
-        snapshot: Callable[[Future[SnapshotMetadata], SnapshotWish], None],
+        snapshot: Callable[[Future[SnapshotMetadata], SnapshotRequest], None],
         answer: Callable[[AnswerTake], None],
         portable: Portable,
     ) -> None:
@@ -88,4 +88,4 @@ class RequestFiles:
         else:
             future.add_done_callback(tell)
         alignment = Alignment(take.alignment) if take.alignment else self._options.checkpoint_alignment
-        self._snapshot(future, SnapshotWish(alignment, take.label, take.note, take.timeout_ms or None))
+        self._snapshot(future, SnapshotRequest(alignment, take.label, take.note, take.timeout_ms or None))

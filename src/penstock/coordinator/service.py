@@ -16,12 +16,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
+from typing import assert_never
 
 from penstock.connectors.base import SinkCommitter
 from penstock.coordinator import failures
 from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.commands import (
-    COMMANDS,
     EXECUTED_AT_THE_END,
     AbandonStagedData,
     AnswerRequestFiles,
@@ -34,6 +34,7 @@ from penstock.coordinator.commands import (
     JobEvent,
     LastSnapshotCommitted,
     LaunchSlots,
+    Notice,
     NotifySourceCommitted,
     OpenGeneration,
     Output,
@@ -46,7 +47,7 @@ from penstock.coordinator.generation_slots import GenerationPlan, GenerationSlot
 from penstock.coordinator.generations import Generations
 from penstock.coordinator.launching import SlotLauncher
 from penstock.coordinator.machines.checkpoint_events import (
-    Abort,
+    CheckpointAborted,
     CheckpointPolicy,
     CommitEpoch,
     CommitFailed,
@@ -72,7 +73,7 @@ from penstock.coordinator.scaling import Scaling
 from penstock.coordinator.serial_executors import SerialExecutors
 from penstock.coordinator.service_events import Call, CommandDone, CommandRaised, EndQuery, QueueEvent
 from penstock.coordinator.shutdown import await_goodbyes, close_connectors, log_the_end
-from penstock.coordinator.snapshot_tickets import SnapshotTickets, SnapshotWish
+from penstock.coordinator.snapshot_tickets import SnapshotRequest, SnapshotTickets
 from penstock.coordinator.view import EpochProgress
 from penstock.errors import CheckpointFailed, Fenced, PenstockError, QueryFailed, ResourceError, SinkError, SinkFenced
 from penstock.logs import daemon_thread, get_logger
@@ -82,12 +83,14 @@ from penstock.model.messages import (
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
     FromSlot,
+    PollAgain,
     PollCompleted,
     ReaderProgressed,
     ReaderStatus,
     RequestSplit,
     SlotRunning,
     SubtaskFinished,
+    ToSubtask,
     TriggerCheckpoint,
 )
 from penstock.network.messages import Register, SlotFailed, SlotLogged, SlotMetrics, Stopped
@@ -166,7 +169,7 @@ class CoordinatorService:
             may_shrink=options.restart_allow_scale_down,
             patience_ms=options.restart_scale_down_after_ms,
             launcher=launcher,
-            snapshot=lambda future: self._snapshot(future, SnapshotWish(Alignment.UNALIGNED, kept=False)),
+            snapshot=lambda future: self._snapshot(future, SnapshotRequest(Alignment.UNALIGNED, kept=False)),
             begin_again=lambda why: self._queue.put(Call(lambda: self._begin_again(why))),
         )
         self._outages = Outages(metrics, Retries(restart_policy_of(options), options.sink_retry_timeout_ms))
@@ -207,7 +210,7 @@ class CoordinatorService:
             threading.current_thread().name.startswith("penstock-driver-") or threading.current_thread() is self.thread
         )
 
-    def request_snapshot(self, wish: SnapshotWish) -> Future[SnapshotMetadata]:
+    def request_snapshot(self, wish: SnapshotRequest) -> Future[SnapshotMetadata]:
         """The future is answered in any case; its callbacks are called on the coordinator thread."""
         future = self._tickets.promise()
         self._queue.put(Call(lambda: self._snapshot(future, wish)))
@@ -263,7 +266,7 @@ class CoordinatorService:
             self._handle(event)
         if now_ms() >= self._due_ms():
             self._tick()
-        self._metrics.turned(self._job.dry, self._job.coordinator.collection().pinned)
+        self._metrics.turned(self._job.is_idle, self._job.coordinator.garbage_collection().pinned)
         self._pursue_demands()
 
     def _due_ms(self) -> float:
@@ -280,7 +283,7 @@ class CoordinatorService:
         if self._outages.location_due(now_ms()):
             self._carry_out([CheckLocation()])
         if self._request_files.due(now_ms()):
-            self._carry_out([self._job.look_for_requests()])
+            self._carry_out([self._job.answer_requests()])
         if self._queue.empty() and (overdue := self._generations.overdue(now_ms())) is not None:
             self._generation_failed(overdue, None)
         if self._generations.may_reopen(now_ms()):
@@ -354,15 +357,17 @@ class CoordinatorService:
 
     def _carry_out(self, outputs: list[Output]) -> None:
         for output in outputs:
-            if isinstance(output, COMMANDS):
+            if isinstance(output, Command):
                 self._process_all.issued(output)
                 self._executors.put(
                     executor_of(output), partial(self._execute, output), isinstance(output, EXECUTED_AT_THE_END)
                 )
+            elif isinstance(output, ToSubtask):
+                self._send(output)
             else:
-                self._tell(output)
+                self._on_notice(output)
 
-    def _tell(self, output: Output) -> None:
+    def _on_notice(self, output: Notice) -> None:
         match output:
             case LaunchSlots(ready, paused):
                 self._launch(ready, paused)
@@ -381,7 +386,7 @@ class CoordinatorService:
                 if self._slots is not None and generation == self._slots.generation:
                     self._generation_failed(Failure("checkpoints", "", reason), CheckpointFailed(reason))
             case QueryFinished():
-                self.all_committed, self.drained = True, self._job.drains
+                self.all_committed, self.drained = True, self._job.is_draining
                 raise EndQuery(None)
             case LastSnapshotCommitted():
                 raise EndQuery(None)
@@ -389,25 +394,22 @@ class CoordinatorService:
                 error = QueryFailed(f"the sink cannot be committed: {reason}")
                 error.__cause__ = SinkError(reason)
                 raise EndQuery(error)
+            case CheckpointAborted(checkpoint, reason, failed, missing):
+                reason = self._metrics.aborted(checkpoint, reason, failed, missing)
+                if failed and self._slots is not None:
+                    self._outages.checkpoint_failed(checkpoint, reason)
             case Ignored():
                 log.debug("ignored: %s", output)
             case _:
-                self._tell_slots(output)
+                assert_never(output)
 
-    def _tell_slots(self, output: Output) -> None:
-        attempt = self._slots
-        if attempt is None:
-            if isinstance(output, Abort):
-                self._metrics.aborted(output.checkpoint, output.reason, output.failed)
+    def _send(self, message: ToSubtask) -> None:
+        if self._slots is None:
             return
-        match output:
-            case TriggerCheckpoint(number):
-                self._metrics.triggered(number, output.requested_alignment.value, self._job.coordinator.wish_of(number))
-            case Abort(checkpoint, reason, _, failed, missing):
-                reason = self._metrics.aborted(checkpoint, reason, failed, missing)
-                if failed:
-                    self._outages.checkpoint_failed(checkpoint, reason)
-        attempt.tell(output)
+        if isinstance(message, TriggerCheckpoint):
+            request = self._job.coordinator.request_of(message.checkpoint)
+            self._metrics.triggered(message.checkpoint, message.requested_alignment.value, request)
+        self._slots.tell(message)
 
     def _execute(self, work: Command) -> None:
         """On the executor's thread."""
@@ -526,7 +528,7 @@ class CoordinatorService:
         self._feed(DrainRequested())
         future.set_result(None)
 
-    def _snapshot(self, future: Future[SnapshotMetadata], wish: SnapshotWish) -> None:
+    def _snapshot(self, future: Future[SnapshotMetadata], wish: SnapshotRequest) -> None:
         self._feed(wish.requested(self._tickets.issue(future)))
 
     def _answer(self, work: AnswerTake) -> None:
@@ -547,11 +549,12 @@ class CoordinatorService:
         if self._slots is None:
             return
         if self._slots.runs and (number := self._process_all.look_to_ask_for()) is not None:
-            self._slots.poll_again(self._source_vertices, number)
-        if self._process_all.wants_checkpoint(self._job.dry_but_for_endless, self._job.not_looked_at):
+            for vertex in self._source_vertices:
+                self._slots.tell(PollAgain(vertex, number))
+        if self._process_all.wants_checkpoint(self._job.is_idle_except_endless, self._job.discovery_not_awaited):
             future: Future[SnapshotMetadata] = Future()
             future.add_done_callback(self._process_all.checkpoint_ended)
-            self._snapshot(future, SnapshotWish(Alignment.ALIGNED, kept=False))
+            self._snapshot(future, SnapshotRequest(Alignment.ALIGNED, kept=False))
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from penstock.model.manifest import SnapshotMetadata
 
 
 @dataclass(frozen=True)
-class SnapshotWish:
+class SnapshotRequest:
     """A request for a snapshot; see ``checkpoint_events.SnapshotRequested``."""
 
     alignment: Alignment
@@ -40,7 +40,7 @@ class SnapshotWish:
         )
 
 
-DRAINED = SnapshotWish(Alignment.ALIGNED, last=True, drain=True)
+DRAINED = SnapshotRequest(Alignment.ALIGNED, last=True, drain=True)
 """The last snapshot of a query, with nothing in flight."""
 
 

@@ -11,6 +11,7 @@ from penstock.model.elements import Alignment
 from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.manifest import SlotManifest
 from penstock.model.messages import (
+    AbortCheckpoint,
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
     NotifyCheckpointComplete,
@@ -204,7 +205,7 @@ CheckpointEvent = (
 )
 
 
-def line_of(event: CheckpointEvent) -> str:
+def describe(event: CheckpointEvent) -> str:
     """Return the event in a few words: a manifest has thousands of them."""
     if isinstance(event, AcknowledgeCheckpoint):
         return f"AcknowledgeCheckpoint(checkpoint={event.checkpoint}, slot={event.manifest.slot})"
@@ -259,14 +260,17 @@ class CommitEpoch:
 
 
 @dataclass(frozen=True)
-class Abort:
-    """The checkpoint is given up; the query goes on. ``tell_slots``: they are there to be told. ``failed``: False if
-    nothing went wrong with it (a newer one made it superfluous, or its Generation ended), or if it was a user's, who is
-    told. ``missing``: the slots that have not acknowledged it, if that is why."""
+class CheckpointAborted:
+    """The checkpoint is given up; the query continues. ``AbortCheckpoint`` to the slots precedes it if they run.
+
+    Attributes:
+        failed: False if nothing went wrong with it (a newer one made it superfluous, or its Generation ended), or if it
+            was requested by a user, who gets ``SnapshotFailed``.
+        missing: the slots that have not acknowledged it, if that is the reason.
+    """
 
     checkpoint: CheckpointId
     reason: str
-    tell_slots: bool
     failed: bool = True
     missing: tuple[int, ...] = ()
 
@@ -295,7 +299,7 @@ class SnapshotSucceeded:
 
 @dataclass(frozen=True)
 class SnapshotFailed:
-    """``checkpoint`` is 0 if none was triggered. ``missing``: see ``Abort``."""
+    """``checkpoint`` is 0 if none was triggered. ``missing``: see ``CheckpointAborted``."""
 
     ticket: int
     checkpoint: CheckpointId
@@ -333,7 +337,8 @@ CheckpointCommand = (
     | ReserveIds
     | CommitEpoch
     | NotifyCheckpointComplete
-    | Abort
+    | AbortCheckpoint
+    | CheckpointAborted
     | CheckpointCompleted
     | CollectGarbage
     | SnapshotSucceeded

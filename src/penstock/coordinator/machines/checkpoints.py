@@ -19,8 +19,8 @@ from collections.abc import Callable
 from penstock.coordinator.machines import checkpoint_lifecycle as life
 from penstock.coordinator.machines.checkpoint_events import (
     MAX_IN_FLIGHT,
-    Abort,
     AllSlotsRunning,
+    CheckpointAborted,
     CheckpointCommand,
     CheckpointCompleted,
     CheckpointEvent,
@@ -48,7 +48,7 @@ from penstock.coordinator.machines.checkpoint_events import (
     SnapshotSucceeded,
     Tick,
     WriteMetadata,
-    line_of,
+    describe,
 )
 from penstock.coordinator.machines.checkpoint_lifecycle import Pending, Phase, Waiting
 from penstock.coordinator.machines.commits import CommitLedger
@@ -57,6 +57,7 @@ from penstock.errors import ProtocolViolation
 from penstock.model.elements import Alignment
 from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.messages import (
+    AbortCheckpoint,
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
     NotifyCheckpointComplete,
@@ -93,7 +94,7 @@ class CheckpointCoordinator:
         self._reserved_until: CheckpointId = 1
         self._reserving = False
         self._newest_complete: CheckpointId = 0
-        self._newest_told: CheckpointId = 0
+        self._newest_notified: CheckpointId = 0
         self._newest_damaged: CheckpointId = 0
         self._to_notify: list[CheckpointId] = []
         self._failed_in_row = 0
@@ -101,7 +102,7 @@ class CheckpointCoordinator:
         self._failing = False
         self._next_trigger_ms = 0.0
         self._commit_retries = Retries(policy.commit_retries, policy.commit_timeout_ms)
-        self._gave_up = False
+        self._has_failed = False
         self._last: CheckpointId = 0
         self._drained = False
         self._planned = False
@@ -136,26 +137,26 @@ class CheckpointCoordinator:
         return self._ledger.awaiting
 
     @property
-    def ended_with(self) -> CheckpointId:
-        """The checkpoint that was asked for as the last, once it is complete and committed; else 0."""
+    def committed_last(self) -> CheckpointId:
+        """The checkpoint that was requested as the last, once it is complete and committed; else 0."""
         return self._last if self._last <= self.committed_epoch else 0
 
-    def wish_of(self, checkpoint: CheckpointId) -> SnapshotRequested | None:
-        """What a checkpoint in flight was asked for with; None: by nobody, or it is not in flight any more."""
+    def request_of(self, checkpoint: CheckpointId) -> SnapshotRequested | None:
+        """Return the request of a checkpoint in flight; None for a periodic one, or if it is not in flight any more."""
         pending = self._pending.get(checkpoint)
         return None if pending is None else pending.request
 
-    def collection(self) -> CollectGarbage:
-        """What a collection that is put behind everything commanded up to now has to spare."""
+    def garbage_collection(self) -> CollectGarbage:
+        """Return a garbage collection to execute after all commands up to now; it says what must be kept."""
         return CollectGarbage(pinned=self._pinned(), in_flight=self.in_flight)
 
     @property
-    def serves_requests(self) -> bool:
+    def has_user_requests(self) -> bool:
         """True if a request of the driver's owner is queued or its checkpoint is in flight."""
         return any(request.ticket > 0 for request in self._unanswered)
 
     @property
-    def drains(self) -> bool:
+    def is_draining_inflight(self) -> bool:
         """True from the request of a drained snapshot on, until it fails: sources must not read."""
         return self._drained or any(request.drain for request in self._unanswered)
 
@@ -186,7 +187,7 @@ class CheckpointCoordinator:
         handler: Callable[[CheckpointEvent, float], list[CheckpointCommand]] = getattr(self, _HANDLERS[type(event)])
         commands = handler(event, now_ms)
         if not isinstance(event, Tick):
-            self._history.append(line_of(event))
+            self._history.append(describe(event))
         commands += self._next_commit(now_ms)
         commands += self._notify()
         commands += self._fail_generation()
@@ -225,7 +226,7 @@ class CheckpointCoordinator:
         self._reserved_until = event.reserved_until
         self._reserving = False
         self._newest_complete = event.restored
-        self._newest_told = event.restored  # slots know what they restore
+        self._newest_notified = event.restored  # slots know what they restore
         self._to_notify.clear()
         self._failed_in_row = 0
         self._failing = False
@@ -252,7 +253,7 @@ class CheckpointCoordinator:
         return [c for p in dead for c in self._abort(p, life.ENDED, reason, now_ms, answered=not p.drain)]
 
     def _on_requested(self, event: SnapshotRequested, now_ms: float) -> list[CheckpointCommand]:
-        if self._gave_up:
+        if self._has_failed:
             return [SnapshotFailed(event.ticket, 0, "the query has failed")]
         if len(self._requests) >= MAX_REQUESTS:
             return [SnapshotFailed(event.ticket, 0, f"{MAX_REQUESTS} requests are waiting already")]
@@ -359,7 +360,7 @@ class CheckpointCoordinator:
         gave_up = "" if event.unknown else self._commit_retries.failed(now_ms)
         if not (event.unknown or gave_up):
             return []
-        self._gave_up = True
+        self._has_failed = True
         refused = self._refuse_requests("the query has failed")
         note = f"\nThe commit is not repeated any more: {gave_up} (restart.*, sink.retryTimeout)" if gave_up else ""
         return [FailQuery(f"epoch {event.epoch} of sink {event.operator_id}: {event.reason}{note}"), *refused]
@@ -367,7 +368,7 @@ class CheckpointCoordinator:
     # -- decisions taken after every event -------------------------------------------------------------------------
 
     def _next_commit(self, now_ms: float) -> list[CheckpointCommand]:
-        if self._gave_up or not self._commit_retries.due(now_ms):
+        if self._has_failed or not self._commit_retries.due(now_ms):
             return []
         entry = self._ledger.take()
         if entry is None:
@@ -382,9 +383,9 @@ class CheckpointCoordinator:
         self._to_notify = [checkpoint for checkpoint in self._to_notify if checkpoint > committed]
         if not ready:
             return []
-        self._newest_told = max(self._newest_told, *ready)
+        self._newest_notified = max(self._newest_notified, *ready)
         notices = [NotifyCheckpointComplete(checkpoint, committed) for checkpoint in ready]
-        return [*notices, self.collection()]
+        return [*notices, self.garbage_collection()]
 
     def _fail_generation(self) -> list[CheckpointCommand]:
         """A Generation in which nothing is committed any more is worth less than one that starts anew."""
@@ -450,7 +451,7 @@ class CheckpointCoordinator:
 
     def _may_trigger(self) -> bool:
         full = self._ledger.awaiting >= self._policy.max_awaiting_commit
-        return self._running and not (self._gave_up or self._failing or self._last or full)
+        return self._running and not (self._has_failed or self._failing or self._last or full)
 
     def _has_room(self) -> bool:
         """Not while a strictly aligned one is in flight: a newer one would overtake it, or turn it unaligned. Nor
@@ -477,7 +478,7 @@ class CheckpointCoordinator:
             self._generation,
             self._policy.alignment if waiting is None else waiting.request.alignment,
             None if waiting is None else waiting.request,
-            base=self._newest_told if self._newest_told > self._newest_damaged else 0,
+            base=self._newest_notified if self._newest_notified > self._newest_damaged else 0,
             origin=self._newest_complete,
             started_ms=now_ms if waiting is None else waiting.since_ms,
             triggered_ms=now_ms,
@@ -507,9 +508,8 @@ class CheckpointCoordinator:
             self._count_failure(f"checkpoint {pending.checkpoint}: {reason}")
         told = pending.request is not None and pending.request.kept
         missing = tuple(self._missing(pending)) if cause in (life.TIMED_OUT, life.GAVE_WAY) else ()
-        commands: list[CheckpointCommand] = [
-            Abort(pending.checkpoint, reason, self._running, failed and not told, missing)
-        ]
+        commands: list[CheckpointCommand] = [AbortCheckpoint(pending.checkpoint)] if self._running else []
+        commands.append(CheckpointAborted(pending.checkpoint, reason, failed and not told, missing))
         if pending.request is not None and answered:
             commands.append(SnapshotFailed(pending.request.ticket, pending.checkpoint, reason, missing))
         return commands
@@ -532,7 +532,7 @@ class CheckpointCoordinator:
     def _pinned(self) -> tuple[CheckpointId, ...]:
         """What those in flight may refer to, and every complete one that may become the base of one before the next
         collection: those that slots were told of last, or will be, or that are being logged now."""
-        found = {self._newest_told, *self._to_notify, *self._pending}
+        found = {self._newest_notified, *self._to_notify, *self._pending}
         for pending in self._pending.values():
             found |= {pending.base, pending.origin}
         return tuple(sorted(found - {0}))
@@ -562,7 +562,7 @@ class CheckpointCoordinator:
     def _violation(self, event: CheckpointEvent) -> ProtocolViolation:
         phases = {c: p.phase.value for c, p in self._pending.items()}
         return ProtocolViolation(
-            "coordinator", f"generation {self._generation}, in flight {phases}", line_of(event), tuple(self._history)
+            "coordinator", f"generation {self._generation}, in flight {phases}", describe(event), tuple(self._history)
         )
 
     def check_invariants(self) -> None:
@@ -573,7 +573,7 @@ class CheckpointCoordinator:
         assert self._next_checkpoint <= max(self._reserved_until, 1), "only reserved ids are used"
         assert len(ids) <= MAX_IN_FLIGHT, "checkpoints in flight are bounded"
         assert not any(self._pending[c].strict for c in ids[:-1]), "nothing is triggered beside a strictly aligned one"
-        assert self._newest_told <= self._newest_complete, "slots hear of complete checkpoints only"
+        assert self._newest_notified <= self._newest_complete, "slots hear of complete checkpoints only"
         for p in self._pending.values():
             assert p.base <= p.origin < p.checkpoint, "a base is complete and older"
             complete = len(p.acks) == self._parallelism

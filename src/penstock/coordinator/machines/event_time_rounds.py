@@ -1,9 +1,9 @@
-"""Rounds of event time: readers without event time rise to the watermark of others (``docs/watermarks.md``).
+"""Rounds of event time: readers without event time follow the watermark of others (``docs/watermarks.md``).
 
 A group has the readers of one source, or of all sources with a common event time. Its *level* is the largest watermark
 that any of its readers has reached. A reader that is below the level and does not move begins a round. The round waits
 for one discovery of each source that began after the round, and for the assignment of all splits found until then.
-After that, the readers below the level may rise to it, each after it has passed its own frontier.
+After that, the readers below the level may advance to it, each after it has passed its own frontier.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class _Round:
 
     Attributes:
         level_us: the level at its start.
-        untold: vertices whose readers have not been told to rise yet.
+        waiting: vertices whose readers have not been advanced yet.
         begun: those of them for which a discovery has begun since.
-        unassigned: by vertex whose discovery has ended, the splits that must be assigned before the readers are told.
+        unassigned: splits that must be assigned before readers are advanced, by vertex whose discovery has ended.
     """
 
     level_us: int
-    untold: set[int]
+    waiting: set[int]
     begun: set[int] = field(default_factory=set)
     unassigned: dict[int, set[str]] = field(default_factory=dict)
 
@@ -38,7 +38,7 @@ class EventTimeRounds:
 
     Args:
         assigners: the split assigners of the group's sources.
-        eager: also raise readers whose watermark moves.
+        eager: also advance readers whose watermark moves.
     """
 
     def __init__(self, assigners: Sequence[SplitAssigner], eager: bool = False) -> None:
@@ -53,16 +53,16 @@ class EventTimeRounds:
         return self._level_us
 
     @property
-    def settled(self) -> bool:
+    def is_aligned(self) -> bool:
         """True if all readers of unfinished sources are at the level."""
         return all(
             assigner.finished or not any(self._is_below(reader) for reader in assigner.readers)
             for assigner in self._assigners.values()
         )
 
-    def look_begins(self, vertex: int) -> None:
+    def discovery_begins(self, vertex: int) -> None:
         """Record that a discovery for this source begins."""
-        if self._round is not None and vertex in self._round.untold:
+        if self._round is not None and vertex in self._round.waiting:
             self._round.begun.add(vertex)
 
     def handled(self, vertex: int, event: SplitEvent, commands: Sequence[SplitCommand] = ()) -> list[AdvanceWatermark]:
@@ -74,11 +74,11 @@ class EventTimeRounds:
         match event:
             case ReaderProgressed() | ReaderStatus():
                 self._raise_level(event)
-                if self._round is None and self._waits(self._assigners[vertex].readers[event.index]):
+                if self._round is None and self._needs_advance(self._assigners[vertex].readers[event.index]):
                     self._begin()
             case SplitsFound() if self._round is not None and vertex in self._round.begun:
                 self._round.unassigned.setdefault(vertex, self._assigners[vertex].pending_ids)
-        return self._tell()
+        return self._advance()
 
     def _raise_level(self, event: ReaderProgressed | ReaderStatus) -> None:
         reached_us = event.seen_us if isinstance(event, ReaderStatus) else event.watermark_us
@@ -88,30 +88,32 @@ class EventTimeRounds:
     def _is_below(self, reader: Reader) -> bool:
         return self._level_us is not None and (reader.watermark_us is None or reader.watermark_us < self._level_us)
 
-    def _waits(self, reader: Reader) -> bool:
-        """Return True if a reader needs a round: below the level, not moving, and at the watermark it was told."""
-        told = reader.told_us is not None and (reader.watermark_us is None or reader.watermark_us < reader.told_us)
-        return self._is_below(reader) and not told and (self._eager or reader.still)
+    def _needs_advance(self, reader: Reader) -> bool:
+        """Return True if a reader needs a round: below the level, not moving, and it has reached its last target."""
+        advancing = reader.target_us is not None and (
+            reader.watermark_us is None or reader.watermark_us < reader.target_us
+        )
+        return self._is_below(reader) and not advancing and (self._eager or reader.is_stalled)
 
     def _begin(self) -> None:
         assert self._level_us is not None
         self._round = _Round(self._level_us, set(self._assigners))
 
-    def _tell(self) -> list[AdvanceWatermark]:
+    def _advance(self) -> list[AdvanceWatermark]:
         commands: list[AdvanceWatermark] = []
         current = self._round
         if current is None:
             return commands
-        for vertex in sorted(current.untold):
+        for vertex in sorted(current.waiting):
             assigner = self._assigners[vertex]
             if not assigner.finished:  # the end of a source brings its readers to its own largest watermark
                 if vertex not in current.unassigned or current.unassigned[vertex]:
                     continue
                 for index, reader in enumerate(assigner.readers):
-                    if self._waits(reader):
-                        reader.told_us = current.level_us
+                    if self._needs_advance(reader):
+                        reader.target_us = current.level_us
                         commands.append(AdvanceWatermark(vertex, index, current.level_us))
-            current.untold.discard(vertex)
-        if not current.untold:
+            current.waiting.discard(vertex)
+        if not current.waiting:
             self._round = None
         return commands

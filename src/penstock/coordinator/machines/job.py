@@ -42,8 +42,8 @@ from penstock.coordinator.commands import (
     WriteSnapshot,
 )
 from penstock.coordinator.machines.checkpoint_events import (
-    Abort,
     AllSlotsRunning,
+    CheckpointAborted,
     CheckpointCommand,
     CheckpointCompleted,
     CheckpointEvent,
@@ -131,7 +131,7 @@ class JobCoordinator:
         self._running: set[int] = set()
         self._opening = False
         self._abandon: tuple[GenerationId, CheckpointId] | None = None
-        self._told_committed = 0
+        self._reported_epoch = 0
         self._planned: int | None = None
         self._covers_planned = False
         self._paused = False
@@ -158,27 +158,27 @@ class JobCoordinator:
         return [self._assigners[vertex] for vertex in sorted(self._assigners)]
 
     @property
-    def dry(self) -> bool:
+    def is_idle(self) -> bool:
         """True while every source is dry, has found nothing since, and event time has reached the largest seen one."""
-        dry = bool(self._assigners) and all(assigner.dry for assigner in self._assigners.values())
-        return dry and all(rounds.settled for rounds in self._rounds.values())
+        dry = bool(self._assigners) and all(assigner.is_idle for assigner in self._assigners.values())
+        return dry and all(rounds.is_aligned for rounds in self._rounds.values())
 
     @property
-    def dry_but_for_endless(self) -> bool:
+    def is_idle_except_endless(self) -> bool:
         """As ``dry``, without the sources that have always more and without the event time that they share."""
         moving = [self._rounds[vertex] for vertex in self._endless & self._rounds.keys()]
-        dry = all(assigner.dry for vertex, assigner in self._assigners.items() if vertex not in self._endless)
-        settled = all(rounds.settled for rounds in self._rounds.values() if rounds not in moving)
+        dry = all(assigner.is_idle for vertex, assigner in self._assigners.items() if vertex not in self._endless)
+        settled = all(rounds.is_aligned for rounds in self._rounds.values() if rounds not in moving)
         return bool(self._assigners) and dry and settled
 
     @property
-    def drains(self) -> bool:
+    def is_draining(self) -> bool:
         """Event time is to end, or has; the query ends then."""
         return self._freeze is not None and self._freeze.drain
 
     def check_drainable(self) -> None:
         """Raise QueryFailed if ``Drain`` must not be said: a source has ended without it."""
-        if not all(assigner.may_drain for assigner in self.assigners):
+        if not all(assigner.can_drain for assigner in self.assigners):
             raise QueryFailed(
                 "a source of this query has come to its end already, and its event time with it: the query ends by "
                 "itself (awaitTermination()) and leaves open windows open; the next run can be drained from its start"
@@ -190,7 +190,7 @@ class JobCoordinator:
         return tuple(vertex for vertex in sorted(self._assigners) if self._assigners[vertex].finished)
 
     @property
-    def not_looked_at(self) -> frozenset[int]:
+    def discovery_not_awaited(self) -> frozenset[int]:
         """Source vertices of which no discovery needs to be awaited: it is finished, or finds nothing new."""
         return frozenset(self._endless.union(self.finished_sources))
 
@@ -205,9 +205,9 @@ class JobCoordinator:
         times += [assigner.next_wake_ms() for assigner in self._assigners.values()]
         return min((time for time in times if time is not None), default=None)
 
-    def look_for_requests(self) -> AnswerRequestFiles:
+    def answer_requests(self) -> AnswerRequestFiles:
         """For the owner, about once a second while the driver lives; to be executed at once."""
-        return AnswerRequestFiles(self._coordinator.collection())
+        return AnswerRequestFiles(self._coordinator.garbage_collection())
 
     # -- the machine --------------------------------------------------------------------------------------------------
 
@@ -271,10 +271,10 @@ class JobCoordinator:
                 outputs += self._assign_all(event, now_ms)
             case _:
                 outputs += self._coordinate(event, now_ms)
-        outputs += self._finish(now_ms)
+        outputs += self._request_checkpoint(now_ms)
         pause = self._pause(now_ms)
         outputs = pause + outputs if self._paused else outputs + pause  # before a trigger, and after what has failed
-        return outputs + self._after()
+        return outputs + self._completions()
 
     def _on_message(self, message: MessageOfSlot, now_ms: float) -> list[Output]:
         match message:
@@ -327,7 +327,7 @@ class JobCoordinator:
                     manifests.get(vertex.id),
                     [] if metadata is None else [split.split_id for split in unread_splits(metadata, vertex.id)],
                     vertex.source.source.looks_ahead,
-                    held=event.planned is not None,
+                    discovery_held=event.planned is not None,
                     paused=self._paused,
                 )
         for name, group in groups.items():
@@ -353,7 +353,7 @@ class JobCoordinator:
     @property
     def _drains_inflight(self) -> bool:
         """Sources must not read. A planned batch is read first."""
-        return self._coordinator.drains and self._planned is None
+        return self._coordinator.is_draining_inflight and self._planned is None
 
     def _pause(self, now_ms: float) -> list[Output]:
         """Pause the sources or let them go on."""
@@ -376,7 +376,7 @@ class JobCoordinator:
         commands: list[SplitCommand] = list(self._assigners[vertex].handle(event, now_ms))
         for command in [*commands, *rounds.handled(vertex, event, commands)]:
             if isinstance(command, Discover):
-                rounds.look_begins(vertex)
+                rounds.discovery_begins(vertex)
             outputs.append(command)
         return outputs
 
@@ -396,7 +396,7 @@ class JobCoordinator:
                 return [WriteSnapshot(metadata)]
             case CheckpointCompleted():
                 return self._on_completed(command.checkpoint, now_ms)
-            case Abort():
+            case CheckpointAborted():
                 self._captures.pop(command.checkpoint, None)
                 self._metadata.pop(command.checkpoint, None)
                 return [command]
@@ -454,20 +454,20 @@ class JobCoordinator:
             outputs += self._assign_all(ReleaseDiscovery(), now_ms) + self._freeze_all(now_ms)
         for capture in self._captures.pop(checkpoint):
             vertex = capture.manifest.vertex
-            look = last_fully_read(capture, [split.split_id for split in unread_splits(metadata, vertex)])
+            discovery = last_fully_read(capture, [split.split_id for split in unread_splits(metadata, vertex)])
             assigner = self._assigners.get(vertex) if metadata.generation == self.generation else None
-            if look is not None and assigner is not None and assigner.settled(look):
-                outputs.append(NotifySourceCommitted(vertex, look.state))
+            if discovery is not None and assigner is not None and assigner.mark_read(discovery):
+                outputs.append(NotifySourceCommitted(vertex, discovery.state))
         return outputs
 
-    def _finish(self, now_ms: float) -> list[Output]:
+    def _request_checkpoint(self, now_ms: float) -> list[Output]:
         """Request the checkpoint of a planned batch that has been read, or the final checkpoint after all input ended.
 
         The checkpoint of a planned batch has no in-flight data. The final checkpoint waits for nothing and need not be
         kept.
         """
         if self._planned is not None:
-            if self._covers_planned or not all(assigner.all_idle for assigner in self.assigners):
+            if self._covers_planned or not all(assigner.readers_idle for assigner in self.assigners):
                 return []
             self._covers_planned = True
             request = SnapshotRequested(PLANNED_TICKET, Alignment.ALIGNED, kept=False, planned=True)
@@ -477,18 +477,18 @@ class JobCoordinator:
             return []
         return self._coordinate(SnapshotRequested(ticket, Alignment.UNALIGNED, kept=False), now_ms)
 
-    def _after(self) -> list[Output]:
+    def _completions(self) -> list[Output]:
         outputs: list[Output] = []
         committed = self._coordinator.committed_epoch
-        if committed > self._told_committed:
-            self._told_committed = committed
+        if committed > self._reported_epoch:
+            self._reported_epoch = committed
             outputs.append(EpochsCommitted(committed))
         if self._abandon is not None and committed >= self._abandon[1]:
             outputs.append(AbandonStagedData(self._abandon[0]))
             self._abandon = None
-        if not self._coordinator.serves_requests and self._ending.over(committed):
+        if not self._coordinator.has_user_requests and self._ending.over(committed):
             outputs.append(QueryFinished(committed))
-        if last := self._coordinator.ended_with:
+        if last := self._coordinator.committed_last:
             outputs.append(LastSnapshotCommitted(last))
         return outputs
 

@@ -1,33 +1,32 @@
-"""The split assigner: who reads what, and when a source has nothing more to give.
+"""Split assigner: assigns the splits of a source to its readers, and finds out when the source is idle or finished.
 
-One machine per source vertex. It owns the discovery state and the splits that were found but not yet handed out; a
-split is handed out in answer to one request, to one reader, and is that reader's from then on. Everything is in
-discovery order, so a restored assigner hands out the same splits.
+There is one machine per source vertex. It owns the discovery state and the splits that were discovered but not yet
+assigned. A split is assigned in answer to one request, to one reader, and belongs to that reader from then on.
+Everything is in discovery order, so a restored assigner assigns the same splits.
 
-*Quiescence*: a reader is idle when its request reports no unread split, counting those on their way to it; a split
-whose rows are still held by user functions counts as unread. When all
-readers are idle, nothing is pending and a discovery that *started after that* found nothing, the source is dry: event
-time may rise to the largest watermark any reader has generated. Dry is said once; only a new split makes it possible
-again, so further looks that find nothing send nothing.
+*Idle*: a reader is idle when its status reports no unread split and none is on its way to it. A split whose rows are
+still held by user functions counts as unread. The source is idle when all readers are idle, nothing is pending, and a
+discovery that began after that found nothing. Then event time may rise to the largest watermark that a reader has seen.
+``SourceIdle`` is sent once; only a new split, or a higher watermark, makes it possible again.
 
-*End*: a discovery may say that it is finished. Then nobody looks any more, and the source is dry as soon as everything
-was handed out and all readers are idle; with that it has ended, which is said once. Readers end behind the watermark
-that dryness lets them rise to: else the windows that are open at the end would depend on who read what. A source that
-ends without a row ends at the start of event time, so that nobody goes ahead of what a later run may find there.
+*Finished*: a discovery may report that it is the last one. After that nothing is discovered any more. The source has
+ended when everything is assigned and all readers are idle; ``NoMoreSplits`` is sent once. Readers end after the
+watermark of ``SourceIdle``: otherwise the windows that are open at the end would depend on which reader read which
+split. A source that ends without a row ends at the start of event time, so that no other source gets ahead of what a
+later run may find in this one.
 
-*Freezing* brings the end about: the source is told that what is there now is all, and so are the readers, once all of
-them run. What a reader asked for before it was told is void: it may call itself idle in front of rows that are there.
-So it asks anew, and only that counts. A source that is *drained* is frozen, and ends with event time: at its end the
-watermark is the largest there is. Whatever it would read after that would be late, so a restored one ends without
-another look.
+*Freezing* ends an endless source: the source and, once all of them run, its readers read the input that exists now and
+end. Requests and statuses from before ``FreezeReaders`` are void, because the reader may have called itself idle while
+rows existed. A *drained* source is frozen and ends with event time: its last watermark is the largest one. All rows
+that it would read after that would be late, so a restored one ends without another discovery.
 
-A reader without event time rises to the watermark of other readers in a round (``event_time_rounds``).
+A reader without event time follows the watermark of other readers in a round (``event_time_rounds``).
 
-*Pausing*: while what is in flight is drained, readers read nothing and nothing is discovered. All else goes on: a split
-that was found is handed out, and a look that is under way is answered.
+*Pausing*: while in-flight data is drained, readers read nothing and nothing is discovered. Splits that were discovered
+before are still assigned, and a discovery that runs is still completed.
 
-*Holding*: a location that begins with a planned batch reads the splits of that batch first. There is no discovery until
-``ReleaseDiscovery``, because the rows of the batch are an epoch of their own.
+*Planned batch*: a location that begins with a planned batch reads the splits of that batch first. There is no discovery
+until ``ReleaseDiscovery``, because the rows of the batch are an epoch of their own.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from penstock.coordinator.machines.checkpoint_events import AllSlotsRunning, Tick
 from penstock.errors import ProtocolViolation
@@ -57,11 +57,11 @@ from penstock.model.plain import Plain
 from penstock.model.splits import Discovery, Split
 
 PENDING_PER_READER = 2
-"""Look for more splits only while fewer are pending: what is found early is stored in every snapshot."""
+"""More splits are discovered only while fewer are pending: pending splits are stored in every snapshot."""
 EMPTY_DISCOVERY_PAUSE_MS = 100
-"""Pause after a look that found nothing: the latency of an idle source against the cost of listing."""
+"""Pause after a discovery that found nothing: the latency of an idle source against the cost of listing."""
 FOUND_DISCOVERY_PAUSE_MS = 10
-"""Pause after a look that found something, so that a source that always finds a little cannot spin."""
+"""Pause after a discovery that found something, so that a source that always finds a little cannot spin."""
 
 
 # -- events -----------------------------------------------------------------------------------------------------------
@@ -78,19 +78,22 @@ class SplitsFound:
 
 @dataclass(frozen=True)
 class ReleaseDiscovery:
-    """The planned batch is complete: discovery begins."""
+    """Begin to discover: the planned batch is complete."""
 
 
 @dataclass(frozen=True)
 class Freeze:
-    """Read what is there now, and end; once per Generation. ``drain``: event time ends, too; may follow later."""
+    """Read the input that exists now, and end; once per Generation.
+
+    ``drain``: event time ends, too. It may follow later.
+    """
 
     drain: bool = False
 
 
 @dataclass(frozen=True)
 class Pause:
-    """Read and discover nothing, or (``paused`` is False) go on. Only while all readers run."""
+    """Read and discover nothing, or (``paused`` is False) continue. Only while all readers run."""
 
     paused: bool
 
@@ -102,7 +105,7 @@ SplitEvent = Tick | SplitsFound | FromReader | AllSlotsRunning | ReleaseDiscover
 
 @dataclass(frozen=True)
 class Discover:
-    """Call ``Source.discover(state, parallelism)``, off this thread; one at a time."""
+    """Call ``Source.discover(state, parallelism)``; one call at a time."""
 
     generation: GenerationId
     vertex: int
@@ -111,7 +114,7 @@ class Discover:
 
 @dataclass(frozen=True)
 class FreezeSource:
-    """Call ``Source.freeze()``, on the thread of ``Discover`` and in order with it."""
+    """Call ``Source.freeze()``, in order with ``Discover``."""
 
     generation: GenerationId
     vertex: int
@@ -122,23 +125,23 @@ SplitCommand = Discover | FreezeSource | ToReader
 
 @dataclass
 class Reader:
-    """State of one reader as the assigner knows it.
+    """The assigner's view of one reader.
 
     Attributes:
-        assigned: number of splits that it was given in this Generation.
-        requests: it has an open request.
+        assigned: number of splits that it was assigned in this Generation.
+        requests: True while its request is open.
         status: the newest one; None: no valid one yet.
         watermark_us: the largest watermark that it has reported as sent.
-        still: it is idle, or its watermark is the same as in the report before.
-        told_us: the watermark to which it was last told to rise.
+        is_stalled: True if it is idle, or its watermark is the same as in the report before.
+        target_us: the watermark of the last ``AdvanceWatermark`` to it.
     """
 
     assigned: int = 0
     requests: bool = False
     status: ReaderStatus | None = None
     watermark_us: int | None = None
-    still: bool = False
-    told_us: int | None = None
+    is_stalled: bool = False
+    target_us: int | None = None
 
     @property
     def idle(self) -> bool:
@@ -153,7 +156,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class DiscoveredSplits:
-    """One look that found something: the state after it, and the ids of what it found."""
+    """Splits that one discovery found, by id, and the discovery state after it."""
 
     serial: int
     state: Plain
@@ -162,26 +165,27 @@ class DiscoveredSplits:
 
 @dataclass(frozen=True)
 class SourceCapture:
-    """The driver's side of a source at a trigger. ``looks``: those whose splits were not all known to be read."""
+    """Coordinator's part of a source in a checkpoint. ``discoveries``: those whose splits may not all be read."""
 
     manifest: SourceManifest
-    looks: tuple[DiscoveredSplits, ...]
+    discoveries: tuple[DiscoveredSplits, ...]
 
 
 def last_fully_read(capture: SourceCapture, unread: Collection[str]) -> DiscoveredSplits | None:
-    """The newest look of a complete snapshot before which everything was read: ``Source.committed`` gets its state.
+    """Return the newest discovery of a complete snapshot whose splits, and all before them, were read.
+
+    ``Source.committed`` is called with its state; None: nothing was read to its end.
 
     Args:
-        capture: the driver's side in that snapshot.
-        unread: ids of the splits in the snapshot's readers.
+        unread: ids of the splits that readers hold in the snapshot.
     """
-    open_ids = {split.split_id for split in capture.manifest.pending} | set(unread)
-    settled = None
-    for look in capture.looks:
-        if not look.split_ids.isdisjoint(open_ids):
+    open_ids = {split.split_id for split in capture.manifest.pending}.union(unread)
+    newest = None
+    for discovery in capture.discoveries:
+        if not discovery.split_ids.isdisjoint(open_ids):
             break
-        settled = look
-    return settled
+        newest = discovery
+    return newest
 
 
 @dataclass
@@ -196,7 +200,7 @@ class SplitAssigner:
         restored: its manifest in the restored snapshot, or None at the first start.
         restored_unread: ids of the splits that the snapshot gives to readers.
         looks_ahead: as the source says (``Source.looks_ahead``).
-        held: there is no discovery before ``ReleaseDiscovery``.
+        discovery_held: True if there is no discovery before ``ReleaseDiscovery``.
         paused: readers begin paused, and there is no discovery before ``Pause(False)``.
     """
 
@@ -207,25 +211,25 @@ class SplitAssigner:
     restored: SourceManifest | None = None
     restored_unread: Collection[str] = ()
     looks_ahead: bool = True
-    held: bool = False
+    discovery_held: bool = False
     paused: bool = False
     _state: Plain = field(init=False, default=None)
     _pending: deque[Split] = field(init=False, default_factory=deque)
     _readers: list[Reader] = field(init=False)
-    _looking: bool = field(init=False, default=False)
-    _look_counts: bool = field(init=False, default=False)
-    _next_look_ms: float = field(init=False, default=0.0)
-    _dry: bool = field(init=False, default=False)
-    _dry_at_us: int | None = field(init=False, default=None)
+    _discovering: bool = field(init=False, default=False)
+    _began_idle: bool = field(init=False, default=False)
+    _next_discovery_ms: float = field(init=False, default=0.0)
+    _idle: bool = field(init=False, default=False)
+    _idle_at_us: int | None = field(init=False, default=None)
     _running: bool = field(init=False, default=False)
     _frozen: bool = field(init=False, default=False)
     _drain: bool = field(init=False, default=False)
     _drained: bool = field(init=False, default=False)
     _finished: bool = field(init=False, default=False)
-    _ended: bool = field(init=False, default=False)
-    _looks: list[DiscoveredSplits] = field(init=False, default_factory=list)
+    _end_sent: bool = field(init=False, default=False)
+    _discoveries: list[DiscoveredSplits] = field(init=False, default_factory=list)
     _serial: int = field(init=False, default=0)
-    _settled: int = field(init=False, default=-1)
+    _newest_read: int = field(init=False, default=-1)
     _watermark_us: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -235,22 +239,22 @@ class SplitAssigner:
             self._drained = self._drain = self._finished = self.restored.drained
             self._pending.extend(self.restored.pending)
             ids = [split.split_id for split in self._pending] + list(self.restored_unread)
-            self._looks.append(DiscoveredSplits(0, self._state, frozenset(ids)))
+            self._discoveries.append(DiscoveredSplits(0, self._state, frozenset(ids)))
 
     @property
-    def dry(self) -> bool:
-        """SourceIdle was said and nothing was found since."""
-        return self._dry
+    def is_idle(self) -> bool:
+        """True if ``SourceIdle`` was sent and nothing was found since."""
+        return self._idle
 
     @property
     def finished(self) -> bool:
-        """Nothing new will be found in this run. What was found may not be handed out or read yet."""
+        """True after the last discovery of this run. Its splits may not be assigned or read yet."""
         return self._finished
 
     @property
-    def may_drain(self) -> bool:
-        """``Freeze(drain=True)`` still has a say: readers that have ended do not let event time rise any more."""
-        return self._drain or not self._ended
+    def can_drain(self) -> bool:
+        """True while ``Freeze(drain=True)`` has an effect: readers that have ended do not advance event time."""
+        return self._drain or not self._end_sent
 
     @property
     def pending(self) -> int:
@@ -258,62 +262,75 @@ class SplitAssigner:
 
     @property
     def readers(self) -> Sequence[Reader]:
-        """By index."""
+        """Readers by index."""
         return self._readers
 
     @property
     def pending_ids(self) -> set[str]:
-        """Ids of the splits that were found but not assigned."""
+        """Ids of the splits that were discovered but not assigned."""
         return {split.split_id for split in self._pending}
 
     @property
-    def all_idle(self) -> bool:
-        """Every reader has asked for more and holds nothing, and there is nothing to give."""
+    def readers_idle(self) -> bool:
+        """True if every reader is idle and no split is pending."""
         return not self._pending and all(reader.idle for reader in self._readers)
 
     def next_wake_ms(self) -> float | None:
-        """When ``Tick`` has something to do; None while a look is out, enough is pending or no look is needed."""
-        return None if self._looking or not self._looks_on or self._is_stocked() else self._next_look_ms
+        """Time of the next discovery; None while one runs, enough splits are pending, or none is needed."""
+        if self._discovering or not self._may_discover or self._has_enough_pending():
+            return None
+        return self._next_discovery_ms
 
     @property
-    def _looks_on(self) -> bool:
-        return not (self.held or self.paused or self._finished)
+    def _may_discover(self) -> bool:
+        return not (self.discovery_held or self.paused or self._finished)
 
     def handle(self, event: SplitEvent, now_ms: float) -> list[SplitCommand]:
-        """Take one event; the commands are to be executed in order."""
+        """Handle one event. Execute the returned commands in order."""
         commands: list[SplitCommand] = []
-        if isinstance(event, RequestSplit):
-            commands = self._on_requested(event)
-        elif isinstance(event, ReaderStatus):
-            self._on_status(event)
-        elif isinstance(event, SplitsFound):
-            commands = self._on_found(event, now_ms)
-        elif isinstance(event, ReaderProgressed):
-            self._on_progressed(event)
-        elif isinstance(event, AllSlotsRunning):
-            self._running = True
-            commands = [FreezeReaders(self.vertex)] if self._frozen else []
-        elif isinstance(event, ReleaseDiscovery):
-            self.held = False
-        elif isinstance(event, Freeze):
-            commands = self._on_freeze(event, now_ms)
-        elif isinstance(event, Pause):
-            self.paused = event.paused
-            commands = [PauseReaders(self.vertex, event.paused)]
-        return commands + self._end() + self._look(now_ms)
+        match event:
+            case RequestSplit():
+                commands = self._on_requested(event)
+            case ReaderStatus():
+                self._on_status(event)
+            case ReaderProgressed():
+                self._on_progressed(event)
+            case SplitsFound():
+                commands = self._on_found(event, now_ms)
+            case AllSlotsRunning():
+                self._running = True
+                commands = [FreezeReaders(self.vertex)] if self._frozen else []
+            case ReleaseDiscovery():
+                self.discovery_held = False
+            case Freeze():
+                commands = self._on_freeze(event, now_ms)
+            case Pause(paused):
+                self.paused = paused
+                commands = [PauseReaders(self.vertex, paused)]
+            case Tick():
+                pass
+            case _:
+                assert_never(event)
+        return commands + self._end() + self._discover_if_due(now_ms)
 
     def capture(self) -> SourceCapture:
-        """The discovery state and what is pending, now. Triggers to all slots must follow before any other event."""
-        manifest = SourceManifest(self.operator_id, self.vertex, self._state, list(self._pending), self._drained)
-        return SourceCapture(manifest, tuple(self._looks))
+        """Return the discovery state and the pending splits.
 
-    def settled(self, look: DiscoveredSplits) -> bool:
-        """Everything up to this look is read: it and older ones need not be remembered. False if that is no news: an
-        older snapshot may complete after a newer one."""
-        news = look.serial > self._settled
-        self._settled = max(self._settled, look.serial)
-        self._looks = [known for known in self._looks if known.serial > self._settled]
-        return news
+        The checkpoint must be triggered before any other event is handled.
+        """
+        manifest = SourceManifest(self.operator_id, self.vertex, self._state, list(self._pending), self._drained)
+        return SourceCapture(manifest, tuple(self._discoveries))
+
+    def mark_read(self, discovery: DiscoveredSplits) -> bool:
+        """Forget a discovery whose splits are read, and those before it.
+
+        Returns:
+            False if it was marked already: an older snapshot may complete after a newer one.
+        """
+        is_newer = discovery.serial > self._newest_read
+        self._newest_read = max(self._newest_read, discovery.serial)
+        self._discoveries = [known for known in self._discoveries if known.serial > self._newest_read]
+        return is_newer
 
     def _on_requested(self, event: RequestSplit) -> list[SplitCommand]:
         if self._frozen and not event.frozen:
@@ -326,13 +343,13 @@ class SplitAssigner:
             return
         reader = self._reader(event)
         reader.status = event
-        reader.still = reader.idle
-        self._announced(reader, event.watermark_us)
+        reader.is_stalled = reader.idle
+        self._record_sent(reader, event.watermark_us)
         if event.seen_us is not None and (self._watermark_us is None or event.seen_us > self._watermark_us):
             self._watermark_us = event.seen_us
-            self._dry = False
+            self._idle = False
         if event.unread:
-            self._dry = False
+            self._idle = False
 
     def _reader(self, event: RequestSplit | ReaderStatus) -> Reader:
         if not 0 <= event.index < self.parallelism:
@@ -341,11 +358,11 @@ class SplitAssigner:
 
     def _on_progressed(self, event: ReaderProgressed) -> None:
         reader = self._readers[event.index]
-        reader.still = reader.idle or event.watermark_us == reader.watermark_us
-        self._announced(reader, event.watermark_us)
+        reader.is_stalled = reader.idle or event.watermark_us == reader.watermark_us
+        self._record_sent(reader, event.watermark_us)
 
     @staticmethod
-    def _announced(reader: Reader, watermark_us: int | None) -> None:
+    def _record_sent(reader: Reader, watermark_us: int | None) -> None:
         if watermark_us is not None:
             reader.watermark_us = max(watermark_us, reader.watermark_us or watermark_us)
 
@@ -354,40 +371,42 @@ class SplitAssigner:
         if self._frozen:
             return []
         self._frozen = True
-        self._dry = False
+        self._idle = False
         for reader in self._readers:
             reader.requests, reader.status = False, None
-        self._next_look_ms = now_ms
+        self._next_discovery_ms = now_ms
         source: list[SplitCommand] = [] if self._finished else [FreezeSource(self.generation, self.vertex)]
         return source + ([FreezeReaders(self.vertex)] if self._running else [])
 
     def _on_found(self, event: SplitsFound, now_ms: float) -> list[SplitCommand]:
-        if not self._looking:
-            raise ProtocolViolation(f"splits(vertex={self.vertex})", "no look is out", repr(event)[:200])
-        self._looking = False
+        if not self._discovering:
+            raise ProtocolViolation(f"splits(vertex={self.vertex})", "no discovery runs", repr(event)[:200])
+        self._discovering = False
         found = event.discovery
         self._state = found.state
         self._finished = found.finished
         if found.splits:
             self._serial += 1
-            self._looks.append(DiscoveredSplits(self._serial, found.state, frozenset(s.split_id for s in found.splits)))
+            ids = frozenset(split.split_id for split in found.splits)
+            self._discoveries.append(DiscoveredSplits(self._serial, found.state, ids))
             self._pending.extend(found.splits)
-            self._dry = False
-            self._next_look_ms = now_ms + FOUND_DISCOVERY_PAUSE_MS
+            self._idle = False
+            self._next_discovery_ms = now_ms + FOUND_DISCOVERY_PAUSE_MS
             return self._assign()
-        self._next_look_ms = now_ms + EMPTY_DISCOVERY_PAUSE_MS
-        if self._finished or not self._look_counts or not self.all_idle:
+        self._next_discovery_ms = now_ms + EMPTY_DISCOVERY_PAUSE_MS
+        if self._finished or not self._began_idle or not self.readers_idle:
             return []
-        return self._say_dry(self._watermark_us)
+        return self._report_idle(self._watermark_us)
 
-    def _say_dry(self, watermark_us: int | None) -> list[SplitCommand]:
-        if self._dry and self._dry_at_us == watermark_us:
+    def _report_idle(self, watermark_us: int | None) -> list[SplitCommand]:
+        if self._idle and self._idle_at_us == watermark_us:
             return []
-        self._dry, self._dry_at_us = True, watermark_us
+        self._idle, self._idle_at_us = True, watermark_us
         return [SourceIdle(self.vertex, watermark_us)]
 
     def _assign(self) -> list[SplitCommand]:
-        """Hand pending splits to waiting readers: to their homes, else to who has the least to read, then by index."""
+        """Assign pending splits to readers with a request: to their homes, else to the reader with the fewest unread
+        splits, then by index."""
         commands: list[SplitCommand] = []
         kept: list[Split] = []
         while self._pending and any(reader.requests for reader in self._readers):
@@ -403,7 +422,7 @@ class SplitAssigner:
             _, index = min(waiting)
             self._readers[index].assigned += 1
             self._readers[index].requests = False
-            self._dry = False
+            self._idle = False
             commands.append(AssignSplits(self.vertex, index, (split,)))
         self._pending.extendleft(reversed(kept))
         return commands
@@ -412,27 +431,32 @@ class SplitAssigner:
         return split.home is None or split.home % self.parallelism == index
 
     def _end(self) -> list[SplitCommand]:
-        if not self._finished or not self.all_idle:
+        if not self._finished or not self.readers_idle:
             return []
         self._drained = self._drain
         reached_us = START_OF_TIME_US if self._watermark_us is None else self._watermark_us
-        commands = self._say_dry(END_OF_TIME_US if self._drain else reached_us)
-        if not self._ended:
-            self._ended = True
+        commands = self._report_idle(END_OF_TIME_US if self._drain else reached_us)
+        if not self._end_sent:
+            self._end_sent = True
             commands.append(NoMoreSplits(self.vertex))
         return commands
 
-    def _look(self, now_ms: float) -> list[SplitCommand]:
-        if self._looking or not self._looks_on or now_ms < self._next_look_ms or self._is_stocked():
+    def _discover_if_due(self, now_ms: float) -> list[SplitCommand]:
+        if (
+            self._discovering
+            or not self._may_discover
+            or now_ms < self._next_discovery_ms
+            or self._has_enough_pending()
+        ):
             return []
-        self._looking = True
-        self._look_counts = self.all_idle
+        self._discovering = True
+        self._began_idle = self.readers_idle
         return [Discover(self.generation, self.vertex, self._state)]
 
-    def _is_stocked(self) -> bool:
-        if self.looks_ahead or self._frozen:  # what is there when a source is frozen is not to be found much later
+    def _has_enough_pending(self) -> bool:
+        if self.looks_ahead or self._frozen:  # input that exists at the freeze must not be found much later
             return len(self._pending) >= PENDING_PER_READER * self.parallelism
-        return not any(reader.requests for reader in self._readers)  # to who waits, nothing is left to give
+        return not any(reader.requests for reader in self._readers)  # readers that wait have no pending split
 
     def check_invariants(self) -> None:
         ids = [split.split_id for split in self._pending]
@@ -440,7 +464,7 @@ class SplitAssigner:
         waiting = [index for index, reader in enumerate(self._readers) if reader.requests]
         missed = [index for index in waiting if any(self._may_read(index, split) for split in self._pending)]
         assert not missed, "no reader waits while a split for it is pending"
-        assert not (self._dry and not self.all_idle), "a dry source has idle readers only"
-        assert not self._ended or (self._finished and not self._pending), "an ended source has given everything away"
-        assert not (self._finished and self.all_idle and not self._dry), "a finished source is dry when it is read"
+        assert not (self._idle and not self.readers_idle), "an idle source has idle readers only"
+        assert not self._end_sent or (self._finished and not self._pending), "an ended source has assigned everything"
+        assert not (self._finished and self.readers_idle and not self._idle), "a finished source is idle at its end"
         assert not self._drained or (self._drain and self._finished), "event time ends when nothing more is found"
