@@ -206,10 +206,10 @@ def test_checkpoints_are_no_progress_while_a_source_cannot_be_looked_at() -> Non
     for attempt in range(POLICY.attempts):
         assert isinstance(restarts.failed(unreadable, 0.0), RestartAt)
         assert restarts.attempts == attempt + 1
-        restarts.looked("another source")
+        restarts.discovered("another source")
         restarts.completed(rows_read=0)
     assert isinstance(restarts.failed(unreadable, 0.0), GiveUp)
-    restarts.looked("files")
+    restarts.discovered("files")
     restarts.completed(rows_read=0)
     assert restarts.failed(unreadable, 0.0) == RestartAt(100, 1)
 

@@ -308,7 +308,7 @@ class CoordinatorWorld(RuleBasedStateMachine):
     def nothing_waits_for_ever(self) -> None:
         waiting = self.machine.in_flight or self.machine.awaiting_commit
         busy = self.works or self.replies or self.commit is not None
-        if waiting and not busy and not self.machine._gave_up:
+        if waiting and not busy and not self.machine._has_failed:
             assert self.machine.next_wake_ms() is not None
 
 

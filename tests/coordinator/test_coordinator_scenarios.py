@@ -48,9 +48,10 @@ from penstock.coordinator.machines.checkpoint_events import (
     Tick,
     WriteMetadata,
 )
-from penstock.coordinator.machines.checkpoints import ID_BLOCK, MAX_REQUESTS, CheckpointCoordinator
+from penstock.coordinator.machines.checkpoints import ID_BLOCK, CheckpointCoordinator
 from penstock.coordinator.machines.commits import CommitLedger, PendingCommit
 from penstock.coordinator.machines.restarts import RestartPolicy
+from penstock.coordinator.machines.snapshot_requests import MAX_REQUESTS
 from penstock.errors import ProtocolViolation
 from penstock.model.messages import (
     AcknowledgeCheckpoint,

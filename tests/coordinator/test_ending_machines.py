@@ -210,10 +210,10 @@ def test_an_older_snapshot_that_completes_late_tells_the_source_nothing() -> Non
     machine.handle(Tick(), 100)
     machine.handle(SplitsFound(1, VERTEX, Discovery([split(2)], "after 2")), 101)
     newer = machine.capture()
-    assert machine.mark_read(newer.looks[-1])
-    assert not machine.mark_read(older.looks[-1])
-    assert not machine.mark_read(newer.looks[-1])
-    assert machine.capture().looks == ()
+    assert machine.mark_read(newer.discoveries[-1])
+    assert not machine.mark_read(older.discoveries[-1])
+    assert not machine.mark_read(newer.discoveries[-1])
+    assert machine.capture().discoveries == ()
 
 
 # -- the final checkpoint ---------------------------------------------------------------------------------------------

@@ -165,24 +165,24 @@ def test_each_source_of_a_group_has_its_own_discovery() -> None:
     assert group.whole_look(OTHER) == [], "the other source's reader is at the level"
     assert group.look_ends(vertex=ONE) == [SourceIdle(ONE, None)], "that look began before"
     assert group.whole_look(ONE) == [AdvanceWatermark(ONE, 0, 100)]
-    assert not group.rounds.settled
+    assert not group.rounds.is_aligned
 
 
-def test_a_group_is_settled_when_all_its_readers_are_at_the_level() -> None:
+def test_a_group_is_aligned_when_all_its_readers_are_at_the_level() -> None:
     group = Group(sources=2, readers=1)
     group.asks(0, 50, vertex=ONE)
     group.asks(0, 80, vertex=OTHER)
     told = [command for vertex in (ONE, OTHER) for command in group.whole_look(vertex)]
     assert told == [SourceIdle(ONE, 50), SourceIdle(OTHER, 80)]
-    assert not group.rounds.settled
+    assert not group.rounds.is_aligned
     group.reports(0, 50, vertex=ONE)
     assert [command for vertex in (ONE, OTHER) for command in group.whole_look(vertex)] == [
         AdvanceWatermark(ONE, 0, 80)
     ]
-    assert not group.rounds.settled
+    assert not group.rounds.is_aligned
     group.asks(0, 80, vertex=ONE)
     group.whole_look(ONE)
-    assert group.rounds.settled
+    assert group.rounds.is_aligned
 
 
 @pytest.mark.parametrize("finished", [False, True])
@@ -198,7 +198,7 @@ def test_a_source_that_finds_nothing_more_comes_to_a_time_of_its_own(finished: b
     told += [command for vertex in vertices for command in group.whole_look(vertex)]
     assert told == ([] if finished else [AdvanceWatermark(ONE, 0, 100)])
     group.asks(0, 100, vertex=OTHER)
-    assert group.rounds.settled == finished, "those of a source that ends are not waited for"
+    assert group.rounds.is_aligned == finished, "those of a source that ends are not waited for"
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])

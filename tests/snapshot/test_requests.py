@@ -82,9 +82,6 @@ def requests_of(store: MemoryStore) -> list[str]:
     return [path for path in store.files if path.startswith("requests/")]
 
 
-# -- a driver answers ----------------------------------------------------
-
-
 def test_a_driver_deletes_what_it_is_asked_to_and_nothing_of_the_request_stays() -> None:
     store = MemoryStore()
     driver = a_driver(store)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from itertools import count
 
 import msgspec
 
@@ -44,9 +43,9 @@ from penstock.coordinator.machines.checkpoint_events import (
     SnapshotLogged,
 )
 from penstock.coordinator.machines.checkpoints import ID_BLOCK
-from penstock.coordinator.machines.commits import epochs_with_output
 from penstock.coordinator.machines.splits import Discover, FreezeSource, SplitsFound
-from penstock.coordinator.pending_epochs import check_pending_epochs, pending_epochs
+from penstock.coordinator.opening_refusals import pending_and_foreign, refuse_drained, refuse_missing_input
+from penstock.coordinator.pending_epochs import batch_ids, check_pending_epochs, pending_epochs
 from penstock.coordinator.retraction import check_retraction, take_back
 from penstock.errors import (
     CheckpointFailed,
@@ -58,17 +57,16 @@ from penstock.errors import (
     SinkFenced,
 )
 from penstock.model.commits import EpochCommit, LogPosition
-from penstock.model.ids import CheckpointId, GenerationId, snapshot_id
+from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import LARGEST, SnapshotMetadata, SubtaskManifest
-from penstock.snapshots.catalog import Catalog, Chosen, plan_restore
+from penstock.snapshots.catalog import Catalog, plan_restore
 from penstock.snapshots.commands.answering import RequestDesk
 from penstock.snapshots.commands.owned import Owned
 from penstock.snapshots.format.blobs import BlobStore
-from penstock.snapshots.format.plan import taken_away
 from penstock.snapshots.location import refuse_moved
 from penstock.snapshots.log import entries
-from penstock.snapshots.log.entries import Counted, Forked, LogView, MetadataRef
+from penstock.snapshots.log.entries import Forked, LogView, MetadataRef
 from penstock.snapshots.log.snapshot_log import SUMMARY_EVERY, SnapshotLog
 from penstock.snapshots.rescaling.relocate import relocate
 from penstock.snapshots.restoring.narrowing import rows_to_replay
@@ -218,10 +216,10 @@ class CommandExecutor:
                 if self._log.refresh() == view:
                     raise
                 continue
-            _refuse_missing_input(chosen)
+            refuse_missing_input(chosen)
             entry = self._opening_entry(work, view, chosen.metadata)
             if not self._generation:
-                _refuse_drained(chosen.metadata, entry.committed_epoch)
+                refuse_drained(chosen.metadata, entry.committed_epoch)
             restored = chosen.metadata
             if restored is not None:
                 restored = relocate(restored, self._graph, entry.committed_epoch, allow_dropped=self._allow_dropped)
@@ -255,7 +253,7 @@ class CommandExecutor:
     ) -> None:
         """Open each committer once, after all of them have accepted their pending epochs."""
         if stored is not None and restored is not None:
-            batches = _batch_ids(restored, view.counted)
+            batches = batch_ids(restored, view.counted)
             pending = pending_epochs(self._graph, restored, committed_epoch, batches)
             before = [record for record in view.lineage if record.checkpoint < restored.checkpoint]
             check_pending_epochs(self._graph, pending, stored.plan, before, self._committers, self._query_id)
@@ -281,7 +279,7 @@ class CommandExecutor:
         restored = view.lineage[-1].checkpoint if view.lineage else 0
         first, committed_epoch = view.next_checkpoint, view.committed_epoch
         if foreign and restored > committed_epoch:
-            raise _pending_and_foreign(view)
+            raise pending_and_foreign(view)
         entry = entries.GenerationOpened(
             view.next_generation, restored, first, first, committed_epoch, retract=retract, over=list(view.over)
         )
@@ -375,7 +373,7 @@ class CommandExecutor:
         if metadata is not None:
             metadata = self._of_this_query(self._blobs.restored(metadata))
             slots = plan_restore(metadata, self._graph, entry.committed_epoch)
-            batches = _batch_ids(metadata, self._log.view.counted)
+            batches = batch_ids(metadata, self._log.view.counted)
             pending = pending_epochs(self._graph, metadata, entry.committed_epoch, batches)
         planned = self._log.view.planned
         return GenerationReady(
@@ -565,46 +563,3 @@ class CommandExecutor:
             self._settled_epoch = epoch
             for committer in self._committers.values():
                 committer.settled(epoch)
-
-
-def _pending_and_foreign(view: LogView) -> LocationError:
-    whole = [record.checkpoint for record in view.lineage if record.checkpoint <= view.committed_epoch]
-    way_out = (
-        f"roll back to {snapshot_id(whole[-1])} or before with `penstock snapshot rollback`"
-        if whole
-        else "there is no older one here: fork it (startMode=fork) to an output of its own"
-    )
-    return LocationError(
-        f"{snapshot_id(view.lineage[-1].checkpoint)} has output that may not be committed yet, and another copy of "
-        f"this location has written to the same place since: {way_out}"
-    )
-
-
-def _batch_ids(metadata: SnapshotMetadata, counted: Counted) -> Mapping[int, int]:
-    """Return the batch id of each epoch of a snapshot. For a snapshot of format 1, continue the count in the log."""
-    if metadata.next_batch is not None:
-        return metadata.batches
-    epochs = [epoch for epoch in epochs_with_output(metadata.slots) if epoch > counted.epoch]
-    return dict(zip(epochs, count(max(counted.batches.values(), default=0)), strict=False))
-
-
-def _refuse_missing_input(chosen: Chosen) -> None:
-    """An older snapshot reads input again that a source may have removed."""
-    metadata = chosen.metadata
-    source = "" if metadata is None or metadata.plan is None else taken_away(metadata.plan)
-    if chosen.skipped and source and metadata is not None:
-        raise LocationError(
-            f"{'; '.join(chosen.skipped)}. {source} removes its input once the query has read it (cleanSource), so "
-            f"rows that the query has read since {metadata.id} would be missing. Put those files back, then go on with "
-            f"`penstock snapshot rollback LOCATION {metadata.id} --output keep --input-restored`"
-        )
-
-
-def _refuse_drained(metadata: SnapshotMetadata | None, committed_epoch: CheckpointId) -> None:
-    """A new run cannot follow the end of event time; what a drain that was interrupted left to be done can."""
-    if metadata is not None and metadata.drained and committed_epoch >= metadata.checkpoint:
-        raise LocationError(
-            f"the query at this checkpointLocation was drained ({metadata.id}): its event time has ended, so every row "
-            "that it would read now would be late. Give an empty checkpointLocation to start anew; a query that is to "
-            "be restarted where it was is ended with stop()"
-        )

@@ -7,9 +7,10 @@ before anything runs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 
 from penstock.connectors.base import SinkCommitter
-from penstock.coordinator.machines.commits import PendingCommit, pending_commits
+from penstock.coordinator.machines.commits import PendingCommit, epochs_with_output, pending_commits
 from penstock.errors import PenstockError, PlanChanged
 from penstock.model.commits import EpochCommit
 from penstock.model.ids import snapshot_id
@@ -17,7 +18,7 @@ from penstock.model.job_graph import JobGraph, SinkSpec
 from penstock.model.manifest import PlanManifest, SnapshotMetadata
 from penstock.model.plain import Plain
 from penstock.snapshots.format.plan import plan_of
-from penstock.snapshots.log.entries import SnapshotRecord
+from penstock.snapshots.log.entries import Counted, SnapshotRecord
 
 
 def pending_epochs(
@@ -26,6 +27,14 @@ def pending_epochs(
     """Return the pending commits of a snapshot that has the numbering of ``graph``; see ``pending_commits``."""
     sinks = {vertex: spec.operator_id for vertex, spec in _sinks(graph).items()}
     return pending_commits(metadata.slots, sinks, committed_epoch, metadata.checkpoint, batches)
+
+
+def batch_ids(metadata: SnapshotMetadata, counted: Counted) -> Mapping[int, int]:
+    """Return the batch id of each epoch of a snapshot. For a snapshot of format 1, continue the count in the log."""
+    if metadata.next_batch is not None:
+        return metadata.batches
+    epochs = [epoch for epoch in epochs_with_output(metadata.slots) if epoch > counted.epoch]
+    return dict(zip(epochs, count(max(counted.batches.values(), default=0)), strict=False))
 
 
 def check_pending_epochs(

@@ -83,7 +83,6 @@ from penstock.model.messages import (
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
     FromSlot,
-    PollAgain,
     PollCompleted,
     ReaderProgressed,
     ReaderStatus,
@@ -180,13 +179,11 @@ class CoordinatorService:
         self._request_files = RequestFiles(options, self._snapshot, self._answer, portable)
         self._lanes_work = True
         self._source_vertices = [v.id for v in graph.vertices if v.source is not None]
-        self._process_all = ProcessAllAvailable(self._source_vertices, graph.parallelism)
+        self._process_all = ProcessAllAvailable(self._source_vertices, graph.parallelism, self._snapshot)
         self._started: Future[None] = Future()
         self.error: PenstockError | None = None
-        self.all_committed = False
-        """The query ended by itself: its input ended, and everything is committed."""
-        self.drained = False
-        """... and event time ended with it."""
+        self.all_committed = self.drained = False
+        """The query ended by itself: its input ended, and everything is committed. Drained: event time ended, too."""
         self.to_be_suspended = self.suspended = False
         """What an orderly end is to be, which any thread may say; and whether it was: another service may go on."""
         self.ended = threading.Event()
@@ -205,10 +202,9 @@ class CoordinatorService:
         self._queue.put(Call(lambda: self._raise_end(error)))
 
     def owns_current_thread(self) -> bool:
-        """Whether the caller is a callback: it must not wait for the end of this service."""
-        return (
-            threading.current_thread().name.startswith("penstock-driver-") or threading.current_thread() is self.thread
-        )
+        """Return True if the caller is a callback: it must not wait for the end of this service."""
+        current = threading.current_thread()
+        return current is self.thread or current.name.startswith("penstock-driver-")
 
     def request_snapshot(self, wish: SnapshotRequest) -> Future[SnapshotMetadata]:
         """The future is answered in any case; its callbacks are called on the coordinator thread."""
@@ -267,7 +263,8 @@ class CoordinatorService:
         if now_ms() >= self._due_ms():
             self._tick()
         self._metrics.turned(self._job.is_idle, self._job.coordinator.garbage_collection().pinned)
-        self._pursue_demands()
+        if self._slots is not None:
+            self._process_all.pursue(self._slots, self._job)
 
     def _due_ms(self) -> float:
         """When to tick next: not more often than ``MIN_TICK_MS``, whatever is overdue."""
@@ -301,10 +298,10 @@ class CoordinatorService:
             case SlotSaid() | SlotLost():
                 log.debug("%s is of a Generation that is over", event)
             case CommandDone(work, answer):
-                self._process_all.executed(work)
                 self._outages.executed(work, answer, now_ms())
                 if isinstance(work, Discover):
-                    self._restarts.looked(self._plan.graph.vertex(work.vertex).name)
+                    self._process_all.tracker.discovery_ended(work.vertex)
+                    self._restarts.discovered(self._plan.graph.vertex(work.vertex).name)
                 elif isinstance(work, AnswerRequestFiles):
                     self._request_files.looked(answer)
                 if answer is not None:
@@ -338,7 +335,7 @@ class CoordinatorService:
             case DeclineCheckpoint() | RequestSplit() | ReaderStatus() | SubtaskFinished():
                 self._feed(FromSlot(generation, message))
             case PollCompleted(vertex, index, number):
-                self._process_all.poll_completed(vertex, index, number)
+                self._process_all.tracker.poll_completed(vertex, index, number)
             case SlotMetrics():
                 self._metrics.metrics(message)
                 for one in message.subtasks:
@@ -358,7 +355,8 @@ class CoordinatorService:
     def _carry_out(self, outputs: list[Output]) -> None:
         for output in outputs:
             if isinstance(output, Command):
-                self._process_all.issued(output)
+                if isinstance(output, Discover):
+                    self._process_all.tracker.discovery_begins(output.vertex)
                 self._executors.put(
                     executor_of(output), partial(self._execute, output), isinstance(output, EXECUTED_AT_THE_END)
                 )
@@ -442,7 +440,7 @@ class CoordinatorService:
             log.warning("the drain that was begun before is carried through, then the query ends")
         self._plan = replace(self._plan, graph=(graph := self._job.graph))
         self._metrics.rescaled(graph)
-        self._process_all.rescaled(graph.parallelism)
+        self._process_all.tracker.rescaled(graph.parallelism)
         try:
             self._generations.launch(ready, self._plan, paused)
         except ResourceError as problem:
@@ -479,7 +477,7 @@ class CoordinatorService:
         generation = self._job.generation
         self._generations.give_up()
         self.scaling.generation_ended()
-        self._process_all.generation_failed()
+        self._process_all.tracker.generation_ended()
         self._feed(GenerationEnded(generation, reason))
 
     def _work_raised(self, work: Command, error: Exception) -> None:
@@ -505,7 +503,6 @@ class CoordinatorService:
                 self._feed(CommitFailed(command.epoch, command.operator_id, reason, unknown=True))
             case NotifySourceCommitted() | AbandonStagedData():
                 log.warning("%s failed: %s; nothing is lost but space", type(work).__name__, error)
-                self._process_all.executed(work)
             case _:
                 raise EndQuery(failures.wrapped(f"{type(work).__name__} failed", error))
 
@@ -543,18 +540,6 @@ class CoordinatorService:
         self._metrics.left(replace(self._plan.graph, parallelism=self.scaling.parallelism))
         self._verify = False
         self._generations.reopen_at_ms = now_ms()
-
-    def _pursue_demands(self) -> None:
-        """Once what a demand waits for has been read, a strictly aligned checkpoint follows the last rows."""
-        if self._slots is None:
-            return
-        if self._slots.runs and (number := self._process_all.look_to_ask_for()) is not None:
-            for vertex in self._source_vertices:
-                self._slots.tell(PollAgain(vertex, number))
-        if self._process_all.wants_checkpoint(self._job.is_idle_except_endless, self._job.discovery_not_awaited):
-            future: Future[SnapshotMetadata] = Future()
-            future.add_done_callback(self._process_all.checkpoint_ended)
-            self._snapshot(future, SnapshotRequest(Alignment.ALIGNED, kept=False))
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

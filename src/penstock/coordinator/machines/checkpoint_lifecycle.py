@@ -128,6 +128,15 @@ class Pending:
         text = ". A strictly aligned snapshot waits for all queued data; an unaligned one does not"
         return text if self.strict else ""
 
+    def missing(self, parallelism: int) -> list[int]:
+        """Return the slots that have not acknowledged it."""
+        return [slot for slot in range(parallelism) if slot not in self.acks]
+
+    def timeout_text(self, parallelism: int) -> str:
+        """Return the reason of its failure after ``deadline_ms``."""
+        waited_ms = round(self.deadline_ms - self.started_ms)
+        return f"not acknowledged by slots {self.missing(parallelism)} within {waited_ms} ms{self.way_out}"
+
     def again(self) -> Waiting:
         """Its request, which is to be triggered once more when this checkpoint has been given up."""
         request = self.request

@@ -14,7 +14,7 @@ own executor (``MetadataWritten``, ...) must match what was commanded: anything 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from typing import assert_never
 
 from penstock.coordinator.machines import checkpoint_lifecycle as life
 from penstock.coordinator.machines.checkpoint_events import (
@@ -53,6 +53,7 @@ from penstock.coordinator.machines.checkpoint_events import (
 from penstock.coordinator.machines.checkpoint_lifecycle import Pending, Phase, Waiting
 from penstock.coordinator.machines.commits import CommitLedger
 from penstock.coordinator.machines.restarts import Retries
+from penstock.coordinator.machines.snapshot_requests import SnapshotRequests
 from penstock.errors import ProtocolViolation
 from penstock.model.elements import Alignment
 from penstock.model.ids import CheckpointId, GenerationId
@@ -66,8 +67,6 @@ from penstock.model.messages import (
 
 ID_BLOCK = 64
 """Ids reserved ahead in the log: a driver that dies leaves a gap of at most this many, and no id is used twice."""
-MAX_REQUESTS = 64
-"""Users' requests that may wait for their turn; more are refused."""
 MAX_CANCELLATIONS = 3
 """After so many cancellations, a user's strictly aligned snapshot fails at the next one."""
 HISTORY = 32
@@ -89,7 +88,7 @@ class CheckpointCoordinator:
         self._generation: GenerationId = 0
         self._running = False
         self._pending: dict[CheckpointId, Pending] = {}
-        self._requests: deque[Waiting] = deque()
+        self._requests = SnapshotRequests()
         self._next_checkpoint: CheckpointId = 1
         self._reserved_until: CheckpointId = 1
         self._reserving = False
@@ -168,7 +167,7 @@ class CheckpointCoordinator:
     def next_wake_ms(self) -> float | None:
         """When the next ``Tick`` has something to do, or None: only another event can change anything."""
         times = [p.deadline_ms for p in self._pending.values() if p.phase is Phase.RUNNING]
-        times += [w.deadline_ms for w in self._requests if w.deadline_ms is not None]
+        times += self._requests.deadlines_ms
         if self._may_trigger() and self._periodic_has_room() and not self._reserving:
             times.append(self._next_trigger_ms)
         times += [at_ms for p in self._pending.values() if (at_ms := self._gives_way_at_ms(p)) is not None]
@@ -184,8 +183,7 @@ class CheckpointCoordinator:
         Raises:
             ProtocolViolation: an executor's event that fits no command; the machine is unchanged.
         """
-        handler: Callable[[CheckpointEvent, float], list[CheckpointCommand]] = getattr(self, _HANDLERS[type(event)])
-        commands = handler(event, now_ms)
+        commands = self._on(event, now_ms)
         if not isinstance(event, Tick):
             self._history.append(describe(event))
         commands += self._next_commit(now_ms)
@@ -195,14 +193,49 @@ class CheckpointCoordinator:
         commands += self._trigger(now_ms)
         return commands
 
+    def _on(self, event: CheckpointEvent, now_ms: float) -> list[CheckpointCommand]:
+        match event:
+            case Tick():
+                return self._on_tick(event, now_ms)
+            case PolicyChanged():
+                return self._on_policy(event, now_ms)
+            case GenerationOpened():
+                return self._on_opened(event, now_ms)
+            case AllSlotsRunning():
+                return self._on_running(event, now_ms)
+            case GenerationEnded():
+                return self._on_ended(event, now_ms)
+            case SnapshotRequested():
+                return self._on_requested(event, now_ms)
+            case AcknowledgeCheckpoint():
+                return self._on_ack(event, now_ms)
+            case DeclineCheckpoint():
+                return self._on_decline(event, now_ms)
+            case MetadataWritten():
+                return self._on_metadata_written(event, now_ms)
+            case MetadataFailed():
+                return self._on_metadata_failed(event, now_ms)
+            case SnapshotLogged():
+                return self._on_complete_logged(event, now_ms)
+            case LogFailed():
+                return self._on_log_failed(event, now_ms)
+            case IdsReserved():
+                return self._on_ids_reserved(event, now_ms)
+            case ReserveFailed():
+                return self._on_reserve_failed(event, now_ms)
+            case EpochCommitted():
+                return self._on_epoch_committed(event, now_ms)
+            case CommitFailed():
+                return self._on_commit_failed(event, now_ms)
+            case _:
+                assert_never(event)
+
     def _on_tick(self, event: Tick, now_ms: float) -> list[CheckpointCommand]:
         expired = [p for p in self._pending.values() if p.phase is Phase.RUNNING and now_ms >= p.deadline_ms]
-        commands = [c for p in expired for c in self._abort(p, life.TIMED_OUT, self._timeout_text(p), now_ms)]
-        late = [w for w in self._requests if w.deadline_ms is not None and now_ms >= w.deadline_ms]
-        for waiting in late:
-            self._requests.remove(waiting)
-            waited_ms = int(now_ms - waiting.since_ms)
-            commands.append(SnapshotFailed(waiting.request.ticket, 0, f"not triggered within {waited_ms} ms"))
+        commands = [
+            c for p in expired for c in self._abort(p, life.TIMED_OUT, p.timeout_text(self._parallelism), now_ms)
+        ]
+        commands += self._requests.expire(now_ms)
         return commands
 
     def _on_policy(self, event: PolicyChanged, now_ms: float) -> list[CheckpointCommand]:
@@ -217,8 +250,7 @@ class CheckpointCoordinator:
             raise self._violation(event)
         self._ledger.recovered(event.committed_epoch, event.pending, event.restored, event.next_batch, event.planned)
         self._planned = event.planned is not None
-        # A request of the last Generation for the planned batch would take its checkpoint before the batch is read.
-        self._requests = deque(waiting for waiting in self._requests if not waiting.request.planned)
+        self._requests.drop_planned()
         self._generation = event.generation
         self._parallelism = event.parallelism or self._parallelism
         self._running = False
@@ -255,12 +287,7 @@ class CheckpointCoordinator:
     def _on_requested(self, event: SnapshotRequested, now_ms: float) -> list[CheckpointCommand]:
         if self._has_failed:
             return [SnapshotFailed(event.ticket, 0, "the query has failed")]
-        if len(self._requests) >= MAX_REQUESTS:
-            return [SnapshotFailed(event.ticket, 0, f"{MAX_REQUESTS} requests are waiting already")]
-        deadline_ms = None if event.timeout_ms is None else now_ms + event.timeout_ms
-        put = self._requests.appendleft if event.planned else self._requests.append
-        put(Waiting(event, now_ms, deadline_ms))
-        return []
+        return [*self._requests.add(event, now_ms)]
 
     def _on_ack(self, event: AcknowledgeCheckpoint, now_ms: float) -> list[CheckpointCommand]:
         pending = self._pending.get(event.checkpoint)
@@ -348,7 +375,7 @@ class CheckpointCoordinator:
         if now_ms >= self._next_trigger_ms:
             self._count_failure(event.reason)
         self._next_trigger_ms = now_ms + self._policy.interval_ms
-        return self._refuse_requests(event.reason)
+        return [*self._requests.refuse(event.reason)]
 
     def _on_epoch_committed(self, event: EpochCommitted, now_ms: float) -> list[CheckpointCommand]:
         self._ledger.done(event.epoch, event.operator_id)
@@ -361,7 +388,7 @@ class CheckpointCoordinator:
         if not (event.unknown or gave_up):
             return []
         self._has_failed = True
-        refused = self._refuse_requests("the query has failed")
+        refused = self._requests.refuse("the query has failed")
         note = f"\nThe commit is not repeated any more: {gave_up} (restart.*, sink.retryTimeout)" if gave_up else ""
         return [FailQuery(f"epoch {event.epoch} of sink {event.operator_id}: {event.reason}{note}"), *refused]
 
@@ -421,7 +448,8 @@ class CheckpointCoordinator:
         A user's snapshot is queued at most ``MAX_CANCELLATIONS`` times, unless it drains: each time less is in flight.
         """
         request, attempt = pending.request, pending.cancellations + 1
-        reason = f"not acknowledged by slots {self._missing(pending)}; others had waited for one checkpoint.interval"
+        missing = pending.missing(self._parallelism)
+        reason = f"not acknowledged by slots {missing}; others had waited for one checkpoint.interval"
         if request is None:
             return self._abort(pending, life.GAVE_WAY, reason, now_ms)
         if request.kept and not request.drain and attempt > MAX_CANCELLATIONS:
@@ -507,7 +535,7 @@ class CheckpointCoordinator:
         if pending.periodic and failed:
             self._count_failure(f"checkpoint {pending.checkpoint}: {reason}")
         told = pending.request is not None and pending.request.kept
-        missing = tuple(self._missing(pending)) if cause in (life.TIMED_OUT, life.GAVE_WAY) else ()
+        missing = tuple(pending.missing(self._parallelism)) if cause in (life.TIMED_OUT, life.GAVE_WAY) else ()
         commands: list[CheckpointCommand] = [AbortCheckpoint(pending.checkpoint)] if self._running else []
         commands.append(CheckpointAborted(pending.checkpoint, reason, failed and not told, missing))
         if pending.request is not None and answered:
@@ -537,11 +565,6 @@ class CheckpointCoordinator:
             found |= {pending.base, pending.origin}
         return tuple(sorted(found - {0}))
 
-    def _refuse_requests(self, reason: str) -> list[CheckpointCommand]:
-        refused: list[CheckpointCommand] = [SnapshotFailed(w.request.ticket, 0, reason) for w in self._requests]
-        self._requests.clear()
-        return refused
-
     def _ended(self, pending: Pending, now_ms: float) -> None:
         if pending.periodic:
             self._next_trigger_ms = max(self._next_trigger_ms, now_ms + self._policy.min_pause_ms)
@@ -551,13 +574,6 @@ class CheckpointCoordinator:
         if pending is None or pending.phase is not Phase.LOGGING:
             raise self._violation(event)
         return pending
-
-    def _timeout_text(self, pending: Pending) -> str:
-        waited_ms = round(pending.deadline_ms - pending.started_ms)
-        return f"not acknowledged by slots {self._missing(pending)} within {waited_ms} ms{pending.way_out}"
-
-    def _missing(self, pending: Pending) -> list[int]:
-        return [slot for slot in range(self._parallelism) if slot not in pending.acks]
 
     def _violation(self, event: CheckpointEvent) -> ProtocolViolation:
         phases = {c: p.phase.value for c, p in self._pending.items()}
@@ -579,23 +595,3 @@ class CheckpointCoordinator:
             complete = len(p.acks) == self._parallelism
             assert complete == (p.phase is not Phase.RUNNING), "written exactly when all have acknowledged"
             assert p.generation == self._generation or p.phase is Phase.LOGGING, "older Generations are dead"
-
-
-_HANDLERS: dict[type, str] = {
-    Tick: "_on_tick",
-    PolicyChanged: "_on_policy",
-    GenerationOpened: "_on_opened",
-    AllSlotsRunning: "_on_running",
-    GenerationEnded: "_on_ended",
-    SnapshotRequested: "_on_requested",
-    AcknowledgeCheckpoint: "_on_ack",
-    DeclineCheckpoint: "_on_decline",
-    MetadataWritten: "_on_metadata_written",
-    MetadataFailed: "_on_metadata_failed",
-    SnapshotLogged: "_on_complete_logged",
-    LogFailed: "_on_log_failed",
-    IdsReserved: "_on_ids_reserved",
-    ReserveFailed: "_on_reserve_failed",
-    EpochCommitted: "_on_epoch_committed",
-    CommitFailed: "_on_commit_failed",
-}

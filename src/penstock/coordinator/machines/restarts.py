@@ -148,7 +148,7 @@ class Restarts:
             self._failures.clear()
             self._identical = 0
 
-    def looked(self, source: str) -> None:
+    def discovered(self, source: str) -> None:
         """A look at this source went well; ``Failure.operator`` says which one's did not."""
         self._failing_sources.discard(source)
 
