@@ -54,8 +54,8 @@ lint: $(VENV)/.ready ## Format check, lint and types
 
 # It saves half of what a JVM costs until its first query is done. The tests run without it, too.
 ARCHIVE := $(VENV)/spark-classes.jsa
-$(ARCHIVE): $(VENV)/.ready tests/java_archive.py tests/quick_java.py
-	-@$(BIN)/python tests/java_archive.py $@ > /dev/null 2>&1
+$(ARCHIVE): $(VENV)/.ready tests/support/java_archive.py tests/support/quick_java.py
+	-@$(BIN)/python -m tests.support.java_archive $@ > /dev/null 2>&1
 
 # Whole files at a time: the tests of one share what is dear to set up. More workers than cores: tests wait for servers
 # and for each other's processes.
@@ -65,30 +65,30 @@ test: setup ## Lint, types and all tests
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 costs: export PENSTOCK_WRITE_COSTS := 1
-costs: test ## All tests, and what each file costs into tests/costs.json: dear ones begin first
+costs: test ## All tests, and what each file costs into tests/support/costs.json: dear ones begin first
 
 # Once, and not by every worker. What is wrong is for the tests to say.
 compiled: $(VENV)/.ready
 	-@$(BIN)/python -m pytest --collect-only -qq > /dev/null 2>&1
 
 pending: setup ## Every sink, edit and way to leave an epoch waiting for its commit: make test runs a part of these
-	@PENSTOCK_PENDING=all $(BIN)/python -m pytest tests/query/test_pending_epochs.py -n $(WORKERS) --dist load
+	@PENSTOCK_PENDING=all $(BIN)/python -m pytest tests/integration/sinks/test_pending_epochs.py -n $(WORKERS) --dist load
 
 copies: setup ## Copies of a location in two applications: each sink, and a driver paused in front of every step
-	@PENSTOCK_COPIES=all $(BIN)/python -m pytest tests/query/test_copied_locations_applications.py -n $(WORKERS) --dist load
+	@PENSTOCK_COPIES=all $(BIN)/python -m pytest tests/integration/snapshots/test_copied_locations_applications.py -n $(WORKERS) --dist load
 
 fuzz: setup ## All tests in another order, with new and more examples of every property
 	@PENSTOCK_EFFORT=1 $(BIN)/python -m pytest --randomly-seed=default --hypothesis-seed=$$RANDOM
 
 MINUTES ?= 1
 fuzz-format: $(VENV)/.ready ## Fuzz the readers of snapshots, each for so long: make fuzz-format MINUTES=10
-	@$(BIN)/python tests/fuzz/fuzz_format.py --seconds $$(( $(MINUTES) * 60 ))
+	@$(BIN)/python -m tests.fuzz.fuzz_format --seconds $$(( $(MINUTES) * 60 ))
 
 fuzz-plans: setup ## Random DataFrames of all that Spark analyses: run, or refused by name: make fuzz-plans N=500 [SEED=7]
-	@$(BIN)/python tests/frontend/fuzz_plans.py $(if $(filter file,$(origin N)),100,$(N)) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.fuzz.fuzz_plans $(if $(filter file,$(origin N)),100,$(N)) $(if $(SEED),--seed $(SEED))
 
 fuzz-files: setup ## Random files against Spark's readers, N of each format: make fuzz-files N=1000 [SEED=7] [FORMATS=json,orc]
-	@$(BIN)/python tests/connectors/fuzz_files.py $(if $(filter file,$(origin N)),100,$(N)) $(if $(SEED),--seed $(SEED)) $(if $(FORMATS),--formats $(FORMATS))
+	@$(BIN)/python -m tests.fuzz.fuzz_files $(if $(filter file,$(origin N)),100,$(N)) $(if $(SEED),--seed $(SEED)) $(if $(FORMATS),--formats $(FORMATS))
 
 N ?= 2000
 # Schedules wait for memory more than for anything else: with huge pages they are half as quick again (glibc 2.35+).
@@ -103,11 +103,11 @@ mutants: $(VENV)/.ready ## Every mutant, all calm and random schedules: make tes
 	@$(BIN)/python -m simulator --mutants $(if $(WRITE),--write)
 
 oracle: setup ## Random DataFrames, killed and rescaled, against Spark's batch: make oracle N=200 [SEED=7]
-	@$(BIN)/python tests/oracle/run_oracle.py $(if $(filter file,$(origin N)),50,$(N)) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.oracle.run_oracle $(if $(filter file,$(origin N)),50,$(N)) $(if $(SEED),--seed $(SEED))
 
 HOURS ?= 0.1
 torture: $(VENV)/.ready ## Random scenarios on real processes, killed and rescaled, CPUs oversubscribed: make torture HOURS=2 [SEED=7]
-	@$(BIN)/python tests/scenarios/torture.py $(HOURS) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.scenarios.torture $(HOURS) $(if $(SEED),--seed $(SEED))
 
 # From what fails soonest to what runs longest; the first failure ends it. Each day has seeds of its own.
 SCHEDULES ?= 30000

@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 import typer.testing
-from effort import some
 from py4j.java_gateway import JavaPackage, JVMView
-from quick_java import quick_java
-from s3_server import S3Server, moto
+
+from tests.support.effort import some
+from tests.support.places import ROOT
+from tests.support.quick_java import quick_java
+from tests.support.s3_server import S3Server, moto
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SITE = Path(__file__).with_name("site")
+SITE = ROOT / "tests" / "support" / "site"
 """Of every Python that tests start."""
 
 # Before any JVM starts: workers run this very Python, and nothing listens on an outside interface.
@@ -31,7 +33,7 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 os.environ["TZ"] = "UTC"
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH"))))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SITE), str(ROOT), os.environ.get("PYTHONPATH"))))
 # JVMs leave their libraries and blocks behind when they are killed: here they do so in a folder that goes with the run.
 JAVA_FOLDER = tempfile.mkdtemp(prefix="penstock-tests-")
 # REST services write their runtime files there, and the command line reads them, not those of the user.
@@ -65,14 +67,14 @@ hypothesis.settings.load_profile("penstock")
 
 def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("PENSTOCK_WRITE_COSTS") and not hasattr(config, "workerinput"):
-        from spark_first import Costs
+        from tests.support.spark_first import Costs
 
         config.pluginmanager.register(Costs())
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from spark_first import SparkFirst
+    from tests.support.spark_first import SparkFirst
 
     return SparkFirst(config, log) if config.getoption("dist") == "loadfile" else None
 

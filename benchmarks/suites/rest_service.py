@@ -36,7 +36,7 @@ from penstock.queries.facts import QueryFacts
 from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.history.keeping import MERGED_CHECKPOINTS, HistoryKeeper
 from penstock.snapshots.store.stores import store_at
-from tests.ui.made_up_query import MadeUpQuery
+from tests.support.rest.made_up_query import MadeUpQuery
 
 SETTLE_S = 1.5
 """A server has started, and figures of subtasks, half a second old at most, are all from behind that."""

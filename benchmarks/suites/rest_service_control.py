@@ -15,7 +15,7 @@ import psutil
 
 import penstock
 from penstock.queries.active_queries import ACTIVE_QUERIES
-from tests.ui.made_up_query import MadeUpQuery
+from tests.support.rest.made_up_query import MadeUpQuery
 
 
 class Elsewhere:

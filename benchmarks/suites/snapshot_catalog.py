@@ -28,7 +28,6 @@ from obstore.store import S3Store
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
-from benchmarks import ROOT
 from benchmarks.lib import harness
 from penstock.model.ids import snapshot_id
 from penstock.model.manifest import QueryIdentity, SnapshotMetadata
@@ -39,9 +38,7 @@ from penstock.snapshots.log.entries import EpochCommitted, GenerationOpened, Met
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.object_store import AT_ONCE
 from penstock.snapshots.store.store import LocalStore
-
-sys.path.insert(0, str(ROOT / "tests"))
-from s3_server import S3Server, moto
+from tests.support.s3_server import S3Server, moto
 
 SIZES = (1_000, 10_000)
 WARM_ROUNDS = 3

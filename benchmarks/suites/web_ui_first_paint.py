@@ -16,7 +16,7 @@ import penstock
 from benchmarks.lib import harness
 from penstock.queries.active_queries import ACTIVE_QUERIES
 from penstock.rest import pages
-from tests.ui.made_up_query import MadeUpQuery
+from tests.support.rest.made_up_query import MadeUpQuery
 
 ROUNDS = 20
 NAMES = ("chromium", "chromium-browser", "google-chrome")

@@ -1,4 +1,4 @@
-"""Fuzzes the readers of the format with atheris (libFuzzer): ``python tests/fuzz/fuzz_format.py [TARGET...]``.
+"""Fuzzes the readers of the format with atheris (libFuzzer): ``python -m tests.fuzz.fuzz_format [TARGET...]``.
 
     --seconds S     for each target (default 60)
     --corpus DIR    where what it finds worth keeping goes (default: a new folder; the committed corpus is only read)
@@ -27,8 +27,7 @@ def main() -> int:
     if importlib.util.find_spec("atheris") is None:
         print("atheris is not there (it is for Linux alone): nothing was fuzzed", file=sys.stderr)
         return 1
-    sys.path.insert(0, str(HERE))
-    from targets import TARGETS
+    from tests.fuzz.targets import TARGETS
 
     ARTIFACTS.mkdir(exist_ok=True)
     failed = []
@@ -36,7 +35,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             corpus = Path(chosen.corpus or folder) / name
             corpus.mkdir(parents=True, exist_ok=True)
-            command = [sys.executable, __file__, "--one", name, "--seconds", str(chosen.seconds), "--corpus", corpus]
+            program = [sys.executable, "-m", "tests.fuzz.fuzz_format"]
+            command = [*program, "--one", name, "--seconds", str(chosen.seconds), "--corpus", corpus]
             print(f"-- {name}", flush=True)
             if subprocess.run(command, check=False).returncode:
                 failed.append(name)
@@ -49,9 +49,8 @@ def _fuzz(name: str, seconds: int, corpus: Path) -> int:
     """Does not return: libFuzzer ends the process."""
     import atheris
 
-    sys.path.insert(0, str(HERE))
-    with atheris.instrument_imports(include=["penstock.snapshots", "targets"]):
-        from targets import TARGETS, attempt
+    with atheris.instrument_imports(include=["penstock.snapshots", "tests.fuzz.targets"]):
+        from tests.fuzz.targets import TARGETS, attempt
     options = [
         sys.argv[0],
         f"-max_total_time={seconds}",

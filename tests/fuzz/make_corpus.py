@@ -1,4 +1,4 @@
-"""Takes the seeds of the corpus from the golden snapshots: ``python tests/fuzz/make_corpus.py``.
+"""Takes the seeds of the corpus from the golden snapshots: ``python -m tests.fuzz.make_corpus``.
 
 Files that a campaign has found stay beside them; their names are digests, those of seeds begin with ``seed-``.
 """

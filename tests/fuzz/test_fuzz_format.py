@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from effort import some
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from targets import TARGETS, attempt
+
+from tests.fuzz.targets import TARGETS, attempt
+from tests.support.effort import some
 
 CORPUS = Path(__file__).parent / "corpus"
 NUMBERS = [

@@ -1,4 +1,4 @@
-"""Makes the golden snapshots of the format as it is now: ``python tests/golden/make.py``, once per format version.
+"""Makes the golden snapshots of the format as it is now: ``python -m tests.golden.make``, once per format version.
 
     tests/golden/<version>/memory/       a checkpoint location, state.backend=memory, parallelism 2
     tests/golden/<version>/rocksdb/      likewise, state.backend=rocksdb
@@ -19,30 +19,27 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "runtime"))
-
-from golden_content import content, newest, watermarks  # noqa: E402
-from golden_query import golden_graph, write_input  # noqa: E402
-from running import run  # noqa: E402
-from thread_launcher import ThreadLauncher  # noqa: E402
-
-from penstock.config import Backend  # noqa: E402
-from penstock.connectors.files.sink_committer import FileSinkCommitter  # noqa: E402
-from penstock.errors import CommitFailed  # noqa: E402
-from penstock.model.manifest import FORMAT_VERSION  # noqa: E402
-from penstock.snapshots.commands.measures import state_entries  # noqa: E402
-from penstock.snapshots.portable.export import export_snapshot  # noqa: E402
-from penstock.snapshots.writing.slot_writer import SlotWriter  # noqa: E402
-from penstock.snapshots.writing.state_index import BASE, DELTA  # noqa: E402
-from penstock.worker import checkpoint_uploader as uploads  # noqa: E402
+from penstock.config import Backend
+from penstock.connectors.files.sink_committer import FileSinkCommitter
+from penstock.errors import CommitFailed
+from penstock.model.manifest import FORMAT_VERSION
+from penstock.snapshots.commands.measures import state_entries
+from penstock.snapshots.portable.export import export_snapshot
+from penstock.snapshots.writing.slot_writer import SlotWriter
+from penstock.snapshots.writing.state_index import BASE, DELTA
+from penstock.worker import checkpoint_uploader as uploads
+from tests.support.dataflow.running import run
+from tests.support.dataflow.thread_launcher import ThreadLauncher
+from tests.support.golden.golden_content import content, newest, watermarks
+from tests.support.golden.golden_query import golden_graph, write_input
+from tests.support.places import GOLDEN
 
 INPUT = Path(tempfile.gettempdir()) / "penstock-golden"
 """The same for every run: splits have absolute paths of the input."""
 
 
 def main() -> int:
-    target = HERE / str(FORMAT_VERSION)
+    target = GOLDEN / str(FORMAT_VERSION)
     if target.exists():
         print(f"{target} is there, and what is there is never made again", file=sys.stderr)
         return 1

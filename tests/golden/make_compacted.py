@@ -1,4 +1,4 @@
-"""Makes the golden location with a compacted log: ``python tests/golden/make_compacted.py``, once per format of a log.
+"""Makes the golden location with a compacted log: ``python -m tests.golden.make_compacted``, once per format of a log.
 
     tests/golden/compacted/<n>/location/    a location of the driver in ``snapshot_kit``, most of whose log is removed
     tests/golden/compacted/<n>.json         its newest checkpoint, the committed epoch, and every position that it had
@@ -11,21 +11,17 @@ from __future__ import annotations
 import json
 import secrets
 import sys
-from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "snapshot"))
-
-from snapshot_kit import Driver, Target  # noqa: E402
-
-from penstock.snapshots.location import claim_identity, identity_of  # noqa: E402
-from penstock.snapshots.store.store import LocalStore  # noqa: E402
+from penstock.snapshots.location import claim_identity, identity_of
+from penstock.snapshots.store.store import LocalStore
+from tests.support.places import GOLDEN
+from tests.support.snapshots.snapshot_kit import Driver, Target
 
 LOG_VERSION = 3
 
 
 def main() -> int:
-    target = HERE / "compacted" / str(LOG_VERSION)
+    target = GOLDEN / "compacted" / str(LOG_VERSION)
     if target.exists():
         print(f"{target} is there, and what is there is never made again", file=sys.stderr)
         return 1
@@ -47,7 +43,7 @@ def main() -> int:
         "committed_epoch": view.committed_epoch,
         "positions": [[position.seq, position.token] for position in positions],
     }
-    (HERE / "compacted" / f"{LOG_VERSION}.json").write_text(json.dumps(said) + "\n")
+    (GOLDEN / "compacted" / f"{LOG_VERSION}.json").write_text(json.dumps(said) + "\n")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Makes the golden outputs: ``python tests/golden/make_fence.py``, once per format of what a query keeps there.
+"""Makes the golden outputs: ``python -m tests.golden.make_fence``, once per format of what a query keeps there.
 
     tests/golden/fence/<n>/files/     an output directory of a file sink: epoch 1 visible, 2 kept back, 3 staged
     tests/golden/fence/<n>/table/     a table's directory: epoch 1 visible
@@ -17,21 +17,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "connectors"))
-
-from file_sinks import batch, sink  # noqa: E402
-from test_fence import Driver, Location, table  # noqa: E402
-from test_table_sink import Writer  # noqa: E402
-from test_table_sink import batch as table_batch  # noqa: E402
-
-from penstock.connectors.files.sink import FileSizes  # noqa: E402
-from penstock.connectors.files.sink_committer import FORMAT_VERSION, FileSinkCommitter  # noqa: E402
-from penstock.model.commits import EpochCommit  # noqa: E402
+from penstock.connectors.files.sink import FileSizes
+from penstock.connectors.files.sink_committer import FORMAT_VERSION, FileSinkCommitter
+from penstock.model.commits import EpochCommit
+from tests.support.connectors.file_sinks import batch, sink
+from tests.support.places import GOLDEN
+from tests.unit.connectors.test_fence import Driver, Location, table
+from tests.unit.connectors.test_table_sink import Writer
+from tests.unit.connectors.test_table_sink import batch as table_batch
 
 
 def main() -> int:
-    target = HERE / "fence" / str(FORMAT_VERSION)
+    target = GOLDEN / "fence" / str(FORMAT_VERSION)
     if target.exists():
         print(f"{target} is there, and what is there is never made again", file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""Makes the golden location with staged rows: ``python tests/golden/make_staged.py``, once per format version of these.
+"""Makes the golden location with staged rows: ``python -m tests.golden.make_staged``, once per format version of these.
 
     tests/golden/staged/<version>/    of a foreachBatch query with a pending epoch, with the columns
                                       (a int, b int, c int): a is 0, 1 and 2, b = a + 100, c = a + 200
@@ -19,8 +19,7 @@ from typing import Any
 import penstock
 from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.machines.checkpoint_events import CommitEpoch, CommitFailed
-
-HERE = Path(__file__).parent
+from tests.support.places import GOLDEN
 
 
 def main() -> int:
@@ -37,7 +36,7 @@ def main() -> int:
         query.snapshot()
         time.sleep(0.2)
     query.stop()
-    target = HERE / "staged" / str(waiting["format_version"])
+    target = GOLDEN / "staged" / str(waiting["format_version"])
     if target.exists():
         print(f"{target} is there, and what is there is never made again", file=sys.stderr)
         return 1

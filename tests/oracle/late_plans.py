@@ -20,7 +20,8 @@ from datetime import datetime, timedelta
 import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
-from oracle_plans import START, Data, Plan, beginnings, endings
+
+from tests.oracle.oracle_plans import START, Data, Plan, beginnings, endings
 
 PACER = "pacer"
 KEPT = f"k = '{PACER}'"

@@ -2,7 +2,7 @@
 
 A plan is data, so that it can be printed, kept and shrunk: ``Plan.build`` applies it to a stream and to a batch alike.
 Expressions are drawn by type from lists of Spark SQL; none of them raises, for the session's ANSI mode is off here
-(both modes are compared expression by expression in ``tests/expressions``).
+(both modes are compared expression by expression in ``tests/integration/functions``).
 """
 
 from __future__ import annotations

@@ -11,14 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from oracle_plans import SCHEMA, Plan
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
-from same_rows import multiset
-from structured_streaming import structured_streaming
 
 import penstock
 from penstock.errors import CheckpointFailed
+from tests.oracle.oracle_plans import SCHEMA, Plan
+from tests.support.same_rows import multiset
+from tests.support.structured_streaming import structured_streaming
 
 ATTEMPTS = 5
 

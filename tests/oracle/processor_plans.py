@@ -17,9 +17,10 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
-from oracle_plans import START
 from pyspark.sql import DataFrame, Row
-from scripted_processors import (
+
+from tests.oracle.oracle_plans import START
+from tests.oracle.scripted_processors import (
     KEYED,
     LONG_MS,
     POOLS,

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from oracle_runs import ATTEMPTS, _put, _shares, _some, _stop_with_snapshot
-from processor_plans import ProcessorPlan
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
-from same_rows import canonical
-from scripted_processors import SHORT_MS
 
 import penstock
 from penstock.errors import CheckpointFailed
+from tests.oracle.oracle_runs import ATTEMPTS, _put, _shares, _some, _stop_with_snapshot
+from tests.oracle.processor_plans import ProcessorPlan
+from tests.oracle.scripted_processors import SHORT_MS
+from tests.support.same_rows import canonical
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"

@@ -1,4 +1,4 @@
-"""Random plans against Spark, as many as asked for: ``python tests/oracle/run_oracle.py N [--seed S]``: half of
+"""Random plans against Spark, as many as asked for: ``python -m tests.oracle.run_oracle N [--seed S]``: half of
 them against the batch, a quarter with late rows and a quarter with stateful Python against Structured Streaming.
 
 Prints what was covered and what was refused. A plan that fails is made as small as possible and printed as Python, to
@@ -14,20 +14,17 @@ from collections import Counter
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parent))
 from hypothesis import strategies as st
-from late_plans import LateData, late_plans
-from oracle_plans import Plan, kinds_of, plans
-from oracle_runs import run, run_late
-from processor_plans import ProcessorPlan, processor_kinds, processor_plans
-from processor_runs import run_processor
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import penstock
 from penstock.errors import NotSupported
+from tests.oracle.late_plans import LateData, late_plans
+from tests.oracle.oracle_plans import Plan, kinds_of, plans
+from tests.oracle.oracle_runs import run, run_late
+from tests.oracle.processor_plans import ProcessorPlan, processor_kinds, processor_plans
+from tests.oracle.processor_runs import run_processor
 
 KINDS = {"batch": plans(), "late": late_plans(), "processors": processor_plans()}
 ALL = st.one_of(plans(), plans(), late_plans(), processor_plans())

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from late_plans import KEPT as PACERS
-from late_plans import LateData
-from oracle_plans import Data, Plan, Step, plans
-from oracle_runs import run, run_late
 from pyspark.sql import SparkSession
+
+from tests.oracle.late_plans import KEPT as PACERS
+from tests.oracle.late_plans import LateData
+from tests.oracle.oracle_plans import Data, Plan, Step, plans
+from tests.oracle.oracle_runs import run, run_late
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("generated_code")]
 

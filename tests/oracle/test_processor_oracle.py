@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processor_plans import ProcessorPlan
-from processor_runs import compared, on_penstock, on_spark
 from pyspark.sql import SparkSession
-from scripted_processors import LONG_MS, Change, Shape
 
 from penstock.coordinator import generation_slots as attempt
+from tests.oracle.processor_plans import ProcessorPlan
+from tests.oracle.processor_runs import compared, on_penstock, on_spark
+from tests.oracle.scripted_processors import LONG_MS, Change, Shape
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

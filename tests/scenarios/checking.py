@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from records import RECORD, checksum, other_key
-from shapes import Shape
-from tiny import visible
+from tests.scenarios.records import RECORD, checksum, other_key
+from tests.scenarios.shapes import Shape
+from tests.support.dataflow.tiny import visible
 
 SHOWN = 5
 

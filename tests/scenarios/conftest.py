@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
-
-from process_launcher import ProcessLauncher
-from running import EXECUTIONS
+from tests.support.dataflow.process_launcher import ProcessLauncher
+from tests.support.dataflow.running import EXECUTIONS
 
 
 @pytest.fixture

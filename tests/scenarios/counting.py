@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from injected import FragileCapture, trip
-from records import INPUT, KEY, OTHER, PRODUCER, RECORD, SEQUENCE, WRONG
 
 from penstock.model.job_graph import OperatorSpec
 from penstock.model.key_groups import owned_range
@@ -20,6 +18,8 @@ from penstock.operators.base import Operator, OperatorContext, OperatorState, Re
 from penstock.state.hashing import key_groups
 from penstock.state.stored_form import stored_schema
 from penstock.state.table import TableSpec
+from tests.scenarios.injected import FragileCapture, trip
+from tests.scenarios.records import INPUT, KEY, OTHER, PRODUCER, RECORD, SEQUENCE, WRONG
 
 TABLE = "counts"
 COUNTS = pa.schema(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from story import Story
+from tests.scenarios.story import Story
 
 log = logging.getLogger(__name__)
 

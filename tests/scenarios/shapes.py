@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
-from counting import KEY, OTHER, CountingSpec
-from injected import trip
-from records import RECORD, Records
-from tiny import Files, FilesCommitter, FilesWriter
 
 from penstock.errors import CommitFailed
 from penstock.model.commits import EpochCommit
 from penstock.model.job_graph import Edge, EdgeKind, JobGraph, SinkSpec, SourceSpec, Vertex
+from tests.scenarios.counting import KEY, OTHER, CountingSpec
+from tests.scenarios.injected import trip
+from tests.scenarios.records import RECORD, Records
+from tests.support.dataflow.tiny import Files, FilesCommitter, FilesWriter
 
 MAX_PARALLELISM = 128
 SMALL = {

@@ -9,15 +9,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from checking import faults
-from process_launcher import ProcessLauncher
-from running import Running, run
-from shapes import SMALL, Shape
-
 from penstock.config import Backend
 from penstock.coordinator.view import ExecutionView, RestartView
 from penstock.errors import CheckpointFailed
 from penstock.model.elements import Alignment
+from tests.scenarios.checking import faults
+from tests.scenarios.shapes import SMALL, Shape
+from tests.support.dataflow.process_launcher import ProcessLauncher
+from tests.support.dataflow.running import Running, run
 
 WAIT_S = 60.0
 """For anything: machines may be slow, but nothing is stuck so long."""

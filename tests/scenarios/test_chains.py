@@ -6,14 +6,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from endings import finish, restored_rows
-from injected import IN_OPERATORS, IN_SINKS, arm
-from process_launcher import ProcessLauncher
-from shapes import HASH_AND_REBALANCE, PIPELINE, UNION
-from story import Story
 
 from penstock.config import Backend
 from penstock.model.elements import Alignment
+from tests.scenarios.endings import finish, restored_rows
+from tests.scenarios.injected import IN_OPERATORS, IN_SINKS, arm
+from tests.scenarios.shapes import HASH_AND_REBALANCE, PIPELINE, UNION
+from tests.scenarios.story import Story
+from tests.support.dataflow.process_launcher import ProcessLauncher
 
 pytestmark = pytest.mark.slow
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from checking import faults
-from records import KEY, PAYLOAD, PRODUCER, RECORD, WRONG, Records
-from shapes import PIPELINE, Shape
-from tiny import Files
 
 from penstock.connectors.base import SinkContext
 from penstock.model.commits import EpochCommit
+from tests.scenarios.checking import faults
+from tests.scenarios.records import KEY, PAYLOAD, PRODUCER, RECORD, WRONG, Records
+from tests.scenarios.shapes import PIPELINE, Shape
+from tests.support.dataflow.tiny import Files
 
 SHAPE = Shape("one split", (Records(splits=1, rows=26, shortest=3),), {0: (0,)}, (0,), PIPELINE.build)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from endings import finish, restored_rows
-from process_launcher import ProcessLauncher
-from shapes import NEARLY_EMPTY, PIPELINE, SHAPES, UNION, Shape
-from story import Story
 
 from penstock.model.elements import Alignment
+from tests.scenarios.endings import finish, restored_rows
+from tests.scenarios.shapes import NEARLY_EMPTY, PIPELINE, SHAPES, UNION, Shape
+from tests.scenarios.story import Story
+from tests.support.dataflow.process_launcher import ProcessLauncher
 
 pytestmark = pytest.mark.slow
 

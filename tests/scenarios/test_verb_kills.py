@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import verb_kills
-from s3_server import S3Server
-from verb_kills import Place, a_location, check, contents, one_moment
+
+from tests.scenarios import verb_kills
+from tests.scenarios.verb_kills import Place, a_location, check, contents, one_moment
+from tests.support.s3_server import S3Server
 
 
 @pytest.mark.parametrize(("verb", "after_s"), [("delete", 0.1), ("copy", 0.2), ("move", 0.3)])

@@ -1,4 +1,4 @@
-"""Random scenarios for as long as it takes: ``python tests/scenarios/torture.py <hours> [--seed N]``.
+"""Random scenarios for as long as it takes: ``python -m tests.scenarios.torture <hours> [--seed N]``.
 
 Each seed draws a job, its options and what is done to it: slots are killed, stopped and continued, rescaled, restarted
 with another alignment, made to fail inside calls; four busy processes per CPU compete with them. The output must be
@@ -22,17 +22,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "runtime"))
-
-from injected import IN_OPERATORS, IN_SINKS, arm
-from process_launcher import ProcessLauncher
-from running import EXECUTIONS
-from shapes import HUGE, SHAPES, Shape
-from story import Story
-
 from penstock.config import Backend
 from penstock.errors import CheckpointFailed
 from penstock.model.elements import Alignment
+from tests.scenarios.injected import IN_OPERATORS, IN_SINKS, arm
+from tests.scenarios.shapes import HUGE, SHAPES, Shape
+from tests.scenarios.story import Story
+from tests.support.dataflow.process_launcher import ProcessLauncher
+from tests.support.dataflow.running import EXECUTIONS
 
 SLOTS = 16
 PARALLELISMS = (1, 1, 2, 2, 3, 4, 4, 7)

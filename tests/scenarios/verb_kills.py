@@ -1,4 +1,4 @@
-"""Snapshot verbs that are killed at random moments: ``python tests/scenarios/verb_kills.py [MOMENTS] [--verb VERB]``.
+"""Snapshot verbs that are killed at random moments: ``python -m tests.scenarios.verb_kills [MOMENTS] [--verb VERB]``.
 
 Each moment is a location of its own, with snapshots that share sections, on which the real command runs in a process
 group of its own until it is killed with SIGKILL. After it every snapshot that any location lists must verify, and what
@@ -25,14 +25,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-sys.path.insert(0, str(Path(__file__).parent.parent / "snapshot"))
-
-import s3_server
-import spark_origin
-from snapshot_kit import graph
-from verbs_kit import Kept
-
 from penstock.snapshots.catalog import Catalog, plan_restore
 from penstock.snapshots.commands.verifying import verify_location
 from penstock.snapshots.location import IDENTITY_PATH, read_identity
@@ -43,6 +35,10 @@ from penstock.snapshots.portable.export import export_snapshot
 from penstock.snapshots.portable.in_place import MARK
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.store.stores import store_at
+from tests.scenarios import spark_origin
+from tests.support import s3_server
+from tests.support.snapshots.snapshot_kit import graph
+from tests.support.snapshots.verbs_kit import Kept
 
 SNAPSHOTS = 12
 EXPORTED = "chk-9"

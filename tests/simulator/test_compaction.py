@@ -7,12 +7,12 @@ pass; then the first seeds are tried.
 from __future__ import annotations
 
 import pytest
-from effort import some
 
 from penstock.errors import CorruptSnapshot
 from penstock.testing.failure import SimulationFailure
 from simulator.models.compaction import CompactionSimulation
 from simulator.mutants.compaction import COMPACTION
+from tests.support.effort import some
 
 SCHEDULES = some(600)
 WITHIN = 600

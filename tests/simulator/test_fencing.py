@@ -7,11 +7,11 @@ pass; then the first seeds are tried.
 from __future__ import annotations
 
 import pytest
-from effort import some
 
 from penstock.testing.failure import SimulationFailure
 from simulator.models.fencing import FencingSimulation
 from simulator.mutants.fencing import FENCING
+from tests.support.effort import some
 
 SCHEDULES = some(4_000)
 WITHIN = 3_000

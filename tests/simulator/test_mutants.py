@@ -8,10 +8,8 @@ with it and a recorded seed may pass. Then the first seeds are tried; to record 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 import pytest
-from effort import one_in
 
 from penstock.testing.failure import SimulationFailure
 from simulator.mutants.catalog import MUTANTS
@@ -19,10 +17,11 @@ from simulator.mutants.mutation import mutant
 from simulator.mutants.table import BEGIN, PAGE, WITHIN, Verdict, check_mutants, first_failure, read_kills, table
 from simulator.schedule import Failure, Result, Task
 from simulator.workers import Workers
+from tests.support.effort import one_in
+from tests.support.places import ROOT
 
 pytestmark = pytest.mark.simulation
 
-ROOT = Path(__file__).parents[2]
 KILLS = read_kills(ROOT)
 CALM = 1
 """Calm schedules of a mutant here; ``python -m simulator --mutants`` runs more of them."""

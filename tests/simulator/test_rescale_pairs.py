@@ -7,12 +7,12 @@ and what the schedules report says that it was.
 from __future__ import annotations
 
 import pytest
-from effort import some
 
 from simulator.jobs.topology import Inlet, Node
 from simulator.schedule import Result, Task
 from simulator.settings import Fault, Settings
 from simulator.workers import Workers
+from tests.support.effort import some
 
 pytestmark = pytest.mark.simulation
 

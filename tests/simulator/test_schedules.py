@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from effort import some
 
 from simulator.coverage import Coverage
 from simulator.mutants.table import read_kills
 from simulator.schedule import Task, run_task
 from simulator.workers import Workers
+from tests.support.effort import some
+from tests.support.places import ROOT
 
 pytestmark = pytest.mark.simulation
 
-SEEDS = sorted({*range(some(200, 60)), *(kill.seed for kill in read_kills(Path(__file__).parents[2]).values())})
+SEEDS = sorted({*range(some(200, 60)), *(kill.seed for kill in read_kills(ROOT).values())})
 """Sixty meet most kinds of faults; with the others every mutant would be found. ``make simulate`` runs thousands."""
 CALM = some(20, 8)
 REPLAYED = (3, 4)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from effort import some
 
 from simulator.jobs.topology import Inlet, Node
 from simulator.schedule import Task
 from simulator.settings import Fault, Settings, UserSnapshot
 from simulator.shrink import shrink, size, size_text, without
+from tests.support.effort import some
 
 SOURCE = Node("source", splits=4, rows_per_split=40)
 

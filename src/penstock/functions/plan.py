@@ -61,8 +61,8 @@ def documentation() -> str:
         "# Expressions",
         "",
         "Generated from the registry (`python -m penstock.functions.plan`). Every class below is compared with",
-        "Catalyst on edge values in `tests/expressions`, under ANSI and legacy mode; everything else is refused at",
-        "`start()`, by name. Types: atomic types without collations, unless a limit says otherwise.",
+        "Catalyst on edge values in `tests/integration/functions`, under ANSI and legacy mode; everything else is",
+        "refused at `start()`, by name. Types: atomic types without collations, unless a limit says otherwise.",
     ]
     for area in sorted({entry.area for entry in REGISTRY.values()}):
         lines += ["", f"## {area}", "", "| Catalyst class | SQL | Limits |", "|---|---|---|"]

@@ -1,7 +1,7 @@
 """The one table of Catalyst expressions that Penstock compiles: class name -> how to build the kernel.
 
-A class is listed only with a test that compares it with Catalyst on edge values (``tests/expressions``); whatever is
-not listed is refused by ``translate``.
+A class is listed only with a test that compares it with Catalyst on edge values (``tests/integration/functions``);
+whatever is not listed is refused by ``translate``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,28 @@
+"""Which files snapshots share, told from real chains of state and rows that wait over several checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.model.ids import snapshot_id
+from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.sharing import sharing_of
+from tests.support.snapshots.verbs_kit import Kept
+
+
+def test_every_file_has_all_that_need_it(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "location")
+    for number in range(3):
+        kept.put(dict.fromkeys(range(number, 400, number + 1), number))
+        kept.snapshot(in_flight=3 if number == 1 else 0)
+    opened = open_location_to_read(str(tmp_path / "location"))
+    needed: dict[str, list[str]] = {}
+    for record in opened.view.snapshots:
+        for path in opened.catalog.files_of(record):
+            needed.setdefault(path, []).append(snapshot_id(record.checkpoint))
+    assert max(map(len, needed.values())) == 3, "the first base is in all of them"
+    told = sharing_of(opened)
+    data = {file.path: file for file in told.files if file.kind != "metadata"}
+    assert {path: file.snapshots for path, file in data.items()} == needed
+    assert {path.endswith("-state.arrows") for path, file in data.items() if file.kind == "state"} == {True}
+    assert [path for path, file in data.items() if file.kind == "inflight"] == ["data/1-2-0.arrows"]
