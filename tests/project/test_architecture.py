@@ -316,3 +316,23 @@ def test_public_names() -> None:
     ]
     for name in penstock.__all__:
         assert getattr(penstock, name) is not None
+
+
+MACHINES = {"protocol": "unit/protocol", "coordinator/machines": "unit/coordinator/machines"}
+VALUES_ONLY = {"checkpoint_events"}
+"""Modules of the folders of machines that declare values: they have no behavior to test."""
+
+
+def test_every_machine_has_a_test_file_of_its_name() -> None:
+    missing = [
+        f"tests/{tests}/test_{module.stem}.py"
+        for folder, tests in MACHINES.items()
+        for module in sorted((SOURCE / "penstock" / folder).glob("[!_]*.py"))
+        if module.stem not in VALUES_ONLY and not (ROOT / "tests" / tests / f"test_{module.stem}.py").exists()
+    ]
+    assert not missing, "a machine is tested where its name says; other aspects go to test_<machine>_<aspect>.py"
+
+
+def test_the_root_of_the_tests_holds_folders_alone() -> None:
+    files = {path.name for path in (ROOT / "tests").iterdir() if path.is_file()}
+    assert files == {"conftest.py"}

@@ -17,6 +17,7 @@ from penstock.coordinator.machines.checkpoint_events import (
 )
 from penstock.coordinator.machines.checkpoints import ID_BLOCK, CheckpointCoordinator
 from penstock.coordinator.machines.commits import CommitLedger
+from penstock.coordinator.machines.process_all_available import ProcessAllTracker
 from penstock.coordinator.machines.splits import SplitAssigner, SplitCommand
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SlotManifest, SubtaskManifest
@@ -100,3 +101,9 @@ def aborted(
 ) -> list[CheckpointCommand]:
     """Return the commands of a checkpoint that is given up while the slots run."""
     return [AbortCheckpoint(checkpoint), CheckpointAborted(checkpoint, reason, failed, missing)]
+
+
+def discover(tracker: ProcessAllTracker, vertex: int = 0) -> None:
+    """Run one discovery of a source."""
+    tracker.discovery_begins(vertex)
+    tracker.discovery_ended(vertex)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.model.elements import Alignment, Barrier, Buffer, Captured, Element, Side
-from penstock.model.ids import ChannelId, CheckpointId
+from penstock.model.ids import BufferId, ChannelId, CheckpointId
 from penstock.model.manifest import InflightEntry, SectionRef
 from penstock.protocol.alignment import CaptureReady, Command, Declined, EndEpoch, Record, SubtaskCheckpoints
 from penstock.protocol.gate import BarrierReached, InputGate
@@ -341,3 +341,14 @@ class World:
     def _on_the_way(self) -> bool:
         queued = any(n.outputs.queued_bytes for n in self.producers)
         return queued or any(self.wires.values()) or any(self.grants.values())
+
+
+def buffer(channel: ChannelId, seq: int, rows: int = 2, size: int = 4, backlog: int = 0, following: int = 0) -> Buffer:
+    payload = rows_of(rows, size, start=seq * 100)
+    return Buffer(BufferId(GENERATION, channel, seq), payload, row_bytes(payload), backlog, following)
+
+
+def taken(gate: InputGate, max_rows: int = 100) -> tuple[ChannelId, list[int]]:
+    rows = gate.poll(max_rows)
+    assert isinstance(rows, RowRange)
+    return rows.channel, rows.payload.numbers  # type: ignore[attr-defined]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from penstock.coordinator.machines import checkpoint_lifecycle as life
 from penstock.coordinator.machines.checkpoint_events import (
     AllSlotsRunning,
     CheckpointAborted,
@@ -27,13 +24,10 @@ from penstock.coordinator.machines.checkpoint_events import (
     SnapshotSucceeded,
     Tick,
 )
-from penstock.coordinator.machines.checkpoint_lifecycle import Phase
 from penstock.coordinator.machines.checkpoints import CheckpointCoordinator
-from penstock.errors import ProtocolViolation
 from penstock.model.elements import Alignment
 from penstock.model.messages import (
     AbortCheckpoint,
-    AcknowledgeCheckpoint,
     DeclineCheckpoint,
     NotifyCheckpointComplete,
     TriggerCheckpoint,
@@ -45,7 +39,6 @@ from tests.support.coordinator.coordinator_kit import (
     aborted,
     acknowledge,
     complete,
-    manifest,
     policy,
     started,
 )
@@ -351,41 +344,3 @@ def test_the_end_of_a_generation_is_no_failure_of_its_checkpoints() -> None:
     ticking(machine, 1000, 3000)
     commands = machine.handle(GenerationEnded(1, "slot lost"), 3001)
     assert [type(command) for command in commands] == [CheckpointAborted] * 3
-
-
-# -- the table --------------------------------------------------------------------------------------------------------
-
-
-def test_every_phase_of_a_checkpoint_is_reached_and_left_as_the_table_says() -> None:
-    assert {t.target for t in life.TRANSITIONS} == set(Phase) - {Phase.NONE}
-    assert {t.source for t in life.TRANSITIONS} == set(Phase) - {Phase.COMPLETE, Phase.ABORTED}
-    assert not [t for t in life.TRANSITIONS if t.source is Phase.LOGGING and t.event in (life.SUBSUMED, life.ENDED)]
-    assert {t.event for t in life.TRANSITIONS if t.target is Phase.ABORTED} == {
-        *life.FAILURES,
-        life.SUBSUMED,
-        life.ENDED,
-        life.GAVE_WAY,
-    }
-    assert "logging --> complete: logged" in life.LIFECYCLE.mermaid()
-
-
-def test_a_step_that_is_not_in_the_table_changes_nothing() -> None:
-    pending = life.Pending(1, 1, UNALIGNED, None, 0, 0, 0.0, 100.0, 0.0)
-    with pytest.raises(ProtocolViolation):
-        pending.step("logged")
-    assert pending.phase is Phase.NONE
-    pending.step("triggered")
-    with pytest.raises(ProtocolViolation, match="metadata written"):
-        pending.step("metadata written")
-    assert pending.phase is Phase.RUNNING
-
-
-def test_a_decline_after_all_have_acknowledged_changes_nothing() -> None:
-    machine = started()
-    machine.handle(TICK, 1000)
-    acknowledge(machine, 1, 1001)
-    (ignored,) = machine.handle(DeclineCheckpoint(0, 1, "late"), 1002)
-    assert isinstance(ignored, Ignored)
-    (ignored,) = machine.handle(AcknowledgeCheckpoint(1, manifest(0)), 1003)
-    assert isinstance(ignored, Ignored)
-    assert machine.in_flight == (1,)

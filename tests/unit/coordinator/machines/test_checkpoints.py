@@ -1,4 +1,4 @@
-"""The coordinator's decisions, told as stories."""
+"""Decisions of the checkpoint coordinator, as scenarios: events in, commands out."""
 
 from __future__ import annotations
 

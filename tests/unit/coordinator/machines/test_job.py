@@ -1,4 +1,4 @@
-"""The brain and the hands together: whole lives of one driver."""
+"""Job coordinator and command executor together: whole lives of one driver."""
 
 from __future__ import annotations
 
