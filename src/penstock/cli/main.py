@@ -8,18 +8,19 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import (  # noqa: F401 - they join the group
-    snapshot_changing,
-    snapshot_draining,
-    snapshot_moving,
-    snapshot_portable,
-    snapshot_reading,
-    snapshot_spark,
-)
+# These modules add their commands to the groups when they are imported.
+import penstock.cli.query.control
+import penstock.cli.query.reading
+import penstock.cli.query.watching
+import penstock.cli.snapshot.changing
+import penstock.cli.snapshot.draining
+import penstock.cli.snapshot.moving
+import penstock.cli.snapshot.portable
+import penstock.cli.snapshot.reading
+import penstock.cli.snapshot.spark  # noqa: F401
 from penstock.cli.bench import run as run_benchmarks
-from penstock.cli.query import reading, steering, watching  # noqa: F401 - likewise
 from penstock.cli.query.app import query_app
-from penstock.cli.snapshot_app import reported, snapshot_app
+from penstock.cli.snapshot.app import reported, snapshot_app
 from penstock.cli.terminal import SafeConsole
 from penstock.errors import PenstockError
 
@@ -77,7 +78,7 @@ def demo(
 
         check_java()  # before anything is written
         if spark:
-            from penstock.cli.demo.compared import run_on_spark
+            from penstock.cli.demo.spark_run import run_on_spark
 
             passed = run_on_spark(console, out, small, job)
         else:

@@ -32,7 +32,7 @@ from penstock.connectors.python.source import PythonSource
 from penstock.connectors.rate import RateSource
 from penstock.connectors.rate_micro_batch import RateMicroBatchOptions, RateMicroBatchSource
 from penstock.connectors.socket_source import SocketSource
-from penstock.connectors.spark.bridge import SparkLaneSource
+from penstock.connectors.spark.bridge import SparkBridgeSource
 from penstock.connectors.spark.files import SparkFilesSource
 from penstock.errors import NotSupported
 from penstock.planner import refusals
@@ -41,7 +41,7 @@ from penstock.planner.functions import load_python
 from penstock.planner.pruning import needed_columns, needed_fields
 from penstock.spark.files import SparkFiles
 from penstock.spark.kafka import FORMAT as KAFKA_FORMAT
-from penstock.spark.lane import SparkLane, can_read
+from penstock.spark.source_bridge import SparkSourceBridge, can_read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,8 +96,8 @@ def create_source(
         return _socket_source(options)
     if can_read(node):
         name = str(node.sourceName())
-        lane = SparkLane(spark, node, name)
-        return SparkLaneSource(name, lane, arrow_schema(elements(node.output())), session_conf(spark).time_zone)
+        bridge = SparkSourceBridge(spark, node, name)
+        return SparkBridgeSource(name, bridge, arrow_schema(elements(node.output())), session_conf(spark).time_zone)
     raise refusals.SOURCE_FORMAT.error(f"source format {node.sourceName()}")
 
 

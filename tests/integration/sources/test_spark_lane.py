@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from penstock.catalyst.trees import arrow_schema, elements
-from penstock.connectors.spark.bridge import SparkLaneSource
+from penstock.connectors.spark.bridge import SparkBridgeSource
 from penstock.errors import NotYet, ResourceError
 from penstock.planner import sources
-from penstock.spark.lane import SparkLane, can_read
+from penstock.spark.source_bridge import SparkSourceBridge, can_read
 from tests.support.queries.query_running import Start, eventually, rows_of
 
 pytestmark = pytest.mark.spark
@@ -111,9 +111,9 @@ def test_ranges_of_rate_micro_batch_are_staged_and_a_lost_look_leaves_nothing(
     node: Any = df._jdf.queryExecution().analyzed()
     assert can_read(node)
 
-    def new_driver() -> SparkLaneSource:
+    def new_driver() -> SparkBridgeSource:
         schema = arrow_schema(elements(node.output()))
-        source = SparkLaneSource("rate-micro-batch", SparkLane(spark, node, "rate"), schema, "UTC")
+        source = SparkBridgeSource("rate-micro-batch", SparkSourceBridge(spark, node, "rate"), schema, "UTC")
         source.open(str(tmp_path), "op")
         return source
 
@@ -130,7 +130,7 @@ def test_ranges_of_rate_micro_batch_are_staged_and_a_lost_look_leaves_nothing(
     assert [name[:10] for name in staged(tmp_path)] == ["0000000001"]
 
 
-def read(source: SparkLaneSource, splits: Any) -> list[int]:
+def read(source: SparkBridgeSource, splits: Any) -> list[int]:
     reader = source.create_reader()
     for split in splits:
         reader.add_split(split)

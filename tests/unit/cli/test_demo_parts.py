@@ -13,10 +13,10 @@ import pytest
 
 from penstock.cli.demo.compare import Verdict, compare
 from penstock.cli.demo.data import COLUMNS, load_flights, write_files
-from penstock.cli.demo.facts import Facts
 from penstock.cli.demo.feeder import Feeder
 from penstock.cli.demo.job_file import load_job
 from penstock.cli.demo.report import write_report
+from penstock.cli.demo.results import DemoResults
 from penstock.errors import ConfigError, ResourceError
 
 
@@ -114,8 +114,8 @@ def test_doubled_rows_are_a_difference_though_the_set_is_equal() -> None:
     assert not compare(doubled, TABLE).identical
 
 
-def passed(run: Path) -> Facts:
-    return Facts(
+def passed(run: Path) -> DemoResults:
+    return DemoResults(
         rows=10, run=run, job=run / "job.py", source="def delays(): ...", kills=1, generations=(1, 2), windows=10,
         inflight_bytes_at_kill=5, unaligned_bytes=5, restored_rows=3, windows_before_end=9, verdict=Verdict(4, 4, ()),
         timeline=[(1.0, "[green]unaligned: 12 ms[/], 5 MB")], inflight=[(0.0, 0), (1.0, 5)], max_inflight_bytes=5,
@@ -133,27 +133,27 @@ def test_a_run_passes_only_with_a_kill_data_in_flight_and_equal_rows(tmp_path: P
         "dropped_late": 1,
         "verdict": None,
     }.items():
-        facts = passed(tmp_path)
-        setattr(facts, name, value)
-        assert len(facts.shortcomings()) == 1, name
+        results = passed(tmp_path)
+        setattr(results, name, value)
+        assert len(results.shortcomings()) == 1, name
     for verdict in (Verdict(3, 4, ("3 rows, Spark has 4",)), Verdict(0, 0, ())):
-        facts = passed(tmp_path)
-        facts.verdict = verdict
-        assert len(facts.shortcomings()) == 1
+        results = passed(tmp_path)
+        results.verdict = verdict
+        assert len(results.shortcomings()) == 1
 
 
 def test_the_report_is_one_page_that_says_how_it_went(tmp_path: Path) -> None:
-    facts = passed(tmp_path)
-    write_report(facts)
-    page = facts.report.read_text()
+    results = passed(tmp_path)
+    write_report(results)
+    page = results.report.read_text()
     assert "4 = 4 rows, identical" in page
     assert "unaligned: 12 ms, 5 MB" in page
     assert "[green]" not in page
     assert "0.0,160.0 760.0,8.0" in page
     assert "http" not in page
-    facts.kills = 0
-    write_report(facts)
-    assert "no worker was killed" in facts.report.read_text()
+    results.kills = 0
+    write_report(results)
+    assert "no worker was killed" in results.report.read_text()
 
 
 def test_the_repositorys_job_is_six_lines() -> None:

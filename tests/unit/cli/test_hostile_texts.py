@@ -88,7 +88,7 @@ def test_the_command_line_prints_only_escaped_text() -> None:
                 others.append(f"{path.relative_to(SOURCE)}: {ast.unparse(node)}")
     assert others == [
         "cli/main.py: typer.echo(f\"penstock {metadata.version('penstock')}\")",
-        "cli/snapshot_app.py: typer.echo(json_text("
+        "cli/snapshot/app.py: typer.echo(json_text("
         "json.dumps(msgspec.to_builtins(document), indent=2, ensure_ascii=False)))",
     ]
 

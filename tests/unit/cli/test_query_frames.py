@@ -16,8 +16,8 @@ from penstock.cli.query import sampling
 from penstock.cli.query.frames import frame
 from penstock.cli.query.sampling import Sampler
 from penstock.cli.query.service import service_at
-from penstock.cli.query.texts import exact_text, rate_text, short_vertex, time_text
 from penstock.cli.query.watching import watched
+from penstock.cli.texts import exact_text, rate_text, short_vertex, time_text
 from tests.support.cli.calling import query
 from tests.support.cli.fake_service import ID, QUERY, FakeService, Reply, fake_service, query_document
 

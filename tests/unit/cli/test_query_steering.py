@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.cli.query import following, service
+from penstock.cli.query import operations, service
 from tests.support.cli.calling import assert_one_line, query
 from tests.support.cli.fake_service import (
     QUERY,
@@ -186,7 +186,7 @@ def test_a_driver_that_ends_with_its_query_has_stopped_it(fake: FakeService, ste
 def test_a_service_that_goes_amid_a_rescale_leaves_it_unknown(
     fake: FakeService, steered: SteeredQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(operations, "PATIENCE_S", 0.3)
     steered.operation = lambda _: gone(fake)
     called = query("rescale", "sums", "4", PENSTOCK_URL=fake.url)
     assert_one_line(

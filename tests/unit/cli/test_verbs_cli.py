@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.cli.snapshot_texts import age_text, size_text, watermark_text
+from penstock.cli.texts import age_text, size_text, watermark_text
 from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.model.splits import Split
 from penstock.snapshots.commands.opened import open_location_to_read

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.cli.demo.compare import compare
-from penstock.cli.demo.facts import Facts
 from penstock.cli.demo.job_file import Job
+from penstock.cli.demo.results import DemoResults
 from penstock.cli.demo.screen import Screen
 
 
-def judge(spark: SparkSession, job: Job, facts: Facts, screen: Screen, max_event_time_us: int) -> None:
+def judge(spark: SparkSession, job: Job, results: DemoResults, screen: Screen, max_event_time_us: int) -> None:
     """Fill in the verdict.
 
     Append mode shows a window once the watermark has passed its end, in Structured Streaming as here; a batch shows
@@ -23,33 +23,33 @@ def judge(spark: SparkSession, job: Job, facts: Facts, screen: Screen, max_event
     """
     screen.step("Spark runs the same DataFrame as a batch", "over the same files, without the slow stage's brake")
     began_s = time.monotonic()
-    flights = spark.read.schema(job.schema).parquet(str(facts.run / "input"))
+    flights = spark.read.schema(job.schema).parquet(str(results.run / "input"))
     batch = in_utc(job.build(flights, "").toArrow())
-    facts.spark_s = time.monotonic() - began_s
-    result = in_utc(read_output(spark, facts))
+    results.spark_s = time.monotonic() - began_s
+    result = in_utc(read_output(spark, results))
     watermark_us = max_event_time_us - int(pd.Timedelta(job.delay).total_seconds() * 1_000_000)
     ends = batch[job.window_end].cast(pa.int64())
     closed = pc.less_equal(ends, watermark_us)
     reference = batch.filter(closed)
-    facts.windows = pc.count_distinct(ends).as_py()
-    facts.open_windows = facts.windows - pc.count_distinct(ends.filter(closed)).as_py()
-    facts.verdict = verdict = compare(result, reference)
+    results.windows = pc.count_distinct(ends).as_py()
+    results.open_windows = results.windows - pc.count_distinct(ends.filter(closed)).as_py()
+    results.verdict = verdict = compare(result, reference)
     screen.say(
-        f"Spark: {batch.num_rows:,} rows of {facts.windows} windows in {facts.spark_s:.1f} s; "
-        f"{facts.open_windows} window(s) with {batch.num_rows - reference.num_rows} rows end after the watermark, "
+        f"Spark: {batch.num_rows:,} rows of {results.windows} windows in {results.spark_s:.1f} s; "
+        f"{results.open_windows} window(s) with {batch.num_rows - reference.num_rows} rows end after the watermark, "
         "are still open in append mode, and are not compared"
     )
     equal = "=" if verdict.rows == verdict.reference_rows else "!="
     word = "[bold green]identical[/]" if verdict.identical else "[bold red]DIFFERENT[/]"
     screen.say(
         f"[bold]{verdict.rows:,} {equal} {verdict.reference_rows:,} rows, {word}[/]; "
-        f"dropped late {facts.dropped_late}; kills {facts.kills}"
+        f"dropped late {results.dropped_late}; kills {results.kills}"
     )
 
 
-def read_output(spark: SparkSession, facts: Facts) -> pa.Table:
+def read_output(spark: SparkSession, results: DemoResults) -> pa.Table:
     """The committed rows as any Spark job reads them."""
-    output: DataFrame = spark.read.parquet(str(facts.output))
+    output: DataFrame = spark.read.parquet(str(results.output))
     return output.toArrow()
 
 

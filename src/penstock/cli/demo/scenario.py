@@ -1,4 +1,4 @@
-"""``penstock demo``: the steps, in order. What they found is in ``Facts``, how it looks in ``Screen``."""
+"""``penstock demo``: the steps, in order. What they found is in ``DemoResults``, how it looks in ``Screen``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from rich.markup import escape
 
 from penstock.api.writer import writeStream
 from penstock.cli.demo.data import load_flights, write_files
-from penstock.cli.demo.facts import Facts
 from penstock.cli.demo.feeder import Feeder
 from penstock.cli.demo.job_file import Job, load_job
 from penstock.cli.demo.judge import judge
 from penstock.cli.demo.quiet_session import quiet_session
 from penstock.cli.demo.report import write_report
+from penstock.cli.demo.results import DemoResults
 from penstock.cli.demo.sampling import OutputWatch, Sample, vertex_samples
 from penstock.cli.demo.screen import Screen, megabytes
 from penstock.coordinator.view import ExecutionView
@@ -60,30 +60,32 @@ TWO_MONTHS = Pace(0.3, slow_us=3000, backlog_bytes=300_000, memory_per_gate="256
 class Demo:
     """One run: a session, a query, a feeder, and the facts. ``run`` walks the steps."""
 
-    def __init__(self, spark: SparkSession, job: Job, screen: Screen, facts: Facts, feeder: Feeder, pace: Pace) -> None:
+    def __init__(
+        self, spark: SparkSession, job: Job, screen: Screen, results: DemoResults, feeder: Feeder, pace: Pace
+    ) -> None:
         self._spark = spark
         self._job = job
         self._screen = screen
-        self._facts = facts
+        self._results = results
         self._feeder = feeder
         self._pace = pace
-        self._control = facts.run / "control"
-        self._output = OutputWatch(facts.output, job.window_end)
+        self._control = results.run / "control"
+        self._output = OutputWatch(results.output, job.window_end)
         self._dropped_late: dict[int, int] = {}
         self._before: tuple[float, ExecutionView] | None = None
         self._began_s = time.monotonic()
         self._query = self._start()
 
     def _start(self) -> StreamingQuery:
-        inbox = self._facts.run / "input"
+        inbox = self._results.run / "input"
         flights = self._spark.readStream.schema(self._job.schema).parquet(str(inbox))
         return (
             writeStream(self._job.build(flights, str(self._control)))
             .format("parquet")
             .queryName("demo")
             .trigger(processingTime="1 second")
-            .option("path", str(self._facts.output))
-            .option("checkpointLocation", str(self._facts.run / "checkpoint"))
+            .option("path", str(self._results.output))
+            .option("checkpointLocation", str(self._results.run / "checkpoint"))
             .option("parallelism", SLOTS)
             .option("exchange.memoryPerGate", self._pace.memory_per_gate)
             .option("exchange.exclusiveWindow", self._pace.exclusive_window)
@@ -119,7 +121,7 @@ class Demo:
             lambda sample: sample.view.inflight_bytes >= enough and sample.backpressured >= 0.5,
             60,
         )
-        self._facts.backpressured = last.backpressured
+        self._results.backpressured = last.backpressured
         self._note(f"{megabytes(last.view.inflight_bytes)} in flight, a vertex backpressured {last.backpressured:.0%}")
 
     def _take_snapshots(self) -> None:
@@ -130,12 +132,12 @@ class Demo:
         metadata = self._query.snapshot(label="demo", alignment=Alignment.UNALIGNED.value, timeout=30)
         taken = [c for c in self._query.view().checkpoints if c.checkpoint == metadata.checkpoint]
         metrics = [figures for slot in metadata.slots for figures in slot.metrics]
-        self._facts.unaligned_ms = taken[-1].duration_ms if taken else 0.0
-        self._facts.unaligned_bytes = sum(figures.inflight_bytes for figures in metrics)
-        self._facts.unaligned_rows = sum(figures.inflight_rows for figures in metrics)
+        self._results.unaligned_ms = taken[-1].duration_ms if taken else 0.0
+        self._results.unaligned_bytes = sum(figures.inflight_bytes for figures in metrics)
+        self._results.unaligned_rows = sum(figures.inflight_rows for figures in metrics)
         self._note(
-            f"[green]unaligned: {self._facts.unaligned_ms:.0f} ms[/], "
-            f"{megabytes(self._facts.unaligned_bytes)} in flight ({self._facts.unaligned_rows:,} rows) are part of it"
+            f"[green]unaligned: {self._results.unaligned_ms:.0f} ms[/], "
+            f"{megabytes(self._results.unaligned_bytes)} in flight ({self._results.unaligned_rows:,} rows) are in it"
         )
 
     def _take_aligned(self) -> None:
@@ -158,27 +160,27 @@ class Demo:
             lambda sample: ended.is_set(),
             ALIGNED_PATIENCE_S + 10,
         )
-        self._facts.aligned_ms = (time.monotonic() - began_s) * 1000
-        self._facts.aligned_outcome = outcome[0] if outcome else "no answer"
-        self._note(f"[yellow]aligned: {self._facts.aligned_outcome} after {self._facts.aligned_ms:,.0f} ms[/]")
+        self._results.aligned_ms = (time.monotonic() - began_s) * 1000
+        self._results.aligned_outcome = outcome[0] if outcome else "no answer"
+        self._note(f"[yellow]aligned: {self._results.aligned_outcome} after {self._results.aligned_ms:,.0f} ms[/]")
 
     def _kill(self) -> None:
         self._screen.step("kill -9 of a worker", "while data is in flight; the newest snapshot brings it back")
         last = self._watch("waiting for data in flight", lambda sample: sample.view.inflight_bytes > 0, 30)
         victim = last.view.slots[-1]
         os.kill(victim.pid, signal.SIGKILL)
-        self._facts.kills += 1
-        self._facts.inflight_bytes_at_kill = last.view.inflight_bytes
+        self._results.kills += 1
+        self._results.inflight_bytes_at_kill = last.view.inflight_bytes
         before = last.view.generation
         self._watch(f"[red]killed pid {victim.pid}[/]", lambda sample: _recovered(sample.view, before), 60)
         restart = self._query.view().restarts[-1]
-        self._facts.generations = (restart.failed_generation, restart.generation)
-        self._facts.recovery_ms = restart.duration_ms or 0.0
-        self._facts.restored_from = restart.restored_from
-        self._facts.restored_rows = restart.restored_inflight_rows
+        self._results.generations = (restart.failed_generation, restart.generation)
+        self._results.recovery_ms = restart.duration_ms or 0.0
+        self._results.restored_from = restart.restored_from
+        self._results.restored_rows = restart.restored_inflight_rows
         self._note(
             f"killed pid {victim.pid} with {megabytes(last.view.inflight_bytes)} in flight: Generation "
-            f"{restart.failed_generation} -> {restart.generation} in [green]{self._facts.recovery_ms:,.0f} ms[/], "
+            f"{restart.failed_generation} -> {restart.generation} in [green]{self._results.recovery_ms:,.0f} ms[/], "
             f"{restart.restored_inflight_rows:,} in-flight rows restored from {restart.restored_from}"
         )
 
@@ -200,11 +202,11 @@ class Demo:
         self._note(f"drained: {drained.windows} windows committed from {drained.files} files")
         self._feeder.feed_until(1.0)
         last = self._watch("the last files", lambda sample: self._feeder.arrived, 60)
-        self._facts.windows_before_end = last.windows
+        self._results.windows_before_end = last.windows
         self._query.processAllAvailable()
         self._output.look()
         self._look()
-        self._facts.dropped_late = sum(self._dropped_late.values())
+        self._results.dropped_late = sum(self._dropped_late.values())
         self._note(
             f"end of input: {last.windows} windows were committed before the last file, {self._output.windows} after it"
         )
@@ -241,12 +243,12 @@ class Demo:
         self._output.look()
         for progress in self._query.recentProgress:
             self._dropped_late[progress.batchId] = sum(s.numRowsDroppedByWatermark for s in progress.stateOperators)
-        self._facts.max_inflight_bytes = max(self._facts.max_inflight_bytes, view.inflight_bytes)
-        self._facts.inflight.append((now_s - self._began_s, view.inflight_bytes))
+        self._results.max_inflight_bytes = max(self._results.max_inflight_bytes, view.inflight_bytes)
+        self._results.inflight.append((now_s - self._began_s, view.inflight_bytes))
         return Sample(now_s, view, vertices, self._feeder.fed, self._output.rows, self._output.windows)
 
     def _note(self, text: str) -> None:
-        self._facts.timeline.append((time.monotonic() - self._began_s, text))
+        self._results.timeline.append((time.monotonic() - self._began_s, text))
         self._screen.say(text)
 
 
@@ -263,32 +265,34 @@ def run_demo(console: Console, out: Path, small: bool, keep: bool, job_path: Pat
     screen = Screen(console)
     console.print("[bold]Penstock[/]: the flights of 2013 out of New York, as a stream", highlight=False)
     flights = write_files(load_flights(small), run / "staging")
-    facts = Facts(rows=flights.rows, run=run, job=job.path, source=job.source)
+    results = DemoResults(rows=flights.rows, run=run, job=job.path, source=job.source)
     shutil.copy(job.path, run / "job.py")
     spark = quiet_session("penstock demo", run)
-    facts.ui = spark.sparkContext.uiWebUrl or ""
-    screen.step("The job", f"an ordinary streaming DataFrame; Spark UI: {facts.ui}/StreamingQuery/")
+    results.ui = spark.sparkContext.uiWebUrl or ""
+    screen.step("The job", f"an ordinary streaming DataFrame; Spark UI: {results.ui}/StreamingQuery/")
     screen.code(job.source)
     screen.say(f"input: {flights.rows:,} flights in {len(flights.files)} files")
     pace = TWO_MONTHS if small else WHOLE_YEAR
     feeder = Feeder(flights.files, run / "input", pace.seconds_per_file)
-    Demo(spark, job, screen, facts, feeder, pace).run()
-    judge(spark, job, facts, screen, flights.max_event_time_us)
-    facts.total_s = time.monotonic() - began_s
-    write_report(facts)
-    if not keep and not facts.shortcomings():
+    Demo(spark, job, screen, results, feeder, pace).run()
+    judge(spark, job, results, screen, flights.max_event_time_us)
+    results.total_s = time.monotonic() - began_s
+    write_report(results)
+    if not keep and not results.shortcomings():
         for directory in ("staging", "input", "checkpoint"):
             shutil.rmtree(run / directory, ignore_errors=True)
-    return _conclude(screen, facts)
+    return _conclude(screen, results)
 
 
-def _conclude(screen: Screen, facts: Facts) -> bool:
-    shortcomings = facts.shortcomings()
+def _conclude(screen: Screen, results: DemoResults) -> bool:
+    shortcomings = results.shortcomings()
     for shortcoming in shortcomings:
         screen.say(f"[bold red]FAILED[/] {escape(shortcoming)}")
-    screen.say(f"windows committed before the end of input: {facts.windows_before_end_share:.0%} of {facts.windows}")
-    screen.say(f"output  {facts.output}")
-    screen.say(f"job     {facts.run / 'job.py'}  (edit {facts.job})")
-    screen.say(f"report  {facts.report}")
-    screen.say(f"took    {facts.total_s:.0f} s")
+    screen.say(
+        f"windows committed before the end of input: {results.windows_before_end_share:.0%} of {results.windows}"
+    )
+    screen.say(f"output  {results.output}")
+    screen.say(f"job     {results.run / 'job.py'}  (edit {results.job})")
+    screen.say(f"report  {results.report}")
+    screen.say(f"took    {results.total_s:.0f} s")
     return not shortcomings

@@ -14,7 +14,7 @@ import typer
 
 from penstock.cli.query.naming import names_and_ids
 from penstock.cli.query.service import TIMEOUT_S, Service, service_at
-from penstock.cli.query.texts import one_line
+from penstock.cli.texts import one_line
 from penstock.errors import ConfigError, PenstockError
 from penstock.private_files import check_private
 from penstock.rest.runtime_file import only_service, running_services

@@ -9,10 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.query.models import Checkpoint, Graph, Vertex
+from penstock.cli.query.printing import STYLE_OF, checkpoints_line, restart_line, state_line
 from penstock.cli.query.sampling import Rates, Sample
-from penstock.cli.query.showing import STYLE_OF, checkpoints_line, restart_line, state_line
-from penstock.cli.query.texts import one_line, rate_text, short_vertex, time_text
-from penstock.cli.snapshot_texts import age_text, size_text, watermark_text
+from penstock.cli.texts import age_text, one_line, rate_text, short_vertex, size_text, time_text, watermark_text
 from penstock.snapshots.commands.plain_values import minimum
 
 BAR_CELLS = 12

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from penstock.cli.query.service import Service
-from penstock.cli.query.texts import one_line
+from penstock.cli.texts import one_line
 from penstock.decoding import convert
 from penstock.errors import NoAnswer
 from penstock.model.metrics import SubtaskMetrics

@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 from penstock.cli.query.models import Query, QueryList, understood
 from penstock.cli.query.service import Service
-from penstock.cli.query.texts import one_line
+from penstock.cli.texts import one_line
 from penstock.errors import ServiceRefused
 
 SHOWN = 5

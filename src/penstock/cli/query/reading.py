@@ -5,9 +5,9 @@ from __future__ import annotations
 from penstock.cli.query.app import Ca, QueryName, TokenFile, Url, connected, query_app
 from penstock.cli.query.models import Exceptions, Graph, Query, QueryList, understood
 from penstock.cli.query.naming import named_query
-from penstock.cli.query.texts import one_line
-from penstock.cli.snapshot_app import AsJson, emit, reported
+from penstock.cli.snapshot.app import AsJson, emit, reported
 from penstock.cli.terminal import say
+from penstock.cli.texts import one_line
 
 HEADINGS = ("query", "name", "state", "parallelism", "checkpoints", "restarts", "doing")
 RIGHT = ("parallelism", "checkpoints", "restarts")
@@ -33,7 +33,7 @@ def show_command(
     query: QueryName, url: Url = "", token_file: TokenFile = None, ca: Ca = None, as_json: AsJson = False
 ) -> None:
     """Show a query: what it is and is to be, its dataflow, why it failed and what it recovered from."""
-    from penstock.cli.query.showing import print_query
+    from penstock.cli.query.printing import print_query
 
     with reported() as console:
         service = connected(url, token_file, ca)

@@ -1,4 +1,4 @@
-"""What a query does right now: its figures add up, so two looks at them make a rate."""
+"""Rates of a query: its metrics are sums, so two readings of them make a rate."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ from penstock.cli.query.service import Service
 from penstock.model.metrics import SubtaskMetrics
 
 CHECKPOINTS = 10
-"""The newest ones."""
+"""Number of newest checkpoints in a sample."""
 QUIET_S = 1.1
-"""Subtasks that take steps tell new figures twice a second; one that tells none for so long takes no steps."""
+"""Subtasks that take steps report metrics twice a second; one without new metrics for so long takes no steps."""
 SETTLE_S = 1.2
-"""Between two looks that make a rate."""
+"""Time between two readings that make a rate."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Of a vertex: rows a second of all its subtasks together, and the mean share of their time, None where that is
-    not known of any."""
+    """Rates of a vertex: rows per second of all its subtasks, and their mean shares of time (None if unknown)."""
 
     rows_in: float
     rows_out: float
@@ -40,7 +39,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Sample:
-    """Everything at one moment. ``rates``: by vertex, of those that are known. ``documents``: as they came."""
+    """State of a query at one moment. ``rates``: known rates by vertex. ``documents``: answers of the service."""
 
     query: Query
     graph: Graph
@@ -52,33 +51,36 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """A subtask's newest figures, when they came, and the rates they made with the ones before."""
+class _Reading:
+    """Newest metrics of a subtask, their time, and the rates since the metrics before."""
 
-    figures: SubtaskMetrics
+    metrics: SubtaskMetrics
     at_s: float
     rates: Rates | None
 
     def rates_at(self, now_s: float) -> Rates | None:
-        """None: not known yet. One that takes no steps moves no rows. If nothing waits in front of it or behind it, it
-        is idle; else it may be in one long step, or have no room."""
+        """Return the rates, or None if they are not known yet.
+
+        A subtask without new metrics takes no steps, so it moves no rows. With empty queues it is idle. Otherwise it
+        may be in one long step or have no room for output.
+        """
         if now_s - self.at_s < QUIET_S:
             return self.rates
-        idle = 0.0 if self.figures.input_queued_bytes + self.figures.output_queued_bytes == 0 else None
+        idle = 0.0 if self.metrics.input_queued_bytes + self.metrics.output_queued_bytes == 0 else None
         return Rates(0.0, 0.0, idle, idle)
 
 
 class Sampler:
-    """Looks at one query again and again; one thread. ``clock``: seconds, monotonic."""
+    """Sampler of one query, for one thread. ``clock``: seconds, monotonic."""
 
     def __init__(self, service: Service, query_id: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.service = service
         self.query_id = query_id
         self._clock = clock
-        self._told: dict[tuple[str, int, int, int], _Told] = {}
+        self._readings: dict[tuple[str, int, int, int], _Reading] = {}
 
     def take(self) -> Sample:
-        """One look; the first has no rates.
+        """Take a sample; the first one has no rates.
 
         Raises:
             ServiceError: as ``Service.get`` does.
@@ -90,13 +92,13 @@ class Sampler:
         graph = understood(self.service, graph_document, Graph)
         page = understood(self.service, page_document, CheckpointPage)
         exceptions = understood(self.service, exceptions_document, Exceptions)
-        told = {
+        metrics = {
             (query.run_id, graph.generation, vertex.id, one.index): one
             for vertex in graph.vertices
             for one in vertex.subtasks
         }
         now_s = self._clock()
-        self._told = {key: _next(self._told.get(key), figures, now_s) for key, figures in told.items()}
+        self._readings = {key: _next_reading(self._readings.get(key), one, now_s) for key, one in metrics.items()}
         rates = {vertex.id: self._rates(query.run_id, graph.generation, vertex, now_s) for vertex in graph.vertices}
         documents = {
             "graph": graph_document,
@@ -107,8 +109,8 @@ class Sampler:
         at_ms = int(time.time() * 1000)
         return Sample(query, graph, page.checkpoints, exceptions, known, at_ms, {**query_document, **documents})
 
-    def settled(self, pause: Callable[[float], None] = time.sleep) -> Sample:
-        """A look that has rates: two of them, a second apart, or one where nothing runs."""
+    def sample_with_rates(self, pause: Callable[[float], None] = time.sleep) -> Sample:
+        """Return a sample with rates: the second of two, or the first if the query has ended."""
         first = self.take()
         if first.query.over:
             return first
@@ -119,8 +121,8 @@ class Sampler:
         return self.service.get("queries", self.query_id, *more, query=query).document
 
     def _rates(self, run_id: str, generation: int, vertex: Vertex, now_s: float) -> Rates | None:
-        """None unless those of all its subtasks are known."""
-        found = [self._told[run_id, generation, vertex.id, one.index].rates_at(now_s) for one in vertex.subtasks]
+        """Return the rates of a vertex, or None unless those of all its subtasks are known."""
+        found = [self._readings[run_id, generation, vertex.id, one.index].rates_at(now_s) for one in vertex.subtasks]
         known = [one for one in found if one is not None]
         if not known or len(known) < len(found):
             return None
@@ -137,18 +139,18 @@ def _mean(shares: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _next(before: _Told | None, now: SubtaskMetrics, now_s: float) -> _Told:
-    """Rates are over the subtask's own time, so it does not matter when the figures came."""
+def _next_reading(before: _Reading | None, now: SubtaskMetrics, now_s: float) -> _Reading:
+    """Return the reading that follows. Rates are over the subtask's own time, not over the times of readings."""
     if before is None:
-        return _Told(now, now_s, None)
-    was = before.figures
-    elapsed_ms = now.elapsed_ms - was.elapsed_ms
+        return _Reading(now, now_s, None)
+    earlier = before.metrics
+    elapsed_ms = now.elapsed_ms - earlier.elapsed_ms
     if elapsed_ms <= 0:
-        return _Told(now, before.at_s, before.rates)
+        return _Reading(now, before.at_s, before.rates)
     rates = Rates(
-        (now.rows_in - was.rows_in) * 1000 / elapsed_ms,
-        (now.rows_out - was.rows_out) * 1000 / elapsed_ms,
-        (now.busy_ms - was.busy_ms) / elapsed_ms,
-        (now.backpressured_ms - was.backpressured_ms) / elapsed_ms,
+        (now.rows_in - earlier.rows_in) * 1000 / elapsed_ms,
+        (now.rows_out - earlier.rows_out) * 1000 / elapsed_ms,
+        (now.busy_ms - earlier.busy_ms) / elapsed_ms,
+        (now.backpressured_ms - earlier.backpressured_ms) / elapsed_ms,
     )
-    return _Told(now, now_s, rates)
+    return _Reading(now, now_s, rates)

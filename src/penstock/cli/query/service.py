@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import SplitResult, quote, urlsplit
 
-from penstock.cli.query.texts import one_line
+from penstock.cli.texts import one_line
 from penstock.errors import ConfigError, NoAnswer, ServiceRefused, ServiceUnreachable
 from penstock.snapshots.format.envelope import exceeds_value_limit
 

@@ -15,7 +15,7 @@ from penstock.cli.query.app import Ca, QueryName, TokenFile, Url, connected, que
 from penstock.cli.query.frames import frame
 from penstock.cli.query.naming import named_query
 from penstock.cli.query.sampling import Sample, Sampler
-from penstock.cli.snapshot_app import AsJson, emit, reported
+from penstock.cli.snapshot.app import AsJson, emit, reported
 from penstock.errors import ServiceError
 
 LOOK_TIMEOUT_S = 5.0
@@ -40,11 +40,11 @@ def watch(
         service = connected(url, token_file, ca, LOOK_TIMEOUT_S)
         sampler = Sampler(service, named_query(service, query).id)
         if as_json:
-            last = sampler.settled()
+            last = sampler.sample_with_rates()
             rates = {str(vertex): vars(rate) for vertex, rate in last.rates.items()}
             emit({**last.documents, "rates": rates})
         elif once or not console.is_terminal or console.is_dumb_terminal:
-            last = sampler.settled()
+            last = sampler.sample_with_rates()
             console.print(frame(last, console.width))
         else:
             last = watched(console, sampler, lambda: time.sleep(every))

@@ -18,7 +18,7 @@ from penstock.model.plain import Plain
 from penstock.model.splits import Discovery
 
 
-class Lane(Protocol):
+class SourceBridge(Protocol):
     """Spark's reader of one stream. Offsets are JSON texts. Called by one thread at a time; may block."""
 
     def open(self, directory: str) -> None:
@@ -42,7 +42,7 @@ class Lane(Protocol):
     def stop(self) -> None: ...
 
 
-class SparkLaneSource(Source):
+class SparkBridgeSource(Source):
     """A stream of Spark's, through the lane.
 
     Args:
@@ -55,10 +55,10 @@ class SparkLaneSource(Source):
     runs_spark_jobs = True
     keeps_files = True
 
-    def __init__(self, name: str, lane: Lane, schema: pa.Schema, time_zone: str) -> None:
+    def __init__(self, name: str, bridge: SourceBridge, schema: pa.Schema, time_zone: str) -> None:
         self.schema = schema
         self._name = name
-        self._lane: Lane | None = lane
+        self._bridge: SourceBridge | None = bridge
         self._ranges = StagedRanges(self.describe(), schema, time_zone)
         self._state: Plain = None
         self._frozen = False
@@ -83,17 +83,17 @@ class SparkLaneSource(Source):
         self._until = self._on_driver().freeze(start)
 
     def discover(self, state: Plain, parallelism: int) -> Discovery:
-        lane = self._on_driver()
+        bridge = self._on_driver()
         if state is None:
-            state = {"offset": lane.initial(), "range": 0}
+            state = {"offset": bridge.initial(), "range": 0}
         number, start = _number(state), _offset(state)
         if state is not self._state:
             self._ranges.drop(lambda staged: staged >= number)  # of looks that were lost
         self._state = state
-        end = lane.latest(start) if self._until is None else self._until
+        end = bridge.latest(start) if self._until is None else self._until
         if end == start:
             return Discovery((), state, finished=self._frozen)
-        splits = self._ranges.stage(number, lambda directory: lane.stage(start, end, directory))
+        splits = self._ranges.stage(number, lambda directory: bridge.stage(start, end, directory))
         self._state = {"offset": end, "range": number + 1}
         return Discovery(splits, self._state, finished=self._frozen and self._until is not None)
 
@@ -104,13 +104,13 @@ class SparkLaneSource(Source):
             self._on_driver().committed(_offset(state))
 
     def close(self) -> None:
-        lane, self._lane = self._lane, None
-        if lane is not None:
-            lane.stop()
+        bridge, self._bridge = self._bridge, None
+        if bridge is not None:
+            bridge.stop()
 
-    def _on_driver(self) -> Lane:
-        assert self._lane is not None, "the lane is the driver's"
-        return self._lane
+    def _on_driver(self) -> SourceBridge:
+        assert self._bridge is not None, "the lane is the driver's"
+        return self._bridge
 
 
 def _offset(state: Plain) -> str:

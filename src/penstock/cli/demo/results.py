@@ -9,7 +9,7 @@ from penstock.cli.demo.compare import Verdict
 
 
 @dataclass
-class Facts:
+class DemoResults:
     """Filled in step by step. Sizes in bytes, times in milliseconds unless the name says otherwise."""
 
     rows: int

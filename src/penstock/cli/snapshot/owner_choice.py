@@ -13,9 +13,9 @@ from penstock.cli.query.app import connected
 from penstock.cli.query.models import Query
 from penstock.cli.query.naming import all_queries
 from penstock.cli.query.service import Service
-from penstock.cli.snapshot_by_files import ByFiles
-from penstock.cli.snapshot_by_service import ByService
-from penstock.cli.snapshot_changes import Owner
+from penstock.cli.snapshot.owner import Owner
+from penstock.cli.snapshot.owner_by_files import ByFiles
+from penstock.cli.snapshot.owner_by_service import ByService
 from penstock.errors import ConfigError, LocationError, ServiceError
 from penstock.snapshots.location import IDENTITY_PATH, read_identity
 from penstock.snapshots.store.stores import place_of, store_at

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
-from penstock.cli.snapshot_by_files import located
-from penstock.cli.snapshot_changing import Force
-from penstock.cli.snapshot_reading import SNAPSHOT_HELP, _bar
+from penstock.cli.snapshot.app import AsJson, Location, emit, reported, snapshot_app
+from penstock.cli.snapshot.changing import Force
+from penstock.cli.snapshot.owner_by_files import located
+from penstock.cli.snapshot.reading import SNAPSHOT_HELP, _bar
 from penstock.errors import ConfigError, LocationError
 from penstock.model.ids import snapshot_id
 from penstock.snapshots.commands import copying, forking, moving, ownership

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from penstock.cli.snapshot_changes import Deleted, Labelled
+from penstock.cli.snapshot.owner import Deleted, Labelled
 from penstock.errors import LocationError
 from penstock.model.ids import snapshot_id
 from penstock.snapshots.commands import ownership

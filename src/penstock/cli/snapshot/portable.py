@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
-from penstock.cli.snapshot_reading import _bar
-from penstock.cli.snapshot_spark import OptionalQuery, OutputMode, export_offsets
+from penstock.cli.snapshot.app import AsJson, Location, emit, reported, snapshot_app
+from penstock.cli.snapshot.reading import _bar
+from penstock.cli.snapshot.spark import OptionalQuery, OutputMode, export_offsets
 from penstock.snapshots.store.stores import location_text
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.cli.query.models import Edge, Exceptions, Graph, Query, Restart, Vertex
-from penstock.cli.query.texts import exact_text, lines_of, one_line, time_text
-from penstock.cli.snapshot_texts import age_text, size_text
+from penstock.cli.texts import age_text, exact_text, lines_of, one_line, size_text, time_text
 
 RESTARTS_PRINTED = 5
 STYLE_OF = {

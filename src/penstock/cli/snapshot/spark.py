@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.snapshot_app import AsJson, emit, reported, snapshot_app
-from penstock.cli.snapshot_reading import _bar
+from penstock.cli.snapshot.app import AsJson, emit, reported, snapshot_app
+from penstock.cli.snapshot.reading import _bar
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:

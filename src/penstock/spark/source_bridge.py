@@ -14,8 +14,8 @@ _EXECUTION = "org.apache.spark.sql.execution"
 _STREAMING = "org.apache.spark.sql.connector.read.streaming"
 
 
-class SparkLane:
-    """See ``penstock.connectors.spark.bridge.Lane``.
+class SparkSourceBridge:
+    """See ``penstock.connectors.spark.bridge.SourceBridge``.
 
     Args:
         spark: a classic session.

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.query.app import Ca, QueryName, TokenFile, Url, connected, query_app
-from penstock.cli.query.changing import Change, change
-from penstock.cli.query.following import GONE, RUNNING, begun_text, followed, succeeded
 from penstock.cli.query.models import Operation
 from penstock.cli.query.naming import named_query
+from penstock.cli.query.operations import DRIVER_ENDED, RUNNING, begun_text, followed, succeeded
 from penstock.cli.query.service import Service
-from penstock.cli.query.texts import exact_text, one_line
-from penstock.cli.snapshot_app import AsJson, emit, reported
+from penstock.cli.query.spec_changes import SpecChange, change_spec
+from penstock.cli.snapshot.app import AsJson, emit, reported
 from penstock.cli.terminal import say
+from penstock.cli.texts import exact_text, one_line
 from penstock.config import alignment as parse_alignment
 from penstock.config import checkpoint_duration_ms as parse_interval
 from penstock.errors import ConfigError, ServiceRefused
@@ -36,13 +36,13 @@ def rescale(
     """Have a query run at another parallelism, and wait until it does. It goes on from a snapshot: nothing is lost."""
     with reported():
         service = connected(url, token_file, ca)
-        done = change(service, named_query(service, query).id, {"parallelism": parallelism})
-        _refuse_ended(done)
-        ended = _carried_out(service, done, no_wait, as_json)
-        already = "is to run" if done.query.status.parallelism != parallelism else "runs"
-        waits = done.query.status.state == "suspended"
-        _tell(
-            done,
+        change = change_spec(service, named_query(service, query).id, {"parallelism": parallelism})
+        _refuse_ended(change)
+        ended = _carried_out(service, change, no_wait, as_json)
+        already = "is to run" if change.query.status.parallelism != parallelism else "runs"
+        waits = change.query.status.state == "suspended"
+        _print_result(
+            change,
             ended,
             as_json,
             f"{'is suspended, and is resumed' if waits else 'runs'} at parallelism {parallelism}",
@@ -62,11 +62,11 @@ def stop(
     """Stop a query. It goes on from its newest snapshot when its program starts it again."""
     with reported():
         service = connected(url, token_file, ca)
-        done = change(service, named_query(service, query).id, {"state": "stopped"})
-        ended = _carried_out(service, done, no_wait, as_json)
-        is_gone = ended is not None and ended.state == GONE
-        already = "has ended already" if done.query.over else "is being stopped already"
-        _tell(done, ended, as_json, "has ended with its driver" if is_gone else "has stopped", already)
+        change = change_spec(service, named_query(service, query).id, {"state": "stopped"})
+        ended = _carried_out(service, change, no_wait, as_json)
+        driver_ended = ended is not None and ended.state == DRIVER_ENDED
+        already = "has ended already" if change.query.over else "is being stopped already"
+        _print_result(change, ended, as_json, "has ended with its driver" if driver_ended else "has stopped", already)
 
 
 @query_app.command()
@@ -81,10 +81,10 @@ def suspend(
     """Take a snapshot, commit what it covers, and give the query's slots back. It waits for resume, in its driver."""
     with reported():
         service = connected(url, token_file, ca)
-        done = change(service, named_query(service, query).id, {"state": "suspended"})
-        _refuse_ended(done)
-        ended = _carried_out(service, done, no_wait, as_json)
-        _tell(done, ended, as_json, "is suspended", "is suspended already")
+        change = change_spec(service, named_query(service, query).id, {"state": "suspended"})
+        _refuse_ended(change)
+        ended = _carried_out(service, change, no_wait, as_json)
+        _print_result(change, ended, as_json, "is suspended", "is suspended already")
 
 
 @query_app.command()
@@ -100,13 +100,13 @@ def resume(
 ) -> None:
     """Have a suspended query go on where it was, or from an older snapshot."""
     with reported():
-        beside = _resume_from(snapshot, output)
+        resume_from = _resume_from(snapshot, output)
         service = connected(url, token_file, ca)
-        done = change(service, named_query(service, query).id, {"state": "running"}, beside)
-        _refuse_ended(done)
-        ended = _carried_out(service, done, no_wait, as_json)
+        change = change_spec(service, named_query(service, query).id, {"state": "running"}, resume_from)
+        _refuse_ended(change)
+        ended = _carried_out(service, change, no_wait, as_json)
         where = f" from {one_line(snapshot)}" if snapshot else ""
-        _tell(done, ended, as_json, f"goes on{where}", "runs already")
+        _print_result(change, ended, as_json, f"goes on{where}", "runs already")
 
 
 def _resume_from(snapshot: str, output: str) -> dict[str, Any]:
@@ -129,47 +129,52 @@ def set_command(
 ) -> None:
     """Change how a query takes its checkpoints, from the next one on. A later start has what its program says."""
     with reported():
-        wish = _checkpoint_wish(interval, alignment)
+        changes = _checkpoint_changes(interval, alignment)
         service = connected(url, token_file, ca)
-        done = change(service, named_query(service, query).id, {"checkpoint": wish})
-        _refuse_ended(done)
-        every = [f"every {exact_text(wish['interval_ms'])}"] if interval else []
-        said = ", ".join([*every, *([wish["alignment"]] if alignment else [])])
-        _tell(done, None, as_json, f"takes checkpoints {said}", f"takes checkpoints {said} already")
+        change = change_spec(service, named_query(service, query).id, {"checkpoint": changes})
+        _refuse_ended(change)
+        every = [f"every {exact_text(changes['interval_ms'])}"] if interval else []
+        settings = ", ".join([*every, *([changes["alignment"]] if alignment else [])])
+        _print_result(change, None, as_json, f"takes checkpoints {settings}", f"takes checkpoints {settings} already")
 
 
-def _checkpoint_wish(interval: str, alignment: str) -> dict[str, Any]:
+def _checkpoint_changes(interval: str, alignment: str) -> dict[str, Any]:
     if not interval and not alignment:
         raise ConfigError("say what to set: --interval 5s, --alignment unaligned, or both")
-    wish: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     if interval:
-        wish["interval_ms"] = parse_interval("--interval", interval)
+        changes["interval_ms"] = parse_interval("--interval", interval)
     if alignment:
-        wish["alignment"] = parse_alignment("--alignment", alignment).value
-    return wish
+        changes["alignment"] = parse_alignment("--alignment", alignment).value
+    return changes
 
 
-def _refuse_ended(done: Change) -> None:
+def _refuse_ended(change: SpecChange) -> None:
     """A service says yes to what an ended query was anyway; whoever asks for it takes the query to run."""
-    if done.query.over:
-        raise ServiceRefused(f"{done.query.called} has ended: start it again in its program", HTTPStatus.CONFLICT)
+    if change.query.over:
+        raise ServiceRefused(f"{change.query.called} has ended: start it again in its program", HTTPStatus.CONFLICT)
 
 
-def _carried_out(service: Service, done: Change, no_wait: bool, as_json: bool) -> Operation | None:
+def _carried_out(service: Service, change: SpecChange, no_wait: bool, as_json: bool) -> Operation | None:
     """The operation as it ended, or, without waiting, as it began; None if there is none."""
-    begun, query = done.operation, done.query
+    begun, query = change.operation, change.query
     if begun is None or (no_wait and begun.state == RUNNING):
         return begun
-    tells = f"penstock query show {query.short_id}"
-    return succeeded(followed(service, query, begun, hidden=as_json, tells=tells), query)
+    status_command = f"penstock query show {query.short_id}"
+    return succeeded(followed(service, query, begun, hidden=as_json, status_command=status_command), query)
 
 
-def _tell(done: Change, ended: Operation | None, as_json: bool, now: str, before: str) -> None:
-    query = done.query
+def _print_result(change: SpecChange, ended: Operation | None, as_json: bool, now: str, before: str) -> None:
+    query = change.query
     if as_json:
-        told = {"query_id": query.id, "name": query.name, "asked": done.wish, "changed": done.changed}
-        emit({**told, "operation": ended})
+        document = {
+            "query_id": query.id,
+            "name": query.name,
+            "asked": change.changes,
+            "changed": change.changed,
+        }
+        emit({**document, "operation": ended})
     elif ended is not None and ended.state == RUNNING:
         say(f"{begun_text(ended, query)} is begun; `penstock query show {query.short_id}` tells where it is")
     else:
-        say(f"{query.called} {now if done.changed or ended is not None else before}")
+        say(f"{query.called} {now if change.changed or ended is not None else before}")

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from penstock.cli.snapshot_texts import age_text, size_text, watermark_text
 from penstock.cli.terminal import widen
+from penstock.cli.texts import age_text, size_text, watermark_text
 from penstock.snapshots.commands.comparing import SnapshotDiff, TableChange
 from penstock.snapshots.commands.plain_values import one_line
 from penstock.snapshots.commands.positions import ShownEdge, ShownSource

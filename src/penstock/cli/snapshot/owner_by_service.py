@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from penstock.cli.query.following import SUCCEEDED, failure_of, followed
 from penstock.cli.query.models import Query, Snapshot, SnapshotList, SnapshotOperation, understood
+from penstock.cli.query.operations import SUCCEEDED, failure_of, followed
 from penstock.cli.query.service import Answer, Service
-from penstock.cli.query.texts import one_line
-from penstock.cli.snapshot_changes import Deleted, Labelled
+from penstock.cli.snapshot.owner import Deleted, Labelled
+from penstock.cli.texts import one_line
 from penstock.errors import LocationError, NoAnswer, ServiceError
 from penstock.snapshots.commands import requests as rq
 from penstock.snapshots.commands.deleting import refusal
@@ -48,7 +48,9 @@ class ByService:
         service, path, key = self._patient, self._path(), new_token()
         done = self._done("a snapshot is taken", lambda: service.post(*path, wanted=wanted, key=key), TRIES)
         if done.snapshot is None:
-            raise NoAnswer(f"{service.url} has taken a snapshot, and does not say which: `{self._tells}` tells")
+            raise NoAnswer(
+                f"{service.url} has taken a snapshot, and does not say which: `{self._status_command}` tells"
+            )
         return one_line(done.snapshot)
 
     def delete(self, names: Sequence[str]) -> Deleted:
@@ -90,7 +92,7 @@ class ByService:
         """The operation that it begins, as it has ended; ``what`` is the case then. What it failed with is all that is
         told, as by the other way."""
         begun = understood(self.service, self._sent(what, send, tries).document, SnapshotOperation)
-        ended = followed(self.service, self.query, begun, hidden=self.quiet, tells=self._tells)
+        ended = followed(self.service, self.query, begun, hidden=self.quiet, status_command=self._status_command)
         if ended.state != SUCCEEDED:
             raise ServiceError(failure_of(ended)[1])
         return ended
@@ -109,7 +111,7 @@ class ByService:
                 if lost is None:
                     raise
                 lost = error
-        raise NoAnswer(f"{lost}; it is not known whether {what}: `{self._tells}` tells") from lost
+        raise NoAnswer(f"{lost}; it is not known whether {what}: `{self._status_command}` tells") from lost
 
     def _path(self, *more: str) -> tuple[str, ...]:
         return ("queries", self.query.id, "snapshots", *more)
@@ -119,5 +121,5 @@ class ByService:
         return replace(self.service, timeout_s=PATIENT_S)
 
     @property
-    def _tells(self) -> str:
+    def _status_command(self) -> str:
         return f"penstock snapshot list {one_line(self.location)}"

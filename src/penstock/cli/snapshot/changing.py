@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 
 from penstock.cli.query.app import Ca, TokenFile, Url
-from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
-from penstock.cli.snapshot_by_files import known_at, located
-from penstock.cli.snapshot_changes import Deleted
-from penstock.cli.snapshot_owner import owner_of
+from penstock.cli.snapshot.app import AsJson, Location, emit, reported, snapshot_app
+from penstock.cli.snapshot.owner import Deleted
+from penstock.cli.snapshot.owner_by_files import known_at, located
+from penstock.cli.snapshot.owner_choice import owner_of
 from penstock.cli.terminal import say
 from penstock.config import alignment as parse_alignment
 from penstock.config import snapshot_format
@@ -60,8 +60,8 @@ def take(
         checked_words(label, note)
         chosen = parse_alignment("--alignment", alignment).value if alignment else ""
         chosen_form = snapshot_format("--format", form).value if form else ""
-        wish = rq.Take(label, note, chosen, round((timeout or 0) * 1000), chosen_form)
-        snapshot = owner_of(location, url, token_file, ca, quiet=as_json).take(wish)
+        changes = rq.Take(label, note, chosen, round((timeout or 0) * 1000), chosen_form)
+        snapshot = owner_of(location, url, token_file, ca, quiet=as_json).take(changes)
         if as_json:
             emit({"snapshot": snapshot, **({"format": chosen_form} if form else {})})
         else:
@@ -88,12 +88,12 @@ def delete(
             deleted = owner_of(location, url, token_file, ca, force=force, quiet=as_json).delete(snapshots)
         ids, files, size = deleted
         if as_json:
-            told = {"snapshots": ids, "files": files, "bytes": size, "dry_run": dry_run}
-            emit({**told, "paths": paths} if dry_run else told)
+            document = {"snapshots": ids, "files": files, "bytes": size, "dry_run": dry_run}
+            emit({**document, "paths": paths} if dry_run else document)
             return
         for path in paths:
             say(path)
-        _tell(console, dry_run, f"{', '.join(ids)}: ", files, size)
+        _print_result(console, dry_run, f"{', '.join(ids)}: ", files, size)
 
 
 def _would_delete(location: str, names: Sequence[str]) -> tuple[Deleted, tuple[str, ...]]:
@@ -148,10 +148,10 @@ def gc(location: Location, dry_run: DryRun = False, force: Force = False, as_jso
         if as_json:
             emit({"files": answer.files, "bytes": answer.bytes, "dry_run": dry_run})
         else:
-            _tell(console, dry_run, "", answer.files, answer.bytes)
+            _print_result(console, dry_run, "", answer.files, answer.bytes)
 
 
-def _tell(console: Console, dry_run: bool, what: str, files: int, size: int) -> None:
+def _print_result(console: Console, dry_run: bool, what: str, files: int, size: int) -> None:
     counted = "1 file" if files == 1 else f"{files} files"
-    done = "would go" if dry_run else "gone"
-    console.print(f"{what}{counted}, {size:,} bytes {done}", highlight=False, soft_wrap=True)
+    change_made = "would go" if dry_run else "gone"
+    console.print(f"{what}{counted}, {size:,} bytes {change_made}", highlight=False, soft_wrap=True)

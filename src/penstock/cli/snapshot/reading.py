@@ -13,9 +13,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from penstock.cli.snapshot_app import AsJson, Location, emit, reported, snapshot_app
-from penstock.cli.snapshot_texts import age_text, size_text
+from penstock.cli.snapshot.app import AsJson, Location, emit, reported, snapshot_app
 from penstock.cli.terminal import SafeConsole, say, widen
+from penstock.cli.texts import age_text, size_text
 from penstock.errors import CorruptSnapshot
 from penstock.snapshots.commands.listing import ListedSnapshot, Listing, list_snapshots
 from penstock.snapshots.commands.opened import open_location_to_read
@@ -55,7 +55,7 @@ def show_command(
 ) -> None:
     """Show what a snapshot holds, where sources and event time stand, and which operator the query was waiting for."""
     # Imported here, as in ``diff``: a listing need not wait for what computes with rows.
-    from penstock.cli.snapshot_showing import print_snapshot
+    from penstock.cli.snapshot.printing import print_snapshot
     from penstock.snapshots.commands.showing import show_snapshot
 
     with reported() as console:
@@ -94,7 +94,7 @@ def diff_command(
     as_json: AsJson = False,
 ) -> None:
     """Compare two snapshots: rows added, changed and removed per state table, splits, watermarks, rows in flight."""
-    from penstock.cli.snapshot_showing import print_diff
+    from penstock.cli.snapshot.printing import print_diff
     from penstock.snapshots.commands.comparing import compare_snapshots
 
     with reported() as console:
@@ -117,10 +117,10 @@ def _bar(what: str, *, hidden: bool, is_bytes: bool = True) -> Iterator[Callable
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not shown) as bar:
         task = bar.add_task(what, total=None)
 
-        def told(done: int, total: int) -> None:
+        def on_progress(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        yield told
+        yield on_progress
 
 
 def _now_ms() -> int:

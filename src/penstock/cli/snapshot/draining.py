@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.snapshot_app import AsJson, emit, reported, snapshot_app
-from penstock.cli.snapshot_by_files import located
-from penstock.cli.snapshot_changing import Force
-from penstock.cli.snapshot_spark import returned
+from penstock.cli.snapshot.app import AsJson, emit, reported, snapshot_app
+from penstock.cli.snapshot.changing import Force
+from penstock.cli.snapshot.owner_by_files import located
+from penstock.cli.snapshot.spark import returned
 from penstock.errors import ConfigError, QueryFailed
 from penstock.model.ids import snapshot_id
 from penstock.snapshots.commands import ownership
