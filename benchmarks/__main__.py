@@ -70,7 +70,7 @@ BENCHMARKS = {
     "stateful_python": stateful_python.run,
     "timers": timers.run,
     "latency": latency.run,
-    "faces": rest_service.run,
+    "rest_service": rest_service.run,
     "flip76": flip76.run,
     "queues_and_skew": queues_and_skew.run,
     "progress": progress.run,

@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.lib import harness
-from benchmarks.lib.nexmark.source import write_parquet
+from benchmarks.lib.nexmark.generator import write_parquet
 from benchmarks.peers import against_spark
 from benchmarks.peers.flink import cluster
 from benchmarks.peers.flink.installation import FlinkError, installation

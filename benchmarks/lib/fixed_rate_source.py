@@ -39,13 +39,13 @@ def mixed(numbers: np.ndarray) -> np.ndarray:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-class TickingPartition(InputPartition):
+class FixedRatePartition(InputPartition):
     def __init__(self, index: int, first: int, stop: int) -> None:
         super().__init__(index)
         self.index, self.first, self.stop = index, first, stop
 
 
-class TickingReader(DataSourceStreamReader):
+class FixedRateReader(DataSourceStreamReader):
     """Each range of rows in ``partitions`` parts; keys as if by chance, but always the same for a row."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -59,10 +59,10 @@ class TickingReader(DataSourceStreamReader):
     def latestOffset(self) -> dict[str, int]:  # noqa: N802 - PySpark's name
         return {"rows": self.schedule.rows_due(time.time_ns() // 1_000)}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[TickingPartition]:
-        return [TickingPartition(index, start["rows"], end["rows"]) for index in range(self.partition_count)]
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[FixedRatePartition]:
+        return [FixedRatePartition(index, start["rows"], end["rows"]) for index in range(self.partition_count)]
 
-    def read(self, partition: TickingPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: FixedRatePartition) -> Iterator[pa.RecordBatch]:
         count = self.partition_count
         first = partition.first + (partition.index - partition.first) % count
         numbers = np.arange(first, partition.stop, count, dtype=np.int64)
@@ -76,15 +76,15 @@ class TickingReader(DataSourceStreamReader):
         yield pa.RecordBatch.from_pydict({name: pa.array(column) for name, column in columns.items()})
 
 
-class TickingSource(DataSource):
-    """``format("ticking")``: columns key int, value double, due_us long."""
+class FixedRateSource(DataSource):
+    """``format("fixed-rate")``: columns key int, value double, due_us long."""
 
     @classmethod
     def name(cls) -> str:
-        return "ticking"
+        return "fixed-rate"
 
     def schema(self) -> str:
         return "key int, value double, due_us bigint"
 
     def streamReader(self, schema: object) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
-        return TickingReader(self.options)
+        return FixedRateReader(self.options)

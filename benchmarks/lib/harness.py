@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 import penstock
 from benchmarks import ROOT
 from benchmarks.lib import machine
-from benchmarks.lib.max_rate_source import FeedSource
+from benchmarks.lib.max_rate_source import MaxRateSource
 from penstock.coordinator.view import CheckpointView
 from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.format.sections import data_path, state_path
@@ -48,7 +48,7 @@ def session(master: str = MASTER, conf: Mapping[str, str] | None = None) -> Iter
         .config(map=dict(conf or {}))
         .getOrCreate()
     )
-    spark.dataSource.register(FeedSource)
+    spark.dataSource.register(MaxRateSource)
     try:
         yield spark
     finally:

@@ -3,7 +3,7 @@
 What it counts with are the buckets of an HDR histogram of two significant digits, 128 to each doubling: a latency is
 told to within 0.8 % whatever its size. With each checkpoint (or micro-batch) a writer notes what it counted in a file
 of its own, of lines ``<second it was due> <second it arrived> <the bucket's least microsecond> <rows>``, with seconds
-since 1970; ``flink/job/TallySink.java`` writes the same.
+since 1970; ``flink/job/LatencySink.java`` writes the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_US = (1 << 32) - 1
 SLICE = 8_192
 """Rows that are counted at a time: what is made of them on the way stays in the processor's cache."""
 BUCKETS = (32 - EXACT_BITS + 2) * HALF
-FORMAT = "tally"
+FORMAT = "latency"
 
 
 def buckets(latencies_us: np.ndarray) -> np.ndarray:
@@ -48,7 +48,7 @@ def least_us(bucket: int) -> int:
     return (bucket % HALF + HALF) << (bucket // HALF - 1)
 
 
-class Tally:
+class LatencyHistogram:
     """Counts of one writer."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Notes:
+class Latencies:
     """Of all writers. A place in the arrays is a line; ``last_s``: by writer, the last second in which rows arrived."""
 
     due_s: np.ndarray
@@ -103,7 +103,7 @@ def within(values: np.ndarray, seconds: range) -> np.ndarray:
     return chosen
 
 
-def read(folder: Path) -> Notes:
+def read(folder: Path) -> Latencies:
     """What is noted so far."""
     parts, last_s = [np.empty((0, 4), np.int64)], {}
     for path in sorted(folder.glob(f"*.{FORMAT}")):
@@ -111,24 +111,24 @@ def read(folder: Path) -> Notes:
         parts.append(part)
         writer = path.stem.rpartition("-")[0]
         last_s[writer] = max(last_s.get(writer, 0), int(part[:, 1].max(initial=0)))
-    return Notes(*np.concatenate(parts).T, last_s=last_s)
+    return Latencies(*np.concatenate(parts).T, last_s=last_s)
 
 
 # -- the sink, of Penstock and of Spark -------------------------------------------------------------------------------
 
 
-class TallyWriter(DataSourceStreamArrowWriter):
+class LatencyWriter(DataSourceStreamArrowWriter):
     """Notes what it counted when an iterator ends. A file is there whole, or not at all."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        tally = Tally()
+        histogram = LatencyHistogram()
         for batch in iterator:
-            tally.add(batch.column("due_us").to_numpy(), time.time_ns() // 1_000)
+            histogram.add(batch.column("due_us").to_numpy(), time.time_ns() // 1_000)
         draft = self._folder / f"{os.getpid()}.{threading.get_ident()}-{time.time_ns()}.draft"
-        draft.write_text("".join(tally.lines()))
+        draft.write_text("".join(histogram.lines()))
         draft.rename(draft.with_suffix(f".{FORMAT}"))
         return WriterCommitMessage()
 
@@ -136,12 +136,12 @@ class TallyWriter(DataSourceStreamArrowWriter):
         pass
 
 
-class TallySink(DataSource):
-    """``format("tally")`` with the folder as its path."""
+class LatencySink(DataSource):
+    """``format("latency")`` with the folder as its path."""
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> TallyWriter:  # noqa: N802 - PySpark's name
-        return TallyWriter(Path(self.options["path"]))
+    def streamWriter(self, schema: StructType, overwrite: bool) -> LatencyWriter:  # noqa: N802 - PySpark's name
+        return LatencyWriter(Path(self.options["path"]))

@@ -12,13 +12,13 @@ POOL = 8
 """Distinct batches per partition, sent in turn, so that making rows is not what is measured."""
 
 
-class FeedPartition(InputPartition):
+class MaxRatePartition(InputPartition):
     def __init__(self, index: int) -> None:
         super().__init__(index)
         self.index = index
 
 
-class FeedReader(DataSourceStreamReader):
+class MaxRateReader(DataSourceStreamReader):
     """``batches`` batches of ``batchRows`` rows in each of ``partitions`` partitions, all there from the start."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -34,10 +34,10 @@ class FeedReader(DataSourceStreamReader):
     def latestOffset(self) -> dict[str, int]:  # noqa: N802 - PySpark's name
         return {"round": 1}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[FeedPartition]:
-        return [FeedPartition(index) for index in range(self.partition_count)]
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[MaxRatePartition]:
+        return [MaxRatePartition(index) for index in range(self.partition_count)]
 
-    def read(self, partition: FeedPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: MaxRatePartition) -> Iterator[pa.RecordBatch]:
         random = np.random.default_rng(partition.index)
         pool = [self._batch(random) for _ in range(POOL)]
         for number in range(self.batches):
@@ -54,16 +54,16 @@ class FeedReader(DataSourceStreamReader):
         return pa.RecordBatch.from_pydict(columns)
 
 
-class FeedSource(DataSource):
-    """``format("feed")``: columns key long, value long and, with option payloadBytes, payload string."""
+class MaxRateSource(DataSource):
+    """``format("max-rate")``: columns key long, value long and, with option payloadBytes, payload string."""
 
     @classmethod
     def name(cls) -> str:
-        return "feed"
+        return "max-rate"
 
     def schema(self) -> str:
         payload = ", payload string" if int(self.options.get("payloadBytes", "0")) else ""
         return f"key bigint, value bigint{payload}"
 
     def streamReader(self, schema: object) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
-        return FeedReader(self.options)
+        return MaxRateReader(self.options)

@@ -1,12 +1,12 @@
-"""What a job notes about itself in files while it is made to fail, read as one account afterwards.
+"""Log of the rows that a job processes and commits while it is made to fail.
 
-Every writer has a file of its own, of lines ``<wall clock in ms> <rows>``:
+Each writer has a file of its own, of lines ``<wall clock in ms> <rows>``:
 
-- ``*.processed``, one for each time that a subtask was started: the rows that it has taken, from its first one on and
-  then every ``NOTE_EVERY_MS``;
+- ``*.processed``, one for each start of a subtask: the rows that it has taken so far, with its first rows and then
+  every ``ENTRY_EVERY_MS``;
 - ``*.committed``: with each completed checkpoint, how many of the writer's rows completed checkpoints hold in all.
 
-So figures of processes that are killed are not lost with them, and none is as old as a metric that is polled.
+So the counts of killed processes are not lost, and none is as old as a metric that is polled.
 """
 
 from __future__ import annotations
@@ -23,49 +23,49 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-NOTE_EVERY_MS = 50.0
-FORMAT = "diary"
+ENTRY_EVERY_MS = 50.0
+FORMAT = "row-log"
 
-Note = tuple[float, int]
-"""When, in seconds of the wall clock, and how many rows."""
+Entry = tuple[float, int]
+"""Time in seconds of the wall clock, and number of rows."""
 
 
 @dataclass(frozen=True)
-class Diary:
-    """``processed``: of each started subtask, its notes; ``committed``: of each writer. Times rise."""
+class RowLog:
+    """Entries of each start of a subtask, and of each writer. Times rise."""
 
-    processed: Sequence[Sequence[Note]]
-    committed: Sequence[Sequence[Note]]
+    processed: Sequence[Sequence[Entry]]
+    committed: Sequence[Sequence[Entry]]
 
     def rows_processed(self, at_s: float) -> int:
-        """By then, those that were taken again after a failure included."""
-        return sum(_at(notes, at_s) for notes in self.processed)
+        """Count the rows processed until then; rows processed again after a failure count again."""
+        return sum(_at(entries, at_s) for entries in self.processed)
 
     def rows_committed(self, at_s: float) -> int:
-        """Those in checkpoints that were complete then: what a failure cannot take back."""
-        return sum(_at(notes, at_s) for notes in self.committed)
+        """Count the rows in checkpoints that were complete then: a failure cannot take them back."""
+        return sum(_at(entries, at_s) for entries in self.committed)
 
     def first_rows(self, after_s: float) -> list[float]:
-        """When each subtask that was started after this took its first row, in order."""
-        return sorted(notes[0][0] for notes in self.processed if notes[0][0] > after_s)
+        """Return when each subtask that was started after ``after_s`` took its first row, in order."""
+        return sorted(entries[0][0] for entries in self.processed if entries[0][0] > after_s)
 
     def next_commit(self, after_s: float) -> float | None:
-        """When the first checkpoint after this completed."""
-        return min((at_s for notes in self.committed for at_s, _ in notes if at_s > after_s), default=None)
+        """Return when the first checkpoint after ``after_s`` completed."""
+        return min((at_s for entries in self.committed for at_s, _ in entries if at_s > after_s), default=None)
 
 
-def _at(notes: Sequence[Note], at_s: float) -> int:
-    before = bisect_right(notes, at_s, key=lambda note: note[0])
-    return notes[before - 1][1] if before else 0
+def _at(entries: Sequence[Entry], at_s: float) -> int:
+    before = bisect_right(entries, at_s, key=lambda entry: entry[0])
+    return entries[before - 1][1] if before else 0
 
 
-def read(folder: Path) -> Diary:
-    """What is noted so far; a line that is not whole yet is left out."""
-    processed = (notes for path in sorted(folder.glob("*.processed")) if (notes := _notes(path)))
-    return Diary(list(processed), [_notes(path) for path in sorted(folder.glob("*.committed"))])
+def read(folder: Path) -> RowLog:
+    """Read what is logged so far, without a line that is not whole yet."""
+    processed = (entries for path in sorted(folder.glob("*.processed")) if (entries := _entries(path)))
+    return RowLog(list(processed), [_entries(path) for path in sorted(folder.glob("*.committed"))])
 
 
-def _notes(path: Path) -> list[Note]:
+def _entries(path: Path) -> list[Entry]:
     whole = path.read_text().rpartition("\n")[0].splitlines()
     return [(float(at_ms) / 1000, int(rows)) for at_ms, rows in map(str.split, whole)]
 
@@ -73,44 +73,44 @@ def _notes(path: Path) -> list[Note]:
 # -- written by Penstock's side ---------------------------------------------------------------------------------------
 
 _own = threading.local()
-"""``count``: of this thread. A subtask has a thread of its own for as long as its Generation lasts."""
+"""``count``: of this thread. A subtask has a thread of its own for as long as its generation lasts."""
 
 
 class _Count:
-    """The rows that one started subtask has taken."""
+    """Rows that one start of a subtask has taken."""
 
     def __init__(self, folder: str) -> None:
         self._file = open(os.path.join(folder, f"{time.time_ns()}-{os.getpid()}.processed"), "a")  # noqa: SIM115
         self._rows = 0
-        self._noted_ms = 0.0
+        self._written_ms = 0.0
 
-    def took(self, rows: int) -> None:
+    def add(self, rows: int) -> None:
         self._rows += rows
         now_ms = time.time() * 1000
-        if now_ms - self._noted_ms >= NOTE_EVERY_MS:
-            self._noted_ms = now_ms
-            self._note(now_ms)
+        if now_ms - self._written_ms >= ENTRY_EVERY_MS:
+            self._written_ms = now_ms
+            self._write(now_ms)
 
-    def end(self) -> None:
-        self._note(time.time() * 1000)
+    def finish(self) -> None:
+        self._write(time.time() * 1000)
         self._file.close()
 
-    def _note(self, now_ms: float) -> None:
+    def _write(self, now_ms: float) -> None:
         self._file.write(f"{now_ms:.0f} {self._rows}\n")
         self._file.flush()
 
 
-def took(folder: str, rows: int) -> None:
-    """The subtask on this thread has taken so many rows more."""
+def add(folder: str, rows: int) -> None:
+    """Count rows that the subtask on this thread has taken."""
     if not hasattr(_own, "count"):
         _own.count = _Count(folder)
-    _own.count.took(rows)
+    _own.count.add(rows)
 
 
-def end() -> None:
-    """The subtask on this thread is over; what the thread takes from now on is noted as another's."""
+def finish() -> None:
+    """End the log of the subtask on this thread. Rows that the thread takes afterwards are those of another one."""
     if (count := _own.__dict__.pop("count", None)) is not None:
-        count.end()
+        count.finish()
 
 
 @dataclass
@@ -118,8 +118,8 @@ class Written(WriterCommitMessage):
     rows: int
 
 
-class DiaryWriter(DataSourceStreamArrowWriter):
-    """Keeps no rows: notes how many are committed."""
+class RowLogWriter(DataSourceStreamArrowWriter):
+    """Sink that keeps no rows and logs how many are committed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -138,12 +138,12 @@ class DiaryWriter(DataSourceStreamArrowWriter):
             file.write(f"{time.time() * 1000:.0f} {self._rows}\n")
 
 
-class DiarySink(DataSource):
-    """``format("diary")`` with the folder as its path; for one start of a query."""
+class RowLogSink(DataSource):
+    """``format("row-log")`` with the folder as its path; for one start of a query."""
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DiaryWriter:  # noqa: N802 - PySpark's name
-        return DiaryWriter(Path(self.options["path"]) / "sink.committed")
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RowLogWriter:  # noqa: N802 - PySpark's name
+        return RowLogWriter(Path(self.options["path"]) / "sink.committed")

@@ -78,13 +78,13 @@ def parsed(started_us: int, steps: str) -> Schedule:
     return Schedule(started_us, [Step(int(rate), int(seconds)) for rate, seconds in pairs])
 
 
-class LoadPartition(InputPartition):
+class VariableRatePartition(InputPartition):
     def __init__(self, index: int, first: int, stop: int) -> None:
         super().__init__(index)
         self.index, self.first, self.stop = index, first, stop
 
 
-class LoadReader(DataSourceStreamReader):
+class VariableRateReader(DataSourceStreamReader):
     """Options: ``startedUs``, ``steps`` (without: rows are there, and due, when they are asked for; of a range
     ``rangeRows``), ``keys``, ``partitions``, ``waits``, ``lingerMs``."""
 
@@ -105,10 +105,10 @@ class LoadReader(DataSourceStreamReader):
             return {"rows": ENDLESS}
         return {"rows": start["rows"] + self.range_rows if self.schedule is None else self._rows_due()}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[LoadPartition]:
-        return [LoadPartition(index, start["rows"], end["rows"]) for index in range(self.partition_count)]
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[VariableRatePartition]:
+        return [VariableRatePartition(index, start["rows"], end["rows"]) for index in range(self.partition_count)]
 
-    def read(self, partition: LoadPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: VariableRatePartition) -> Iterator[pa.RecordBatch]:
         """Every so many-th row is a partition's."""
         count = self.partition_count
         random = np.random.default_rng(partition.index)
@@ -140,15 +140,15 @@ class LoadReader(DataSourceStreamReader):
         return self.schedule.due_us(numbers)
 
 
-class LoadSource(DataSource):
-    """``format("load")``."""
+class VariableRateSource(DataSource):
+    """``format("variable-rate")``."""
 
     @classmethod
     def name(cls) -> str:
-        return "load"
+        return "variable-rate"
 
     def schema(self) -> str:
         return SCHEMA
 
     def streamReader(self, schema: object) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
-        return LoadReader(self.options)
+        return VariableRateReader(self.options)

@@ -1,5 +1,5 @@
 """The job of ``flip76`` as Spark's own engine runs it under failures: a query that its driver starts again, with a
-diary of what it has committed.
+log of the rows that it has committed.
 
 Nothing in Spark starts a streaming query again; who runs one has such a loop, or a supervisor for the whole driver.
 """
@@ -20,12 +20,12 @@ import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from benchmarks.lib import failing_stage, row_log
+from benchmarks.lib import row_log, stages
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
-    from benchmarks.suites.backpressure import Stage
+    from benchmarks.lib.stages import Stage
 
 SLICE_ROWS = 20
 """Of an Arrow batch at a time: Spark hands a task's rows out in one, and a failure would wait for all of it."""
@@ -33,15 +33,15 @@ LOOK_EVERY_S = 0.25
 
 
 def last_stage(folder: str, row_ms: float) -> Stage:
-    """As ``failing_job`` has it, but each task counts for itself: Spark's workers go on from one to the next."""
-    stage = failing_stage.failing(folder, row_ms)
+    """As ``stages`` has it, but each task counts for itself: Spark's workers go on from one to the next."""
+    stage = stages.failing(folder, row_ms)
 
     def sink(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         slices = (batch.slice(at, SLICE_ROWS) for batch in batches for at in range(0, len(batch), SLICE_ROWS))
         try:
             yield from stage(slices)
         finally:
-            row_log.end()
+            row_log.finish()
 
     return sink
 

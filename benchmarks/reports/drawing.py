@@ -231,9 +231,7 @@ def svg(chart: RowChart | TimeChart) -> str:
     """Return the whole file."""
     with matplotlib.rc_context(STYLE):
         file = BytesIO()
-        chart.figure().savefig(
-            file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
-        )
+        chart.figure().savefig(file, format="svg", metadata=NO_METADATA)
     ElementTree.register_namespace("", "http://www.w3.org/2000/svg")
     ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     root = ElementTree.fromstring(file.getvalue())

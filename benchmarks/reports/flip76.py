@@ -1,4 +1,4 @@
-"""The section of ``docs/benchmarks.md`` about the test plan of FLIP-76: Flink, Penstock and Spark in one run."""
+"""The sections of ``docs/benchmarks.md`` about the test plan of FLIP-76, also with other queues and with skew."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.lib.harness import quantiles
 from benchmarks.reports.cells import machine, row, times
+from benchmarks.suites.queues_and_skew import ALIKE, AS_SHIPPED, LIMIT_S, SKEWED
 from penstock.config import Options
 
 MARGIN_MS = 10.0
@@ -59,14 +60,14 @@ def _table(row_ms: str, table: dict[str, Any]) -> list[str]:
         row("---", "---", "---:", "---:", "---:", "---:", "---:", "---:"),
     ]
     for engine, modes in table["engines"].items():
-        lines += [row(engine, mode, *cells(cell)) for mode, cell in modes.items()]
+        lines += [row(engine, mode, *_cells(cell)) for mode, cell in modes.items()]
     spark = table["spark"]
     whole = f"{spark['batch_rows']:,} rows"
     lines.append(row("Spark", "micro-batch", whole, "", "", times(quantiles(spark["micro_batch_ms"])), "", ""))
     return [*lines, "", _against_flink(table["engines"]), _rates(table["engines"])]
 
 
-def cells(cell: dict[str, Any]) -> list[str]:
+def _cells(cell: dict[str, Any]) -> list[str]:
     """In flight, written, first, the others, raw write, start delay."""
     if not cell["checkpoints"]:
         return ["", "", "", f"over {cell['over_ms']:.0f} (given up)", "", ""]
@@ -119,3 +120,34 @@ def _rates(engines: dict[str, Any]) -> str:
 
 def median_ms(cell: dict[str, Any]) -> float:
     return float(statistics.median(one["duration_ms"] for one in later(cell)))
+
+
+def queues_and_skew(result: dict[str, Any]) -> str:
+    lines = [
+        "## Checkpoints with other queues, and with skew: Flink and Penstock",
+        "",
+        f"The job of FLIP-76 with 1 ms a row, Apache Flink {result['flink']} and Penstock in one run, in turns: with",
+        f"queues shorter and longer, then with skew ({SKEWED}, in every stage; Flink with",
+        f"{AS_SHIPPED}, Penstock with {ALIKE}). Columns as above: milliseconds, min / median / max;",
+        f"checkpoints are given up {LIMIT_S:.0f} s after a run's first.",
+        "",
+        row("", "", "mode", "queued", "in flight", "written", "first", "checkpoint", "raw write", "start delay"),
+        row("---", "---", "---", "---:", "---:", "---:", "---:", "---:", "---:", "---:"),
+    ]
+    for engine, table in result["engines"].items():
+        for what, modes in table.items():
+            lines += [row(engine, what, mode, _queued(cell), *_cells(cell)) for mode, cell in modes.items()]
+    lines += [
+        "",
+        "What is not alike. Flink's queues have a fixed number of buffers, and so many bytes at most; debloating lets",
+        "fewer bytes into them, of its job's input only, after some seconds in which it learns how fast they are",
+        "read. Penstock's budget is of rows as they take room in memory. Flink tells its queues in rows, Penstock in",
+        "bytes. Under skew the subtask with the key does nearly all the work, and the other one waits for it.",
+    ]
+    return "\n".join([*lines, "", f"({machine(result)}, Flink {result['flink']})", ""])
+
+
+def _queued(cell: dict[str, Any]) -> str:
+    if "queued_rows" in cell:
+        return f"{cell['queued_rows']:,} rows"
+    return f"{cell['queued_bytes'] / 1e6:.1f} MB"

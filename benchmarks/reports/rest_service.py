@@ -10,7 +10,7 @@ from benchmarks.reports.cells import machine, row, times, times_p99
 TARGET_PAINT_MS = 1000
 
 
-def faces(result: dict[str, Any]) -> str:
+def rest_service(result: dict[str, Any]) -> str:
     parts = (_throughput, _checkpoints, _history, _paint)
     lines = [line for part, text in zip(parts, _PARTS, strict=True) for line in part(result[text])]
     note = [result["note"], ""] if "note" in result else []  # where not all parts are of one run

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader
 
-from benchmarks.lib.max_rate_source import FeedReader, FeedSource
+from benchmarks.lib.max_rate_source import MaxRateReader, MaxRateSource
 from penstock.model.elements import Barrier, Buffer, Captured
 from penstock.model.ids import CheckpointId
 from penstock.network.element_codec import DataEncoder
@@ -185,7 +185,7 @@ def run_with(name: str) -> None:
     _replaced.enter_context(REPLACEMENTS[name]())
 
 
-class AblatedReader(FeedReader):
+class AblatedReader(MaxRateReader):
     """With option ``text`` the payload is a line as of a web server's log, of about 100 bytes, instead of one letter
     again and again: something to compress."""
 
@@ -209,12 +209,12 @@ def log_lines(random: np.random.Generator, count: int) -> list[str]:
     ]
 
 
-class AblatedFeed(FeedSource):
-    """``format("ablated-feed")``: the feed, and a slot that reads it runs with the replacement in option ``with``."""
+class AblatedSource(MaxRateSource):
+    """``format("ablated-max-rate")``: ``max-rate``; slots that read it run with the replacement in option ``with``."""
 
     @classmethod
     def name(cls) -> str:
-        return "ablated-feed"
+        return "ablated-max-rate"
 
     def streamReader(self, schema: object) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
         if TaskContext.get() is not None:  # the driver reads, too: it plans

@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from benchmarks.lib import harness
-from benchmarks.lib.max_rate_source import FeedReader
+from benchmarks.lib.max_rate_source import MaxRateReader
 from benchmarks.suites import backpressure, isolation
-from benchmarks.suites.ablation_variants import FIXED_ROWS, NOTHING, AblatedFeed, AblatedReader, compressed
+from benchmarks.suites.ablation_variants import FIXED_ROWS, NOTHING, AblatedReader, AblatedSource, compressed
 from penstock.queries.streaming_query import StreamingQuery
 
 Cell = dict[str, Any]
@@ -72,7 +72,7 @@ class Form:
 
     Attributes:
         replacement: of ``replacements.REPLACEMENTS``.
-        feed: options of the source.
+        source: options of the source.
         options: of the query.
         alignment: of its checkpoints.
         count: checkpoints to take; of unaligned ones the first is told apart, as it alone can refer to none.
@@ -81,7 +81,7 @@ class Form:
 
     job: Job
     replacement: str = NOTHING
-    feed: dict[str, str] = field(default_factory=dict)
+    source: dict[str, str] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
     alignment: str = "unaligned"
     count: int = 6
@@ -96,10 +96,10 @@ RATES: dict[str, Form] = {
     "a checkpoint a second": Form(summed, options=EVERY_SECOND),
     "every buffer is spilled": Form(summed, "every buffer is spilled"),
     "partial aggregation": Form(partially_summed),
-    "many keys": Form(summed, feed=NEARLY_DISTINCT),
-    "many keys, partial aggregation": Form(partially_summed, feed=NEARLY_DISTINCT),
+    "many keys": Form(summed, source=NEARLY_DISTINCT),
+    "many keys, partial aggregation": Form(partially_summed, source=NEARLY_DISTINCT),
     "links compress with lz4": Form(summed, "links compress with lz4"),
-    "text": Form(handed_on, feed=TEXT),
+    "text": Form(handed_on, source=TEXT),
     "text, links compress with lz4": Form(handed_on, "links compress with lz4", TEXT),
     "slices of whole buffers": Form(summed, "slices of whole buffers"),
     f"slices of {FIXED_ROWS} rows": Form(summed, f"slices of {FIXED_ROWS} rows"),
@@ -115,8 +115,8 @@ def _with_time_out(form: Form, text: str | None, count: int) -> Form:
     return replace(form, options=options, alignment="auto", count=count)
 
 
-_SHORT_QUEUES = Form(slowed, feed=TEXT, options=SHORT)
-_LONG_QUEUES = Form(slowed, feed=TEXT, options=LONG, pause_s=1.0)
+_SHORT_QUEUES = Form(slowed, source=TEXT, options=SHORT)
+_LONG_QUEUES = Form(slowed, source=TEXT, options=LONG, pause_s=1.0)
 CHECKPOINTS: dict[str, Form] = {
     "as it is": _SHORT_QUEUES,
     "barriers stay behind the queues": replace(_SHORT_QUEUES, replacement="barriers stay behind the queues", count=2),
@@ -140,8 +140,8 @@ ISOLATED_COUNT = 4
 
 
 def started(spark: SparkSession, form: Form) -> AbstractContextManager[StreamingQuery]:
-    reader = spark.readStream.format(AblatedFeed.name()).option("with", form.replacement)
-    for name, value in form.feed.items():
+    reader = spark.readStream.format(AblatedSource.name()).option("with", form.replacement)
+    for name, value in form.source.items():
         reader = reader.option(name, value)
     mode = "update" if form.job in (summed, partially_summed) else "append"
     return harness.running(form.job(reader.load()), mode=mode, **form.options)
@@ -183,7 +183,7 @@ def _checkpoint(query: StreamingQuery, form: Form) -> Cell:
 
 
 def run(spark: SparkSession, quick: bool) -> dict[str, object]:
-    spark.dataSource.register(AblatedFeed)
+    spark.dataSource.register(AblatedSource)
     measured_s = 1.0 if quick else MEASURED_S
     rate_rounds, rounds = (1, 1) if quick else (RATE_ROUNDS, CHECKPOINT_ROUNDS)
     rate(spark, RATES["as it is"], measured_s)  # the first query of a session pays for it
@@ -193,7 +193,7 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
             "checkpoints", CHECKPOINTS, rounds, lambda form: checkpoints(spark, form, 2 if quick else form.count)
         ),
         "isolation": isolated(spark, rounds, 1 if quick else ISOLATED_COUNT),
-        "batch_bytes": {"numbers": sizes(FeedReader({})), "text": sizes(AblatedReader(TEXT))},
+        "batch_bytes": {"numbers": sizes(MaxRateReader({})), "text": sizes(AblatedReader(TEXT))},
     }
 
 
@@ -220,7 +220,7 @@ def isolated(spark: SparkSession, rounds: int, count: int) -> dict[str, dict[str
     return found
 
 
-def sizes(reader: FeedReader) -> dict[str, int]:
+def sizes(reader: MaxRateReader) -> dict[str, int]:
     """Of a batch of the source on a link, as it is and with lz4."""
     batch: pa.RecordBatch = reader._batch(np.random.default_rng(0))
     return {"rows": batch.num_rows, "plain": batch.serialize().size, "lz4": compressed(batch).size}

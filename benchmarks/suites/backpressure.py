@@ -12,13 +12,14 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from benchmarks.lib import harness
+from benchmarks.lib.stages import Stage
 from penstock.errors import CheckpointFailed
 from penstock.queries.streaming_query import StreamingQuery
 
@@ -57,8 +58,6 @@ def holding(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
 STAGES: dict[str, Stage] = {
     "sleeping": sleeping,
     "burning": burning,
@@ -76,10 +75,15 @@ def job(spark: SparkSession, stage: str) -> DataFrame:
 
 def job_with(spark: SparkSession, last: Stage) -> DataFrame:
     """source -> hash -> stage -> hash -> ``last``."""
-    feed = spark.readStream.format("feed").option("payloadBytes", str(PAYLOAD_BYTES)).option("batchRows", "8192").load()
-    staged = feed.repartition("key").mapInArrow(middle, feed.schema)
+    source = (
+        spark.readStream.format("max-rate")
+        .option("payloadBytes", str(PAYLOAD_BYTES))
+        .option("batchRows", "8192")
+        .load()
+    )
+    staged = source.repartition("key").mapInArrow(middle, source.schema)
     keyed = staged.withColumn("key", (F.col("key") * 31) % 10_007)
-    return keyed.repartition("key").mapInArrow(last, feed.schema)
+    return keyed.repartition("key").mapInArrow(last, source.schema)
 
 
 def call_seconds() -> float:

@@ -100,7 +100,7 @@ def by_flink(peer: cluster.Cluster, load: str, form: str) -> Cost:
         settings = replace(settings, row_ms=0.0, stages=1, payload_bytes=0)
     with (
         tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder,
-        job.running(peer, replace(settings, diary=Path(folder), **FORMS["Flink"][form])) as running,
+        job.running(peer, replace(settings, row_log=Path(folder), **FORMS["Flink"][form])) as running,
     ):
         if load == WITH:
             flip76.settle(lambda: running.rows_generated() - running.rows_processed())
@@ -133,7 +133,7 @@ def within(ends_ms: Iterable[float], began_s: float, ended_s: float) -> int:
 def penstock_form(spark: SparkSession, load: str) -> DataFrame:
     if load == WITH:
         return penstock_job(spark, slow(ROW_MS))
-    return counted(spark.readStream.format("feed").option("keys", str(KEYS)).load(), ROWS)
+    return counted(spark.readStream.format("max-rate").option("keys", str(KEYS)).load(), ROWS)
 
 
 def by_penstock(spark: SparkSession, load: str, form: str) -> Cost:

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from benchmarks.lib import blocking_stage, harness
+from benchmarks.lib import harness
+from benchmarks.lib.stages import Stage, blocked_while
 from benchmarks.suites import backpressure
 from penstock.coordinator.view import CheckpointState, CheckpointView
 from penstock.errors import CheckpointFailed
@@ -143,7 +144,7 @@ def _kind(reason: str) -> str:
     return re.sub(r"\d+", "n", reason)
 
 
-def measure(spark: SparkSession, stage: backpressure.Stage, quick: bool) -> dict[str, object]:
+def measure(spark: SparkSession, stage: Stage, quick: bool) -> dict[str, object]:
     """The reference and the overlapping checkpoints of one stage, each on a query of its own."""
     df = backpressure.job_with(spark, stage)
     with harness.running(df, **SETTINGS) as query:
@@ -173,7 +174,7 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
     }
     print(f"  sleeping: {table['sleeping']}", flush=True)
     with _flag() as flag:
-        blocked = measure(spark, blocking_stage.blocked_while(str(flag)), quick)
+        blocked = measure(spark, blocked_while(str(flag)), quick)
     if blocked["rows_passed"] != 0:
         raise AssertionError(f"{blocked['rows_passed']} rows passed the blocked stage: nothing was measured")
     table["blocked"] = blocked

@@ -22,13 +22,13 @@ REFERENCE_BATCHES = 1_500
 
 
 def grouped(spark: SparkSession) -> DataFrame:
-    feed = spark.readStream.format("feed").load()
-    return feed.groupBy("key").agg(F.count("*").alias("rows"), F.sum("value").alias("total"))
+    source = spark.readStream.format("max-rate").load()
+    return source.groupBy("key").agg(F.count("*").alias("rows"), F.sum("value").alias("total"))
 
 
 def exchanged(spark: SparkSession, partitions: int = harness.SLOTS) -> DataFrame:
-    feed = spark.readStream.format("feed").option("partitions", str(partitions)).load()
-    return feed.repartition("key").groupBy("key").agg(F.count("*").alias("rows"), F.sum("value").alias("total"))
+    source = spark.readStream.format("max-rate").option("partitions", str(partitions)).load()
+    return source.repartition("key").groupBy("key").agg(F.count("*").alias("rows"), F.sum("value").alias("total"))
 
 
 def engine_rate(df: DataFrame) -> float:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from benchmarks.lib import harness
-from benchmarks.lib.max_rate_source import FeedPartition, FeedReader
+from benchmarks.lib.max_rate_source import MaxRatePartition, MaxRateReader
 from penstock.connectors.base import SinkContext
 from penstock.connectors.files.parquet.sink import parquet_sink_format
 from penstock.connectors.files.row_groups import ROW_GROUP_ROWS
@@ -36,11 +36,11 @@ OPTIONS = {"keys": "1000000000"}
 
 
 def batches(index: int) -> Iterator[pa.RecordBatch]:
-    return FeedReader(OPTIONS).read(FeedPartition(index))
+    return MaxRateReader(OPTIONS).read(MaxRatePartition(index))
 
 
 def query(spark: SparkSession, path: Path) -> float:
-    df = spark.readStream.format("feed").options(**OPTIONS).load()
+    df = spark.readStream.format("max-rate").options(**OPTIONS).load()
     with harness.running(df, sink="parquet", path=str(path), **{"checkpoint.interval": "1s"}) as running:
         harness.wait_for("the first row", lambda: harness.rows_in(running, 0) > 0)
         time.sleep(WARM_UP_S)

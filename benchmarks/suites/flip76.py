@@ -22,6 +22,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.lib import harness
+from benchmarks.lib.stages import Stage
 from benchmarks.peers.flink import cluster, job
 from benchmarks.suites import backpressure
 from benchmarks.suites.flip76_job import KEYS, PAYLOAD_BYTES, SCHEMA, STAGES, next_key, penstock_job, slow
@@ -56,7 +57,7 @@ Cell = dict[str, Any]
 # -- the job, for Spark -----------------------------------------------------------------------------------------------
 
 
-def spark_job(spark: SparkSession, last: backpressure.Stage, batch_rows: int) -> DataFrame:
+def spark_job(spark: SparkSession, last: Stage, batch_rows: int) -> DataFrame:
     """Each micro-batch has so many rows. The stages only hand rows on: counting would take Spark longer."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", str(batch_rows))
     numbers = source.option("numPartitions", str(harness.SLOTS)).load()

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 import penstock
 
 if TYPE_CHECKING:
-    from benchmarks.suites.backpressure import Stage
+    from benchmarks.lib.stages import Stage
 
 STAGES = 3
 KEYS = 10_000
@@ -63,8 +63,8 @@ def next_key(rows: DataFrame, hot_percent: int = 0) -> DataFrame:
 
 
 def penstock_job(spark: SparkSession, last: Stage, hot_percent: int = 0) -> DataFrame:
-    feed = spark.readStream.format("feed").option("keys", str(KEYS)).option("batchRows", "1024")
-    return chained(feed.option("payloadBytes", str(PAYLOAD_BYTES)).load(), last, hot_percent)
+    source = spark.readStream.format("max-rate").option("keys", str(KEYS)).option("batchRows", "1024")
+    return chained(source.option("payloadBytes", str(PAYLOAD_BYTES)).load(), last, hot_percent)
 
 
 def chained(rows: DataFrame, last: Stage, hot_percent: int = 0) -> DataFrame:

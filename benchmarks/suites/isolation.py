@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.lib import harness
+from benchmarks.lib.stages import Stage
 from benchmarks.suites import backpressure
 from penstock.queries.streaming_query import StreamingQuery
 
@@ -54,7 +55,7 @@ def burning(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-STAGES: dict[str, backpressure.Stage] = {
+STAGES: dict[str, Stage] = {
     "identity": identity,
     "light": light,
     "burning": burning,
@@ -63,8 +64,8 @@ STAGES: dict[str, backpressure.Stage] = {
 
 
 def job(spark: SparkSession, stage: str) -> DataFrame:
-    feed = spark.readStream.format("feed").load()
-    return feed.repartition("key").mapInArrow(STAGES[stage], feed.schema)
+    source = spark.readStream.format("max-rate").load()
+    return source.repartition("key").mapInArrow(STAGES[stage], source.schema)
 
 
 def rows_per_second(spark: SparkSession, stage: str, form: str) -> float:

@@ -34,7 +34,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 import penstock
 from benchmarks.lib import harness
-from benchmarks.lib.fixed_rate_source import Schedule, TickingSource
+from benchmarks.lib.fixed_rate_source import FixedRateSource, Schedule
 from penstock.connectors.base import SinkContext, SinkWriter
 from penstock.connectors.memory import MemorySink
 
@@ -313,14 +313,14 @@ def measure(spark: SparkSession, job: str, form: str, measured_s: float) -> dict
     first = round(WARM_UP_S * ROWS_PER_SECOND)
     window = range(first, first + round(measured_s * ROWS_PER_SECOND))
     options = {"startedUs": schedule.started_us, "rowsPerSecond": ROWS_PER_SECOND, "keys": JOBS[job].keys}
-    rows = spark.readStream.format("ticking").options(partitions=harness.SLOTS, **options).load()
+    rows = spark.readStream.format("fixed-rate").options(partitions=harness.SLOTS, **options).load()
     df = JOBS[job].make(rows)
     latencies = by_spark(df, schedule, window) if form == SPARK else by_penstock(df, schedule, window, FORMS[form])
     return harness.quantiles(latencies.tolist())
 
 
 def run(spark: SparkSession, quick: bool) -> dict[str, object]:
-    spark.dataSource.register(TickingSource)
+    spark.dataSource.register(FixedRateSource)
     spark.conf.set("spark.sql.shuffle.partitions", str(harness.SLOTS))
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
     provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from benchmarks.lib import harness, latency_sink
-from benchmarks.lib.variable_rate_source import SCHEMA, SECOND_US, LoadSource, Schedule, Step
+from benchmarks.lib.variable_rate_source import SCHEMA, SECOND_US, Schedule, Step, VariableRateSource
 from benchmarks.peers.flink import cluster, job
 from benchmarks.peers.flink.load_job import LoadSettings
 from benchmarks.suites.flip76_job import KEYS, CountPerKey
@@ -97,7 +97,7 @@ ROUNDS = 2
 
 def source(spark: SparkSession, pace: Pace, **options: object) -> DataFrame:
     given = {"startedUs": pace.started_us, "steps": pace.steps, "keys": KEYS, "partitions": harness.SLOTS, **options}
-    return spark.readStream.format("load").options(**given).load()
+    return spark.readStream.format("variable-rate").options(**given).load()
 
 
 @contextmanager
@@ -216,7 +216,7 @@ def under_load(start: Start, most_rows: float, lengths: Lengths) -> dict[str, di
     }
 
 
-def arrived(folder: Path, windows: dict[int, range], expected: dict[int, int]) -> latency_sink.Notes:
+def arrived(folder: Path, windows: dict[int, range], expected: dict[int, int]) -> latency_sink.Latencies:
     """When all rows of the windows have, or the limit is over."""
     deadline = time.monotonic() + LIMIT_S
     while True:
@@ -236,7 +236,7 @@ def sleep_until(second: int) -> None:
 # -- histograms -------------------------------------------------------------------------------------------------------
 
 
-def histogram(notes: latency_sink.Notes, seconds: range, missing: int = 0) -> HdrHistogram:
+def histogram(notes: latency_sink.Latencies, seconds: range, missing: int = 0) -> HdrHistogram:
     """Latencies in microseconds of the rows that were due then. Those that never came count as so late as was waited
     for them: they were later."""
     chosen = latency_sink.within(notes.due_s, seconds)
@@ -292,8 +292,8 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
 
 def starts(spark: SparkSession, peer: cluster.Cluster | None) -> dict[str, Start]:
     """By form; without a cluster those of Flink are left out."""
-    spark.dataSource.register(LoadSource)
-    spark.dataSource.register(latency_sink.TallySink)
+    spark.dataSource.register(VariableRateSource)
+    spark.dataSource.register(latency_sink.LatencySink)
     spark.conf.set("spark.sql.shuffle.partitions", str(harness.SLOTS))
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
     found: dict[str, Start] = {

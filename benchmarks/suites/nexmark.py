@@ -18,9 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from benchmarks.lib import harness
-from benchmarks.lib.nexmark.generator import SPARK_SCHEMA
+from benchmarks.lib.nexmark.generator import SPARK_SCHEMA, write_parquet
 from benchmarks.lib.nexmark.queries import NAMES, query
-from benchmarks.lib.nexmark.source import write_parquet
 from benchmarks.peers.against_spark import ENGINES, PEER, Prepared, Run, compare, in_turns, prepared
 from benchmarks.peers.flink import blocks
 from benchmarks.peers.flink import nexmark as flinks

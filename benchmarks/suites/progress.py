@@ -25,7 +25,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from benchmarks.lib import failing_stage, harness, row_log
+from benchmarks.lib import harness, row_log, stages
 from benchmarks.peers import spark_restarts
 from benchmarks.peers.flink import cluster, job
 from benchmarks.suites import flip76
@@ -105,8 +105,8 @@ def until_thrown(folder: Path) -> Callable[[], bool]:
     def throw() -> bool:
         draft = folder / "draft"
         draft.write_text(str(time.time_ns()))
-        draft.rename(folder / failing_stage.FLAG)
-        harness.wait_for("the exception", lambda: not (folder / failing_stage.FLAG).exists(), THROWN_LIMIT_S)
+        draft.rename(folder / stages.FAIL_FILE)
+        harness.wait_for("the exception", lambda: not (folder / stages.FAIL_FILE).exists(), THROWN_LIMIT_S)
         return True
 
     return throw
@@ -122,7 +122,7 @@ def penstock_query(spark: SparkSession, mode: str, folder: Path) -> AbstractCont
         "restart.jitter": "0",
         **flip76.GATES[QUEUES],
     }
-    df = penstock_job(spark, failing_stage.failing(str(folder), ROW_MS))
+    df = penstock_job(spark, stages.failing(str(folder), ROW_MS))
     return harness.running(df, sink=row_log.FORMAT, path=str(folder), **options)
 
 
@@ -150,8 +150,8 @@ def flink_settings(mode: str, folder: Path, engine: str = "Flink") -> job.Settin
         keys=KEYS,
         payload_bytes=PAYLOAD_BYTES,
         during_recovery=engine == FLIP_547,
-        fail_file=folder / failing_stage.FLAG,
-        diary=folder,
+        fail_file=folder / stages.FAIL_FILE,
+        row_log=folder,
     )
     return replace(settings, **flip76.FLINK_MODES[mode])
 
@@ -217,7 +217,7 @@ def disturbed(running: Running, folder: Path, trouble: Trouble) -> list[Cycle]:
     return cycles(row_log.read(folder), failures)
 
 
-def cycles(notes: row_log.Diary, failures: list[float]) -> list[Cycle]:
+def cycles(notes: row_log.RowLog, failures: list[float]) -> list[Cycle]:
     """``failures``: when they were, in seconds of the wall clock."""
     found = []
     known_again = 0
@@ -251,11 +251,11 @@ def share(cycles: list[dict[str, Any]], undisturbed_rates: list[float]) -> float
 
 
 Starts = dict[str, Callable[[Path], AbstractContextManager[Running]]]
-"""By engine, what begins a job that keeps its diary in this folder."""
+"""By engine, a function that starts the job, with its row log in this directory."""
 
 
 def run(spark: SparkSession, quick: bool) -> dict[str, object]:
-    spark.dataSource.register(row_log.DiarySink)
+    spark.dataSource.register(row_log.RowLogSink)
     troubles = TROUBLES
     if quick:
         troubles = {name: replace(one, cycles=max(1, one.cycles // 4)) for name, one in TROUBLES.items()}

@@ -56,7 +56,7 @@ class Comeback:
     next_checkpoint_s: float
 
 
-def comeback(notes: row_log.Diary, began_s: float, subtasks: int, running_s: float | None) -> Comeback | None:
+def comeback(notes: row_log.RowLog, began_s: float, subtasks: int, running_s: float | None) -> Comeback | None:
     """None: it is not there yet."""
     first = notes.first_rows(began_s)
     if len(first) < subtasks:
@@ -176,7 +176,7 @@ def by_spark(spark: SparkSession, folder: Path) -> Found:
 
 
 def run(spark: SparkSession, quick: bool) -> dict[str, object]:
-    spark.dataSource.register(row_log.DiarySink)
+    spark.dataSource.register(row_log.RowLogSink)
     engines: dict[str, Found] = {engine: {} for engine in KILLS}
     with cluster.Cluster(harness.SLOTS) as peer:
         runs: dict[str, Callable[[Path], Found]] = {

@@ -20,7 +20,8 @@ from pyspark import BarrierTaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
-from benchmarks.lib import blocking_stage, harness
+from benchmarks.lib import harness
+from benchmarks.lib.stages import blocked_while
 from benchmarks.suites import backpressure
 from penstock.queries.streaming_query import StreamingQuery
 
@@ -29,17 +30,17 @@ ROUNDS = 5
 WIDE = 4
 KEYS = 2_000_000
 SEEN = 700_000
-"""Keys with state before it begins: the feed repeats itself, and has a few more."""
+"""Keys with state before it begins: the source repeats its rows, and has a few more."""
 VALUES = 11
 LIMIT_S = 60.0
 AGGREGATION = 3
 
 
 def job(spark: SparkSession, flag: Path) -> DataFrame:
-    feed = spark.readStream.format("feed").option("payloadBytes", str(backpressure.PAYLOAD_BYTES))
-    feed = feed.option("keys", str(KEYS)).load()
-    staged = feed.repartition("key").mapInArrow(backpressure.middle, feed.schema)
-    last = staged.repartition("value").mapInArrow(blocking_stage.blocked_while(str(flag)), feed.schema)
+    source = spark.readStream.format("max-rate").option("payloadBytes", str(backpressure.PAYLOAD_BYTES))
+    source = source.option("keys", str(KEYS)).load()
+    staged = source.repartition("key").mapInArrow(backpressure.middle, source.schema)
+    last = staged.repartition("value").mapInArrow(blocked_while(str(flag)), source.schema)
     return last.groupBy("key").agg(*(F.max(F.col("value") + n).alias(f"v{n}") for n in range(VALUES)))
 
 

@@ -47,8 +47,8 @@ MEASURED_S = 5.0
 
 def scaled_job(spark: SparkSession, parallelism: int) -> DataFrame:
     """A partition of the source for each slot."""
-    feed = spark.readStream.format("feed").option("keys", str(KEYS)).option("batchRows", str(BATCH_ROWS))
-    rows = feed.option("payloadBytes", str(PAYLOAD_BYTES)).option("partitions", str(parallelism)).load()
+    source = spark.readStream.format("max-rate").option("keys", str(KEYS)).option("batchRows", str(BATCH_ROWS))
+    rows = source.option("payloadBytes", str(PAYLOAD_BYTES)).option("partitions", str(parallelism)).load()
     return chained(rows, slow(ROW_MS))
 
 

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 import penstock
 from benchmarks.lib import harness
-from benchmarks.lib.fixed_rate_source import TickingSource
+from benchmarks.lib.fixed_rate_source import FixedRateSource
 from benchmarks.lib.trend import Verdict, last_to_first, slope
 from benchmarks.suites.flip76_job import CountPerKey
 from penstock.coordinator.view import CheckpointState
@@ -82,7 +82,7 @@ KINDS = {"cpu_s_per_million": "cpu", "resident_bytes": "memory", "threads": "cou
 
 def job(spark: SparkSession) -> DataFrame:
     rows = (
-        spark.readStream.format("ticking")
+        spark.readStream.format("fixed-rate")
         .option("startedUs", str(time.time_ns() // 1_000))
         .option("rowsPerSecond", str(ROWS_PER_SECOND))
         .option("keys", str(KEYS))
@@ -252,7 +252,7 @@ def watch(query: StreamingQuery, output: Path, length: Length) -> list[dict[str,
 
 def run(spark: SparkSession, quick: bool) -> dict[str, object]:
     length = QUICK if quick else FULL
-    spark.dataSource.register(TickingSource)
+    spark.dataSource.register(FixedRateSource)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
         output = Path(folder) / "output"
         settings = {"checkpoint.interval": CHECKPOINT_INTERVAL}

@@ -53,7 +53,7 @@ class Settings:
             ones (FLINK-40518).
         hot_percent: of a hundred rows so many have one and the same key.
         fail_file: the job throws when it is there, and removes it; None: never.
-        diary: a folder, for what ``benchmarks/lib/row_log.py`` reads; None: it keeps none.
+        row_log: directory for files that ``benchmarks/lib/row_log.py`` reads; None for no log.
     """
 
     row_ms: float
@@ -67,7 +67,7 @@ class Settings:
     hot_percent: int = 0
     payload_bytes: int = 100
     fail_file: Path | None = None
-    diary: Path | None = None
+    row_log: Path | None = None
 
     main_class: ClassVar[str] = "penstock.peer.Backpressure"
 
@@ -85,8 +85,8 @@ class Settings:
         }
         if self.fail_file is not None:
             given["failFile"] = str(self.fail_file)
-        if self.diary is not None:
-            given["diary"] = str(self.diary)
+        if self.row_log is not None:
+            given["rowLog"] = str(self.row_log)
         return [text for name, value in given.items() for text in (f"--{name}", str(value))]
 
 

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.lib.nexmark.generator import AUCTION, BID, PERSON, SPARK_SCHEMA, events
+from benchmarks.lib.nexmark.generator import AUCTION, BID, PERSON, SPARK_SCHEMA, events, write_parquet
 from benchmarks.lib.nexmark.queries import NAMES, query
-from benchmarks.lib.nexmark.source import write_parquet
 from penstock.queries.streaming_query import StreamingQuery
 
 pytestmark = pytest.mark.slow

@@ -69,20 +69,20 @@ def test_a_checkpoint_that_was_asked_for_and_failed_says_why() -> None:
 
 def test_settings_become_the_jobs_arguments(tmp_path: Path) -> None:
     arguments = Settings(
-        0.25, unaligned=True, alignment_timeout_ms=100, fail_file=tmp_path / "fail", diary=tmp_path
+        0.25, unaligned=True, alignment_timeout_ms=100, fail_file=tmp_path / "fail", row_log=tmp_path
     ).arguments()
     given = dict(zip(arguments[::2], arguments[1::2], strict=True))
     assert given["--rowUs"] == "250"
     assert given["--unaligned"] == "true"
     assert given["--alignmentTimeoutMs"] == "100"
     assert given["--failFile"] == str(tmp_path / "fail")
-    assert given["--diary"] == str(tmp_path)
-    assert not {"--failFile", "--diary"} & set(Settings(1.0).arguments())
+    assert given["--rowLog"] == str(tmp_path)
+    assert not {"--failFile", "--rowLog"} & set(Settings(1.0).arguments())
 
 
 def test_the_arguments_are_those_that_the_job_reads() -> None:
     source = (Path(flink.__file__).parent / "job" / "Backpressure.java").read_text()
-    for name in Settings(1.0, fail_file=Path("fail"), diary=Path("diary")).arguments()[::2]:
+    for name in Settings(1.0, fail_file=Path("fail"), row_log=Path("log")).arguments()[::2]:
         assert f'("{name.removeprefix("--")}"' in source, f"the job does not read {name}"
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.flink import job
+from benchmarks.reports import flip76 as report_flip76
 from benchmarks.reports import incremental_peers as report_incremental_peers
-from benchmarks.reports import queues_and_skew as report_queues_and_skew
 from benchmarks.suites import flip76, queues_and_skew
 from benchmarks.suites.incremental_peers import Lines
 
@@ -40,7 +40,7 @@ def test_the_report_tells_queues_as_each_engine_does_and_what_was_given_up() -> 
         },
         "Penstock": {"gates of 8 MB": {"aligned": {"queued_bytes": 4e7, "checkpoints": [], "over_ms": 40_000.0}}},
     }
-    page = report_queues_and_skew.queues_and_skew({"flink": "2.3.0", "machine": FACTS, "engines": engines})
+    page = report_flip76.queues_and_skew({"flink": "2.3.0", "machine": FACTS, "engines": engines})
     assert (
         "| Flink | debloated | unaligned | 26,000 rows | 3.0 MB | 0.50 MB | 9 | 60 / 60 / 60 | 5 / 5 / 5 | 4 |" in page
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.lib.fixed_rate_source import Schedule, TickingReader
+from benchmarks.lib.fixed_rate_source import FixedRateReader, Schedule
 from benchmarks.lib.harness import quantiles
 from benchmarks.reports.user_python import ratio_to
 from benchmarks.suites.latency import batches, in_window, of_window
@@ -31,7 +31,7 @@ def test_a_row_is_there_from_the_moment_on_that_it_is_due(rows_per_second: int, 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=5))
 def test_ranges_one_behind_the_other_hold_every_row_once(lengths: list[int]) -> None:
-    reader = TickingReader({**OPTIONS, "rowsPerSecond": "1000"})
+    reader = FixedRateReader({**OPTIONS, "rowsPerSecond": "1000"})
     start, due = 0, []
     for length in lengths:
         for partition in reader.partitions({"rows": start}, {"rows": start + length}):
@@ -42,7 +42,7 @@ def test_ranges_one_behind_the_other_hold_every_row_once(lengths: list[int]) -> 
 
 
 def test_a_rows_key_is_the_same_in_any_range_and_all_keys_are_about_as_frequent() -> None:
-    reader = TickingReader({**OPTIONS, "rowsPerSecond": "1000"})
+    reader = FixedRateReader({**OPTIONS, "rowsPerSecond": "1000"})
 
     def keys(start: int, stop: int) -> dict[int, int]:
         batches = [batch for part in reader.partitions({"rows": start}, {"rows": stop}) for batch in reader.read(part)]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from benchmarks.lib import latency_sink, variable_rate_source
-from benchmarks.lib.variable_rate_source import LoadReader, Schedule, Step
+from benchmarks.lib.variable_rate_source import Schedule, Step, VariableRateReader
 from benchmarks.peers import flink
 from benchmarks.peers.flink.load_job import LoadSettings
 from benchmarks.reports import charts
@@ -62,7 +62,7 @@ def test_a_schedule_comes_out_of_the_sources_options_as_it_was(schedule: Schedul
 
 @given(st.lists(st.integers(0, 200_000), min_size=1, max_size=4))
 def test_ranges_one_behind_the_other_hold_every_row_once(lengths: list[int]) -> None:
-    reader = LoadReader({**OPTIONS, "steps": "1000000:60"})
+    reader = VariableRateReader({**OPTIONS, "steps": "1000000:60"})
     start, due = 0, []
     for length in lengths:
         for partition in reader.partitions({"rows": start}, {"rows": start + length}):
@@ -76,7 +76,7 @@ def test_ranges_one_behind_the_other_hold_every_row_once(lengths: list[int]) -> 
 
 def test_a_reader_that_waits_has_no_row_before_it_is_due_and_none_is_left_out() -> None:
     started_us = time.time_ns() // 1_000 + 20_000
-    reader = LoadReader({**OPTIONS, "startedUs": str(started_us), "steps": "1000:60", "waits": "true"})
+    reader = VariableRateReader({**OPTIONS, "startedUs": str(started_us), "steps": "1000:60", "waits": "true"})
     (first, _) = reader.partitions({"rows": 0}, reader.latestOffset({"rows": 0}, None))
     due: list[int] = []
     for batch in reader.read(first):
@@ -94,7 +94,7 @@ def test_a_reader_that_is_not_behind_gathers_rows_for_some_milliseconds(monkeypa
         clock_ns[0] += round(seconds * 1e9)
 
     monkeypatch.setattr(variable_rate_source, "time", SimpleNamespace(time_ns=lambda: clock_ns[0], sleep=sleep))
-    reader = LoadReader({**OPTIONS, "steps": "1000000:60", "waits": "true", "lingerMs": "20"})
+    reader = VariableRateReader({**OPTIONS, "steps": "1000000:60", "waits": "true", "lingerMs": "20"})
     (first, _) = reader.partitions({"rows": 0}, reader.latestOffset({"rows": 0}, None))
     batches = list(itertools.islice(reader.read(first), 6))
     assert [batch.num_rows for batch in batches[1:]] == [10_000] * 5, "20 ms of one partition of two"
@@ -102,7 +102,7 @@ def test_a_reader_that_is_not_behind_gathers_rows_for_some_milliseconds(monkeypa
 
 
 def test_without_a_schedule_rows_are_due_when_they_are_taken_and_a_range_has_its_size() -> None:
-    reader = LoadReader({**OPTIONS, "rangeRows": "100", "steps": ""})
+    reader = VariableRateReader({**OPTIONS, "rangeRows": "100", "steps": ""})
     end = reader.latestOffset({"rows": 500}, None)
     before_us = time.time_ns() // 1_000
     batches = [batch for part in reader.partitions({"rows": 500}, end) for batch in reader.read(part)]
@@ -125,12 +125,12 @@ def test_the_buckets_are_those_of_an_hdr_histogram(latencies: list[int]) -> None
 
 def test_a_stall_counts_for_every_row_that_was_due_in_it(tmp_path: Path) -> None:
     """The sink gets 1,000 rows a second at once, but for one second, whose rows all come at its end."""
-    counted = latency_sink.Tally()
+    counted = latency_sink.LatencyHistogram()
     due_us = Schedule(STARTED_US, [Step(1_000, 3)]).due_us(np.arange(3_000))
     for number in (*range(1_000), *range(2_000, 3_000)):
         counted.add(due_us[number : number + 1], int(due_us[number]))
     counted.add(due_us[1_000:2_000], STARTED_US + 2_000_000)
-    (tmp_path / "0-1.tally").write_text("".join(counted.lines()))
+    (tmp_path / "0-1.latency").write_text("".join(counted.lines()))
     notes = latency_sink.read(tmp_path)
     assert [notes.due(range(STARTED_S + second, STARTED_S + second + 1)) for second in range(4)] == [1_000] * 3 + [0]
     stalled = latency_under_load.histogram(notes, range(STARTED_S + 1, STARTED_S + 2))
@@ -144,7 +144,7 @@ def test_a_stall_counts_for_every_row_that_was_due_in_it(tmp_path: Path) -> None
 
 
 def test_rows_that_never_came_count_as_later_than_was_waited(tmp_path: Path) -> None:
-    (tmp_path / "0-1.tally").write_text("5 5 1000 60\n")
+    (tmp_path / "0-1.latency").write_text("5 5 1000 60\n")
     notes = latency_sink.read(tmp_path)
     found = latency_under_load.percentiles(latency_under_load.histogram(notes, range(5, 6), missing=40))
     assert found["50"] == pytest.approx(1.0, rel=0.01)
@@ -153,7 +153,7 @@ def test_rows_that_never_came_count_as_later_than_was_waited(tmp_path: Path) -> 
 
 
 def test_rows_are_counted_by_when_they_were_due_and_by_when_they_arrived(tmp_path: Path) -> None:
-    writer = latency_sink.TallySink({"path": str(tmp_path)}).streamWriter(StructType(), overwrite=False)
+    writer = latency_sink.LatencySink({"path": str(tmp_path)}).streamWriter(StructType(), overwrite=False)
     now_s = time.time_ns() // 1_000_000_000
     long_ago = np.array([now_s - 9, now_s - 9, now_s - 7]) * 1_000_000
     writer.write(iter([pa.RecordBatch.from_pydict({"due_us": part}) for part in (long_ago, long_ago[:0], long_ago)]))
@@ -171,7 +171,7 @@ def test_the_folder_may_be_empty_yet(tmp_path: Path) -> None:
 
 
 def test_rows_from_the_future_are_not_late() -> None:
-    counted = latency_sink.Tally()
+    counted = latency_sink.LatencyHistogram()
     counted.add(np.array([STARTED_US + 5]), STARTED_US)
     assert list(counted.lines()) == [f"{STARTED_S} {STARTED_S} 0 1\n"]
 
@@ -199,10 +199,10 @@ def test_the_rate_is_of_what_arrived_and_only_once_every_writer_has_noted_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(latency_under_load, "LIMIT_S", 0.1)
-    (tmp_path / "0-1.tally").write_text("5 10 100 7\n5 11 100 70\n11 12 100 700\n")
-    (tmp_path / "1-1.tally").write_text("9 10 100 9000\n9 12 1 1\n")
+    (tmp_path / "0-1.latency").write_text("5 10 100 7\n5 11 100 70\n11 12 100 700\n")
+    (tmp_path / "1-1.latency").write_text("9 10 100 9000\n9 12 1 1\n")
     assert latency_under_load.noted_rate(tmp_path, range(10, 12)) == (7 + 70 + 9000) / 2
-    (tmp_path / "1-1.tally").write_text("9 10 100 9000\n9 11 1 1\n")
+    (tmp_path / "1-1.latency").write_text("9 10 100 9000\n9 11 1 1\n")
     with pytest.raises(TimeoutError, match="notes"):
         latency_under_load.noted_rate(tmp_path, range(10, 12))
 
@@ -322,7 +322,7 @@ def test_the_arguments_are_those_that_the_job_reads() -> None:
 
 
 def test_flinks_sink_counts_with_the_same_buckets() -> None:
-    source = java("TallySink")
+    source = java("LatencySink")
     assert f"int EXACT_BITS = {latency_sink.EXACT_BITS};" in source
     assert "long MOST_MICROS = (1L << 32) - 1;" in source
     assert latency_sink.MOST_US == (1 << 32) - 1

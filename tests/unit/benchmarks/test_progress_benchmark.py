@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from benchmarks.lib import failing_stage, row_log
-from benchmarks.lib.row_log import Diary
+from benchmarks.lib import row_log, stages
+from benchmarks.lib.row_log import RowLog
 from benchmarks.reports import progress as report_progress
 from benchmarks.suites import progress
 from benchmarks.suites.progress import Cycle
 
-TWICE = Diary(
+TWICE = RowLog(
     processed=[
         [(0.0, 1), (10.0, 100)],
         [(0.0, 1), (10.0, 110)],
@@ -40,7 +40,7 @@ def test_cycles_count_what_was_committed_from_a_failure_to_the_next() -> None:
 
 
 def test_a_checkpoint_that_completes_after_the_next_failure_is_none_of_the_cycle() -> None:
-    notes = Diary(processed=[[(11.0, 1)], [(12.0, 1)]], committed=[[(25.0, 5)]])
+    notes = RowLog(processed=[[(11.0, 1)], [(12.0, 1)]], committed=[[(25.0, 5)]])
     (cycle,) = progress.cycles(notes, [10.0, 20.0])
     assert (cycle.rows, cycle.recovery_s, cycle.next_checkpoint_s) == (0, 2.0, None)
 
@@ -78,8 +78,8 @@ def test_flink_runs_with_and_without_flip_547_where_checkpoints_are_unaligned(tm
 
 def test_each_start_of_a_subtask_has_notes_of_its_own_and_a_torn_line_does_not_count(tmp_path: Path) -> None:
     def subtask() -> None:
-        row_log.took(str(tmp_path), 3)
-        row_log.took(str(tmp_path), 4)  # too soon to be noted
+        row_log.add(str(tmp_path), 3)
+        row_log.add(str(tmp_path), 4)  # too soon to be noted
 
     for _ in range(2):
         thread = threading.Thread(target=subtask)
@@ -94,7 +94,7 @@ def test_each_start_of_a_subtask_has_notes_of_its_own_and_a_torn_line_does_not_c
 
 
 def test_the_sink_notes_committed_rows_once_for_a_batch(tmp_path: Path) -> None:
-    writer = row_log.DiarySink({"path": str(tmp_path)}).streamWriter(StructType(), overwrite=False)
+    writer = row_log.RowLogSink({"path": str(tmp_path)}).streamWriter(StructType(), overwrite=False)
     rows = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
     message = writer.write(iter([rows, rows]))
     for batch in (0, 0, 1):
@@ -103,11 +103,11 @@ def test_the_sink_notes_committed_rows_once_for_a_batch(tmp_path: Path) -> None:
 
 
 def test_an_exception_comes_once_for_each_time_it_is_asked_for(tmp_path: Path) -> None:
-    failing_stage.throw_if_asked(str(tmp_path))
-    (tmp_path / failing_stage.FLAG).write_text("7")
+    stages.throw_if_requested(str(tmp_path))
+    (tmp_path / stages.FAIL_FILE).write_text("7")
     with pytest.raises(RuntimeError, match="asked to fail, number 7"):
-        failing_stage.throw_if_asked(str(tmp_path))
-    failing_stage.throw_if_asked(str(tmp_path))
+        stages.throw_if_requested(str(tmp_path))
+    stages.throw_if_requested(str(tmp_path))
 
 
 def test_the_report_has_the_share_over_all_cycles_and_says_where_nothing_came_back() -> None:

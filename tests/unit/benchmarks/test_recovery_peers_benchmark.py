@@ -15,7 +15,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from benchmarks.lib import row_log
-from benchmarks.lib.row_log import Diary
+from benchmarks.lib.row_log import RowLog
 from benchmarks.peers import spark_restarts
 from benchmarks.peers.flink.checkpoints import external_path, savepoint
 from benchmarks.peers.flink.installation import FlinkError
@@ -26,10 +26,10 @@ from benchmarks.suites.recovery_peers import KILL, Comeback
 # -- what is read -----------------------------------------------------------------------------------------------------
 
 
-def notes(*commits_s: float) -> Diary:
+def notes(*commits_s: float) -> RowLog:
     """Two subtasks that were there before 10 s, and two that took their first rows at 11 and 13 s."""
     processed = [[(1.0, 1), (20.0, 900)], [(2.0, 1)], [(11.0, 1)], [(13.0, 1)]]
-    return Diary(processed, [[(at_s, 1) for at_s in commits_s]])
+    return RowLog(processed, [[(at_s, 1) for at_s in commits_s]])
 
 
 def test_it_is_back_when_the_last_of_its_subtasks_has_a_row_and_a_checkpoint_behind_that_is_complete() -> None:

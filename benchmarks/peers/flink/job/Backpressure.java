@@ -17,7 +17,7 @@ import org.apache.flink.util.ParameterTool;
  * Generated events -> as many times as there are stages (hash exchange, count per key) -> a slow sink.
  *
  * <p>Arguments: {@code --stages --keys --hotPercent --payloadBytes --rowUs --intervalMs --unaligned
- * --alignmentTimeoutMs --duringRecovery --failFile --diary}; {@code --intervalMs 0} is no checkpoints. Parallelism is
+ * --alignmentTimeoutMs --duringRecovery --failFile --rowLog}; {@code --intervalMs 0} is no checkpoints. Parallelism is
  * that of the run request.
  */
 public final class Backpressure {
@@ -47,7 +47,7 @@ public final class Backpressure {
                             .name("stage" + stage)
                             .uid("stage" + stage);
         }
-        events.process(new SlowSink(given.getLong("rowUs") * 1000, given.get("failFile", ""), given.get("diary", "")))
+        events.process(new SlowSink(given.getLong("rowUs") * 1000, given.get("failFile", ""), given.get("rowLog", "")))
                 .returns(Event.class)
                 .name("slow")
                 .uid("slow")

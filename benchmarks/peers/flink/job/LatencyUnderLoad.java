@@ -33,7 +33,7 @@ public final class LatencyUnderLoad {
                 .process(new CountPerKey<DueRow>())
                 .returns(DueRow.class)
                 .name("count")
-                .sinkTo(new TallySink(given.get("folder")));
+                .sinkTo(new LatencySink(given.get("folder")));
         env.execute("latency under load");
     }
 

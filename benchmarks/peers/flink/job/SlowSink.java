@@ -23,7 +23,7 @@ import org.apache.flink.util.Collector;
  * Takes so long for each row, and throws on demand.
  *
  * <p>Metrics: {@code rowsProcessed}, since the job began (a restored task goes on from its checkpoint), and
- * {@code rowsCommitted}, those of the newest completed checkpoint: what a failure cannot take back. The diary has both
+ * {@code rowsCommitted}, those of the newest completed checkpoint: what a failure cannot take back. The row log has both
  * with their times, in files that outlive the process: {@code benchmarks/lib/row_log.py} reads it.
  */
 final class SlowSink extends ProcessFunction<Event, Event> implements CheckpointedFunction, CheckpointListener {
@@ -32,7 +32,7 @@ final class SlowSink extends ProcessFunction<Event, Event> implements Checkpoint
 
     private final long rowNanos;
     private final String failFile;
-    private final String diary;
+    private final String rowLog;
 
     private transient ListState<Long> kept;
     private transient TreeMap<Long, Long> rowsAtCheckpoint;
@@ -48,12 +48,12 @@ final class SlowSink extends ProcessFunction<Event, Event> implements Checkpoint
     /**
      * @param rowNanos how long a row takes; 0: no time
      * @param failFile the first subtask removes it when it is there, and throws; empty: never
-     * @param diary the folder of the diary; empty: none is kept
+     * @param rowLog the directory of the row log; empty for no log
      */
-    SlowSink(long rowNanos, String failFile, String diary) {
+    SlowSink(long rowNanos, String failFile, String rowLog) {
         this.rowNanos = rowNanos;
         this.failFile = failFile;
-        this.diary = diary;
+        this.rowLog = rowLog;
     }
 
     @Override
@@ -72,10 +72,10 @@ final class SlowSink extends ProcessFunction<Event, Event> implements Checkpoint
         rows.inc(restored);
         getRuntimeContext().getMetricGroup().gauge("rowsCommitted", () -> committed);
         throwing = !failFile.isEmpty() && getRuntimeContext().getTaskInfo().getIndexOfThisSubtask() == 0;
-        if (!diary.isEmpty()) {
+        if (!rowLog.isEmpty()) {
             int subtask = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask();
-            processedNotes = Path.of(diary, subtask + "-" + System.nanoTime() + ".processed");
-            committedNotes = Path.of(diary, subtask + ".committed");
+            processedNotes = Path.of(rowLog, subtask + "-" + System.nanoTime() + ".processed");
+            committedNotes = Path.of(rowLog, subtask + ".committed");
         }
     }
 

@@ -13,10 +13,10 @@ import org.apache.flink.api.connector.sink2.WriterInitContext;
  * Keeps no rows: counts how late they are, by when they were due. What it counted is noted with each checkpoint; {@code
  * benchmarks/lib/latency_sink.py} says how, and does the same.
  */
-final class TallySink implements Sink<DueRow> {
+final class LatencySink implements Sink<DueRow> {
     private final String folder;
 
-    TallySink(String folder) {
+    LatencySink(String folder) {
         this.folder = folder;
     }
 
@@ -83,7 +83,7 @@ final class TallySink implements Sink<DueRow> {
             String name = subtask + "-" + System.nanoTime();
             Path draft = Path.of(folder, name + ".draft");
             Files.writeString(draft, lines);
-            Files.move(draft, Path.of(folder, name + ".tally"));
+            Files.move(draft, Path.of(folder, name + ".latency"));
         }
 
         @Override
