@@ -189,7 +189,7 @@ def sink_target(name: str, text: str) -> SinkTarget:
 
 
 def fraction(name: str, text: str) -> float:
-    """From 0 to 1."""
+    """Parse a number from 0 to 1."""
     try:
         value = float(text)
     except ValueError:
@@ -488,6 +488,6 @@ def _text_of(value: object, parse: object) -> str | None:
 
 
 def _in_units(value: int, units: Sequence[tuple[str, int]], least: str) -> str:
-    """In the largest unit of which it is a whole number."""
+    """Return the duration in the largest unit of which it is a whole number."""
     unit, size = next(((unit, size) for unit, size in units if value and value % size == 0), (least, 1))
     return f"{value // size}{unit}"

@@ -141,7 +141,7 @@ class SinkFenced(SinkError):
 
 
 class ServiceError(PenstockError):
-    """What a REST service was asked for did not come about."""
+    """A request to a REST service failed."""
 
 
 class ServiceRefused(ServiceError):

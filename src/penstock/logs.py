@@ -25,9 +25,9 @@ from penstock.plain_text import log_text, visible
 ROOT = "penstock"
 _FIELDS = {"query": "query", "generation": "Generation", "slot": "slot", "subtask": "subtask"}
 _UNSAID = ("query_id",)
-"""Only attributes of the record: ``query`` is a query's name where it has one."""
+"""Fields that are attributes only: ``query`` is a query's name where it has one."""
 _PREFIX = "penstock_prefix"
-"""What of a record's text says what it is about."""
+"""Attribute of a record: the part of its text that names the subject."""
 _TOLD = (*_FIELDS, *_UNSAID, "checkpoint")
 """Attributes of records that are fields of a JSON line; no others are, whoever puts them there."""
 ONLY_LISTENS = "only_listens"
@@ -60,7 +60,7 @@ def _escaped(argument: object) -> object:
 
 
 class LogFormat(Enum):
-    """How Penstock's own lines are written where nobody else has set up logging."""
+    """Format of Penstock's own lines if the program has not set up logging."""
 
     TEXT = "text"
     JSON = "json"
@@ -91,13 +91,13 @@ class JsonLines(logging.Formatter):
 
     @staticmethod
     def _message(record: logging.LogRecord) -> str:
-        """Without what the fields say."""
+        """Return the message without the prefix, which the fields repeat."""
         text = str(record.msg).removeprefix(getattr(record, _PREFIX, ""))
         return text % record.args if record.args else text
 
 
 def get_logger(name: str) -> logging.LoggerAdapter[logging.Logger]:
-    """What modules of Penstock log with: ``log = get_logger(__name__)``."""
+    """Return the logger of a module: ``log = get_logger(__name__)``."""
     return _Told(logging.getLogger(name))
 
 
@@ -189,7 +189,7 @@ def log_on_driver(log_format: LogFormat) -> None:
 
 
 _own_handler: logging.Handler | None = None
-"""Of this process."""
+"""Handler of this process that writes to stderr."""
 
 
 def _write_own(log_format: LogFormat) -> None:
@@ -203,7 +203,7 @@ def _write_own(log_format: LogFormat) -> None:
 
 
 def _is_set_up() -> bool:
-    """Whether somebody writes Penstock's lines: as ``hasHandlers``, but for those that only listen."""
+    """Return True if a handler writes Penstock's lines: ``hasHandlers`` without handlers that only listen."""
     logger: logging.Logger | None = logging.getLogger(ROOT)
     while logger is not None:
         if any(not getattr(handler, ONLY_LISTENS, False) for handler in logger.handlers):

@@ -48,7 +48,7 @@ class MemoryView:
 
     @property
     def parts(self) -> int:
-        """How many DataFrames the view is the union of; 0: of none, it is empty."""
+        """Number of DataFrames in the view's union; 0 if it is empty."""
         return len(self._parts)
 
     def refresh(self) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from penstock.errors import ResourceError
 
 MIN_JAVA = 17
-"""What Spark 4 needs."""
+"""Oldest version that Spark 4 supports."""
 
 
 def session(app_name: str = "penstock", conf: Mapping[str, str] | None = None) -> SparkSession:

@@ -53,7 +53,7 @@ def start(writers: Sequence[DataStreamWriter]) -> StreamingQuery:
 
 
 def combined(requests: Sequence[QueryRequest]) -> QueryRequest:
-    """What all writers say about the query, as one.
+    """Combine the requests of all writers.
 
     Raises:
         ConfigError: two of them contradict each other; both values are named.
@@ -79,7 +79,7 @@ def combined(requests: Sequence[QueryRequest]) -> QueryRequest:
 
 
 def _agreed(what: str, said: Sequence[_T | None], normal: Callable[[_T], object] = lambda value: value) -> _T | None:
-    """What everybody says who says anything."""
+    """Return the value that all requests with a value agree on."""
     values = [(output, value) for output, value in enumerate(said) if value is not None]
     for output, value in values[1:]:
         first, other = values[0]

@@ -1,4 +1,4 @@
-"""What the writer says about a sink, and what comes of it."""
+"""Request for a sink, as a writer collects it, and the sink made from it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ALMOST = 0.9
 
 
 class SinkKind(Enum):
-    """How the writer was told where to write: by ``format(...)``, or by a method of its own."""
+    """Kind of sink: chosen by ``format(...)``, or by a method of its own."""
 
     FORMAT = "format"
     FOREACH = "foreach"
@@ -51,7 +51,7 @@ _TEMPORARY_FORMATS = ("memory", "console", "noop")
 
 @dataclass(frozen=True)
 class SinkRequest:
-    """What the user said about the sink; option names are in lower case.
+    """Request for a sink; option names are in lower case.
 
     ``target``: the function or writer of ``foreach`` and ``foreachBatch``, the table's name of ``toTable``.
     """
@@ -107,7 +107,7 @@ def refuse_repeated_fields(sink: str, schema: StructType, case_sensitive: bool) 
 
 
 def refuse_all_but_append(source: str, request: SinkRequest) -> None:
-    """In Spark's words: files are added, never changed."""
+    """Refuse other modes with Spark's message: files are added, never changed."""
     if request.output_mode != "append":
         raise UnsupportedPlan(
             f"Invalid streaming output mode: {request.output_mode}. This output mode is not supported in Data Source "

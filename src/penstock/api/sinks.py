@@ -104,7 +104,7 @@ _CREATE: dict[str, _Create] = {
     "noop": _noop,
     **dict.fromkeys(FILE_FORMATS, file_output),
 }
-"""By format."""
+"""Sinks by format."""
 
 _CREATE_BY_METHOD: dict[SinkKind, _Create] = {
     SinkKind.FOREACH: foreach,

@@ -1,4 +1,4 @@
-"""From what the writer was told to a running query: sink, options, slots, checkpoint location."""
+"""Start of a query: sinks, options, slots, checkpoint location."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LOCATION_CONF = "spark.sql.streaming.checkpointLocation"
 
 @dataclass(frozen=True)
 class OutputRequest:
-    """What the user said about one output."""
+    """Request for one output."""
 
     df: DataFrame
     sink: SinkRequest
@@ -204,7 +204,7 @@ def _checkpoint_location(
 
 
 def _stored_parallelism(location: str, access: StoreAccess, origin: Origin | None) -> int | None:
-    """What the query last had here, or its origin there: a start that does not say otherwise takes the same.
+    """Return the last parallelism of the query or of its origin, the default of a start.
 
     None if nothing is there, or if it cannot be read: opening it raises the error.
     """
@@ -232,7 +232,7 @@ def _stored_query_id(location: str, access: StoreAccess) -> str:
 
 
 def _ended(reservation: Reservation, undo: ExitStack, error: PenstockError | None) -> None:
-    """A query that ran is over: its place is free, and whoever waits for any query hears of it."""
+    """Release the reservation of an ended query and notify those that wait for any termination."""
     undo.close()
     if reservation.query is not None:
         TERMINATIONS.ended(reservation.session, reservation.query, failed=error is not None)

@@ -76,7 +76,7 @@ def refuse_own_place(origin: Origin, location: str) -> None:
 def parse_start(
     start_from: str | None, start_mode: str | None, checkpoint_location: str | None, access: StoreAccess | None = None
 ) -> StartFrom:
-    """What the two options say.
+    """Parse ``startFrom`` and ``startMode``.
 
     Args:
         start_from: ``<location>[#<snapshot>]``, the snapshot by id or label.

@@ -92,11 +92,11 @@ class StreamingQueryManager:
         TERMINATIONS.reset(session_key(current_session()))
 
     def addListener(self, listener: StreamingQueryListener) -> None:  # noqa: N802
-        """As ``spark.streams.addListener``: Spark's listeners hear of Penstock's queries, too."""
+        """Add a listener, as ``spark.streams.addListener`` does: it gets events of Penstock's queries too."""
         current_session().streams.addListener(listener)
 
     def removeListener(self, listener: StreamingQueryListener) -> None:  # noqa: N802
-        """As ``spark.streams.removeListener``."""
+        """Remove a listener, as ``spark.streams.removeListener`` does."""
         current_session().streams.removeListener(listener)
 
 

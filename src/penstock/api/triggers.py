@@ -30,7 +30,7 @@ _TERM = re.compile(r"([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s+([a-z]+?)s?(?:\s+|$)")
 
 @dataclass(frozen=True)
 class Trigger:
-    """What Spark calls a trigger.
+    """Trigger of a query.
 
     Attributes:
         interval: the checkpoint interval in Penstock's spelling (results become visible that often); None: the
@@ -95,5 +95,5 @@ def _interval_ms(name: str, text: str) -> int:
 
 
 def _is_term(number: str, unit: str) -> bool:
-    """Only seconds have fractions, as in Spark."""
+    """Return True for a number with its unit. Only seconds have fractions, as in Spark."""
     return unit in _UNIT_US and ("." not in number or unit == "second")

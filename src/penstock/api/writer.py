@@ -30,7 +30,7 @@ OptionValue = bool | float | int | str | None
 
 
 class DataStreamWriter:
-    """Says where and how a streaming DataFrame is written; every method returns the writer itself.
+    """Writer of a streaming DataFrame; every method returns the writer itself.
 
     Options whose name begins with ``spark.penstock.``, and the same names without the prefix, are Penstock's;
     ``checkpointLocation`` says where snapshots live, ``startFrom`` and ``startMode`` which snapshot of another query to
@@ -212,7 +212,7 @@ class DataStreamWriter:
         self._sink_options["path"] = os.fspath(path)
 
     def _output(self) -> OutputRequest:
-        """What was said about this output."""
+        """Return the request for this output."""
         check_dataframe(self._df)
         sink = SinkRequest(
             str(self._df.sparkSession.conf.get(DEFAULT_FORMAT_CONF)) if self._format is None else self._format,
@@ -226,7 +226,7 @@ class DataStreamWriter:
         return OutputRequest(self._df, sink)
 
     def _about_query(self) -> QueryRequest:
-        """What was said about the query as a whole."""
+        """Return the request for the query as a whole."""
         return QueryRequest(
             self._query_name,
             self._checkpoint_location,

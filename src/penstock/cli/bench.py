@@ -16,7 +16,7 @@ from types import FrameType
 from penstock.errors import ResourceError
 
 CHECKOUT = Path(__file__).parents[3]
-"""Where the repository is, if this package is imported from one."""
+"""Root of the repository, if this package is imported from one."""
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -34,7 +34,7 @@ def rate_text(per_second: float) -> str:
 
 
 def time_text(ms: float) -> str:
-    """How long something took: ``85 ms``, ``1.2 s``, ``3.5 min``."""
+    """Return a duration: ``85 ms``, ``1.2 s``, ``3.5 min``."""
     for limit, unit, divisor in ((999.5, "ms", 1), (99_950, "s", 1000), (5_970_000, "min", 60_000)):
         if ms < limit:
             return f"{ms:.0f} ms" if divisor == 1 else f"{ms / divisor:.1f} {unit}"
@@ -78,7 +78,7 @@ def age_text(seconds: float) -> str:
 
 
 def watermark_text(watermark_us: int | None) -> str:
-    """In UTC."""
+    """Return the watermark as text, in UTC."""
     if watermark_us is None:
         return "none yet"
     if watermark_us == START_OF_TIME_US:

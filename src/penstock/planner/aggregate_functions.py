@@ -19,7 +19,7 @@ from penstock.operators.aggregate.accumulators.count_sketch import CountTable
 from penstock.operators.aggregate.accumulators.distinct_sketch import SketchTables
 from penstock.operators.aggregate.accumulators.listagg import Direction
 from penstock.operators.aggregate.calls import AggregateCall
-from penstock.planner import refusals
+from penstock.planner import unsupported
 from penstock.planner.scope import Scope
 
 _LEAST_PRECISION, _MOST_PRECISION = 4, 18
@@ -31,7 +31,7 @@ Column = Callable[[str, Expression], int]
 
 @dataclass(frozen=True)
 class _Function:
-    """What of a Catalyst node becomes a call.
+    """Parts of a Catalyst node that become a call.
 
     Attributes:
         name: as ``AggregateCall`` has it.
@@ -86,9 +86,9 @@ def _with_frequency(function: JavaTree) -> list[JavaTree]:
 
 
 def _least(function: JavaTree) -> tuple[object, ...]:
-    """Of ``mode``."""
+    """Return the call of ``mode``."""
     if function.reverseOpt().isEmpty():
-        raise refusals.MODE_OF_SEVERAL.error(function.toString())
+        raise unsupported.MODE_OF_SEVERAL.error(function.toString())
     return (bool(function.reverseOpt().get()),)
 
 
@@ -113,7 +113,7 @@ def _ordered_values(function: JavaTree) -> list[JavaTree]:
 
 
 def _how_many(function: JavaTree) -> tuple[object, ...]:
-    """Of ``max_by`` and ``min_by``."""
+    """Return the number of values of ``max_by`` and ``min_by``."""
     return (int(function.k()),)
 
 
@@ -129,7 +129,7 @@ def _sketch(function: JavaTree) -> tuple[object, ...]:
     precision = _precision(float(function.relativeSD()))
     place = precision - _LEAST_PRECISION
     if not _LEAST_PRECISION <= precision <= _MOST_PRECISION:
-        raise refusals.SKETCH_ERROR.error(function.toString())
+        raise unsupported.SKETCH_ERROR.error(function.toString())
     estimates, biases = (tuple(map(float, helper[name][place])) for name in ("RAW_ESTIMATE_DATA", "BIAS_DATA"))
     return (SketchTables(precision, float(helper["THRESHOLDS"][place]), estimates, biases),)
 
@@ -181,7 +181,7 @@ FUNCTIONS = {
     "RegrIntercept": _Function("regr_intercept", 2),
     "RegrR2": _Function("regr_r2", 2),
 }
-"""By Catalyst's class."""
+"""Aggregate functions by Catalyst's class."""
 
 
 def translate_call(scope: Scope, column: Column, aggregate: JavaTree, keeps_distinct: bool = False) -> AggregateCall:
@@ -217,7 +217,7 @@ def distinct_arguments(scope: Scope, column: Column, aggregate: JavaTree) -> tup
 def _known(function: JavaTree) -> _Function:
     known = FUNCTIONS.get(kind(function))
     if known is None:
-        raise refusals.AGGREGATE_FUNCTION.error(f"aggregate {function.toString()} ({kind(function)})")
+        raise unsupported.AGGREGATE_FUNCTION.error(f"aggregate {function.toString()} ({kind(function)})")
     if kind(function) == "MaxMinByK" and function.reverse():
         return replace(known, name="min_by_k")
     return known
@@ -267,7 +267,7 @@ def _call(
         name = "try_sum"
     if pa.types.is_duration(first.data_type) and name in ("sum", "avg"):
         if mode is EvalMode.TRY:
-            raise refusals.TRY_AGGREGATE.error(function.toString())
+            raise unsupported.TRY_AGGREGATE.error(function.toString())
         mode = EvalMode.ANSI  # sums of intervals never wrap
     ordinals = [column("__argument", argument) for argument in arguments]
     return AggregateCall(
@@ -284,5 +284,5 @@ def _call(
 
 
 def _precision(error: float) -> int:
-    """As ``HyperLogLogPlusPlusHelper`` chooses it."""
+    """Return the precision, as ``HyperLogLogPlusPlusHelper`` chooses it."""
     return math.ceil(2.0 * math.log(1.106 / error) / math.log(2.0))

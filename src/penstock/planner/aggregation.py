@@ -27,7 +27,7 @@ from penstock.operators.aggregate.distinct_arguments import DistinctArgumentsSpe
 from penstock.operators.aggregate.final import EventTimeKey, FinalAggregateSpec
 from penstock.operators.aggregate.partial import PartialAggregateSpec
 from penstock.operators.aggregate.session import SessionAggregateSpec
-from penstock.planner import refusals
+from penstock.planner import unsupported
 from penstock.planner.aggregate_functions import distinct_arguments, translate_call
 from penstock.planner.late_rows import divert_late_rows
 from penstock.planner.panes import by_panes
@@ -48,7 +48,7 @@ def add_aggregate(scope: Scope, node: JavaTree) -> None:
     planned = java_class(scope.spark, "org.apache.spark.sql.catalyst.planning.PhysicalAggregation").unapply(node).get()
     grouping, functions, results = elements(planned._1()), elements(planned._2()), elements(planned._3())
     parameters = key_parameters(scope, [unaliased(named) for named in grouping]) | {"output mode": scope.mode}
-    argument_texts = tuple(map(scope.meanings.text, functions))
+    argument_texts = tuple(map(scope.definitions.text, functions))
     inputs = _Inputs()
     for named in grouping:
         inputs.add(str(named.name()), _key(scope, named))
@@ -125,24 +125,24 @@ def _divert_late_rows(scope: Scope, inputs: _Inputs, event_time: EventTimeKey | 
         spread: which keys rows are spread by.
     """
     if event_time is None:
-        raise refusals.LATE_WITHOUT_EVENT_TIME.error("penstock.late")
+        raise unsupported.LATE_WITHOUT_EVENT_TIME.error("penstock.late")
     columns = inputs.append(scope)
     divert_late_rows(scope, tuple(columns[place] for place in spread), columns[event_time.column])
 
 
 def key_parameters(scope: Scope, keys: Sequence[JavaTree]) -> dict[str, str]:
     """Return the texts of a state's keys, for ``OperatorSpec.parameters``."""
-    return {f"key {number}": scope.meanings.text(key) for number, key in enumerate(keys, 1)}
+    return {f"key {number}": scope.definitions.text(key) for number, key in enumerate(keys, 1)}
 
 
 def _functions(scope: Scope, functions: Sequence[JavaTree]) -> dict[str, str]:
-    return {f"function {number}": scope.meanings.function(one) for number, one in enumerate(functions, 1)}
+    return {f"function {number}": scope.definitions.function(one) for number, one in enumerate(functions, 1)}
 
 
 def _key(scope: Scope, named: JavaTree) -> Expression:
     expression = scope.translate(unaliased(named))
     if not is_key_type(expression.data_type):
-        raise refusals.NESTED_KEY.error(f"grouping by {named.toString()}")
+        raise unsupported.NESTED_KEY.error(f"grouping by {named.toString()}")
     return expression
 
 
@@ -159,12 +159,12 @@ def _event_time_key(grouping: Sequence[JavaTree]) -> EventTimeKey | None:
     """The key that the watermark closes: a window, or the event time itself."""
     found = [EventTimeKey(position) for position, named in enumerate(grouping) if is_event_time(named)]
     if len(found) > 1:
-        raise refusals.SECOND_EVENT_TIME.error("groupBy")
+        raise unsupported.SECOND_EVENT_TIME.error("groupBy")
     return found[0] if found else None
 
 
 def _session_key(node: JavaTree, grouping: Sequence[JavaTree]) -> int | None:
-    """Which key is a session window.
+    """Return the index of the key that is a session window.
 
     Raises:
         NotSupported: there is no other key; or Spark's optimizer has rewritten DISTINCT functions to an aggregation by
@@ -172,9 +172,9 @@ def _session_key(node: JavaTree, grouping: Sequence[JavaTree]) -> int | None:
     """
     found = [place for place, named in enumerate(grouping) if has_metadata(named, SESSION_KEY)]
     if found and len(grouping) == 1:
-        raise refusals.SESSION_OF_ALL.error("session_window")
+        raise unsupported.SESSION_OF_ALL.error("session_window")
     if found and kind(node.child()) == "Expand" and any(str(named.name()) == _REWRITTEN for named in grouping):
-        raise refusals.DISTINCT_SESSION.error("session_window")
+        raise unsupported.DISTINCT_SESSION.error("session_window")
     return found[0] if found else None
 
 

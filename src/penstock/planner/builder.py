@@ -31,7 +31,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Inlet:
-    """How the rows of a position come to a vertex with several inputs; see ``Edge``."""
+    """Edge from a position to a vertex with several inputs; see ``Edge``."""
 
     position: Position
     kind: EdgeKind
@@ -49,7 +49,7 @@ class Pipeline:
     ends: tuple[Position, ...]
 
     def graph(self, sinks: Sequence[SinkSpec], parallelism: int, max_parallelism: int) -> JobGraph:
-        """With one sink per output.
+        """Return the job graph with one sink per output.
 
         Raises:
             ConfigError: a name of the user's is also another operator's id.
@@ -123,7 +123,7 @@ class PipelineBuilder:
 
     @property
     def behind_exchange(self) -> bool:
-        """Whether what is added now no longer runs with the source."""
+        """True if the next operator does not run in the source's vertex."""
         return self._chains[-1].source is None
 
     @property
@@ -198,11 +198,11 @@ class PipelineBuilder:
 
     def exchange(self, kind: EdgeKind, key_columns: tuple[int, ...] = ()) -> None:
         """End the vertex; what follows runs behind an edge of this kind."""
-        self._begin(self.here(), kind, key_columns, self.operator_id("exchange"))
+        self._begin(self.current_position(), kind, key_columns, self.operator_id("exchange"))
         self.partitioned_by = key_columns if kind is EdgeKind.HASH else None
 
-    def here(self) -> Position:
-        """Where the next operator would go."""
+    def current_position(self) -> Position:
+        """Return the position of the next operator."""
         return Position(len(self._chains) - 1, self.schema, self.partitioned_by, timed=self.timed)
 
     def branch(self, position: Position, output: int) -> None:
@@ -227,7 +227,7 @@ class PipelineBuilder:
     def end(self, output: int) -> None:
         """The sink of ``output`` goes here."""
         assert output not in self._ends
-        self._ends[output] = self.here()
+        self._ends[output] = self.current_position()
 
     def build(self) -> Pipeline:
         vertices = tuple(chain.vertex(number) for number, chain in enumerate(self._chains))

@@ -1,4 +1,4 @@
-"""What is checked before anything is compiled: the DataFrame itself, Spark's own rules, repeatable expressions."""
+"""Checks before compilation: the DataFrame, Spark's own rules, repeatable expressions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException
 from penstock.catalyst.jvm import java_class
 from penstock.catalyst.trees import JavaTree, children, elements, kind, plan_line
 from penstock.errors import NotSupported
-from penstock.planner import refusals
+from penstock.planner import unsupported
 from penstock.planner.undistinct import without_distinct
 from penstock.spark.errors import UnsupportedPlan, WrongPlan, WrongSetting, wrong_type
 
@@ -108,7 +108,7 @@ def _is_repeatable(spark: SparkSession, analyzed: JavaTree) -> bool:
 def _check_node(analyzed: JavaTree) -> None:
     if not analyzed.isStreaming():
         return
-    with refusals.at_node(analyzed):
+    with unsupported.at_node(analyzed):
         for expression in elements(analyzed.expressions()):
             _check_expression(expression)
     for child in children(analyzed):
@@ -121,13 +121,13 @@ def _check_expression(expression: JavaTree) -> None:
         return
     below = children(expression)
     if name in _CURRENT_TIME:
-        raise refusals.CURRENT_TIME.error(expression.toString())
+        raise unsupported.CURRENT_TIME.error(expression.toString())
     if name in _SUBQUERIES:
-        raise refusals.SUBQUERY.error(expression.toString())
+        raise unsupported.SUBQUERY.error(expression.toString())
     if name == "AggregateExpression":
         function, *condition = below  # ``first`` is not deterministic itself: refused with the aggregation, not here
         below = [*children(function), *condition]
     elif name != "PythonUDF" and not expression.deterministic() and all(child.deterministic() for child in below):
-        raise refusals.NOT_DETERMINISTIC.error(expression.toString())
+        raise unsupported.NOT_DETERMINISTIC.error(expression.toString())
     for child in below:
         _check_expression(child)

@@ -1,4 +1,4 @@
-"""From streaming DataFrames to a JobGraph: checks, Spark's optimizer, then one node after the other.
+"""Compiler of streaming DataFrames to a JobGraph: checks, Spark's optimizer, then one node after the other.
 
 The optimised plan is a line from the source up to the root, past the static sides of joins. Each node adds operators
 to the current vertex; an exchange ends it::
@@ -38,7 +38,7 @@ from penstock.operators.filter import FilterSpec
 from penstock.operators.python.map_function import MapInArrowSpec, MapInPandasSpec
 from penstock.operators.python.scalar_udf import ScalarUdfSpec
 from penstock.operators.watermark import WatermarkSpec
-from penstock.planner import refusals
+from penstock.planner import unsupported
 from penstock.planner.aggregation import add_aggregate
 from penstock.planner.builder import Pipeline
 from penstock.planner.checks import check_by_spark, check_dataframe, check_expressions, check_output_mode
@@ -60,7 +60,7 @@ from penstock.planner.stream_line import stream_line, streams_below
 from penstock.planner.union import add_union
 
 _RELATIONS = ("StreamingRelation", "StreamingRelationV2")
-_ONCE = {"EventTimeWatermark": refusals.SECOND_WATERMARK, "Aggregate": refusals.SECOND_AGGREGATION}
+_ONCE = {"EventTimeWatermark": unsupported.SECOND_WATERMARK, "Aggregate": unsupported.SECOND_AGGREGATION}
 _REPEATED_IN_APPEND = "Aggregate"
 _MICROS_PER_MILLI = 1_000
 
@@ -72,7 +72,7 @@ def sink_id(output: int) -> str:
 
 @dataclass(frozen=True)
 class CompiledPlan:
-    """What DataFrames compile to, one output each; the sinks and the parallelism are still free.
+    """Compiled DataFrames, one output each, without sinks and parallelism.
 
     Attributes:
         pipeline: vertices and edges up to the sinks.
@@ -93,7 +93,7 @@ class CompiledPlan:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the only output."""
+        """Schema of the only output."""
         [schema] = self.schemas
         return schema
 
@@ -187,13 +187,13 @@ def _add_consumers(scope: Scope, segment: Segment, below: frozenset[str], timed:
     if not segment.outputs and len(segment.above) == 1:
         _add_segment(scope, segment.above[0], below, timed)
         return
-    place = scope.here()
+    branch_point = scope.branch_point()
     for number, output in enumerate(segment.outputs):
         if number:
-            scope.branch(place, output)
+            scope.branch(branch_point, output)
         scope.builder.end(output)
     for branch in segment.above:
-        scope.branch(place, branch.owner)
+        scope.branch(branch_point, branch.owner)
         _add_segment(scope, branch, below, timed)
 
 
@@ -209,9 +209,9 @@ def _check(root: JavaTree, above: Collection[str], mode: str) -> set[str]:
     for node in stream_line(root):
         name, streams = kind(node), streams_below(node)
         known: Collection[str] = _ADD if children(node) else _RELATIONS
-        with refusals.at_node(node):
+        with unsupported.at_node(node):
             if name not in (_ADD_SEVERAL if len(streams) > 1 else known):
-                raise refusals.refuse_node(node)
+                raise unsupported.unsupported_node(node)
             if name in seen and name in _ONCE and not (name == _REPEATED_IN_APPEND and mode == "append"):
                 raise _ONCE[name].error(name)
         seen.add(name)
@@ -219,13 +219,13 @@ def _check(root: JavaTree, above: Collection[str], mode: str) -> set[str]:
 
 
 def _add_tree(scope: Scope, root: JavaTree, on_top: Sequence[Step] = ()) -> None:
-    """Everything from the sources up to this node, then ``on_top``, nearest first."""
+    """Compile the plan from the sources up to this node, then ``on_top``, nearest first."""
     *above, last = stream_line(root)
     steps = [*_steps(above), *on_top]
     if len(streams_below(last)) > 1:
         steps = _ADD_SEVERAL[kind(last)](scope, last, _add_tree, steps)
     else:
-        with refusals.at_node(last):
+        with unsupported.at_node(last):
             _add_source(scope, last, above[::-1])
         steps = watermark_first(steps)
     scope.run(steps)
@@ -266,7 +266,7 @@ def _add_expand(scope: Scope, node: JavaTree) -> None:
     output = elements(node.output())
     projections = [elements(projection) for projection in elements(node.projections())]
     for attribute, alternatives in zip(output, zip(*projections, strict=True), strict=True):
-        scope.meanings.define(attribute, *alternatives)
+        scope.definitions.define(attribute, *alternatives)
     scope.builder.add(
         ExpandSpec(
             operator_id=scope.builder.operator_id("expand"),
@@ -283,7 +283,7 @@ def _add_watermark(scope: Scope, node: JavaTree) -> None:
     delay_ms = int(marks.getDelayMs(node.delay()))
     builder = scope.builder
     if builder.behind_exchange:
-        raise refusals.WATERMARK_BEHIND_EXCHANGE.error("withWatermark")
+        raise unsupported.WATERMARK_BEHIND_EXCHANGE.error("withWatermark")
     builder.add(
         WatermarkSpec(
             operator_id=builder.operator_id("watermark"),
@@ -291,7 +291,7 @@ def _add_watermark(scope: Scope, node: JavaTree) -> None:
             output_schema=builder.schema,
             column=scope.ordinals[expr_id(node.eventTime())],
             delay_us=delay_ms * _MICROS_PER_MILLI,
-            parameters={"event time": scope.meanings.columns(node.eventTime())},
+            parameters={"event time": scope.definitions.columns(node.eventTime())},
         ),
         keeps=builder.unchanged(),
     )
@@ -303,7 +303,7 @@ def _add_udfs(scope: Scope, node: JavaTree) -> None:
     calls = tuple(udf_call(udf, scope.ordinals, scope.conf) for udf in elements(node.udfs()))
     results = elements(node.resultAttrs())
     for attribute, udf in zip(results, elements(node.udfs()), strict=True):
-        scope.meanings.define(attribute, udf)
+        scope.definitions.define(attribute, udf)
     scope.builder.add(
         ScalarUdfSpec(
             operator_id=scope.builder.operator_id("udf"),
@@ -320,7 +320,7 @@ def _add_udfs(scope: Scope, node: JavaTree) -> None:
 def _add_map(scope: Scope, node: JavaTree) -> None:
     """A vectorised function over whole batches; it sees the input's column names."""
     if node.isBarrier() or node.profile().isDefined():
-        raise refusals.SCHEDULED_MAP.error(kind(node))
+        raise unsupported.SCHEDULED_MAP.error(kind(node))
     function = node.functionExpr()
     output = elements(node.output())
     make = MapInArrowSpec if kind(node) == "MapInArrow" else MapInPandasSpec

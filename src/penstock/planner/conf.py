@@ -13,7 +13,7 @@ from penstock.catalyst.jvm import SESSION, java_class
 from penstock.catalyst.trees import JavaTree
 from penstock.functions.core.conf import SessionConf
 from penstock.operators.python.user_code import PythonSettings
-from penstock.planner import refusals
+from penstock.planner import unsupported
 from penstock.spark.messages import first_line
 
 if TYPE_CHECKING:
@@ -111,5 +111,5 @@ def optimize(spark: SparkSession, analyzed: JavaTree) -> JavaTree:
             return spark._jsparkSession.sessionState().optimizer().execute(analyzed)
     except (PySparkException, Py4JJavaError) as error:
         told = first_line(error) if isinstance(error, Py4JJavaError) else str(error).splitlines()[0]
-        with refusals.at_node(analyzed):
-            raise refusals.OPTIMIZER_FAILS.error(told) from None
+        with unsupported.at_node(analyzed):
+            raise unsupported.OPTIMIZER_FAILS.error(told) from None

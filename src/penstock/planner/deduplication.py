@@ -16,7 +16,7 @@ from penstock.catalyst.trees import (
 )
 from penstock.model.job_graph import EdgeKind
 from penstock.operators.deduplicate import DeduplicateSpec
-from penstock.planner import refusals
+from penstock.planner import unsupported
 from penstock.planner.aggregation import is_key_type, key_parameters
 from penstock.planner.late_rows import divert_late_rows
 from penstock.planner.scope import Scope
@@ -34,18 +34,18 @@ def add_deduplicate(scope: Scope, node: JavaTree) -> None:
             event time that is none or not the only one.
     """
     if scope.whole:
-        raise refusals.DEDUPLICATE_WHOLE.error(kind(node))
+        raise unsupported.DEDUPLICATE_WHOLE.error(kind(node))
     keys = elements(node.keys())
     if not keys:
-        raise refusals.DEDUPLICATE_NOTHING.error(kind(node))
+        raise unsupported.DEDUPLICATE_NOTHING.error(kind(node))
     for key in keys:
         if not is_key_type(arrow_type(key)):
-            raise refusals.NESTED_KEY.error(f"dropping duplicates by {key.toString()}")
+            raise unsupported.NESTED_KEY.error(f"dropping duplicates by {key.toString()}")
     event_time = _event_time(node) if scope.timed else None
     parameters = key_parameters(scope, keys)
     if scope.kept is not None:
         if event_time is None:
-            raise refusals.LATE_WITHOUT_WATERMARK.error("penstock.late")
+            raise unsupported.LATE_WITHOUT_WATERMARK.error("penstock.late")
         divert_late_rows(scope, _positions(scope, keys), scope.ordinals[expr_id(event_time)])
         scope.project(elements(node.child().output()), "Project (deduplication input)")
     builder = scope.builder
@@ -75,7 +75,7 @@ def _event_time(node: JavaTree) -> JavaTree | None:
     nobody reads is gone."""
     found = {expr_id(attribute): attribute for attribute in elements(node.child().output()) if is_event_time(attribute)}
     if len(found) > 1:
-        raise refusals.DEDUPLICATE_EVENT_TIMES.error(kind(node))
+        raise unsupported.DEDUPLICATE_EVENT_TIMES.error(kind(node))
     return next(iter(found.values()), None)
 
 
@@ -84,5 +84,5 @@ def _delay_us(node: JavaTree, event_time: JavaTree | None) -> int | None:
         return None
     assert event_time is not None  # Spark's own check asks for a watermark
     if pa.types.is_struct(arrow_type(event_time)):
-        raise refusals.DEDUPLICATE_WITHIN_WINDOW.error(f"{kind(node)} by {event_time.toString()}")
+        raise unsupported.DEDUPLICATE_WITHIN_WINDOW.error(f"{kind(node)} by {event_time.toString()}")
     return int(event_time.metadata().getLong(WATERMARK_KEY)) * _MICROS_PER_MILLI

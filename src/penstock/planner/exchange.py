@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.catalyst.trees import JavaTree, elements, kind
 from penstock.functions import BoundReference
 from penstock.model.job_graph import EdgeKind
-from penstock.planner import refusals
+from penstock.planner import unsupported
 from penstock.planner.scope import Scope, Step
 
 _WATERMARK = "EventTimeWatermark"
@@ -58,7 +58,7 @@ def _drop_columns(scope: Scope, node: JavaTree) -> None:
 def add_repartition(scope: Scope, node: JavaTree) -> None:
     """``repartition(n)``; ``coalesce(n)`` is refused."""
     if not node.shuffle():
-        raise refusals.COALESCE.error("coalesce")
+        raise unsupported.COALESCE.error("coalesce")
     if scope.whole:
         return
     scope.builder.exchange(EdgeKind.REBALANCE)
@@ -68,7 +68,7 @@ def add_repartition_by_expression(scope: Scope, node: JavaTree) -> None:
     """``repartition(n, columns)``: computed keys travel as columns of their own and are dropped behind the edge."""
     keys = elements(node.partitionExpressions())
     if any(kind(key) == "SortOrder" for key in keys):
-        raise refusals.RANGE_PARTITIONING.error("repartitionByRange")
+        raise unsupported.RANGE_PARTITIONING.error("repartitionByRange")
     if scope.whole:
         return
     if not keys:

@@ -43,7 +43,7 @@ class Function:
 
     @property
     def line(self) -> str:
-        """Of the table."""
+        """Return the row of the table."""
         why = self.refusal if len(self.refusal) <= _REASON else f"{self.refusal[: _REASON - 3]}..."
         return f"| `{_cell(self.name)}` | {'no' if self.refusal else 'yes'} | {_cell(why)} |"
 

@@ -22,7 +22,7 @@ def add_generate(scope: Scope, node: JavaTree) -> None:
     generator = node.generator()
     collections = generated_elements(scope, generator, elements(node.generatorOutput()))
     for attribute in elements(node.generatorOutput()):
-        scope.meanings.define(attribute, generator, part=str(attribute.name()))
+        scope.definitions.define(attribute, generator, part=str(attribute.name()))
     passed = tuple(scope.ordinals[expr_id(attribute)] for attribute in elements(node.requiredChildOutput()))
     output = elements(node.output())
     builder = scope.builder
@@ -43,7 +43,7 @@ def add_generate(scope: Scope, node: JavaTree) -> None:
 
 
 def generated_elements(scope: Scope, generator: JavaTree, outputs: list[JavaTree]) -> Expression:
-    """What the generator takes apart: an array or map per row."""
+    """Return the generator's argument: an array or map per row."""
     if kind(generator) in _OF_COLLECTIONS:
         return scope.translate(generator.child())
     if kind(generator) == "JsonTuple":

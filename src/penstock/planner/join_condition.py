@@ -29,7 +29,7 @@ class Equality:
 
 @dataclass(frozen=True)
 class Sides:
-    """Where the attributes of both sides are, by expression id."""
+    """Columns of both sides' attributes, by expression id."""
 
     first: Ordinals
     second: Ordinals
@@ -61,7 +61,7 @@ class Sides:
 
 
 def conjuncts_of(node: JavaTree) -> list[JavaTree]:
-    """What all has to be true, of a ``Join``'s condition."""
+    """Return the conjuncts of a ``Join``'s condition."""
     return list(_conjuncts(node.condition().get())) if node.condition().isDefined() else []
 
 
@@ -79,6 +79,6 @@ def all_of(conditions: Sequence[Expression]) -> Expression:
 
 
 def reads_only(expression: JavaTree, side: Ordinals) -> bool:
-    """Whether it reads columns, and none but this side's."""
+    """Return True if the expression reads columns, all of them of this side."""
     read = [expr_id(attribute) for attribute in attributes_in(expression)]
     return bool(read) and all(identity in side for identity in read)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.model.job_graph import EdgeKind
 from penstock.operators.late_rows import LATE_PORT, LateRowsSpec
-from penstock.planner.scope import Place, Scope
+from penstock.planner.scope import BranchPoint, Scope
 
 
 def divert_late_rows(scope: Scope, keys: tuple[int, ...], event_time: int) -> None:
@@ -33,9 +33,9 @@ def divert_late_rows(scope: Scope, keys: tuple[int, ...], event_time: int) -> No
         ),
         keeps=builder.unchanged(),
     )
-    place = scope.here()
+    branch_point = scope.branch_point()
     position = replace(
-        place.position, schema=pa.schema(list(builder.schema)[: scope.kept]), partitioned_by=None, port=LATE_PORT
+        branch_point.position, schema=pa.schema(list(builder.schema)[: scope.kept]), partitioned_by=None, port=LATE_PORT
     )
-    scope.late = Place(position, place.expr_ids[: scope.kept])
+    scope.late = BranchPoint(position, branch_point.expr_ids[: scope.kept])
     scope.kept = None

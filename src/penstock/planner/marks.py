@@ -1,4 +1,4 @@
-"""What a user says about a place in a plan, as an alias: it stays in the analysed plan, and the optimizer drops it."""
+"""Marks of the user in a plan, as aliases: they stay in the analyzed plan, and the optimizer drops them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def late_of(node: JavaTree) -> str | None:
 
 
 def is_late_of(node: JavaTree, wanted: str) -> bool:
-    """Whether this is the aggregation or deduplication that a ``late`` mark means."""
+    """Return True for the aggregation or deduplication of a ``late`` mark."""
     return (kind(node) == "Aggregate" or kind(node) in _DEDUPLICATING) and _identity(node) == wanted
 
 
@@ -96,7 +96,7 @@ def names_in(tree: JavaTree) -> Iterator[tuple[JavaTree, str]]:
 
 
 def name_key(node: JavaTree) -> str:
-    """By what a named node is found again in the optimised plan, among the nodes of one line."""
+    """Return the key that identifies a named node in the optimized plan, among the nodes of one line."""
     if kind(node) in _RELATIONS:
         return f"source {expr_id(node.output().head())}"
     if kind(node) == "Aggregate":

@@ -8,7 +8,7 @@ from penstock.catalyst.trees import JavaTree, elements, kind, label
 from penstock.model.job_graph import EdgeKind
 from penstock.operators.sort import LimitSpec, SortKey, SortSpec
 from penstock.operators.stream_limit import StreamLimitSpec
-from penstock.planner import refusals
+from penstock.planner import unsupported
 from penstock.planner.scope import Scope
 
 
@@ -25,7 +25,7 @@ def add_sort(scope: Scope, node: JavaTree) -> None:
 def _key(scope: Scope, order: JavaTree) -> SortKey:
     expression = scope.translate(order.child())
     if not _is_sortable(expression.data_type):
-        raise refusals.NESTED_SORT_KEY.error(f"sorting by {order.child().toString()}")
+        raise unsupported.NESTED_SORT_KEY.error(f"sorting by {order.child().toString()}")
     nulls_first = order.nullOrdering().toString() == "NullsFirst"
     return SortKey(expression, order.direction().toString() == "Ascending", nulls_first)
 
@@ -50,7 +50,7 @@ def add_limit(scope: Scope, node: JavaTree) -> None:
     count = int(node.limitExpr().eval(None))
     if scope.mode == "complete":
         if not scope.whole:
-            raise refusals.LIMIT_BELOW_WHOLE.error("limit")
+            raise unsupported.LIMIT_BELOW_WHOLE.error("limit")
         whole = LimitSpec(
             operator_id=builder.operator_id("limit"), name=label(node), output_schema=builder.schema, count=count
         )

@@ -134,7 +134,7 @@ class _Inputs:
             self._guard = _any_of(self.expressions[1:])
 
     def add(self, field: pa.Field, expression: Expression) -> int:
-        """Where the column is from now on."""
+        """Return the ordinal of the added column."""
         place = self._places.setdefault(id(expression), len(self.fields))
         if place == len(self.fields):
             if self._guard is not None and _is_computed(expression):
@@ -193,7 +193,7 @@ def _pushed(tail: _Tail, pane: Expression, operator_id: Callable[[str], str]) ->
 
 
 def _into_windows(tail: _Tail, projections: Sequence[tuple[Expression, ...]], merge_id: str) -> Iterator[OperatorSpec]:
-    """From partial rows of panes to those of windows."""
+    """Add the operator that turns partial rows of panes into those of windows."""
     schema = tail.aggregate.output_schema
     keys = len(tail.aggregate.key_columns)
     wider = schema if tail.filter is None else schema.append(pa.field("__in", pa.bool_()))
@@ -224,12 +224,12 @@ def _parts(expression: Expression) -> Iterator[Expression]:
 
 
 def _has_lambda(expression: Expression) -> bool:
-    """Whether there are references to other columns than the batch's in it."""
+    """Return True if the expression refers to lambda variables."""
     return any(isinstance(part, Body) for part in _parts(expression))
 
 
 def _any_of(conditions: Sequence[Expression]) -> Expression:
-    """As a tree of little depth: there may be hundreds of windows."""
+    """Build the disjunction as a shallow tree, because there may be hundreds of windows."""
     if len(conditions) == 1:
         return conditions[0]
     half = len(conditions) // 2
@@ -241,12 +241,12 @@ def _is_computed(expression: Expression) -> bool:
 
 
 def _varies(paths: Sequence[Path], place: int) -> bool:
-    """Whether a column depends on the projection."""
+    """Return True if a column depends on the projection."""
     return any(path[place] is not paths[0][place] for path in paths)
 
 
 def _reads_by(expression: Expression, part: Expression) -> bool:
-    """Whether the expression depends on a row only as far as this part of it does."""
+    """Return True if the expression depends on a row only through this part."""
     if expression is part:
         return True
     return _is_computed(expression) and all(_reads_by(child, part) for child in children_of(expression))

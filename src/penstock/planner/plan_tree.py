@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.catalyst.jvm import java_class, java_seq
 from penstock.catalyst.trees import JavaTree, children, elements, expr_id, kind, preorder
 from penstock.errors import ConfigError
-from penstock.planner import refusals
+from penstock.planner import unsupported
 from penstock.planner.conf import optimize
 from penstock.planner.marks import is_late_of, late_of, name_key, names_in
 from penstock.planner.pruning import needed_columns
@@ -73,7 +73,7 @@ class Segment:
 
     @property
     def has_watermark(self) -> bool:
-        """Whether ``withWatermark`` is in this stretch of the plans that it is of."""
+        """True if ``withWatermark`` is in this segment of its plans."""
         return self.on_lifted or any(kind(node) == _WATERMARK for node in self.all_nodes)
 
     @property
@@ -107,8 +107,8 @@ def plan_tree(plans: Sequence[tuple[JavaTree, str]]) -> Segment:
     for line in main[1:]:
         if not line.nodes[0].equals(main[0].nodes[0]):
             for meeting in (node for one in (main[0], line) if children(node := one.nodes[0])):
-                with refusals.at_node(meeting):
-                    raise refusals.OUTPUTS_OF_SEVERAL_STREAMS.error(f"outputs {main[0].output} and {line.output}")
+                with unsupported.at_node(meeting):
+                    raise unsupported.OUTPUTS_OF_SEVERAL_STREAMS.error(f"outputs {main[0].output} and {line.output}")
             raise ConfigError(
                 f"outputs {main[0].output} and {line.output} have no source in common: derive both from one DataFrame, "
                 "or start a query for each"
@@ -133,8 +133,8 @@ def _alone(plan: JavaTree, mode: str) -> Segment:
 def _line(plan: JavaTree) -> tuple[JavaTree, ...]:
     nodes = stream_line(plan)
     if children(nodes[-1]) and kind(nodes[-1]) not in _MEETING:
-        with refusals.at_node(nodes[-1]):
-            raise refusals.refuse_node(nodes[-1])
+        with unsupported.at_node(nodes[-1]):
+            raise unsupported.unsupported_node(nodes[-1])
     return tuple(reversed(nodes))
 
 
@@ -176,7 +176,7 @@ def _segment(lines: Sequence[Line], begin: int, wanted: Sequence[str]) -> Segmen
 
 
 def _together(lines: Sequence[Line], at: int) -> bool:
-    """Whether the lines' nodes there are one and the same."""
+    """Return True if the nodes of all lines at this index are the same."""
     first = lines[0]
     aggregates = kind(first.nodes[at]) == "Aggregate"
     return all(

@@ -1,4 +1,4 @@
-"""Which columns of a plan's leaf the nodes above it need, and which fields of its structs."""
+"""Columns of a plan's leaf that the nodes above it need, and fields of its structs."""
 
 from __future__ import annotations
 

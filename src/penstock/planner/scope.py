@@ -1,4 +1,4 @@
-"""What the compiler knows while it walks up the plan: the operators so far and where each attribute's column is."""
+"""State of the compiler while it walks up the plan: the operators so far, and the column of each attribute."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from penstock.functions import BoundReference, Expression, SessionConf
 from penstock.functions.plan import translate
 from penstock.operators.project import ProjectSpec
 from penstock.operators.python.user_code import PythonSettings
-from penstock.planner import refusals
+from penstock.planner import unsupported
 from penstock.planner.builder import Inlet, PipelineBuilder, Position
+from penstock.planner.definitions import Definitions
 from penstock.planner.marks import name_key
-from penstock.planner.meanings import Meanings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
-class Place:
+class BranchPoint:
     """A position in the pipeline, with the attributes that its columns are."""
 
     position: Position
@@ -70,10 +70,10 @@ class Scope:
         self.mode = mode
         self.names: Mapping[str, str] = {}
         self.kept: int | None = None
-        self.late: Place | None = None
+        self.late: BranchPoint | None = None
         self.whole = False
         self.timed = False
-        self.meanings = Meanings()
+        self.definitions = Definitions()
         self.builder = PipelineBuilder()
         self.ordinals: dict[int, int] = {}
         self.fields: Mapping[int, Sequence[int]] = {}
@@ -92,27 +92,27 @@ class Scope:
 
     def bind_output(self, attributes: Sequence[JavaTree]) -> None:
         if self.builder.right_side:
-            self.meanings.label(attributes, self.builder.right_side)
+            self.definitions.label(attributes, self.builder.right_side)
         self.bind([expr_id(attribute) for attribute in attributes])
 
-    def here(self) -> Place:
-        """Where a branch could start."""
-        return Place(self.builder.here(), tuple(self._expr_ids))
+    def branch_point(self) -> BranchPoint:
+        """Return the current position, where a branch can start."""
+        return BranchPoint(self.builder.current_position(), tuple(self._expr_ids))
 
-    def branch(self, place: Place, output: int) -> None:
-        """What is compiled next runs behind that place."""
-        self.builder.branch(place.position, output)
-        self.bind(place.expr_ids)
+    def branch(self, branch_point: BranchPoint, output: int) -> None:
+        """Continue after that branch point."""
+        self.builder.branch(branch_point.position, output)
+        self.bind(branch_point.expr_ids)
 
-    def meet(self, first: Place, inlets: Sequence[Inlet], name: str = "") -> None:
-        """What is compiled next runs behind several places; the columns are those of the first one."""
+    def meet(self, first: BranchPoint, inlets: Sequence[Inlet], name: str = "") -> None:
+        """Continue after several branch points, with the columns of the first one."""
         self.builder.meet(inlets, name)
         self.bind(first.expr_ids)
 
     def run(self, steps: Iterable[Step]) -> None:
-        """In order; what is refused gets the node's line of the plan."""
+        """Run the steps in order. Errors get the node's line of the plan."""
         for step in steps:
-            with refusals.at_node(step.node):
+            with unsupported.at_node(step.node):
                 step.add(self, step.node)
 
     def operator_id(self, kind: str, node: JavaTree) -> str:
@@ -130,7 +130,7 @@ class Scope:
         """
         for item in named:
             if kind(item) == "Alias":
-                self.meanings.define(item, item.child())
+                self.definitions.define(item, item.child())
         if self.kept is not None:
             self._widen([item for item in named if expr_id(item) not in self.ordinals], name)
             return
@@ -140,7 +140,7 @@ class Scope:
     def rename(self, attributes: Sequence[JavaTree], to: Sequence[JavaTree], name: str) -> None:
         """Yield these attributes as others of the same types."""
         for attribute, other in zip(attributes, to, strict=True):
-            self.meanings.define(other, attribute)
+            self.definitions.define(other, attribute)
         self._select([self.translate(item) for item in attributes], [arrow_field(item) for item in to], name)
         self.bind_output(to)
 

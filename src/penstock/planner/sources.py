@@ -35,7 +35,7 @@ from penstock.connectors.socket_source import SocketSource
 from penstock.connectors.spark.bridge import SparkBridgeSource
 from penstock.connectors.spark.files import SparkFilesSource
 from penstock.errors import NotSupported
-from penstock.planner import refusals
+from penstock.planner import unsupported
 from penstock.planner.conf import session_conf
 from penstock.planner.functions import load_python
 from penstock.planner.pruning import needed_columns, needed_fields
@@ -52,7 +52,7 @@ _COLUMNAR = ("parquet", "orc")
 _PYTHON_SOURCE = "PythonDataSourceV2"
 _SPARKS_KAFKA = "KafkaSourceProvider"
 _FILE_SOURCE = "FileSource["
-"""So Spark calls every stream of files, of whatever format."""
+"""Spark's name for every stream of files, of any format."""
 _PATH = "path"
 _RATE_NUMBERS = {"rowspersecond": "rows_per_second", "numpartitions": "num_partitions"}
 _RATE_OPTIONS = ("rowsPerSecond", "rampUpTime", "numPartitions")
@@ -98,7 +98,7 @@ def create_source(
         name = str(node.sourceName())
         bridge = SparkSourceBridge(spark, node, name)
         return SparkBridgeSource(name, bridge, arrow_schema(elements(node.output())), session_conf(spark).time_zone)
-    raise refusals.SOURCE_FORMAT.error(f"source format {node.sourceName()}")
+    raise unsupported.SOURCE_FORMAT.error(f"source format {node.sourceName()}")
 
 
 def columns_to_read(relation: JavaTree, above: Sequence[JavaTree]) -> list[JavaTree]:
@@ -132,7 +132,7 @@ def _file_source(
     relation = node.dataSource()
     name = str(relation.className()).lower()
     if not str(node.sourceName()).startswith(_FILE_SOURCE):
-        raise refusals.SOURCE_FORMAT.error(f"source format {relation.className()}")
+        raise unsupported.SOURCE_FORMAT.error(f"source format {relation.className()}")
     options = {str(pair._1()): str(pair._2()) for pair in elements(relation.options().toSeq())}
     path = next(value for key, value in options.items() if key.lower() == _PATH)
     rest = {key: value for key, value in options.items() if key.lower() != _PATH}

@@ -38,7 +38,7 @@ from penstock.operators.stateful.handle import (
 from penstock.operators.stateful.per_key import PerKeyProcessor
 from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.stateful.variables import TIMERS, UNPROCESSED, Fields, Kind, StateVariable, TimeMode
-from penstock.planner import refusals
+from penstock.planner import unsupported
 from penstock.planner.aggregation import is_key_type, key_parameters
 from penstock.planner.functions import load_python
 from penstock.planner.scope import Scope
@@ -115,7 +115,7 @@ def grouped_columns(scope: Scope, attributes: Sequence[JavaTree], grouped: int) 
     """
     for attribute in attributes[:grouped]:
         if not is_key_type(arrow_type(attribute), arrays=False):
-            raise refusals.NESTED_KEY.error(f"grouping by {attribute.name()}")
+            raise unsupported.NESTED_KEY.error(f"grouping by {attribute.name()}")
     positions = _needed_once(scope, attributes)
     event_times = [position for position, one in zip(positions, attributes, strict=True) if is_event_time(one)]
     return GroupedColumns(
@@ -216,7 +216,7 @@ class Declared(NamedTuple):
 
 
 def declared_state(spark: SparkSession | None, processor: object, time_mode: TimeMode, label: str) -> Declared:
-    """What the processor's ``init`` says; it is closed again.
+    """Run the processor's ``init`` and return the states that it declares. The processor is closed again.
 
     Args:
         spark: parses schemas that are given as text; may be missing where none is.
@@ -293,19 +293,19 @@ class _DriverHandle(StatefulProcessorHandle):  # type: ignore[misc]  # PySpark's
     def _declare(
         self, name: str, kind: Kind, value: StructType | str, map_key: StructType | str | None, ttl_ms: int | None
     ) -> Any:
-        """What stands for the state's store."""
+        """Record a declared state and return a stand-in for its store."""
         _check_name(name)
         if name in self.variables:
             raise_duplicate_variable(name)
         if name in self.deleted:
-            raise refusals.STATE_DELETED.error(f"state {name}")
+            raise unsupported.STATE_DELETED.error(f"state {name}")
         if ttl_ms:  # to Spark 0 is none
             _check_ttl(name, kind, ttl_ms, self._time_mode)
         key = None if map_key is None else self._fields(name, map_key)
         if key is not None:
             for field in key.columns:
                 if not is_key_type(field.type, arrays=False):
-                    raise refusals.NESTED_MAP_KEY.error(f"field {field.name} of the map key of state {name}")
+                    raise unsupported.NESTED_MAP_KEY.error(f"field {field.name} of the map key of state {name}")
         self.variables[name] = StateVariable(name, kind, self._fields(name, value), key, ttl_ms or None)
         return _NoStore(name)
 
@@ -336,7 +336,7 @@ def _check_name(name: str) -> None:
             f"unsupported starting character and name={name}."
         )
     if name in (TIMERS, UNPROCESSED) or "/" in name or not name.isprintable():
-        raise refusals.STATE_NAME.error(f"state {name!r}")
+        raise unsupported.STATE_NAME.error(f"state {name!r}")
 
 
 def _check_ttl(name: str, kind: Kind, ttl_ms: int, time_mode: TimeMode) -> None:

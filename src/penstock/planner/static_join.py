@@ -29,7 +29,7 @@ from penstock.model.job_graph import JobGraph
 from penstock.operators.join.static_join import JoinKind, StaticJoinSpec
 from penstock.operators.join.static_rows import StaticRows
 from penstock.operators.join.static_sides import static_sides
-from penstock.planner import refusals
+from penstock.planner import unsupported
 from penstock.planner.join_condition import Sides, conjuncts_of
 from penstock.planner.scope import Scope
 from penstock.spark.job import reason
@@ -52,7 +52,7 @@ _KINDS = {
 """Spark's join type and whether the stream is on the left -> ours. Spark refuses most others itself."""
 
 _NO_COLUMNS = pa.schema([("__row", pa.bool_())])
-"""What is read of a static side of which only the number of rows counts."""
+"""Column that is read of a static side of which only the number of rows counts."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def add_static_join(scope: Scope, node: JavaTree) -> None:
     stream_left = bool(left.isStreaming())
     join_kind = _KINDS.get((kind(node.joinType()), stream_left))
     if join_kind is None:
-        raise refusals.JOIN_TYPE.error(f"{kind(node.joinType())} join")
+        raise unsupported.JOIN_TYPE.error(f"{kind(node.joinType())} join")
     static = right if stream_left else left
     attributes = elements(static.output())
     sides = Sides(dict(scope.ordinals), {expr_id(each): at for at, each in enumerate(attributes)}, scope.conf)

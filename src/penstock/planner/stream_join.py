@@ -33,11 +33,11 @@ from penstock.functions import BoundReference
 from penstock.model.job_graph import EdgeKind
 from penstock.operators.join.side_state import ExpiryBound, JoinSide
 from penstock.operators.join.stream_join import StreamJoinKind, StreamJoinSpec
-from penstock.planner import refusals
+from penstock.planner import unsupported
 from penstock.planner.aggregation import is_key_type
 from penstock.planner.builder import Inlet
 from penstock.planner.join_condition import Equality, Sides, all_of, conjuncts_of, reads_only
-from penstock.planner.scope import AddTree, Place, Scope, Step
+from penstock.planner.scope import AddTree, BranchPoint, Scope, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,17 +69,17 @@ def add_stream_join(scope: Scope, node: JavaTree, add_tree: AddTree, above: Sequ
         NotSupported: no equality between the sides, or a join type, expression or type that is not run.
     """
     left, right = children(node)
-    with refusals.at_node(node):
+    with unsupported.at_node(node):
         parts = _taken_apart(scope, node)
     add_tree(scope, left)
     join_id = scope.builder.operator_id("stream-join")
-    with refusals.at_node(node):
+    with unsupported.at_node(node):
         one = _add_side(scope, parts, 0, f"{join_id}/left")
     with scope.builder.input(f"{join_id}/right"):
         add_tree(scope, right)
-        with refusals.at_node(node):
+        with unsupported.at_node(node):
             other = _add_side(scope, parts, 1, f"{join_id}/right")
-    with refusals.at_node(node):
+    with unsupported.at_node(node):
         _add_join(scope, parts, join_id, (one, other))
     return list(above)
 
@@ -107,9 +107,9 @@ class _Parts:
 
 @dataclass(frozen=True)
 class _Input:
-    """A side that is compiled. ``place``: without the keys that are computed behind the columns."""
+    """A side that is compiled. ``branch_point``: without the keys that are computed behind the columns."""
 
-    place: Place
+    branch_point: BranchPoint
     inlet: Inlet
     side: JoinSide
 
@@ -117,14 +117,14 @@ class _Input:
 def _taken_apart(scope: Scope, node: JavaTree) -> _Parts:
     join = kind(node.joinType())
     if join not in _KEPT:
-        raise refusals.STREAM_JOIN_TYPE.error(f"{join} join")
+        raise unsupported.STREAM_JOIN_TYPE.error(f"{join} join")
     outputs = [{expr_id(each): at for at, each in enumerate(elements(side.output()))} for side in children(node)]
     sides = Sides(outputs[0], outputs[1], scope.conf)
     found = [(conjunct, sides.equality(conjunct)) for conjunct in conjuncts_of(node)]
     keys = [key for _, key in found if key is not None and is_key_type(arrow_type(key.first))]
     rest = [conjunct for conjunct, key in found if key not in keys]
     if not keys:
-        raise refusals.STREAM_JOIN_KEYS.error(f"{join} join")
+        raise unsupported.STREAM_JOIN_KEYS.error(f"{join} join")
     left, right = ([each for each in rest if reads_only(each, side)] for side in outputs)
     return _Parts(node, join, keys, (left, right), [each for each in rest if each not in (*left, *right)])
 
@@ -132,8 +132,8 @@ def _taken_apart(scope: Scope, node: JavaTree) -> _Parts:
 def _add_side(scope: Scope, parts: _Parts, number: int, exchange_id: str) -> _Input:
     """What is computed in front of the exchange, for the side that was compiled last."""
     if scope.whole:
-        raise refusals.STREAM_JOIN_WHOLE.error(f"{parts.join} join")
-    place = scope.here()
+        raise unsupported.STREAM_JOIN_WHOLE.error(f"{parts.join} join")
+    branch_point = scope.branch_point()
     keys = _key_columns(scope, [(key.first, key.second)[number] for key in parts.keys])
     plan = children(parts.node)[number]
     timed = next((each for each in elements(plan.output()) if is_event_time(each)), None) if scope.timed else None
@@ -146,17 +146,17 @@ def _add_side(scope: Scope, parts: _Parts, number: int, exchange_id: str) -> _In
         bound = None if offset_us is None else ExpiryBound(event_time, offset_us)
     schema = scope.builder.schema
     if bound is not None and bound.column not in keys and pa.types.is_struct(schema.field(bound.column).type):
-        raise refusals.STREAM_JOIN_WINDOW.error(f"{parts.join} join")
+        raise unsupported.STREAM_JOIN_WINDOW.error(f"{parts.join} join")
     side = JoinSide(
         schema=schema,
-        width=len(place.expr_ids),
+        width=len(branch_point.expr_ids),
         keys=keys,
         is_preserved=_KEPT[parts.join][number],
         event_time=event_time,
         bound=bound,
         condition=all_of([scope.translate(each) for each in parts.own[number]]) if parts.own[number] else None,
     )
-    return _Input(place, Inlet(scope.builder.here(), EdgeKind.HASH, keys, exchange_id), side)
+    return _Input(branch_point, Inlet(scope.builder.current_position(), EdgeKind.HASH, keys, exchange_id), side)
 
 
 def _key_columns(scope: Scope, keys: Sequence[JavaTree]) -> tuple[int, ...]:
@@ -203,7 +203,7 @@ def _offset_us(spark: SparkSession, parts: _Parts, number: int, event_time: int)
 
 
 def _has_days(expression: JavaTree) -> bool:
-    """Whether it is an interval of days: as long as these are where the session is."""
+    """Return True for an interval of days, whose length depends on the session's time zone."""
     if kind(expression) != "Literal" or "interval" not in data_type_json(expression):
         return False
     value = expression.value()
@@ -211,7 +211,7 @@ def _has_days(expression: JavaTree) -> bool:
 
 
 def _is_fixed(spark: SparkSession) -> bool:
-    """Whether all days of the session's time zone have 24 hours."""
+    """Return True if all days of the session's time zone have 24 hours."""
     zone = spark._jsparkSession.sessionState().conf().sessionLocalTimeZone()
     rules = java_class(spark, "org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(zone).getRules()
     return bool(rules.isFixedOffset())
@@ -220,7 +220,7 @@ def _is_fixed(spark: SparkSession) -> bool:
 def _add_join(scope: Scope, parts: _Parts, join_id: str, inputs: tuple[_Input, _Input]) -> None:
     left, right = inputs
     semi = parts.join == "LeftSemi"
-    sides = Sides(_ordinals(left.place), _ordinals(right.place), scope.conf)
+    sides = Sides(_ordinals(left.branch_point), _ordinals(right.branch_point), scope.conf)
     results = [left] if semi else [left, right]
     spec = StreamJoinSpec(
         operator_id=join_id,
@@ -232,25 +232,25 @@ def _add_join(scope: Scope, parts: _Parts, join_id: str, inputs: tuple[_Input, _
         condition=sides.pair_condition(parts.pairs),
         parameters=_parameters(scope, parts),
     )
-    scope.meet(left.place, [left.inlet, right.inlet])
+    scope.meet(left.branch_point, [left.inlet, right.inlet])
     # What the right side adds has nulls for keys: rows stay spread by the left side's only where it adds nothing.
     scope.builder.add(spec, {} if right.side.is_preserved else {column: column for column in range(left.side.width)})
-    scope.bind([identity for one in results for identity in one.place.expr_ids])
+    scope.bind([identity for one in results for identity in one.branch_point.expr_ids])
 
 
 def _parameters(scope: Scope, parts: _Parts) -> dict[str, str]:
     """Return the parameters of ``OperatorSpec``. The condition includes the time range of partners."""
-    text = scope.meanings.text
+    text = scope.definitions.text
     keys = {
         f"key {number}": f"{text(key.first)} {'<=>' if key.null_safe else '='} {text(key.second)}"
         for number, key in enumerate(parts.keys, 1)
     }
-    condition = scope.meanings.conjunction([*parts.own[0], *parts.own[1], *parts.pairs])
+    condition = scope.definitions.conjunction([*parts.own[0], *parts.own[1], *parts.pairs])
     return keys | {"join type": parts.join, "condition": condition}
 
 
-def _ordinals(place: Place) -> dict[int, int]:
+def _ordinals(branch_point: BranchPoint) -> dict[int, int]:
     found: dict[int, int] = {}
-    for position, identity in enumerate(place.expr_ids):
+    for position, identity in enumerate(branch_point.expr_ids):
         found.setdefault(identity, position)
     return found

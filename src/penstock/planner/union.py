@@ -7,9 +7,9 @@ from functools import partial
 
 from penstock.catalyst.trees import JavaTree, arrow_type, children, elements, kind
 from penstock.model.job_graph import EdgeKind
-from penstock.planner import refusals
+from penstock.planner import unsupported
 from penstock.planner.builder import Inlet
-from penstock.planner.scope import AddTree, Place, Scope, Step
+from penstock.planner.scope import AddTree, BranchPoint, Scope, Step
 
 _WATERMARK = "EventTimeWatermark"
 
@@ -30,20 +30,20 @@ def add_union(scope: Scope, node: JavaTree, add_tree: AddTree, above: Sequence[S
     since = scope.builder.next_vertex()
     add_tree(scope, first, _input_steps(node, first, pushed))
     union_id = scope.builder.operator_id("union")
-    places = [_place(scope, node)]
+    places = [_branch_point(scope, node)]
     for number, child in enumerate(others, 1):
         with scope.builder.input(f"{union_id}/input-{number}"):
             add_tree(scope, child, _input_steps(node, child, pushed))
-            places.append(_place(scope, node))
+            places.append(_branch_point(scope, node))
     if pushed:
         scope.builder.share_clock(union_id, since)
-    spread = {place.position.partitioned_by for place in places}
+    spread = {branch_point.position.partitioned_by for branch_point in places}
     keys = next(iter(spread)) if len(spread) == 1 else None
     scope.meet(
         places[0],
         [
-            Inlet(place.position, EdgeKind.FORWARD, keys or (), f"{union_id}/input-{number}")
-            for number, place in enumerate(places)
+            Inlet(branch_point.position, EdgeKind.FORWARD, keys or (), f"{union_id}/input-{number}")
+            for number, branch_point in enumerate(places)
         ],
         "Union",
     )
@@ -57,16 +57,16 @@ def _input_steps(node: JavaTree, child: JavaTree, pushed: Sequence[Step]) -> lis
 def _take_names(scope: Scope, node: JavaTree, child: JavaTree) -> None:
     """An input's columns become the union's: they match by position."""
     if not child.isStreaming():
-        raise refusals.UNION_WITH_STATIC.error("union")
+        raise unsupported.UNION_WITH_STATIC.error("union")
     inputs, outputs = elements(child.output()), elements(node.output())
     for one, other in zip(inputs, outputs, strict=True):
         if arrow_type(one) != arrow_type(other):
-            raise refusals.UNION_TYPES.error(f"union of {one.toString()} and {other.toString()}")
+            raise unsupported.UNION_TYPES.error(f"union of {one.toString()} and {other.toString()}")
     scope.rename(inputs, outputs, "Project (columns of the union)")
 
 
-def _place(scope: Scope, node: JavaTree) -> Place:
+def _branch_point(scope: Scope, node: JavaTree) -> BranchPoint:
     if scope.whole:
-        with refusals.at_node(node):
-            raise refusals.UNION_WHOLE.error("union")
-    return scope.here()
+        with unsupported.at_node(node):
+            raise unsupported.UNION_WHOLE.error("union")
+    return scope.branch_point()

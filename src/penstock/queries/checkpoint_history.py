@@ -16,13 +16,13 @@ from penstock.snapshots.store.stores import store_at
 FIRST = 1
 """Ids rise from here, and none is used twice."""
 AnyCheckpoint = CheckpointView | CheckpointRecord
-"""Both have the same attributes, but for the figures of subtasks."""
+"""Checkpoint in memory or in the history. They differ only in the metrics of subtasks."""
 Page = tuple[Sequence[AnyCheckpoint], bool]
 """The newest first; and whether there are older ones."""
 
 
 def remembered_page(facts: QueryFacts, before: int | None, limit: int) -> Page | None:
-    """As ``checkpoint_page``, without reading anything. None: that would have to be read."""
+    """Return the page from memory alone, or None if storage would have to be read."""
     known = _remembered(facts, before)
     enough = len(known) > limit or _remembers_all(facts)
     # A run that is active has the newest there are.
@@ -53,7 +53,7 @@ def checkpoint_page(facts: QueryFacts, before: int | None, limit: int) -> Page:
 
 
 def remembered_checkpoint(facts: QueryFacts, checkpoint: int) -> CheckpointView | None:
-    """As ``checkpoint_of``, without reading anything. None: the driver does not remember it."""
+    """Return the checkpoint from memory alone, or None if the driver does not remember it."""
     return next((known for known in facts.view.checkpoints if known.checkpoint == checkpoint), None)
 
 

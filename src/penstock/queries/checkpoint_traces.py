@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MAX_SUBTASKS = 64
 """Of a checkpoint, those that took longest: a trace of thousands of spans tells nobody anything, and costs."""
 _MS = 1_000_000
-"""In nanoseconds, which OpenTelemetry counts in."""
+"""Nanoseconds, the unit of OpenTelemetry."""
 
 
 class CheckpointTraces:
@@ -100,7 +100,7 @@ class CheckpointTraces:
 
 
 def _tracer() -> Tracer | None:
-    """None while the program has not imported OpenTelemetry."""
+    """Return the tracer, or None while the program has not imported OpenTelemetry."""
     if "opentelemetry.trace" not in sys.modules:
         return None
     from opentelemetry import trace
@@ -137,7 +137,7 @@ def _took_ms(one: CaptureMetrics) -> float:
 
 
 def _commit_ms(checkpoint: CheckpointView, epoch: EpochProgress | None) -> float | None:
-    """None if it was committed together with a newer one, or not at all."""
+    """Return the commit time, or None if the checkpoint was not committed on its own."""
     if epoch is None or epoch.epoch != checkpoint.checkpoint or checkpoint.state is not CheckpointState.COMPLETE:
         return None
     return epoch.durations_ms["commit"]

@@ -20,7 +20,7 @@ SNAPSHOT_TIMEOUT_S = 30.0
 
 
 class Executors(Protocol):
-    """What is asked of a launcher."""
+    """Interface of a launcher to its executors."""
 
     def leaving_executors(self) -> set[str]: ...
 

@@ -59,7 +59,7 @@ class GraphShape:
 
 @dataclass(frozen=True)
 class QueryFacts:
-    """Everything at one moment.
+    """State of a query at one moment.
 
     Attributes:
         access: to the location, if that is on an object store: it may hold keys, and is for use there only.

@@ -18,7 +18,7 @@ EVENT_BACKLOG = 1000
 
 
 class EventBus(Protocol):
-    """Where events go: ``penstock.spark.listener_bus.ListenerBus``, or a list in tests."""
+    """Target of events: ``penstock.spark.listener_bus.ListenerBus``, or a list in tests."""
 
     def started(self, query_id: str, run_id: str, name: str | None, timestamp: str) -> None: ...
 

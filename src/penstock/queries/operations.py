@@ -1,4 +1,4 @@
-"""Verbs that take their time, carried out on threads of their own, for callers who ask later what became of them."""
+"""Long-running operations on queries, each on its own thread. Callers ask for the outcome later."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 REMEMBERED = 200
-"""Operations that have ended; older ones are forgotten."""
+"""Number of ended operations that are remembered."""
 SNAPSHOTS_AT_ONCE = 16
-"""Operations on snapshots of one run that go on: each has a thread, and a checkpoint in flight or a request file."""
+"""Limit of running snapshot operations per run: each has a thread, and a checkpoint in flight or a request file."""
 WHOLE_AT_ONCE = 2
-"""Of them, those that read or write whole snapshots: they keep processors busy that the driver needs."""
+"""Limit of those that read or write whole snapshots: they keep processors busy that the driver needs."""
 
 
 class Verb(Enum):
@@ -56,7 +56,7 @@ class OperationState(Enum):
 
 
 class ProgressCounter:
-    """How far an operation is, as its thread tells and others look: ``done`` of ``total``, in whatever unit."""
+    """Progress of an operation: ``done`` of ``total``, in any unit. Its thread updates it, others read it."""
 
     def __init__(self) -> None:
         self.counts = (0, 1)
@@ -189,7 +189,7 @@ class QueryOperations:
             return self._begin_on(query_id, run_id, verb, None, carry_out, key, request, counter)
 
     def _has_too_many(self, run_id: str, verb: Verb) -> bool:
-        """Of a run's operations on snapshots."""
+        """Return True if the run has too many operations on snapshots."""
         running = [one for one in self._operations.values() if one.state is OperationState.RUNNING]
         verbs = [one.verb for one in running if one.run_id == run_id and one.verb in SNAPSHOT_VERBS]
         whole = sum(one in WHOLE_VERBS for one in verbs)
@@ -200,24 +200,24 @@ class QueryOperations:
             return self._operations.get(operation_id)
 
     def writing(self, target: str) -> Operation | None:
-        """What writes a snapshot there now, of whatever query."""
+        """Return the running operation of any query that writes a snapshot to ``target``."""
         with self._lock:
             running = (one for one in self._operations.values() if one.state is OperationState.RUNNING)
             return next((one for one in running if one.verb in WRITING_VERBS and one.key == target), None)
 
     def running(self, run_id: str, verb: Verb) -> Operation | None:
-        """What has not ended yet."""
+        """Return the running operation of this kind, or None."""
         with self._lock:
             return self._find_running(run_id, verb)
 
     def newest(self, run_id: str, verbs: Collection[Verb]) -> Operation | None:
-        """The one of these verbs that began last; it may have ended, as long as it is remembered."""
+        """Return the newest operation of these kinds. It may have ended."""
         with self._lock:
             known = (one for one in reversed(self._operations.values()) if one.run_id == run_id)
             return next((one for one in known if one.verb in verbs), None)
 
     def all_running(self) -> list[Operation]:
-        """Of all runs, in the order they began."""
+        """Return the running operations of all runs, in the order in which they began."""
         with self._lock:
             return [one for one in self._operations.values() if one.state is OperationState.RUNNING]
 

@@ -36,7 +36,7 @@ class QueryProgress(StreamingQueryProgress):  # type: ignore[misc]  # PySpark's 
 
     @property
     def checkpoint(self) -> dict[str, Any] | None:
-        """What the checkpoint that committed this epoch took and wrote; None if the driver has forgotten it."""
+        """Metrics of the checkpoint that committed this epoch; None if the driver has forgotten it."""
         section: dict[str, Any] | None = self[CHECKPOINT]
         return section
 
@@ -94,7 +94,7 @@ def for_listeners(progress: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    """As JSON has it: a listener in any language reads it back."""
+    """Return the value as JSON text, which a listener in any language can read."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -166,7 +166,7 @@ def _source_json(source: SourceProgress, duration_ms: int) -> dict[str, Any]:
 
 
 def _source_metrics(source: SourceProgress) -> dict[str, str]:
-    """How far behind, where the source can tell, by the names of Spark's Kafka source; and the splits left."""
+    """Return the backlog (if known), named as by Spark's Kafka source, and the number of splits left."""
     metrics = {"pendingSplits": str(source.pending_splits), "readingSplits": str(source.reading_splits)}
     if source.has_event_time:
         metrics["watermark"] = _event_time(source.watermark_us).get("watermark", "none")

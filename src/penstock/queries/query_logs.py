@@ -57,7 +57,7 @@ class QueryLogs(logging.Handler):
         logging.getLogger(ROOT).addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """As ``logging`` asks of handlers: never raises."""
+        """Keep the record. Never raises, as ``logging`` requires of handlers."""
         try:
             if query_id := getattr(record, "query_id", ""):
                 self._remember(str(query_id), record)

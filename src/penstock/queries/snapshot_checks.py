@@ -1,4 +1,4 @@
-"""Snapshots verified and compared for callers who speak HTTP: read by this process, whoever writes at the location."""
+"""Operations of the REST service that verify and compare snapshots. They only read the location."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _bytes(files: Sequence[UnusedFile]) -> int:
 
 
 def _counts_alone(diff: SnapshotDiff) -> SnapshotDiff:
-    """What discovery remembers and where splits stand may be large."""
+    """Return the difference without discovery states and split positions, which may be large."""
     sources = [
         msgspec.structs.replace(source, state_before=None, state_after=None, splits=[]) for source in diff.sources
     ]

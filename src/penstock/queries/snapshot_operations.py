@@ -1,4 +1,4 @@
-"""What callers who speak HTTP have done with snapshots, by the engine's own verbs."""
+"""Operations of the REST service that take, delete, label, export, fork and copy snapshots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.snapshots.location import open_location, read_identity
 from penstock.snapshots.store.stores import store_at
 
 LOOKS = 5
-"""How often a plan is made anew because a snapshot that it asked about was collected meanwhile."""
+"""Attempts to plan a deletion while snapshots are collected at the same time."""
 
 LABELS_AT_ONCE = 8
 """Each waits about a second for the driver that owns the location, on one of the service's threads."""
@@ -142,7 +142,7 @@ def copy_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation 
 
 
 def takes_copies(facts: QueryFacts, target: str) -> bool:
-    """Whether nothing is there yet, or an archive of this query's snapshots. Raises as ``is_taken``."""
+    """Return True if ``target`` is empty or an archive of this query's snapshots. Raises as ``is_taken``."""
     if not is_taken(facts, target):
         return True
     try:
@@ -165,7 +165,7 @@ def collect_files(facts: QueryFacts) -> Operation | None:
 
 
 def is_taken(facts: QueryFacts, target: str) -> bool:
-    """Whether there is something already. Raises LocationError if it cannot be looked at."""
+    """Return True if ``target`` has files. Raise LocationError if it cannot be listed."""
     try:
         return bool(store_at(target, facts.access).names())
     except FileNotFoundError:
@@ -199,7 +199,7 @@ def would_delete(opened: OpenedLocation, checkpoint: int) -> Deletion:
 
 
 def opened_location(facts: QueryFacts) -> OpenedLocation:
-    """For reading. Raises LocationError."""
+    """Open the query's location for reading. Raises LocationError."""
     return open_location_to_read(facts.location, facts.access, cached=True, logs=_LOGS)
 
 

@@ -41,9 +41,9 @@ from penstock.snapshots.store.store_access import StoreAccess
 from penstock.spark.errors import check_flags, check_numbers, check_seconds, check_texts, pysparks_refusals
 
 PROGRESS_FOLLOWS_S = 5.0
-"""How long ``processAllAvailable`` waits for the progress of what was committed, which follows on another thread."""
+"""Time that ``processAllAvailable`` waits for the progress of the last commit, which comes from another thread."""
 LISTENERS_HEAR_THE_END_S = 5.0
-"""How long ``stop`` and ``awaitTermination`` wait for slow listeners to hear that the query ended."""
+"""Time that ``stop`` and ``awaitTermination`` wait for slow listeners to process the end of the query."""
 LATE_S = 0.25
 """Of facts for others. A checkpoint moves figures at each of its steps: if whoever looks saw each of them, the driver
 would write all its answers anew just then, and the checkpoint wait for that."""
@@ -152,7 +152,7 @@ class StreamingQuery:
 
     @property
     def isActive(self) -> bool:  # noqa: N802
-        """Whether the query runs; True while it recovers from a failure or is suspended, too."""
+        """True while the query runs, recovers from a failure or is suspended."""
         return self._execution.is_active
 
     @property
@@ -540,7 +540,7 @@ class StreamingQuery:
         return f"<penstock.StreamingQuery {self._name or self._run_id} {self.status['message']!r}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return the HTML that a notebook shows."""
         return query_html(self.view(), str(self.status["message"]), self.lastProgress)
 
     def _raise_if_failed(self) -> None:

@@ -1,4 +1,4 @@
-"""What a query is asked to become, and what becomes of that."""
+"""JSON models of changes to a query, and of the operations that carry them out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verifying and comparing snapshots found, as JSON."""
+"""JSON models of the results of verifying and comparing snapshots."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ takes one of the driver's file descriptors."""
 
 
 class Connection(HttpToolsProtocol):
-    """What uvicorn makes for each client; bad requests get 400 and the connection's end."""
+    """Connection of one client. A bad request gets 400, and the connection is closed."""
 
     _head_bytes = 0
     _in_head = True
@@ -89,13 +89,13 @@ class Connection(HttpToolsProtocol):
             self._late.begin(REQUEST_TIMEOUT_S)
 
     def _is_answered(self) -> bool:
-        """Whether a whole request is there; what comes behind it is not read meanwhile."""
+        """Return True if a whole request has arrived. Later bytes are not read meanwhile."""
         cycle = self.cycle
         return bool(self.pipeline) or (cycle is not None and not (cycle.more_body or cycle.response_complete))
 
 
 class _Limit:
-    """By which a connection is cut, unless it is lifted before."""
+    """Time limit after which a connection is cut, unless it is lifted before."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
         self._loop = loop

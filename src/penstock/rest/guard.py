@@ -1,4 +1,4 @@
-"""What every request has to pass before anything looks at it: Host, Origin, token, size."""
+"""Checks that every request must pass first: Host, Origin, token, size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.rest.settings import ServerSettings, is_loopback
 MAX_BODY_BYTES = 64 << 10
 """No request has more to say; a body is held whole."""
 MAX_TARGET_BYTES = 8 << 10
-"""Of path and query string."""
+"""Limit of path and query string, in bytes."""
 ANSWER_HEADERS = {
     "cache-control": "no-store",
     "x-content-type-options": "nosniff",

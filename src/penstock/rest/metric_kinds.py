@@ -1,4 +1,4 @@
-"""What a metric is, and the ways to make one: of the driver, of each query, vertex, subtask, source or sink."""
+"""Metric specifications: per driver, query, vertex, subtask, source and sink."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNITS = ("seconds", "bytes", "rows", "splits")
 
 
 class Kind(Enum):
-    """As Prometheus has them."""
+    """Metric types of Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -83,7 +83,7 @@ def of_subtask(name: str, text: str, read: Callable[[SubtaskReport], float | Non
 
 
 def of_vertex(name: str, text: str, read: Callable[[list[CaptureMetrics]], float]) -> MetricSpec:
-    """Read from what a vertex's subtasks said of the newest complete checkpoint."""
+    """Specify a metric with one sample per vertex, read from the newest complete checkpoint."""
 
     def samples(known: Known) -> Iterator[Sample]:
         for facts in active(known):
@@ -99,7 +99,7 @@ def of_vertex(name: str, text: str, read: Callable[[list[CaptureMetrics]], float
 
 
 def of_source(name: str, text: str, read: Callable[[SourceProgress], float | None]) -> MetricSpec:
-    """As of the newest committed epoch."""
+    """Specify a metric with one sample per source or sink, as of the newest committed epoch."""
 
     def samples(known: Known) -> Iterator[Sample]:
         for facts in active(known):
@@ -111,7 +111,7 @@ def of_source(name: str, text: str, read: Callable[[SourceProgress], float | Non
 
 
 def of_sink(name: str, text: str, read: Callable[[SinkProgress], float | None]) -> MetricSpec:
-    """As of the newest committed epoch."""
+    """Specify a metric with one sample per source or sink, as of the newest committed epoch."""
 
     def samples(known: Known) -> Iterator[Sample]:
         for facts in active(known):
@@ -131,7 +131,7 @@ def query_labels(facts: QueryFacts) -> tuple[str, str]:
 
 
 def newest_checkpoint(facts: QueryFacts) -> CheckpointView | None:
-    """The newest complete one."""
+    """Return the newest complete checkpoint."""
     return next((one for one in reversed(facts.view.checkpoints) if one.state is CheckpointState.COMPLETE), None)
 
 

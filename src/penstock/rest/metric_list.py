@@ -27,7 +27,7 @@ from penstock.rest.metric_kinds import (
 
 
 def _last(read: Callable[[CheckpointView], float]) -> Callable[[QueryFacts], float | None]:
-    """Of the newest complete checkpoint."""
+    """Read a value of the newest complete checkpoint."""
 
     def of_newest(facts: QueryFacts) -> float | None:
         newest = newest_checkpoint(facts)
@@ -37,12 +37,12 @@ def _last(read: Callable[[CheckpointView], float]) -> Callable[[QueryFacts], flo
 
 
 def _epoch(read: Callable[[EpochProgress], float | None]) -> Callable[[QueryFacts], float | None]:
-    """Of the newest committed epoch."""
+    """Read a value of the newest committed epoch."""
     return lambda facts: None if facts.view.last_epoch is None else read(facts.view.last_epoch)
 
 
 def _slowest(read: Callable[[CaptureMetrics], float]) -> Callable[[list[CaptureMetrics]], float]:
-    """Of milliseconds of each subtask, seconds of the slowest."""
+    """Read the time of the slowest subtask, in seconds."""
     return lambda captures: max(read(one) for one in captures) / 1000
 
 
@@ -51,12 +51,12 @@ def _summed(read: Callable[[CaptureMetrics], float]) -> Callable[[list[CaptureMe
 
 
 def _counter(name: str) -> Callable[[SubtaskReport], float | None]:
-    """Of the operators; None where none of them has it."""
+    """Read a counter of the operators; None if no operator has it."""
     return lambda m: m.counters.get(name)
 
 
 def _moment_s(moment_us: int | None) -> float | None:
-    """Event time, where it has begun and has not ended."""
+    """Return event time in seconds, or None before its start and after its end."""
     if moment_us is None or moment_us in (START_OF_TIME_US, END_OF_TIME_US):
         return None
     return moment_us / 1e6

@@ -25,7 +25,7 @@ router = APIRouter(tags=["metrics"])
 
 @dataclass(frozen=True)
 class QueriesCollector(Collector):
-    """Of queries as they were at one moment."""
+    """Collector of the metrics of queries at one moment."""
 
     known: Sequence[QueryFacts]
 
@@ -34,7 +34,7 @@ class QueriesCollector(Collector):
 
 
 def families(known: Sequence[QueryFacts]) -> Iterable[Metric]:
-    """Everything in ``METRICS``, in its order, of these queries."""
+    """Return all families of ``METRICS`` for these queries, in the same order."""
     for spec in METRICS:
         yield _family(spec, known)
 

@@ -1,4 +1,4 @@
-"""What queries look like as JSON. Times are milliseconds; those called ``..._at_ms`` count since 1970 in UTC."""
+"""JSON models of queries. Times are milliseconds; those called ``..._at_ms`` count since 1970 in UTC."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Redacted = Annotated[str, AfterValidator(without_secrets)]
 
 
 class FromAttributes(BaseModel):
-    """Made from an object that has attributes of these names."""
+    """Model made from an object that has attributes of the same names."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -42,7 +42,7 @@ class CheckpointSpec(BaseModel):
 
 
 class QuerySpec(BaseModel):
-    """What the query is to be."""
+    """Requested state of a query."""
 
     state: WantedState
     parallelism: int = Field(ge=1)
@@ -60,7 +60,7 @@ class SlotStatus(FromAttributes):
 
 
 class OperationUnderWay(FromAttributes):
-    """What takes its time and has not ended; ``/operations/{id}`` tells how far it is."""
+    """Operation that has not ended; ``/operations/{id}`` has its progress."""
 
     id: str
     verb: Verb
@@ -68,7 +68,7 @@ class OperationUnderWay(FromAttributes):
 
 
 class QueryStatus(BaseModel):
-    """What the query is.
+    """Current state of a query.
 
     ``state`` is the engine's; ``converged``: it is as ``spec`` says. ``message``: what it does, and while it has not
     converged, what it does about that. ``operations``: those on it that are under way, in the order they began.

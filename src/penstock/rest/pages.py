@@ -66,7 +66,7 @@ class Page:
 
 
 def is_page(path: str) -> bool:
-    """Whether this is for ``Pages`` to answer."""
+    """Return True if ``Pages`` answers this request."""
     return path == "/" or path.startswith(PREFIX)
 
 

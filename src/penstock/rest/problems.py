@@ -109,7 +109,7 @@ def problem(
 
 
 def answer_problems(app: FastAPI) -> None:
-    """Whatever is raised while a request is answered becomes a problem document."""
+    """Turn every exception of a request into a problem document."""
     app.add_exception_handler(ProblemError, _refused)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -123,7 +123,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _http(request: Request, error: Exception) -> Response:
-    """What the framework itself refuses: unknown paths, other methods."""
+    """Describe what the framework refuses: unknown paths, other methods."""
     assert isinstance(error, HTTPException)
     path = request.url.path
     texts = {

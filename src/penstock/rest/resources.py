@@ -1,4 +1,4 @@
-"""From what the engine tells to what is shown."""
+"""Resources of the REST service, made from the state of queries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from penstock.rest.status_message import describe, has_converged
 
 
 def find_query(query_id: str) -> QueryFacts:
-    """A query that runs, or one of those that ended last. Raises ProblemError if there is none."""
+    """Return a running query, or one of those that ended last. Raise ProblemError if there is none."""
     for facts in ACTIVE_QUERIES.known():
         if facts.id == query_id:
             return facts
@@ -65,7 +65,7 @@ def _requested_state(facts: QueryFacts) -> WantedState:
 
 
 async def service_resource(request: Request) -> ServiceResource:
-    """What the settings of the service allow."""
+    """Return what the settings of the service allow."""
     return ServiceResource(export_root=request.app.state.export_root is not None)
 
 
@@ -73,7 +73,7 @@ ThisService = Annotated[ServiceResource, Depends(service_resource)]
 
 
 def status_message(facts: QueryFacts) -> str:
-    """What the query does, and about the difference between spec and status, if there is one."""
+    """Describe what the query does, also about a difference between spec and status."""
     return describe(facts, spec_of(facts), [one.verb for one in OPERATIONS.all_running() if one.run_id == facts.run_id])
 
 
@@ -134,6 +134,6 @@ def graph_resource(facts: QueryFacts) -> GraphResource:
 
 
 def etag_of(facts: QueryFacts) -> str:
-    """Of the spec: another one for another run or another wish, the same however the status changes."""
+    """Return the entity tag of the spec. It depends on run and spec, not on the status."""
     said = facts.run_id + spec_of(facts).model_dump_json()
     return f'"{hashlib.sha256(said.encode()).hexdigest()[:24]}"'

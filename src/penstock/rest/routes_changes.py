@@ -29,10 +29,10 @@ from penstock.rest.status_message import operation_progress
 
 router = APIRouter(prefix="/api/v1", tags=["changes"])
 _DECIDING = threading.Lock()
-"""Whoever compares a tag and changes the spec does both at once."""
+"""Lock that makes comparing a tag and changing the spec one step."""
 
 STATE_VERB = {"running": Verb.RESUME, "suspended": Verb.SUSPEND, "stopped": Verb.STOP}
-"""What brings a query to a state that is asked for."""
+"""Methods that bring a query to each requested state."""
 ACCEPTED: dict[int | str, dict[str, Any]] = {
     202: {"model": OperationResource, "description": "It is begun; the operation is at Location."}
 }
@@ -62,13 +62,13 @@ def change_query(
 
 
 def accepted(operation: Operation, headers: Mapping[str, str] = NO_HEADERS) -> Response:
-    """It is begun, and at ``Location``."""
+    """Answer 202 with the operation's address in ``Location``."""
     return answer(operation_of(operation), 202, {"location": f"/api/v1/operations/{operation.id}", **headers})
 
 
 @router.get("/operations/{operation_id}", response_model=OperationResource, responses=responses(404))
 async def show_operation(operation_id: Annotated[str, Path(max_length=100)]) -> Response:
-    """What became of it. The 200 that ended last are remembered."""
+    """Show an operation. The 200 that ended last are remembered."""
     operation = OPERATIONS.get(operation_id)
     if operation is None:
         raise ProblemError(404, f"there is no operation {operation_id!r:.100}, or it ended long ago")
@@ -96,13 +96,13 @@ def _check_tag(facts: QueryFacts, if_match: str | None, *, any_will_do: bool) ->
 
 
 def _is_so(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None) -> bool:
-    """Whether the spec says so already, and the query was resumed so, if that is asked for."""
+    """Return True if the spec, and the resume if one is requested, are already as requested."""
     spec = spec_of(facts)
     return _patched(spec, patch) == spec and (resume_from is None or _resumed_so(facts, patch, resume_from) is not None)
 
 
 def _on_its_way(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None) -> Operation | None:
-    """What was begun when this was asked for before, if it goes on or has told what it began from."""
+    """Return the operation that an equal request has begun before."""
     if resume_from is not None:
         return _resumed_so(facts, patch, resume_from)
     verbs = [STATE_VERB[patch.state]] if patch.state else []
@@ -124,7 +124,7 @@ def _choice(resume_from: ResumePatch | None) -> tuple[str | None, str | None]:
 
 
 def _apply(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None) -> Operation | None:
-    """What is begun by it, if anything takes its time."""
+    """Apply the change. Return the operation that it begins, if any."""
     spec, wanted = spec_of(facts), _patched(spec_of(facts), patch)
     resumes = (spec.state, wanted.state) == (WantedState.SUSPENDED, WantedState.RUNNING)
     if resume_from is not None and spec.state is WantedState.RUNNING:

@@ -57,7 +57,7 @@ async def list_logs(
 
 
 def _logged(query_id: str) -> tuple[StoreAccess | None, int]:
-    """What must not be told, and the newest line's number."""
+    """Return the log lines without secrets, and the newest line's number."""
     return find_query(query_id).access, QUERY_LOGS.newest(query_id)
 
 

@@ -56,7 +56,7 @@ async def list_queries(service: ThisService) -> Response:
 
 
 def _all_queries() -> tuple[list[QueryFacts], list[Operation]]:
-    """What they are, and what is being done to them."""
+    """Return all queries, and the operations that run on them."""
     return ACTIVE_QUERIES.known(), OPERATIONS.all_running()
 
 
@@ -100,7 +100,7 @@ def _checkpoints_known(query_id: str) -> object:
 
 
 def _in_memory(facts: QueryFacts) -> object:
-    """What ``remembered_page`` looks at."""
+    """Return the state that ``remembered_page`` depends on."""
     return facts.active, facts.view.checkpoints
 
 

@@ -122,7 +122,7 @@ def relabel(query_id: QueryId, snapshot: SnapshotId, patch: SnapshotPatch) -> Re
 
 @router.get("/{snapshot:snapshot}/deletion", response_model=DeletionPlan, responses=responses(404, 409))
 def plan_deletion(query_id: QueryId, snapshot: SnapshotId) -> Response:
-    """What deleting it would free now; nothing is changed."""
+    """Show what deleting a snapshot would free now. Nothing is changed."""
     facts = find_query(query_id)
     opened = opened_location(facts)
     record = _deletable(opened, snapshot, facts.view.pinned)

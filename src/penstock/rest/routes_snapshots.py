@@ -34,7 +34,7 @@ router = APIRouter(prefix="/api/v1/queries/{query_id}", tags=["snapshots"])
 
 
 LISTED_FOR_S = 0.25
-"""How long a list is told again without a look at the location."""
+"""Time for which a list is kept before the location is read again."""
 
 
 class _SnapshotName(StringConvertor):
@@ -71,7 +71,7 @@ def _about_now(query_id: str) -> tuple[object, ...]:
 
 @router.get("/snapshots/sharing", response_model=SharingResource, responses=responses(404))
 def show_sharing(query_id: QueryId) -> Response:
-    """Which files each snapshot needs, and so which of them several share."""
+    """Show which files each snapshot needs, and so which files snapshots share."""
     return answer(SharingResource.model_validate(sharing_of(opened_location(find_query(query_id)))))
 
 
@@ -79,7 +79,7 @@ def show_sharing(query_id: QueryId) -> Response:
 def show_stored(
     query_id: QueryId, snapshot: Annotated[str, Path(max_length=MAX_LABEL, description="Its id or label.")]
 ) -> Response:
-    """What one snapshot holds, and what the query was waiting for when it was taken."""
+    """Show the contents of one snapshot, and what the query was waiting for when it was taken."""
     facts = find_query(query_id)
     opened = opened_location(facts)
     shown = show_snapshot(opened, opened.record(snapshot), now_ms(), pinned=facts.view.pinned)

@@ -30,7 +30,7 @@ log = get_logger(__name__)
 
 START_TIMEOUT_S = 10.0
 GRACE_S = 2
-"""What is being answered when the server stops may take so long; then its connection is cut."""
+"""Time that requests have to end when the server stops; then their connections are cut."""
 TOKEN_BYTES = 32
 """Random bytes of a token that the service makes."""
 MAX_CONNECTIONS = 100

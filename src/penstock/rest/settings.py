@@ -1,4 +1,4 @@
-"""Where the service listens, and whom it answers."""
+"""Settings of the REST service: address, port, token, TLS."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ServerSettings:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """True if only this machine can reach the service."""
         return is_loopback(self.host)
 
 

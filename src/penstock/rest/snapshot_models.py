@@ -1,4 +1,4 @@
-"""What snapshots look like as JSON: those of ``penstock snapshot list`` and ``show``."""
+"""JSON models of snapshots, as ``penstock snapshot list`` and ``show`` have them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class StoredChannel(FromAttributes):
 
 
 class StoredEdge(FromAttributes):
-    """What was in flight, by channel."""
+    """In-flight data of one edge, by channel."""
 
     exchange: str
     producer: str
@@ -150,7 +150,7 @@ class SnapshotPatch(BaseModel):
     note: Annotated[str, Field(max_length=MAX_NOTE)] | None = None
 
     def named(self, member: str) -> str | None:
-        """What a member is to be; None: it is not to be changed."""
+        """Return the requested value of a member, or None if it stays."""
         return (getattr(self, member) or "") if member in self.model_fields_set else None
 
 

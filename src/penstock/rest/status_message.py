@@ -1,4 +1,4 @@
-"""What is done about the difference between what a query is to be and what it is: in a sentence, and in numbers."""
+"""Message and progress of a query that converges to its requested state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def has_converged(view: ExecutionView, spec: QuerySpec) -> bool:
 
 
 def describe(facts: QueryFacts, spec: QuerySpec, verbs: Collection[Verb]) -> str:
-    """What the query does; where it is not as ``spec`` says, what it does about that.
+    """Describe what the query does and, if it differs from ``spec``, the current step towards it.
 
     Args:
         verbs: of the operations on it that are under way. What its program asked it for is not among them.
@@ -60,7 +60,7 @@ def describe(facts: QueryFacts, spec: QuerySpec, verbs: Collection[Verb]) -> str
 
 
 def operation_progress(operation: Operation, facts: QueryFacts, does: str) -> OperationProgress:
-    """How far an operation that is under way is. ``does``: what the query does."""
+    """Return the progress of a running operation. ``does``: description of what the query does."""
     view = facts.view
     match operation.verb:
         case Verb.RESCALE | Verb.RESUME:
@@ -78,7 +78,7 @@ def operation_progress(operation: Operation, facts: QueryFacts, does: str) -> Op
 
 
 def _of_snapshot(operation: Operation, order: SnapshotOrder, view: ExecutionView) -> OperationProgress:
-    """By the slots that have acknowledged its checkpoint; 0 until that is triggered."""
+    """Count the slots that have acknowledged the checkpoint; 0 until it is triggered."""
     found = _checkpoint_of(operation, order, view)
     complete = found is not None and found.state is CheckpointState.COMPLETE
     done = view.parallelism if complete else 0 if found is None else found.acknowledged
@@ -88,7 +88,7 @@ def _of_snapshot(operation: Operation, order: SnapshotOrder, view: ExecutionView
 
 
 def _checkpoint_of(operation: Operation, order: SnapshotOrder, view: ExecutionView) -> CheckpointView | None:
-    """Which one was triggered for it. Of several without a label that were asked for at once, whichever is next."""
+    """Return the checkpoint of the operation. Of several concurrent ones without a label it is the next."""
     own = [
         one
         for one in view.checkpoints

@@ -29,7 +29,7 @@ _FORMATS = {
 }
 """Spark's classes, by provider."""
 PROVIDERS = tuple(_FORMATS)
-"""What Spark writes as files that a rename makes visible."""
+"""Formats that Spark writes as files, which a rename makes visible."""
 _MAX_RECORDS = "maxrecordsperfile"
 _SESSION_CATALOG = "spark_catalog"
 _NO_OPTIONS = ("path", "serialization.format")

@@ -1,4 +1,4 @@
-"""Which Spark session a call is about."""
+"""Spark session of a call."""
 
 from __future__ import annotations
 

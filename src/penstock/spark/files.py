@@ -17,7 +17,7 @@ from penstock.spark.messages import first_line
 _AS_THEY_ARE = {"__globPaths__": "false"}
 """Spark's own option: a path is no pattern."""
 _NAMED = 3
-"""So many files are named in an error."""
+"""Number of files that an error names."""
 
 
 class SparkFiles:

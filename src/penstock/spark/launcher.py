@@ -136,7 +136,7 @@ class SparkLauncher:
         return max(now, self._most_slots()) if self._gang else now
 
     def _most_slots(self) -> int:
-        """As far as dynamic allocation may go."""
+        """Return the number of slots that dynamic allocation may reach."""
         executors = self._conf.get(_MAX_EXECUTORS)
         if executors is None:
             return sys.maxsize

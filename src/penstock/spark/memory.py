@@ -1,4 +1,4 @@
-"""What a slot may hold in memory against what Spark gives its Python worker; looked at before the first launch.
+"""Check of a slot's memory against the limit of Spark's Python worker, before the first launch.
 
 Spark gives Python workers ``spark.executor.pyspark.memory``, divided by the executor's cores, as a hard limit of each
 worker. Without it, YARN and Kubernetes count them in ``spark.executor.memoryOverhead``; local and standalone masters
@@ -36,7 +36,7 @@ class WorkerLimit:
 
 
 def worker_limit(master: str, conf: Conf) -> WorkerLimit | None:
-    """None where Spark sets no limit."""
+    """Return the memory limit of a Python worker, or None if Spark sets none."""
     cores = int(conf("spark.executor.cores") or 1)
     pyspark = conf("spark.executor.pyspark.memory")
     if pyspark is not None:

@@ -1,4 +1,4 @@
-"""What Spark's errors say, short."""
+"""Short messages of Spark's errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Spark task runs to become a slot.
+"""Function of a Spark task that runs a slot.
 
 The function that Spark pickles needs nothing of Penstock to be unpickled: where an executor's Python lacks something,
 it says so itself, by name, before anything of ours is imported.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.worker.slot_task import SlotTask
 
 REQUIRED = ("greenlet", "msgspec", "numpy", "pandas", "penstock", "pyarrow", "xxhash")
-"""What a slot imports."""
+"""Modules that a slot imports."""
 
 
 def worker_check(required: tuple[str, ...] = REQUIRED, version: str = __version__) -> Callable[[], str]:
@@ -53,7 +53,7 @@ def worker_check(required: tuple[str, ...] = REQUIRED, version: str = __version_
 
 
 def slot_function(pickled_task: bytes, *, gang: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What Spark runs in each task. ``gang``: the job is an ordinary one, of which Spark repeats failed tasks."""
+    """Return the function of each task. ``gang``: the job is an ordinary one, of which Spark repeats failed tasks."""
     check = worker_check()
 
     def become_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -38,7 +38,7 @@ def in_executors(spark: SparkSession) -> Run:
 
 
 def _written(job: Job, source: str, target: str) -> Written | tuple[str, str]:
-    """In an executor; a refusal travels as its class and text."""
+    """Run in an executor; a refusal returns as its class and text."""
     try:
         directory = store_at(target)
         directory.delete(job.path)

@@ -1,4 +1,4 @@
-"""Spark's side of the lane: a DSv2 ``MicroBatchStream``, driven range by range as Spark's micro-batches drive it."""
+"""Spark's side of the bridge: a DSv2 ``MicroBatchStream``, driven range by range as Spark's micro-batches drive it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class SparkSourceBridge:
         self._stream.stop()
 
     def _default_limit(self) -> Any:
-        """By reflection: py4j does not find the default methods of interfaces."""
+        """Return the default limit by reflection: py4j does not find the default methods of interfaces."""
         gateway = self._spark.sparkContext._gateway
         method = self._interface("SupportsAdmissionControl").getMethod(
             "getDefaultReadLimit", gateway.new_array(java_class(self._spark, "java.lang.Class"), 0)
@@ -94,5 +94,5 @@ class SparkSourceBridge:
 
 
 def can_read(node: Any) -> bool:
-    """Whether the lane can read this ``StreamingRelationV2``."""
+    """Return True if the bridge can read this ``StreamingRelationV2``."""
     return "MICRO_BATCH_READ" in [str(capability) for capability in node.table().capabilities()]

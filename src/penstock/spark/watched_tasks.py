@@ -1,4 +1,4 @@
-"""How far Spark jobs are that this thread waits for."""
+"""Progress of the Spark jobs that this thread waits for."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _watch(context: SparkContext, group: str, meter: Meter, ended: threading.Eve
 
 
 def _tasks(context: SparkContext, group: str) -> tuple[int, int]:
-    """How many have ended, and how many are known of."""
+    """Return the numbers of ended and of known tasks."""
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from penstock.errors import ConfigError, NotSupported, NotYet
-from penstock.planner import refusals
+from penstock.planner import unsupported
 from penstock.planner.compiler import compile_plan
 
 pytestmark = pytest.mark.spark
@@ -345,5 +345,5 @@ def test_the_optimizer_setting_of_the_user_is_put_back(
 
 
 def test_documentation_lists_every_refused_node() -> None:
-    text = refusals.documentation()
-    assert all(f"| `{name}` |" in text for name in refusals.NODES)
+    text = unsupported.documentation()
+    assert all(f"| `{name}` |" in text for name in unsupported.NODES)

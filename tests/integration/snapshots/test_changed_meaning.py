@@ -102,7 +102,7 @@ def meanings(df: DataFrame, mode: str) -> dict[str, dict[str, object]]:
 def test_no_answer_of_the_jvm_about_a_window_takes_two_packets(
     spark: SparkSession, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second packet would be 40 ms late (``penstock.planner.meanings._parse``)."""
+    """The second packet would be 40 ms late (``penstock.planner.definitions._parse``)."""
     answers: list[str] = []
     send = ClientServerConnection.send_command
     monkeypatch.setattr(ClientServerConnection, "send_command", lambda *of: (answers.append(send(*of)), answers[-1])[1])

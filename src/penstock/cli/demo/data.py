@@ -28,7 +28,7 @@ COLUMNS = {
 EVENT_TIME = "time_hour"
 DAYS_PER_FILE = 3
 SMALL_DAYS = 60
-"""What ``--small`` takes of the year."""
+"""Part of the year that ``--small`` takes."""
 _DAY_US = 86_400_000_000
 
 

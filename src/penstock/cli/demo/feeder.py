@@ -39,7 +39,7 @@ class Feeder:
 
     @property
     def arrived(self) -> bool:
-        """Everything up to the goal is there."""
+        """True if all files up to the goal have arrived."""
         return self._fed >= self._goal
 
     def feed_until(self, share: float) -> None:

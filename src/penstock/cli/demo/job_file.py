@@ -18,7 +18,7 @@ REPOSITORY_JOB = Path(__file__).resolve().parents[4] / "demo" / "job.py"
 
 @dataclass(frozen=True)
 class Job:
-    """What the demo takes from the file.
+    """Job that the demo runs, as defined by the file.
 
     Attributes:
         build: ``delays(flights, control)``: the DataFrame; ``control`` is a path, empty for full speed.

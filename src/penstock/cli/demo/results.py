@@ -1,4 +1,4 @@
-"""What a run of the demo found out: the one source of its last lines, its report and its exit status."""
+"""Results of a run of the demo, the source of its last lines, its report and its exit status."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class DemoResults:
 
     @property
     def windows_before_end_share(self) -> float:
-        """Of all windows, open ones included: committed before the last file arrived."""
+        """Share of windows, open ones included, that were committed before the last file arrived."""
         return self.windows_before_end / self.windows if self.windows else 0.0
 
     def shortcomings(self) -> list[str]:
-        """Why the run does not count; empty if it passed."""
+        """Return the reasons why the run failed; empty if it passed."""
         found = []
         if self.kills != 1 or self.generations[1] <= self.generations[0]:
             found.append("no worker was killed and replaced")

@@ -1,4 +1,4 @@
-"""What the screen shows of a running query: rates between two looks at it, and the committed output."""
+"""Samples of a running query for the screen: rates between two samples, and the committed output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Sample:
 
     @property
     def inflight_rows_left(self) -> int:
-        """Of the in-flight rows that the last recovery restored: not yet processed."""
+        """Number of restored in-flight rows that are not processed yet."""
         return sum(subtask.metrics.recovered_rows_left for subtask in self.view.subtasks)
 
 

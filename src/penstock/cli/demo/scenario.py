@@ -38,7 +38,7 @@ LOOK_EVERY_S = 0.25
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast files arrive and how much is enough.
+    """Pace of the demo: speed of arriving files, and amounts to wait for.
 
     ``slow_us`` per row goes into the control file. Gates are small, so that the pressure reaches the source while
     there is still input to come.

@@ -17,7 +17,7 @@ from penstock.cli.demo.sampling import Sample, VertexSample
 
 BAR_CELLS = 20
 PLAIN_LINE_EVERY_S = 2.0
-"""Without a terminal (a log file) the live table is a line now and then."""
+"""Time between lines that replace the live table if the output is no terminal."""
 
 
 def megabytes(size: int) -> str:

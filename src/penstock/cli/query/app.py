@@ -28,7 +28,7 @@ TOKEN_VARIABLE = "PENSTOCK_TOKEN"
 CA_VARIABLE = "PENSTOCK_CA"
 MAX_TOKEN_BYTES = 4096
 COMPLETION_TIMEOUT_S = 1.0
-"""Whoever presses the tab key waits for it."""
+"""Timeout of a shell's completion, for which the user waits."""
 
 
 def completed(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:

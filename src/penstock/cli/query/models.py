@@ -1,4 +1,4 @@
-"""What of the service's documents is read here. What a newer service tells besides is no matter."""
+"""Documents of the REST service, as far as they are read here. Other members are ignored."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class SnapshotList(msgspec.Struct, frozen=True):
-    """By ascending checkpoint."""
+    """Snapshots by ascending checkpoint."""
 
     location: str
     snapshots: list[Snapshot]

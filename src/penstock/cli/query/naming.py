@@ -1,4 +1,4 @@
-"""Which query a user means: by name, by id, or by the beginning of an id."""
+"""Queries found by name, by id, or by the beginning of an id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One query, for people."""
+"""Text of one query for the terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STYLE_OF = {
 
 
 def print_query(console: Console, query: Query, graph: Graph, exceptions: Exceptions) -> None:
-    """Everything that a screen can hold; --json has all."""
+    """Print a query. ``--json`` has more."""
     status, spec = query.status, query.spec
     name = f"{one_line(query.name)}, " if query.name else ""
     _say(console, f"{name}query {one_line(query.id)}, run {one_line(query.run_id)}", "bold")

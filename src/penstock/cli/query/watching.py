@@ -19,7 +19,7 @@ from penstock.cli.snapshot.app import AsJson, emit, reported
 from penstock.errors import ServiceError
 
 LOOK_TIMEOUT_S = 5.0
-"""Of each request: nothing on the screen moves meanwhile."""
+"""Timeout of each request: the screen does not change meanwhile."""
 
 
 @query_app.command()

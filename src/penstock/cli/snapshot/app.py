@@ -1,4 +1,4 @@
-"""The command group ``penstock snapshot``: what its verbs have in common.
+"""Command group ``penstock snapshot``: what its commands have in common.
 
 Exit codes: 0 done, 1 refused or failed (one line on stderr says why and what to do), 2 wrong arguments. With ``--json``
 stdout holds one JSON document and nothing else.

@@ -1,4 +1,4 @@
-"""``penstock snapshot take``, ``delete``, ``label`` and ``gc``: the verbs that change a location."""
+"""``penstock snapshot take``, ``delete``, ``label`` and ``gc``: commands that change a location."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def delete(
 
 
 def _would_delete(location: str, names: Sequence[str]) -> tuple[Deleted, tuple[str, ...]]:
-    """What would go, and its files: a plan only reads the location."""
+    """Return what would be deleted, and the files. Planning only reads the location."""
     with located(location) as store:
         known = known_at(store)
         chosen = choose(store.root, known.log, names)

@@ -1,4 +1,4 @@
-"""What ``take``, ``delete`` and ``label`` have done, whoever carries it out: the same is told on every way."""
+"""Interface to the owner of a location, and the results of its commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Deleted(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """What a snapshot is called now; ``kind``: ``periodic`` or ``requested``."""
+    """Result of ``label``: the snapshot as it is now; ``kind``: ``periodic`` or ``requested``."""
 
     id: str
     label: str

@@ -64,6 +64,6 @@ def located(location: str) -> Iterator[Store]:
 
 
 def known_at(store: Store) -> Known:
-    """What the user's cache has of a location where a query has run, with the log as it is now."""
+    """Return the user's cache of a location, with the log as it is now."""
     known = LocationCache.of(store.root).load(store)
     return msgspec.structs.replace(known, log=ownership.view_of(store, known))

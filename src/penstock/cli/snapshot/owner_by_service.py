@@ -20,9 +20,9 @@ from penstock.snapshots.commands.ownership import new_token
 from penstock.snapshots.format.names import find_called
 
 PATIENT_S = 60.0
-"""Of a request that has the service read the location, or wait for its owner: a store may be slow."""
+"""Timeout of requests that read the location or wait for its owner: a store may be slow."""
 TRIES = 3
-"""Of a request that begins nothing new when it comes again."""
+"""Attempts of a request that is safe to repeat."""
 PAUSE_S = 0.5
 """Between two of them."""
 

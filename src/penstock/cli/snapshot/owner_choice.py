@@ -1,4 +1,4 @@
-"""Who has a change of snapshots done for the command line: the one place where that is decided.
+"""Choice of the way to a location's owner: REST service or request files.
 
 Where the user has named a REST service, and that knows of a query that runs at the location, it is asked over HTTP. All
 else goes by the files at the location, which need nothing but the location. What is told of it is the same.
@@ -24,7 +24,7 @@ from penstock.snapshots.store.stores import place_of, store_at
 def owner_of(
     location: str, url: str, token_file: Path | None, ca: Path | None, *, force: bool = False, quiet: bool = False
 ) -> Owner:
-    """How the owner of ``location`` is reached; nothing is changed yet.
+    """Return the way to the owner of ``location``. Nothing is changed yet.
 
     Args:
         url: of the service, empty for none. A token goes there and to no other address, above all to none that is read

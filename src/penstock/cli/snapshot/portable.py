@@ -24,7 +24,7 @@ _Directory = Annotated[str, typer.Argument(help="A portable snapshot, s3://bucke
 
 
 class ExportTo(Enum):
-    """What ``export`` writes."""
+    """Format that ``export`` writes."""
 
     PORTABLE = "portable"
     SPARK_OFFSETS = "spark-offsets"
@@ -95,7 +95,7 @@ def _session(master: str) -> Iterator[SparkSession]:
 
 @contextmanager
 def _running(master: str) -> Iterator[Run]:
-    """Who writes an export's large files: threads, or a Spark application."""
+    """Return the runner that writes an export's large files: threads, or a Spark application."""
     from penstock.snapshots.portable.jobs import in_threads
     from penstock.spark.snapshot_jobs import in_executors
 

@@ -19,7 +19,7 @@ CHANNELS_PRINTED = 10
 
 
 def print_snapshot(console: Console, shown: ShownSnapshot) -> None:
-    """Everything that a screen can hold."""
+    """Print a snapshot."""
     widen(console)
     line = shown.snapshot
     label = f" {line.label!r}" if line.label else ""
@@ -126,7 +126,7 @@ def _table(first: str, *others: str) -> Table:
 
 
 def print_diff(console: Console, diff: SnapshotDiff) -> None:
-    """From the one to the other."""
+    """Print the difference between two snapshots."""
     widen(console)
     _say(console, f"{diff.before} -> {diff.after}, parallelism {diff.parallelism_before} -> {diff.parallelism_after}")
     table = _table("state", "added", "changed", "removed")

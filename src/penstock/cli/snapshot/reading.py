@@ -110,7 +110,7 @@ def diff_command(
 
 @contextmanager
 def _bar(what: str, *, hidden: bool, is_bytes: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """On a terminal, on stderr: stdout is for the result."""
+    """Show a progress bar on a terminal, on stderr: stdout is for the result."""
     console = SafeConsole(stderr=True)
     columns = [TextColumn("{task.description}"), BarColumn(), *([DownloadColumn()] if is_bytes else [])]
     shown = not hidden and console.is_terminal

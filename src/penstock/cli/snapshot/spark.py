@@ -84,7 +84,7 @@ def import_checkpoint(
 def export_offsets(
     location: str, snapshot: str, directory: Path, query: str | None, output_mode: str, as_json: bool
 ) -> None:
-    """What ``penstock snapshot export --to spark-offsets`` does."""
+    """Export offsets, as ``penstock snapshot export --to spark-offsets``."""
     with reported() as console:
         if query is None:
             raise ConfigError("--to spark-offsets needs --query: what builds the query's DataFrame")
@@ -119,7 +119,7 @@ def built(place: str) -> DataFrame:
 
 
 def returned(place: str) -> Any:
-    """What the user's function returns, called in a Spark session.
+    """Call the user's function in a Spark session and return its result.
 
     Raises:
         ConfigError: there is no such file, module or function, or it raises.
@@ -144,7 +144,7 @@ def _called(function: Callable[..., Any], spark: SparkSession) -> Any:
 
 
 def _told(error: Exception) -> str:
-    """In one line."""
+    """Return the error in one line."""
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
 
 

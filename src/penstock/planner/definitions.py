@@ -94,7 +94,7 @@ def _parse_part(tree: JavaTree, name: str) -> _Node:
     return _Node({"class": f".{name}"}, [_parse(tree)])
 
 
-class Meanings:
+class Definitions:
     """Definitions of attributes, by expression id. An attribute without one is a column of the source."""
 
     def __init__(self) -> None:
