@@ -197,7 +197,7 @@ ALIGNMENT = {
         (SubtaskCheckpoints, "_barrier_arrived", _recording_one_short),
     ),
     "input-queue-not-captured": mutant(
-        "what kept in front of an unaligned barrier at the consumer is not captured",
+        "what waits in front of an unaligned barrier at the consumer is not captured",
         (InputChannel, "capture", _nothing_captured),
     ),
     "row-range-forgotten": mutant(
@@ -209,11 +209,11 @@ ALIGNMENT = {
         (InputChannel, "capture", _all_captured),
     ),
     "unblocked-early": mutant(
-        "a channel that kept for the other barriers is read on if more than one element lies there",
+        "a channel that waits for the other barriers is read on if more than one element lies there",
         (SubtaskCheckpoints, "reached", _unblock_each),
     ),
     "acknowledged-before-the-barrier-left": mutant(
-        "a capture is handed over although the barrier kept in an output queue, where it may be moved yet",
+        "a capture is handed over although the barrier waits in an output queue, where it may be moved yet",
         (SubtaskCheckpoints, "ready", _ready_with_barriers_queued),
     ),
     "dead-id-forgotten": mutant(
@@ -229,7 +229,7 @@ ALIGNMENT = {
         (SubtaskCheckpoints, "_turn_older", _nothing_turned),
     ),
     "time-out-forgotten-at-the-output": mutant(
-        "a barrier that kept in an output queue is not moved when its time is up",
+        "a barrier that waits in an output queue is not moved when its time is up",
         (SubtaskCheckpoints, "_turn", _inputs_only),
     ),
     "moved-barrier-captures-nothing": mutant(
