@@ -258,7 +258,7 @@ ALIGNMENT = {
         (SubtaskCheckpoints, "_turn_inputs_as_allowed", _before_the_last_barrier),
     ),
     "limit-overtakes-once": mutant(
-        "with checkpoint.maxInflightBytes a barrier that has overtaken once kept behind the rows of older ones",
+        "with checkpoint.maxInflightBytes a barrier that has overtaken once waits behind the rows of older ones",
         (SubtaskCheckpoints, "_turn_outputs_as_allowed", _once),
     ),
     "end-of-partition-taken-for-a-barrier": mutant(
