@@ -44,7 +44,18 @@ LAYERS = [
     ("protocol",),
     ("config",),
     ("model",),
-    ("errors", "grammar", "plain_text", "logs", "malloc", "private_files", "redaction", "decoding", "version"),
+    (
+        "errors",
+        "grammar",
+        "plain_text",
+        "logs",
+        "malloc",
+        "private_files",
+        "redaction",
+        "decoding",
+        "thrift_compact",
+        "version",
+    ),
 ]
 TYPES_FROM_ABOVE = {
     ("penstock.model.job_graph", "penstock.connectors.base"): "a graph holds the sources and sinks that it runs",

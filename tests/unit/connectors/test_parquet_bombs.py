@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.connectors.files.parquet.pages import LARGEST_BATCH, MAX_COLUMNS, MAX_DEPTH, most_rows
+from penstock.connectors.files.parquet.pages import LARGEST_BATCH, MAX_COLUMNS, MAX_DEPTH, check_footer, most_rows
 from penstock.connectors.files.parquet.reading import page_bytes
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import ConfigError
@@ -151,6 +151,31 @@ def test_a_bomb_is_refused_by_name(tmp_path: Path, make: Callable[[Path], pa.Sch
     if complaint.startswith(("column value has", "has a footer")):
         assert "maxPageBytes" in said
         assert read(path, schema, "1g")[:2] == ("", pq.read_metadata(path).num_rows), "the option raises the bound"
+
+
+@pytest.mark.parametrize(
+    "footer",
+    [b"\x19" * 5000, b"\x1c" * 5000, b"\x1b\x01\xbb" * 5000, b"\x29\x15\x02\x00", b"\x25\x02\x00", b"\x29\x1c\x5c"],
+    ids=["lists in lists", "structures", "maps in maps", "schema of numbers", "schema that is a number", "no end"],
+)
+def test_a_damaged_footer_is_no_parquet_file(tmp_path: Path, footer: bytes) -> None:
+    path = tmp_path / "damaged.parquet"
+    path.write_bytes(b"PAR1" + footer + struct.pack("<I", len(footer)) + b"PAR1")
+    with pytest.raises(pa.ArrowInvalid, match="its footer is damaged"):
+        check_footer(str(path), 1 << 20)
+
+
+def test_a_damaged_page_header_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.parquet"
+    pq.write_table(pa.table({"value": [1, 2]}), path, use_dictionary=False, compression="none", write_statistics=False)
+    metadata = pq.read_metadata(path)
+    place = metadata.row_group(0).column(0).data_page_offset
+    data = bytearray(path.read_bytes())
+    described = data.index(b"\x2c", place)  # field 5, a structure
+    data[described] = 0x25  # a number
+    path.write_bytes(data)
+    with pytest.raises(pa.ArrowInvalid, match=f"column value: the header of the page at {place} is damaged"):
+        most_rows(str(path), metadata, [0], [0], 1024, 1 << 20)
 
 
 def dictionary_bomb(path: Path) -> pa.Schema:

@@ -14,16 +14,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from penstock.thrift_compact import CompactReader, Fields, natural
+
 FOOTER_BYTES = 64 << 20
 HEADER_BYTES = 1 << 16
 """Of a page: statistics are in it, of which a writer keeps little."""
-MAX_DEPTH = 12
-"""Of structs and lists within each other."""
-
 _DATA_PAGE, _DATA_PAGE_V2 = 0, 3
 _PLAIN, _RLE = 0, 3
 _UNCOMPRESSED, _BOOLEAN, _PHYSICAL = 0, 0, range(8)
-_TRUE, _FALSE, _I8, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 
 
 class _Page(NamedTuple):
@@ -56,10 +54,10 @@ def read_footer(file: pa.NativeFile) -> list[RowGroup]:
     if end[4:] != b"PAR1" or not 0 < length <= min(file.size() - 8, FOOTER_BYTES):
         raise ValueError("it does not end as a Parquet file does")
     file.seek(file.size() - 8 - length)
-    footer = _Compact(file.read(length)).struct()
+    footer = CompactReader(file.read(length), keep_lists=True).structure()
     leaves = sum(not element.get(5) for element in _structs(footer.get(2)))
     groups = [
-        RowGroup(_count(group, 3), _count(group, 2), [_chunk(column) for column in _structs(group.get(1))])
+        RowGroup(natural(group, 3), natural(group, 2), [_chunk(column) for column in _structs(group.get(1))])
         for group in _structs(footer.get(4))
     ]
     if any(len(group.columns) != leaves for group in groups):
@@ -67,22 +65,15 @@ def read_footer(file: pa.NativeFile) -> list[RowGroup]:
     return groups
 
 
-def _chunk(column: dict[int, Any]) -> Chunk:
+def _chunk(column: Fields) -> Chunk:
     said = column.get(3)
     if set(column) - {2, 3, 4, 5, 6, 7} or not isinstance(said, dict) or said.get(1) not in _PHYSICAL:
         raise ValueError("a column lies elsewhere, is encrypted, or is of a kind that there is not")
     plain = said.get(4) == _UNCOMPRESSED and 11 not in said
-    return Chunk(said[1] == _BOOLEAN, plain, _count(said, 5), _count(said, 9), _count(said, 7))
+    return Chunk(said[1] == _BOOLEAN, plain, natural(said, 5), natural(said, 9), natural(said, 7))
 
 
-def _count(struct: dict[int, Any], field: int) -> int:
-    value = struct.get(field)
-    if not isinstance(value, int) or value < 0:
-        raise ValueError(f"a footer says {value!r:.40} where a number has to be")
-    return value
-
-
-def _structs(value: Any) -> list[dict[int, Any]]:
+def _structs(value: Any) -> list[Fields]:
     if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
         raise ValueError("a footer without a list that it has to have")
     return value
@@ -104,8 +95,8 @@ def check_pages(file: pa.NativeFile, chunk: Chunk) -> None:
 
 
 def _page(data: bytes, *, boolean: bool) -> _Page:
-    reader = _Compact(data)
-    header = reader.struct()
+    reader = CompactReader(data)
+    header = reader.structure()
     kind, whole, size = header.get(1), header.get(2), header.get(3)
     inner = header.get(5 if kind == _DATA_PAGE else 8) if kind in (_DATA_PAGE, _DATA_PAGE_V2) else None
     if not isinstance(inner, dict):
@@ -118,70 +109,3 @@ def _page(data: bytes, *, boolean: bool) -> _Page:
     if not isinstance(values, int) or values < 0:
         raise ValueError("a page has less than nothing")
     return _Page(size, values, reader.at)
-
-
-class _Compact:
-    """One struct of Thrift's compact protocol, with its numbers, structs and lists by field; all else is passed over.
-
-    Raises:
-        ValueError: it has no end, or is none.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.at = 0
-
-    def struct(self, depth: int = 0) -> dict[int, Any]:
-        if depth > MAX_DEPTH:
-            raise ValueError("a header is nested too deep")
-        found: dict[int, Any] = {}
-        field = 0
-        while kind := self._byte():
-            field = field + (kind >> 4) if kind >> 4 else self._number()
-            found[field] = self._value(kind & 15, depth)
-        return found
-
-    def _value(self, kind: int, depth: int) -> Any:
-        if kind in (_TRUE, _FALSE):
-            return kind == _TRUE
-        if kind in (_I16, _I32, _I64):
-            return self._number()
-        if kind == _STRUCT:
-            return self.struct(depth + 1)
-        if kind in (_LIST, _SET):
-            return self._list(depth + 1)
-        if kind in (_I8, _DOUBLE, _BINARY):
-            length = {_I8: 1, _DOUBLE: 8}.get(kind) or self._varint()
-            self.at += length
-            return None
-        raise ValueError(f"a header has a field of the kind {kind}")
-
-    def _list(self, depth: int) -> list[Any]:
-        if depth > MAX_DEPTH:
-            raise ValueError("a header is nested too deep")
-        head = self._byte()
-        count = head >> 4 if head >> 4 < 15 else self._varint()
-        if count > len(self._data) - self.at:
-            raise ValueError("a list without an end")
-        if head & 15 in (_TRUE, _FALSE):
-            return [self._byte() for _ in range(count)]
-        return [self._value(head & 15, depth) for _ in range(count)]
-
-    def _byte(self) -> int:
-        if self.at >= len(self._data):
-            raise ValueError("a header without an end")
-        self.at += 1
-        return self._data[self.at - 1]
-
-    def _varint(self) -> int:
-        found = 0
-        for shift in range(0, 70, 7):
-            byte = self._byte()
-            found |= (byte & 127) << shift
-            if byte < 128:
-                return found
-        raise ValueError("a number without an end")
-
-    def _number(self) -> int:
-        zigzag = self._varint()
-        return (zigzag >> 1) ^ -(zigzag & 1)

@@ -1,9 +1,8 @@
 """Limits for decoding a Parquet file: a small file can claim to be a very large one.
 
 Arrow trusts a file's own numbers. So this module checks the footer and the header of each page before Arrow decodes
-them: nothing checks the sizes of columns in the footer. Both are structures of Thrift's compact protocol
-(https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md) with the layout of
-https://github.com/apache/parquet-format.
+them: nothing checks the sizes of columns in the footer. Both are structures of Thrift's compact protocol with the
+layout of https://github.com/apache/parquet-format.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.errors import DataError
+from penstock.thrift_compact import CompactReader, EndOfData, Fields, natural
 
 MAX_DEPTH = 200
 """Deepest nesting of groups: Arrow visits a schema by recursion."""
@@ -38,93 +37,6 @@ _DICTIONARY_ENCODINGS = (2, 8)
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 _DECIMAL_BYTES = 16
 _OFFSET_BYTES = 4
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
-_INTEGERS = (4, 5, 6)
-
-Fields = dict[int, Any]
-"""Structure: field id -> number or structure. Values of other types are skipped and None."""
-
-
-class _Compact:
-    """Reader of structures. It raises IndexError at the end of the bytes and ValueError for malformed ones."""
-
-    def __init__(self, data: bytes, at: int = 0) -> None:
-        self._data = data
-        self.at = at
-
-    def number(self) -> int:
-        shift = value = 0
-        while True:
-            byte = self._data[self.at]
-            self.at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 63:
-                raise ValueError("a number without an end")
-
-    def signed(self) -> int:
-        value = self.number()
-        return (value >> 1) ^ -(value & 1)
-
-    def fields(self, depth: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield id and type of each field of a structure; the caller reads or skips the value."""
-        if depth > MAX_DEPTH:
-            raise ValueError("structures without an end")
-        last = 0
-        while head := self._data[self.at]:
-            self.at += 1
-            last = last + (head >> 4) if head >> 4 else self.signed()
-            yield last, head & 0x0F
-        self.at += 1
-
-    def structure(self, depth: int = 0) -> Fields:
-        return {number: self.value(kind, depth) for number, kind in self.fields(depth)}
-
-    def value(self, kind: int, depth: int = 0) -> Any:
-        if kind in _INTEGERS:
-            return self.signed()
-        if kind == _STRUCT:
-            return self.structure(depth + 1)
-        self._skip(kind, depth)
-        return None
-
-    def elements(self) -> tuple[int, int]:
-        """Read the count and type of a list's elements, which follow."""
-        head = self._data[self.at]
-        self.at += 1
-        return (self.number() if head >> 4 == 15 else head >> 4), head & 0x0F
-
-    def _skip(self, kind: int, depth: int) -> None:
-        if kind == _BINARY:
-            self._pass(self.number())
-        elif kind in (_LIST, _SET):
-            count, of = self.elements()
-            for _ in range(count):
-                self._skip_element(of, depth)
-        elif kind == _MAP:
-            if count := self.number():
-                kinds = self._data[self.at]
-                self.at += 1
-                for _ in range(count):
-                    self._skip_element(kinds >> 4, depth)
-                    self._skip_element(kinds & 0x0F, depth)
-        elif kind in (_BYTE, _DOUBLE):
-            self._pass(8 if kind == _DOUBLE else 1)
-        elif kind not in (_TRUE, _FALSE):
-            raise ValueError(f"no type {kind}")
-
-    def _skip_element(self, kind: int, depth: int) -> None:
-        if kind in (_TRUE, _FALSE):
-            self._pass(1)
-        else:
-            self.value(kind, depth)
-
-    def _pass(self, count: int) -> None:
-        self.at += count
-        if self.at > len(self._data):
-            raise IndexError
 
 
 def check_footer(path: str, most_bytes: int) -> None:
@@ -145,17 +57,17 @@ def check_footer(path: str, most_bytes: int) -> None:
         file.seek(size - 8 - length)
         footer = file.read(length)
     try:
-        _check_schema(path, _Compact(footer))
-    except (IndexError, ValueError) as error:
+        _check_schema(path, CompactReader(footer))
+    except ValueError as error:
         raise pa.ArrowInvalid(f"not a readable Parquet file: its footer is damaged: {error}") from error
 
 
-def _check_schema(path: str, footer: _Compact) -> None:
+def _check_schema(path: str, footer: CompactReader) -> None:
     for number, kind in footer.fields():
         if number != 2:
             footer.value(kind)
             continue
-        count, of = footer.elements()
+        count = footer.count_structures(kind)
         if count > MAX_COLUMNS:
             raise DataError(f"{path} has {count} columns and groups of columns; at most {MAX_COLUMNS} are read")
         left: list[int] = []  # number of remaining children, for each enclosing group
@@ -164,7 +76,7 @@ def _check_schema(path: str, footer: _Compact) -> None:
                 left.pop()
             if left:
                 left[-1] -= 1
-            left.append(footer.value(of).get(5) or 0)
+            left.append(natural(footer.structure(), 5, 0))
             if len(left) > MAX_DEPTH:
                 raise DataError(f"{path} has columns that are more than {MAX_DEPTH} deep")
         return
@@ -172,10 +84,17 @@ def _check_schema(path: str, footer: _Compact) -> None:
 
 @dataclass(frozen=True)
 class _Page:
-    """Header of a page. ``values``: number of values of a data page, nulls included."""
+    """Header of a page.
+
+    Attributes:
+        bytes: size after decompression.
+        compressed: size in the file.
+        values: number of values, nulls included.
+    """
 
     kind: int
     bytes: int
+    compressed: int
     values: int
     encoding: int
 
@@ -288,46 +207,40 @@ def _pages(path: str, file: int, chunk: pq.ColumnChunkMetaData, most: int) -> It
         start = chunk.dictionary_page_offset
     end, seen = start + chunk.total_compressed_size, 0
     while start < end and seen < chunk.num_values:
-        header, length = _header(chunk.path_in_schema, file, start)
-        page = _page(header)
-        compressed = header.get(3)
-        if page is None or not isinstance(compressed, int) or compressed < 0:
-            raise pa.ArrowInvalid(f"column {chunk.path_in_schema}: the header of the page at {start} is damaged")
-        if max(page.bytes, compressed) > most:
+        page, length = _page_at(chunk.path_in_schema, file, start)
+        if max(page.bytes, page.compressed) > most:
             raise DataError(
-                f"{path}: column {chunk.path_in_schema} has a page of {compressed} bytes that would become "
+                f"{path}: column {chunk.path_in_schema} has a page of {page.compressed} bytes that would become "
                 f"{page.bytes}, more than {most} (option maxPageBytes)"
             )
         yield page
         seen += page.values if page.kind in _DATA_PAGES else 0
-        start += length + compressed
+        start += length + page.compressed
 
 
-def _page(header: Fields) -> _Page | None:
-    kind, size = header.get(1), header.get(2)
-    if not isinstance(kind, int) or not isinstance(size, int) or size < 0:
-        return None
-    described = header.get({0: 5, _DICTIONARY: 7, 3: 8}.get(kind, 0)) or {}
-    values, encoding = described.get(1, 0), described.get(4 if kind == 3 else 2, 0)
-    if not isinstance(values, int) or values < 0 or not isinstance(encoding, int):
-        return None
-    return _Page(kind, size, values, encoding)
-
-
-def _header(column: str, file: int, start: int) -> tuple[Fields, int]:
-    """Return a page's header and the length of the header."""
+def _page_at(column: str, file: int, start: int) -> tuple[_Page, int]:
+    """Return the page at a position of the file, and the length of its header."""
     length = _FIRST_READ
     while True:
         data = os.pread(file, length, start)
         try:
-            compact = _Compact(data)
-            return compact.structure(), compact.at
-        except ValueError as error:
-            raise pa.ArrowInvalid(f"column {column}: the header of the page at {start} is damaged: {error}") from error
-        except IndexError:
+            header = CompactReader(data)
+            return _page(header.structure()), header.at
+        except EndOfData:
             if len(data) < length or length >= _LONGEST_HEADER:
                 raise pa.ArrowInvalid(f"column {column}: the header of the page at {start} has no end") from None
             length *= 16
+        except ValueError as error:
+            raise pa.ArrowInvalid(f"column {column}: the header of the page at {start} is damaged: {error}") from error
+
+
+def _page(header: Fields) -> _Page:
+    kind = natural(header, 1)
+    described = header.get({0: 5, _DICTIONARY: 7, 3: 8}.get(kind, 0), {})
+    if not isinstance(described, dict):
+        raise ValueError("a page without a header of its kind")
+    encoding = natural(described, 4 if kind == 3 else 2, 0)
+    return _Page(kind, natural(header, 2), natural(header, 3), natural(described, 1, 0), encoding)
 
 
 def _widest_value(path: str, metadata: pq.FileMetaData, group: int, column: str) -> int:
