@@ -171,8 +171,8 @@ def test_a_damaged_page_header_is_named(tmp_path: Path) -> None:
     metadata = pq.read_metadata(path)
     place = metadata.row_group(0).column(0).data_page_offset
     data = bytearray(path.read_bytes())
-    described = data.index(b"\x2c", place)  # field 5, a structure
-    data[described] = 0x25  # a number
+    header = b"\x15\x00\x15\x02\x15\x02\x25\x02\x00"  # a data page whose own header, field 5, is a number
+    data[place : place + len(header)] = header
     path.write_bytes(data)
     with pytest.raises(pa.ArrowInvalid, match=f"column value: the header of the page at {place} is damaged"):
         most_rows(str(path), metadata, [0], [0], 1024, 1 << 20)
