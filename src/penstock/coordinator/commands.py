@@ -162,9 +162,9 @@ class TakesRequested:
 
 @dataclass(frozen=True)
 class LocationChecked:
-    """``gone``: what is missing of a deleted location; empty if the location exists or the store fails."""
+    """``missing``: what a removed location lacks; empty if the location exists or the store fails."""
 
-    gone: str
+    missing: str
 
 
 JobEvent = (

@@ -1,22 +1,18 @@
-"""Outages while a query runs: failing commits of sinks, checkpoints, and the checkpoint location itself.
-
-Each failed operation is retried. Status, metrics and one line of the log report current failures.
-"""
+"""Outages on the driver: status, metrics and one line of the log report what the outage tracker decides."""
 
 from __future__ import annotations
 
-from penstock.coordinator.commands import CheckLocation, Command, JobEvent, LocationChecked
+from collections.abc import Iterable
+from typing import assert_never
+
+from penstock.coordinator.commands import JobEvent, LocationChecked
 from penstock.coordinator.machines.checkpoint_events import CommitFailed, EpochCommitted
+from penstock.coordinator.machines.outages import LocationLost, OutageChange, OutageFailed, OutageOver, OutageTracker
 from penstock.coordinator.machines.restarts import Retries
 from penstock.coordinator.metrics import QueryMetrics
-from penstock.errors import LocationError
 from penstock.logs import get_logger
 
 log = get_logger(__name__)
-
-GENERATIONS = "generations"
-CHECKPOINTS = "checkpoints"
-LOCATION = "the checkpoint location"
 
 
 class Outages:
@@ -29,72 +25,50 @@ class Outages:
 
     def __init__(self, metrics: QueryMetrics, retries: Retries) -> None:
         self._metrics = metrics
-        self._retries = retries
-        self._location_in_doubt = False
+        self._tracker = OutageTracker(retries)
 
-    def executed(self, work: Command, answer: JobEvent | None, now_ms: float) -> None:
-        """Record the result of a work item.
+    def executed(self, event: JobEvent | None, now_ms: float) -> None:
+        """Record the event of an executed command.
 
         Raises:
             LocationError: the checkpoint location was removed, and the retries are used up.
         """
-        if isinstance(work, CheckLocation) and isinstance(answer, LocationChecked):
-            self._looked(answer.gone, now_ms)
-        elif isinstance(answer, CommitFailed):
-            self._metrics.commit_failed()
-            self._begun(sink(answer.operator_id), f"epoch {answer.epoch}: {answer.reason}")
-        elif isinstance(answer, EpochCommitted):
-            self._metrics.outage_over(sink(answer.operator_id))
+        match event:
+            case LocationChecked(missing):
+                self._report(self._tracker.location_checked(missing, now_ms))
+            case CommitFailed(epoch, operator_id, reason):
+                self._metrics.commit_failed()
+                self._report(self._tracker.commit_failed(operator_id, epoch, reason))
+            case EpochCommitted(_, operator_id):
+                self._report(self._tracker.committed(operator_id))
 
     def generation_failed(self, reason: str) -> None:
-        """Record a failed Generation. It is in the log already."""
-        self._metrics.outage(GENERATIONS, reason)
+        """Record a failed Generation."""
+        self._report(self._tracker.generation_failed(reason))
 
     def checkpoint_failed(self, checkpoint: int, reason: str) -> None:
-        """Record a failed checkpoint: nothing is committed until one completes."""
-        self._begun(CHECKPOINTS, f"checkpoint {checkpoint} failed: {reason}; the query goes on", checkpoint)
-        self._location_in_doubt = True
+        """Record a failed checkpoint."""
+        self._report(self._tracker.checkpoint_failed(checkpoint, reason))
 
     def checkpoint_completed(self, restarts: int) -> None:
-        """Record a completed checkpoint. Its entry is in the log, so the location exists.
+        """Record a completed checkpoint. ``restarts``: since the last progress."""
+        self._report(self._tracker.checkpoint_completed(restarts))
 
-        ``restarts``: since the last progress. A Generation that always fails may complete a checkpoint before.
-        """
-        self._location_found()
-        self._metrics.outage_over(CHECKPOINTS)
-        if not restarts:
-            self._metrics.outage_over(GENERATIONS)
-
-    def location_due(self, now_ms: float) -> bool:
+    def location_check_due(self, now_ms: float) -> bool:
         """Return True if a check of the location is due; the caller then makes it."""
-        if not (self._location_in_doubt and self._retries.due(now_ms)):
-            return False
-        self._location_in_doubt = False
-        return True
+        return self._tracker.location_check_due(now_ms)
 
-    def _looked(self, gone: str, now_ms: float) -> None:
-        if not gone:
-            self._location_found()
-            return
-        self._begun(LOCATION, gone)
-        self._location_in_doubt = True
-        if gave_up := self._retries.failed(now_ms):
-            raise LocationError(
-                f"{gone} ({gave_up}). What was committed stays; give an empty checkpointLocation, and take care that "
-                "nothing removes files there while a query runs"
-            )
-
-    def _location_found(self) -> None:
-        self._location_in_doubt = False
-        self._retries.succeeded()
-        self._metrics.outage_over(LOCATION)
-
-    def _begun(self, what: str, reason: str, checkpoint: int | None = None) -> None:
-        outage = self._metrics.outage(what, reason)
-        if outage.failures == 1:
-            log.warning("%s", outage.summary, extra={} if checkpoint is None else {"checkpoint": checkpoint})
-
-
-def sink(operator_id: str) -> str:
-    """Return the name of a sink's outage."""
-    return f"sink {operator_id}"
+    def _report(self, changes: Iterable[OutageChange]) -> None:
+        for change in changes:
+            match change:
+                case OutageFailed(name, reason, checkpoint, is_logged):
+                    outage = self._metrics.outage(name, reason)
+                    if outage.failures == 1 and not is_logged:
+                        extra = {} if checkpoint is None else {"checkpoint": checkpoint}
+                        log.warning("%s", outage.summary, extra=extra)
+                case OutageOver(name):
+                    self._metrics.outage_over(name)
+                case LocationLost(error):
+                    raise error
+                case _:
+                    assert_never(change)

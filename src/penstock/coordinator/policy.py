@@ -1,14 +1,16 @@
-"""What a query's options say about its checkpoints and restarts."""
+"""Policies for checkpoints, restarts and scaling from the options of a query."""
 
 from __future__ import annotations
 
 from penstock.config import Options
 from penstock.coordinator.machines.checkpoint_events import CheckpointPolicy
 from penstock.coordinator.machines.restarts import RestartPolicy
+from penstock.coordinator.machines.scaling import Scaling
+from penstock.model.job_graph import JobGraph
 
 
 def policy_of(options: Options) -> CheckpointPolicy:
-    """The coordinator's policy."""
+    """Return the policy of the checkpoint coordinator."""
     return CheckpointPolicy(
         interval_ms=options.checkpoint_interval_ms,
         timeout_ms=options.checkpoint_timeout_ms,
@@ -23,7 +25,7 @@ def policy_of(options: Options) -> CheckpointPolicy:
 
 
 def restart_policy_of(options: Options) -> RestartPolicy:
-    """The restart strategy's bounds."""
+    """Return the bounds of the restart strategy."""
     return RestartPolicy(
         attempts=options.restart_attempts,
         delay_ms=options.restart_delay_ms,
@@ -31,4 +33,14 @@ def restart_policy_of(options: Options) -> RestartPolicy:
         strategy=options.restart_strategy,
         jitter=options.restart_jitter,
         interval_ms=options.restart_interval_ms,
+    )
+
+
+def scaling_of(options: Options, graph: JobGraph) -> Scaling:
+    """Return the scaling machine of a query."""
+    return Scaling(
+        graph.parallelism,
+        graph.max_parallelism,
+        may_shrink=options.restart_allow_scale_down,
+        patience_ms=options.restart_scale_down_after_ms,
     )

@@ -17,9 +17,9 @@ from penstock.coordinator.claimed_location import ClaimedLocation
 from penstock.coordinator.generation_slots import GenerationPlan
 from penstock.coordinator.history_writer import HistoryWriter
 from penstock.coordinator.launching import SlotLauncher
+from penstock.coordinator.machines.scaling import no_such_parallelism
 from penstock.coordinator.metrics import QueryMetrics
 from penstock.coordinator.policy import policy_of
-from penstock.coordinator.scaling import no_such_parallelism
 from penstock.coordinator.service import CoordinatorService
 from penstock.coordinator.snapshot_tickets import DRAINED, SnapshotRequest
 from penstock.coordinator.view import EpochProgress, ExecutionState, ExecutionView, Wanted
@@ -472,8 +472,8 @@ class QueryExecution:
     def wanted(self) -> Wanted:
         """What the query is to be; never blocks."""
         options, service = self._options, self._service
-        parallelism = self._parallelism or (self._graph.parallelism if service is None else service.scaling.wanted)
-        leaving = service is not None and service.scaling.leaving
+        parallelism = self._parallelism or (self._graph.parallelism if service is None else service.scaling.requested)
+        leaving = service is not None and service.scaling.is_rescaling
         return Wanted(parallelism, options.checkpoint_interval_ms, options.checkpoint_alignment.value, leaving)
 
     def process_all_available(self, timeout_s: float | None = None) -> None:

@@ -65,11 +65,11 @@ from penstock.coordinator.machines.restarts import Failure, GiveUp, Restarts, Re
 from penstock.coordinator.machines.splits import Discover, FreezeSource
 from penstock.coordinator.metrics import QueryMetrics
 from penstock.coordinator.outages import Outages
-from penstock.coordinator.policy import policy_of, restart_policy_of
+from penstock.coordinator.policy import policy_of, restart_policy_of, scaling_of
 from penstock.coordinator.process_all_available import ProcessAllAvailable
 from penstock.coordinator.rendezvous import SlotLost, SlotSaid
 from penstock.coordinator.request_files import RequestFiles, written_beside
-from penstock.coordinator.scaling import Scaling
+from penstock.coordinator.scaler import Scaler
 from penstock.coordinator.serial_executors import SerialExecutors
 from penstock.coordinator.service_events import Call, CommandDone, CommandRaised, EndQuery, QueueEvent
 from penstock.coordinator.shutdown import await_goodbyes, close_connectors, log_the_end
@@ -162,14 +162,12 @@ class CoordinatorService:
         self._loop = IoLoop("penstock-driver-io", self._io_crashed)
         self._executors = SerialExecutors("penstock-driver")
         self._generations = Generations(launcher, self._loop, self._queue.put)
-        self.scaling = Scaling(
-            graph.parallelism,
-            graph.max_parallelism,
-            may_shrink=options.restart_allow_scale_down,
-            patience_ms=options.restart_scale_down_after_ms,
-            launcher=launcher,
+        self.scaling = scaling_of(options, graph)
+        self._scaler = Scaler(
+            self.scaling,
+            launcher,
             snapshot=lambda future: self._snapshot(future, SnapshotRequest(Alignment.UNALIGNED, kept=False)),
-            begin_again=lambda why: self._queue.put(Call(lambda: self._begin_again(why))),
+            begin_again=lambda reason: self._queue.put(Call(lambda: self._begin_again(reason))),
         )
         self._outages = Outages(metrics, Retries(restart_policy_of(options), options.sink_retry_timeout_ms))
         self._ticked_ms = 0.0
@@ -222,7 +220,7 @@ class CoordinatorService:
     def rescale(self, parallelism: int) -> Future[None]:
         """See ``QueryExecution.rescale``."""
         future: Future[None] = Future()
-        self._queue.put(Call(lambda: self.scaling.rescale(parallelism, future, self._slots)))
+        self._queue.put(Call(lambda: self._scaler.rescale(parallelism, future, self._slots)))
         return future
 
     def change_policy(self, policy: CheckpointPolicy) -> None:
@@ -277,7 +275,7 @@ class CoordinatorService:
     def _tick(self) -> None:
         self._ticked_ms = now_ms()
         self._feed(Tick())
-        if self._outages.location_due(now_ms()):
+        if self._outages.location_check_due(now_ms()):
             self._carry_out([CheckLocation()])
         if self._request_files.due(now_ms()):
             self._carry_out([self._job.answer_requests()])
@@ -285,7 +283,7 @@ class CoordinatorService:
             self._generation_failed(overdue, None)
         if self._generations.may_reopen(now_ms()):
             self._carry_out(self._job.open(checksums=self._verify, parallelism=self.scaling.parallelism))
-        self.scaling.look(self._slots, now_ms())
+        self._scaler.poll(self._slots, now_ms())
 
     def _handle(self, event: QueueEvent) -> None:
         match event:
@@ -298,7 +296,7 @@ class CoordinatorService:
             case SlotSaid() | SlotLost():
                 log.debug("%s is of a Generation that is over", event)
             case CommandDone(work, answer):
-                self._outages.executed(work, answer, now_ms())
+                self._outages.executed(answer, now_ms())
                 if isinstance(work, Discover):
                     self._process_all.tracker.discovery_ended(work.vertex)
                     self._restarts.discovered(self._plan.graph.vertex(work.vertex).name)
@@ -327,7 +325,7 @@ class CoordinatorService:
                 self._metrics.slot_runs(slot, kept)
                 if attempt.run(slot):
                     self._metrics.all_run()
-                    self.scaling.runs(attempt)
+                    self._scaler.running(attempt)
                 self._feed(FromSlot(generation, message))
             case AcknowledgeCheckpoint():
                 self._metrics.acknowledged(message.checkpoint, message.limit_wait_ms, message.recovered_rows_read)
@@ -460,7 +458,7 @@ class CoordinatorService:
         self._outages.generation_failed(failure.message)
         short = failure.kind == "resources" or (self._slots is not None and not self._slots.complete)
         self._give_up_generation(failure.message)
-        if short and self.scaling.short_of_slots(now_ms()):
+        if short and self._scaler.short_of_slots(now_ms()):
             self._metrics.failed(generation, failure.message)
             self._generations.reopen_at_ms = now_ms()
             return
@@ -568,7 +566,7 @@ class CoordinatorService:
         if self.all_committed:
             self._process_all.all_committed()
         self._process_all.query_ended(error, suspended=self.suspended)
-        self.scaling.query_ended(error)
+        self._scaler.query_ended(error)
         if not self._started.done():
             self._started.set_exception(error or QueryFailed(reason))
             self.ended.set()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.coordinator import scaling
+from penstock.coordinator.machines import scaling
 from penstock.coordinator.service_events import Call
 from penstock.coordinator.view import CheckpointState, ExecutionState, ExecutionView
 from penstock.errors import ConfigError, QueryFailed, ResourceError
@@ -66,7 +66,7 @@ def test_who_looks_sees_what_a_rescale_a_snapshot_and_a_stop_are_at(
     service = query.execution._service
     assert service is not None
     asked: list[Future[Any]] = []
-    take, service.scaling._snapshot = service.scaling._snapshot, asked.append
+    take, service._scaler._snapshot = service._scaler._snapshot, asked.append
     with ThreadPoolExecutor(1) as pool:
         rescaled = pool.submit(query.execution.rescale, 2, 30)
         query.until(lambda _: bool(asked), what="the snapshot to be asked for")
@@ -249,7 +249,7 @@ def test_what_cannot_be_had_is_refused_and_the_query_goes_on(tmp_path: Path, lau
 def test_when_slots_are_gone_for_good_it_goes_on_with_fewer_and_back_up_when_they_return(
     tmp_path: Path, launcher: ProcessLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scaling, "LOOK_EVERY_MS", 100.0)
+    monkeypatch.setattr(scaling, "POLL_MS", 100.0)
     total = 80_000
     query = run(
         tiny_graph(tmp_path / "out", 4, Numbers(total, rate=4_000)),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from penstock.coordinator import scaling
+from penstock.coordinator.machines import scaling
 from penstock.errors import QueryFailed, ResourceError
 from penstock.model.elements import Alignment
 from penstock.spark.job import JobThread, other_tasks
@@ -168,7 +168,7 @@ def test_a_killed_query_continues_with_the_cores_that_another_spark_job_leaves(
     tmp_path: Path, spark_launcher: SparkLauncher, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three of four cores: the other job takes the free one, and two of the query's when a worker is killed."""
-    monkeypatch.setattr(scaling, "LOOK_EVERY_MS", 200.0)
+    monkeypatch.setattr(scaling, "POLL_MS", 200.0)
     query = run(tiny_graph(tmp_path / "out", 3, Numbers(10**9, rate=3_000)), tmp_path / "chk", spark_launcher)
     query.until_running(1)
     query.until(lambda v: v.committed_epoch > 0, what="a commit")
