@@ -28,7 +28,7 @@ import penstock
 from benchmarks.lib import harness
 from benchmarks.suites import exchange, web_ui_first_paint
 from benchmarks.suites.rest_service_clients import Clients
-from benchmarks.suites.rest_service_control import Elsewhere
+from benchmarks.suites.rest_service_control import ControlService
 from penstock.coordinator.history_writer import recorded
 from penstock.coordinator.view import CheckpointState, CheckpointView
 from penstock.queries.active_queries import ACTIVE_QUERIES
@@ -235,7 +235,7 @@ class Beside:
 
     clients: Clients
     driver_url: str
-    elsewhere: Elsewhere
+    elsewhere: ControlService
 
     def ask(self, form: str, query: StreamingQuery, seconds: float) -> None:
         newest = max(one.checkpoint for one in _complete(query))
@@ -251,7 +251,7 @@ def checkpoint_rounds(spark: SparkSession, job: str, length: Length) -> list[dic
     rounds = []
     with penstock.serve(token="") as server, Clients() as clients, _steady(df, length.warm_up_s) as query:
         facts = query.facts()
-        with Elsewhere(facts.location, len(facts.shape.vertices), harness.SLOTS) as elsewhere:
+        with ControlService(facts.location, len(facts.shape.vertices), harness.SLOTS) as elsewhere:
             beside = Beside(clients, server.url, elsewhere)
             for number in range(length.checkpoint_rounds):
                 order = FORMS[number % len(FORMS) :] + FORMS[: number % len(FORMS)]

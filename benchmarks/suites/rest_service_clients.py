@@ -1,4 +1,4 @@
-"""Who asks the service, from a process of its own: an open page of the UI, Prometheus, or many requests a second.
+"""Clients of the REST benchmark in a process of their own: an open page of the UI and Prometheus, or an open loop.
 
 ``python -m benchmarks.suites.rest_service_clients`` takes one JSON line of instructions after the other on stdin
 and answers each with one line when it is done; in between it sleeps. ``Clients`` is the other end.
@@ -48,24 +48,24 @@ class Connection:
             await self._streams[1].wait_closed()
 
 
-class Book:
-    """What became of the requests."""
+class RequestLog:
+    """Latencies by path and statuses of the requests."""
 
     def __init__(self) -> None:
         self.latency_ms: dict[str, list[float]] = defaultdict(list)
         self.statuses: Counter[int] = Counter()
 
-    def enter(self, name: str, waited_s: float, status: int) -> None:
+    def add(self, name: str, waited_s: float, status: int) -> None:
         self.statuses[status] += 1
         self.latency_ms[name].append(waited_s * 1000)
 
     async def ask(self, connection: Connection, name: str, path: str) -> None:
         since_s = time.perf_counter()
         status = await connection.get(path)
-        self.enter(name, time.perf_counter() - since_s, status)
+        self.add(name, time.perf_counter() - since_s, status)
 
 
-async def open_page(url: str, paths: dict[str, str], until_s: float, book: Book) -> None:
+async def open_page(url: str, paths: dict[str, str], until_s: float, log: RequestLog) -> None:
     """What a page asks for, all at once, and again ``POLL_S`` after the last of the answers.
 
     Pages and Prometheus begin anywhere in their periods: so they ask as often in short times, on average, as in long.
@@ -73,39 +73,39 @@ async def open_page(url: str, paths: dict[str, str], until_s: float, book: Book)
     connections = {name: Connection(url) for name in paths}
     await asyncio.sleep(random.uniform(0.0, POLL_S))
     while time.perf_counter() < until_s:
-        await asyncio.gather(*(book.ask(connections[name], name, path) for name, path in paths.items()))
+        await asyncio.gather(*(log.ask(connections[name], name, path) for name, path in paths.items()))
         await asyncio.sleep(min(POLL_S, max(0.0, until_s - time.perf_counter())))
     for connection in connections.values():
         await connection.close()
 
 
-async def scrape(url: str, until_s: float, book: Book) -> None:
+async def scrape(url: str, until_s: float, log: RequestLog) -> None:
     """Each time over a new connection: a service may close one that was idle for so long, just then."""
     due_s = time.perf_counter() + random.uniform(0.0, SCRAPE_S)
     while due_s < until_s:
         await asyncio.sleep(due_s - time.perf_counter())
         connection = Connection(url)
-        await book.ask(connection, "metrics", "/metrics")
+        await log.ask(connection, "metrics", "/metrics")
         await connection.close()
         due_s += SCRAPE_S
 
 
-async def watch(url: str, paths: dict[str, str], seconds: float, book: Book) -> None:
+async def watch(url: str, paths: dict[str, str], seconds: float, log: RequestLog) -> None:
     until_s = time.perf_counter() + seconds
-    await asyncio.gather(open_page(url, paths, until_s, book), scrape(url, until_s, book))
+    await asyncio.gather(open_page(url, paths, until_s, log), scrape(url, until_s, log))
 
 
-def carry_out(url: str, seconds: float, paths: dict[str, str], rate: float | None) -> Book:
-    book = Book()
+def carry_out(url: str, seconds: float, paths: dict[str, str], rate: float | None) -> RequestLog:
+    log = RequestLog()
     if rate is not None:
-        OpenLoop(url, paths, book.enter).run(rate, seconds)
+        OpenLoop(url, paths, log.add).run(rate, seconds)
     else:
-        asyncio.run(watch(url, paths, seconds, book))
-    return book
+        asyncio.run(watch(url, paths, seconds, log))
+    return log
 
 
 class Clients:
-    """The process, from outside; used with ``with``. One job at a time: begin it, then take its result."""
+    """Handle of the process, a context manager. One job at a time: begin it, then take its result."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", __name__]
@@ -122,7 +122,7 @@ class Clients:
         self._process.stdout.close()
 
     def begin(self, url: str, seconds: float, paths: dict[str, str], rate: float | None = None) -> None:
-        """Without ``rate``: an open page that asks for ``paths``, and Prometheus; else so many of them a second."""
+        """Begin an open loop of ``rate`` requests a second; without a rate, an open page and Prometheus."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"url": url, "seconds": seconds, "paths": paths, "rate": rate}) + "\n")
         self._process.stdin.flush()
@@ -140,9 +140,9 @@ class Clients:
 def main(lines: Sequence[str] | Any) -> None:
     for line in lines:
         before_s = time.process_time()
-        book = carry_out(**json.loads(line))
+        log = carry_out(**json.loads(line))
         used_s = time.process_time() - before_s
-        answer = {"latency_ms": book.latency_ms, "statuses": book.statuses, "cpu_s": used_s}
+        answer = {"latency_ms": log.latency_ms, "statuses": log.statuses, "cpu_s": used_s}
         print(json.dumps(answer), flush=True)
 
 

@@ -1,6 +1,6 @@
-"""The same service in a process of its own, which knows a made-up query at a real location.
+"""Control of the REST benchmark: the same service in a process of its own, with a made-up query at a real location.
 
-Requests to it load the machine as those to a driver do, and the driver not at all.
+Requests to it load the machine as requests to a driver do, but not the driver.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from penstock.queries.active_queries import ACTIVE_QUERIES
 from tests.support.rest.made_up_query import MadeUpQuery
 
 
-class Elsewhere:
-    """The process, from outside; used with ``with``.
+class ControlService:
+    """Handle of the process, a context manager.
 
     Attributes:
         url, query_id, newest: of the service, its one query and the newest checkpoint of that.
@@ -31,7 +31,7 @@ class Elsewhere:
         assert self._process.stdout is not None
         self.url, self.query_id, self.newest = json.loads(self._process.stdout.readline())
 
-    def __enter__(self) -> Elsewhere:
+    def __enter__(self) -> ControlService:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -43,7 +43,7 @@ class Elsewhere:
 
 
 def main(location: str, vertices: str, parallelism: str) -> None:
-    """Serves until stdin ends. As many checkpoints as a driver remembers."""
+    """Serve until stdin ends, with as many checkpoints as a driver remembers."""
     query = MadeUpQuery(vertices=int(vertices), parallelism=int(parallelism), checkpoints=200)
     facts = replace(query.facts(), location=location)
     with mock.patch.object(ACTIVE_QUERIES, "known", return_value=[facts]), penstock.serve(token="") as server:

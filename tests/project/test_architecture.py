@@ -57,6 +57,7 @@ LAYERS = [
         "version",
     ),
 ]
+BENCHMARK_LAYERS = ("reports", "suites", "peers", "lib")
 TYPES_FROM_ABOVE = {
     ("penstock.model.job_graph", "penstock.connectors.base"): "a graph holds the sources and sinks that it runs",
     ("penstock.model.job_graph", "penstock.operators.base"): "OperatorSpec.create returns an operator",
@@ -161,6 +162,18 @@ def test_the_package_does_not_need_the_repository() -> None:
         if name.partition(".")[0] in repository
     ]
     assert not needed
+
+
+def test_imports_of_benchmarks_point_downwards() -> None:
+    layers = [f"benchmarks.{name}" for name in BENCHMARK_LAYERS]
+    upward = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for lower, layer in enumerate(layers)
+        for path in sorted((ROOT / layer.replace(".", "/")).rglob("*.py"))
+        for name in imports_of(path)
+        if f"{name}.".startswith(tuple(f"{upper}." for upper in layers[:lower]))
+    ]
+    assert not upward
 
 
 def test_no_upper_layer_is_put_into_a_lower_one() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.lib.open_loop import CONNECTIONS, OpenLoop
 from benchmarks.suites.rest_service import bootstrap, checkpoint_summary
-from benchmarks.suites.rest_service_clients import Book, Connection
+from benchmarks.suites.rest_service_clients import Connection, RequestLog
 
 ANSWER_S = 0.005
 Values = st.lists(st.floats(0.5, 1.5), min_size=1, max_size=30)
@@ -56,13 +56,13 @@ def test_ratios_of_checkpoints_are_those_of_all_windows_together() -> None:
     assert "ratio" not in found["without"]
 
 
-def run(clients: Coroutine[object, object, Book]) -> Book:
+def run(clients: Coroutine[object, object, RequestLog]) -> RequestLog:
     """On a thread of its own: on this one the browser of other tests may keep a loop running."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, clients).result()
 
 
-async def answering(asked: Counter[str], status: str, work: object) -> Book:
+async def answering(asked: Counter[str], status: str, work: object) -> RequestLog:
     """What the clients saw of a server that gives every request this status."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -78,7 +78,7 @@ async def answering(asked: Counter[str], status: str, work: object) -> Book:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    book = Book()
+    book = RequestLog()
     async with server:
         await work(f"http://{host}:{port}", book)  # type: ignore[operator]
     return book
@@ -87,8 +87,8 @@ async def answering(asked: Counter[str], status: str, work: object) -> Book:
 def test_the_open_loop_asks_for_each_path_in_its_turn() -> None:
     asked: Counter[str] = Counter()
 
-    async def work(url: str, book: Book) -> None:
-        loop = OpenLoop(url, {"one": "/1", "two": "/2", "three": "/3"}, book.enter)
+    async def work(url: str, book: RequestLog) -> None:
+        loop = OpenLoop(url, {"one": "/1", "two": "/2", "three": "/3"}, book.add)
         await asyncio.to_thread(loop.run, 200.0, 0.15)
 
     book = run(answering(asked, "200 OK", work))
@@ -100,9 +100,9 @@ def test_the_open_loop_asks_for_each_path_in_its_turn() -> None:
 def test_what_a_request_waits_for_a_connection_counts() -> None:
     requests = 3 * CONNECTIONS
 
-    async def work(url: str, book: Book) -> None:
+    async def work(url: str, book: RequestLog) -> None:
         # All are due at once, and a connection has one request at a time: the last ones wait for two answers before.
-        await asyncio.to_thread(OpenLoop(url, {"one": "/1"}, book.enter).run, requests * 1000.0, 0.001)
+        await asyncio.to_thread(OpenLoop(url, {"one": "/1"}, book.add).run, requests * 1000.0, 0.001)
 
     book = run(answering(Counter(), "200 OK", work))
     waited = sorted(book.latency_ms["one"])
@@ -111,26 +111,26 @@ def test_what_a_request_waits_for_a_connection_counts() -> None:
 
 
 def test_an_open_loop_whose_connection_is_cut_says_so() -> None:
-    async def work(url: str, book: Book) -> None:
+    async def work(url: str, book: RequestLog) -> None:
         with pytest.raises(AssertionError, match="closed the connection instead of answering one"):
-            await asyncio.to_thread(OpenLoop(url, {"one": "/1"}, book.enter).run, 100.0, 0.01)
+            await asyncio.to_thread(OpenLoop(url, {"one": "/1"}, book.add).run, 100.0, 0.01)
 
     async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.close()
 
-    async def against_cutting() -> Book:
+    async def against_cutting() -> RequestLog:
         server = await asyncio.start_server(cut, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
         async with server:
-            await work(f"http://{host}:{port}", book := Book())
+            await work(f"http://{host}:{port}", book := RequestLog())
         return book
 
     assert run(against_cutting()).statuses == {}
 
 
 def test_other_answers_are_seen_as_such() -> None:
-    async def work(url: str, book: Book) -> None:
+    async def work(url: str, book: RequestLog) -> None:
         connection = Connection(url)
         await book.ask(connection, "one", "/1")
         await connection.close()
