@@ -80,7 +80,7 @@ BATCHES = {
     ),
     "pending-epochs-numbered-anew": mutant(
         "of several pending epochs of a restored snapshot each comes under another id than before",
-        (effects_module, "_batch_ids", _anew_for_pending),
+        (effects_module, "batch_ids", _anew_for_pending),
     ),
     "failed-commit-counted": mutant(
         "a commit that failed uses up its batch id, and the next attempt has another one",

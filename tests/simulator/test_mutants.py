@@ -44,12 +44,6 @@ def results(workers: Workers) -> dict[str, list[Result]]:
     return found
 
 
-@pytest.mark.parametrize("name", sorted(MUTANTS))
-def test_what_a_mutant_replaces_exists(name: str) -> None:
-    for patch in MUTANTS[name].patches:
-        assert patch.attribute in vars(patch.owner), f"{patch.owner.__name__} has no {patch.attribute}"
-
-
 @pytest.mark.parametrize("name", CALMED)
 def test_a_mutant_passes_calm_schedules(name: str, results: dict[str, list[Result]]) -> None:
     calm = [result for result in results[name] if result.task.calm]
