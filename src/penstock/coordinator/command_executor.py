@@ -74,7 +74,7 @@ from penstock.snapshots.retention import collect
 from penstock.snapshots.store.store import Store
 
 OPEN_ATTEMPTS = 16
-"""How often a new driver tries to get past a running one that appends to the log at the same moment."""
+"""Number of times that a new driver tries to get past a running one that appends to the log at the same moment."""
 
 
 class CommandExecutor:

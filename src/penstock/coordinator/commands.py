@@ -134,7 +134,7 @@ class GenerationReady:
 
     @property
     def checkpoint(self) -> CheckpointId:
-        """What is restored; 0 for a first start."""
+        """The restored checkpoint; 0 for a first start."""
         return 0 if self.restored is None else self.restored.checkpoint
 
 
@@ -148,7 +148,7 @@ class DrainRequested:
 
 @dataclass(frozen=True)
 class CollectionFailed:
-    """Nothing is lost but space; the next collection tries again."""
+    """Space was not freed; the next collection tries again."""
 
     reason: str
 

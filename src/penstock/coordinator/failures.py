@@ -74,7 +74,7 @@ def recovery_failure(problem: Exception) -> tuple[Failure, PenstockError]:
 
 
 def wrapped(what: str, cause: BaseException) -> PenstockError:
-    """Of something that raised beyond its contract."""
+    """Return the error of something that raised beyond its contract."""
     error = QueryFailed(f"{what}: {type(cause).__name__}: {cause}")
     error.__cause__ = cause
     return error

@@ -34,7 +34,7 @@ JOB_GRACE_S = 0.5
 
 @dataclass(frozen=True)
 class GenerationPlan:
-    """What is the same for all Generations of a query. ``until_available``: see ``QueryExecution``. ``forked``: how the
+    """Constant part of all Generations of a query. ``until_available``: see ``QueryExecution``. ``forked``: how the
     log of a fork begins. ``access``: to the location; it holds secrets and goes nowhere but over control links.
     ``refuse_copy_of``, ``committing``: see ``CommandExecutor``."""
 
@@ -129,7 +129,7 @@ class GenerationSlots:
         self._heard_s[slot] = now_s
 
     def slot_of(self, seat: int) -> int:
-        """Which slot a task is; its own number until all have registered."""
+        """Return the slot of a task; its own number until all have registered."""
         return self._seats.index(seat)
 
     def register(self, seat: int, message: Register) -> bool:
@@ -175,7 +175,7 @@ class GenerationSlots:
         return f"slot {slot}" if known is None else f"slot {slot} (pid {known.pid} on {known.data_host})"
 
     def overdue(self, now_s: float) -> str | None:
-        """Why this Generation must be given up although no link broke, or None."""
+        """Return why this Generation must be given up although no link broke, or None."""
         if self._job.done:
             self._job_done_s = self._job_done_s or now_s
             if now_s - self._job_done_s > CAUSE_GRACE_S:

@@ -54,7 +54,7 @@ class Generations:
         self._link_failure = self._link_failure or (now_ms + LINK_GRACE_MS, failure)
 
     def overdue(self, now_ms: float) -> Failure | None:
-        """Why the current one must be given up although nobody said so, or None."""
+        """Return why the current Generation must be given up although no slot reported a failure, or None."""
         if self.current is None:
             return None
         if self._link_failure is not None and now_ms >= self._link_failure[0]:
@@ -70,7 +70,7 @@ class Generations:
         self._link_failure = None
 
     def may_reopen(self, now_ms: float) -> bool:
-        """Whether the next one is to begin now; it is begun then."""
+        """Return True if the next Generation must begin now; the caller then begins it."""
         if self._old is not None and self._old.ended(time.monotonic()):
             self._old = None
         if self.reopen_at_ms is None or self._old is not None or now_ms < self.reopen_at_ms:

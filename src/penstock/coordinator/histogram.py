@@ -1,4 +1,4 @@
-"""How values are spread, in a fixed number of counts: what Prometheus calls a histogram."""
+"""Histogram, as in Prometheus: distribution of values in a fixed number of counts."""
 
 from __future__ import annotations
 

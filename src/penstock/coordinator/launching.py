@@ -34,7 +34,7 @@ class SlotJob(Protocol):
 
     @property
     def error(self) -> BaseException | None:
-        """Why it ended, once it is done; None for an orderly end."""
+        """Reason of its end, once it is done; None for an orderly end."""
 
     def cancel(self) -> None:
         """End it without asking the slots. Does not block; idempotent."""

@@ -43,7 +43,7 @@ _RUNNING_POLL_S = 0.02
 SUSPENDED = "suspended"
 """Label of the snapshot of a suspension that was not given one."""
 HISTORY_ENDS_S = 5.0
-"""How long the end of a query waits for the history of its last checkpoints."""
+"""Time limit for writing the history of the last checkpoints at the end of a query."""
 _T = TypeVar("_T")
 
 
@@ -221,7 +221,7 @@ class QueryExecution:
 
     @property
     def error(self) -> PenstockError | None:
-        """Why the query failed; None while it is active and after an orderly stop."""
+        """Error of a failed query; None while it is active and after an orderly stop."""
         return None if self._service is None else self._service.error
 
     def stop(self, timeout_s: float = 30.0) -> None:
@@ -470,7 +470,7 @@ class QueryExecution:
             service.change_policy(policy_of(self._options))
 
     def wanted(self) -> Wanted:
-        """What the query is to be; never blocks."""
+        """Return the requested state of the query; never blocks."""
         options, service = self._options, self._service
         parallelism = self._parallelism or (self._graph.parallelism if service is None else service.scaling.requested)
         leaving = service is not None and service.scaling.is_rescaling

@@ -61,7 +61,7 @@ class RequestFiles:
         self._look_at_ms = 0.0
 
     def due(self, now_ms: float) -> bool:
-        """Whether to look now. The next look waits for the end of this one: the store may be slow."""
+        """Return True if request files must be read now. The next poll waits for this one: the store may be slow."""
         if self._looks or now_ms < self._look_at_ms:
             return False
         self._looks, self._look_at_ms = True, now_ms + LOOK_EVERY_MS

@@ -101,7 +101,7 @@ from penstock.worker.log_relay import relayed
 log = get_logger(__name__)
 
 TICK_MS = 100.0
-"""How often jobs, heartbeats and back-offs are looked at when nothing happens."""
+"""Pause between two checks of jobs, heartbeats and back-offs when nothing happens."""
 MIN_TICK_MS = 5.0
 LANE_TIMEOUT_S = 30.0
 """A commit that runs is waited for: its outcome matters more than a quick end."""
@@ -265,7 +265,7 @@ class CoordinatorService:
             self._process_all.pursue(self._slots, self._job)
 
     def _due_ms(self) -> float:
-        """When to tick next: not more often than ``MIN_TICK_MS``, whatever is overdue."""
+        """Return the time of the next tick, at least ``MIN_TICK_MS`` after the last one."""
         wakes = [self._ticked_ms + TICK_MS]
         wake_ms = self._job.next_wake_ms()
         wakes += [] if wake_ms is None else [wake_ms]

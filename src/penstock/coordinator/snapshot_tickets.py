@@ -1,4 +1,4 @@
-"""Who waits for which snapshot: the futures of users' requests, by the tickets that the coordinator knows them by."""
+"""Futures of requested snapshots, by the tickets that the checkpoint coordinator uses."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class SnapshotTickets:
         self._waiting.pop(ticket).set_exception(CheckpointFailed(f"the snapshot failed: {reason}"))
 
     def query_ended(self, reason: str) -> None:
-        """Nobody answers any more."""
+        """Complete all futures: the query has ended."""
         with self._lock:
             self._over = reason
             unanswered = [*self._waiting.values(), *self._promised]

@@ -1,4 +1,4 @@
-"""What a running query shows of itself: frozen values, replaced as a whole, safe to read from any thread."""
+"""View of a running query: frozen values, replaced as a whole, safe to read from any thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a channel carries, in FIFO order: Buffer, Watermark, Barrier, EndOfPartition.
+"""Elements of a channel, in FIFO order: Buffer, Watermark, Barrier, EndOfPartition.
 
 The only reordering ever allowed is an unaligned barrier overtaking buffers and watermarks, and what it
 overtakes becomes part of the snapshot. A barrier never overtakes an older barrier.

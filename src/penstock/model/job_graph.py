@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class EdgeKind(Enum):
-    """Which consumer subtasks a producer subtask has a channel to: all of them, or (FORWARD) only its own number."""
+    """Channels of a producer subtask to consumer subtasks: all of them, or (FORWARD) only its own number."""
 
     HASH = "hash"
     REBALANCE = "rebalance"
@@ -176,12 +176,12 @@ class Edge:
 
     @property
     def keyed(self) -> bool:
-        """Whether the key group of a row says which consumer subtask it is for."""
+        """True if the key group of a row determines its consumer subtask."""
         return self.kind is EdgeKind.HASH or bool(self.key_columns)
 
     @property
     def identity(self) -> str:
-        """What a snapshot of another plan calls it by."""
+        """Name by which a snapshot of another plan identifies it."""
         return self.exchange_id or str(self.id)
 
     def consumers(self, producer: int, parallelism: int) -> Sequence[int]:

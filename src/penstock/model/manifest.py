@@ -184,7 +184,7 @@ class CaptureMetrics(msgspec.Struct, frozen=True):
 
 
 class SlotManifest(msgspec.Struct, frozen=True):
-    """What one slot acknowledges: durable when sent."""
+    """Part of one slot in a checkpoint; durable when sent."""
 
     slot: Index
     subtasks: list[SubtaskManifest]

@@ -31,7 +31,7 @@ wait for the interval. Earlier there would be little to save."""
 
 @dataclass(frozen=True)
 class CheckpointPolicy:
-    """When checkpoints are triggered. Times in milliseconds.
+    """Policy of the checkpoint coordinator. Times in milliseconds.
 
     Attributes:
         alignment_timeout_ms: the budget of AUTO checkpoints.

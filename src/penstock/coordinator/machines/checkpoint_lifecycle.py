@@ -1,4 +1,4 @@
-"""The life of one checkpoint on the driver: its phases, and the one table of what moves it between them.
+"""Lifecycle of one checkpoint on the driver: its phases, and the table of transitions between them.
 
 A checkpoint is RUNNING from its trigger until every slot has acknowledged it. Until its entry is being logged it may
 be given up at no cost; from then on the log alone decides. Complete and aborted checkpoints are forgotten.
@@ -117,12 +117,12 @@ class Pending:
 
     @property
     def drain(self) -> bool:
-        """Nothing may be in flight in it, and sources do not read."""
+        """True if it must have no in-flight data, so that sources do not read."""
         return self.request is not None and self.request.drain
 
     @property
     def way_out(self) -> str:
-        """What to do if it takes too long, as the end of a text."""
+        """Advice for a checkpoint that takes too long, as the end of an error message."""
         if self.drain:
             return ". All rows in flight are processed first: raise checkpoint.timeout, or add slots"
         text = ". A strictly aligned snapshot waits for all queued data; an unaligned one does not"

@@ -1,4 +1,4 @@
-"""The checkpoint coordinator: when a checkpoint is triggered, when it is complete, and what becomes visible then.
+"""Checkpoint coordinator: when a checkpoint is triggered, when it is complete, and what becomes visible then.
 
 One checkpoint's life is the table in ``checkpoint_lifecycle``. Several are in flight at once: periodic ones up to
 ``max_concurrent``, requested ones in addition, ``MAX_IN_FLIGHT`` in all. Requested ones are triggered first. Nothing is
@@ -165,7 +165,7 @@ class CheckpointCoordinator:
         return waiting + [pending.request for pending in self._pending.values() if pending.request is not None]
 
     def next_wake_ms(self) -> float | None:
-        """When the next ``Tick`` has something to do, or None: only another event can change anything."""
+        """Return the time at which the next ``Tick`` has an effect; None if only another event can have one."""
         times = [p.deadline_ms for p in self._pending.values() if p.phase is Phase.RUNNING]
         times += self._requests.deadlines_ms
         if self._may_trigger() and self._periodic_has_room() and not self._reserving:
@@ -558,7 +558,7 @@ class CheckpointCoordinator:
         ]
 
     def _pinned(self) -> tuple[CheckpointId, ...]:
-        """What those in flight may refer to, and every complete one that may become the base of one before the next
+        """Return what those in flight may refer to, and every complete one that may become a base before the next
         collection: those that slots were told of last, or will be, or that are being logged now."""
         found = {self._newest_notified, *self._to_notify, *self._pending}
         for pending in self._pending.values():

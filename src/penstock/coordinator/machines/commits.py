@@ -1,4 +1,4 @@
-"""Which epochs await their commit: the ledger of pending epochs and sink messages.
+"""Ledger of pending epochs and sink messages that await their commit.
 
 A message belongs for ever to the epoch it was staged in. Subtasks repeat the messages of every epoch that they do not
 know to be committed in each capture, so the acknowledgements of *one* complete checkpoint hold everything that may
@@ -43,7 +43,7 @@ def pending_commits(
     checkpoint: CheckpointId,
     batches: Mapping[int, int],
 ) -> list[PendingCommit]:
-    """What a complete snapshot ``checkpoint`` lets become visible and is not yet known to be, in commit order.
+    """Return what a complete snapshot ``checkpoint`` makes visible and is not known to be visible yet, in commit order.
 
     Used for a checkpoint that has just completed and, by recovery, for the snapshot that is restored.
 
@@ -109,7 +109,7 @@ class CommitLedger:
 
     @property
     def awaiting(self) -> int:
-        """How many epochs await their commit."""
+        """Number of epochs that await their commit."""
         return len({entry.epoch for entry in self._queue})
 
     @property

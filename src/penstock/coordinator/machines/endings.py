@@ -1,4 +1,4 @@
-"""When a query whose input has ended is over: the final checkpoint, and its commit.
+"""End of a query whose input has ended: the final checkpoint, and its commit.
 
 A subtask that says it is finished has staged every row it will ever stage, in the epoch that is open then. So a
 checkpoint that is triggered after the last subtask of the Generation said so holds them all, and once it is complete
@@ -37,11 +37,11 @@ class Ending:
         return len(self._finished)
 
     def next_wake_ms(self) -> float | None:
-        """When ``ask`` has something to ask for."""
+        """Time at which ``ask`` returns a ticket; None if it will not."""
         return self._ask_at_ms if self._wants_checkpoint else None
 
     def generation_ended(self) -> None:
-        """Nothing that was finished is."""
+        """Forget the finished subtasks: restored ones finish again."""
         self._finished.clear()
         self._since = self._complete = None
         self._waits_for_answer = False

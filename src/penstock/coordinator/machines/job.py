@@ -165,7 +165,7 @@ class JobCoordinator:
 
     @property
     def is_idle_except_endless(self) -> bool:
-        """As ``dry``, without the sources that have always more and without the event time that they share."""
+        """``is_idle`` without the sources that have always more input, and without the event time that they share."""
         moving = [self._rounds[vertex] for vertex in self._endless & self._rounds.keys()]
         dry = all(assigner.is_idle for vertex, assigner in self._assigners.items() if vertex not in self._endless)
         settled = all(rounds.is_aligned for rounds in self._rounds.values() if rounds not in moving)
@@ -196,11 +196,11 @@ class JobCoordinator:
 
     @property
     def finished_subtasks(self) -> int:
-        """How many of this Generation have said that their input has ended."""
+        """Number of subtasks of this Generation whose input has ended."""
         return self._ending.finished
 
     def next_wake_ms(self) -> float | None:
-        """When the next ``Tick`` has something to do; None: only another event can change anything."""
+        """Return the time at which the next ``Tick`` has an effect; None if only another event can have one."""
         times = [self._coordinator.next_wake_ms(), self._ending.next_wake_ms()]
         times += [assigner.next_wake_ms() for assigner in self._assigners.values()]
         return min((time for time in times if time is not None), default=None)

@@ -1,4 +1,4 @@
-"""When a lost Generation is started again, and when the query gives up.
+"""Restart strategy: when a lost Generation is restarted, and when the query gives up.
 
 Restarts are bounded by a strategy, as Flink's are: so many without progress (with a pause that stays the same or
 grows), or so many within a time. A completed checkpoint is progress and resets count and pause, with two exceptions.
@@ -42,7 +42,7 @@ class RestartPolicy:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a Generation ended. ``position`` is set for user code: where in the input it raised."""
+    """Failure that ended a Generation. ``position`` is set for user code: where in the input it raised."""
 
     kind: str
     operator: str
@@ -171,7 +171,7 @@ class Restarts:
         return RestartAt(now_ms + delay_ms, len(self._failures))
 
     def _used_up(self, now_ms: float) -> str:
-        """Why there is no further restart; empty if there is one."""
+        """Return the reason why there is no further restart; empty if there is one."""
         policy = self._policy
         match policy.strategy:
             case RestartStrategy.NONE:
@@ -192,7 +192,7 @@ class Restarts:
         return float(min(policy.delay_ms * BACKOFF_FACTOR ** len(self._failures), policy.max_delay_ms))
 
     def _deterministic(self, failure: Failure) -> str:
-        """Why this user error would come again; empty if it may not. Remembers it."""
+        """Record a user error. Return why it would be raised again; empty if it may not be."""
         last, self._user_error = self._user_error, failure
         if last is None or (last.operator, last.message) != (failure.operator, failure.message):
             self._identical = self._since_change = 1
