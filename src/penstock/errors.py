@@ -4,7 +4,7 @@
 
     PenstockError
     ├── ConfigError            an option or argument is unknown or out of range
-    ├── NotSupported           the plan holds something Penstock will not run; names the node and the way round
+    ├── NotSupported           the plan holds something Penstock will not run; names the node and the workaround
     │   └── NotYet             ... that is planned
     ├── LocationError          the checkpoint location is missing, foreign, held by another or incompatible
     │   ├── PlanChanged        the stored state does not fit the new plan

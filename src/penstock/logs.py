@@ -24,20 +24,20 @@ from penstock.plain_text import log_text, visible
 
 ROOT = "penstock"
 _FIELDS = {"query": "query", "generation": "Generation", "slot": "slot", "subtask": "subtask"}
-_UNSAID = ("query_id",)
+_ATTRIBUTES_ONLY = ("query_id",)
 """Fields that are attributes only: ``query`` is a query's name where it has one."""
 _PREFIX = "penstock_prefix"
 """Attribute of a record: the part of its text that names the subject."""
-_TOLD = (*_FIELDS, *_UNSAID, "checkpoint")
-"""Attributes of records that are fields of a JSON line; no others are, whoever puts them there."""
+_JSON_FIELDS = (*_FIELDS, *_ATTRIBUTES_ONLY, "checkpoint")
+"""Attributes of records that become fields of a JSON line. All others are ignored."""
 ONLY_LISTENS = "only_listens"
-"""True of a handler that writes nothing, wherever such a one is put: logging is not set up by it."""
+"""Attribute of a handler that writes nothing: with only such handlers logging is not set up."""
 FROM_ELSEWHERE = "from_elsewhere"
-"""True of a record of another process: it needs nobody who writes it."""
+"""Attribute of a record of another process, which has written it already."""
 _subject: ContextVar[dict[str, object] | None] = ContextVar("penstock_log_subject", default=None)
 
 
-class _Told(logging.LoggerAdapter[logging.Logger]):
+class _SubjectAdapter(logging.LoggerAdapter[logging.Logger]):
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Log the message. Arguments may quote files, peers and errors, so they are escaped: none begins a log line."""
         if self.isEnabledFor(level):
@@ -48,8 +48,8 @@ class _Told(logging.LoggerAdapter[logging.Logger]):
         subject = dict(_subject.get() or {})
         if not subject:
             return msg, kwargs
-        said = ", ".join(f"{_FIELDS[field]} {value}" for field, value in subject.items() if field in _FIELDS)
-        prefix = f"[{said.replace('%', '%%')}] " if said else ""
+        subject_text = ", ".join(f"{_FIELDS[field]} {value}" for field, value in subject.items() if field in _FIELDS)
+        prefix = f"[{subject_text.replace('%', '%%')}] " if subject_text else ""
         return f"{prefix}{msg}", {**kwargs, "extra": {**kwargs.get("extra", {}), **subject, _PREFIX: prefix}}
 
 
@@ -84,7 +84,7 @@ class JsonLines(logging.Formatter):
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, object] = {"time": at, "level": record.levelname, "logger": record.name}
         line["message"] = self._message(record)
-        line |= {field: getattr(record, field) for field in _TOLD if getattr(record, field, None) is not None}
+        line |= {field: getattr(record, field) for field in _JSON_FIELDS if getattr(record, field, None) is not None}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
@@ -98,7 +98,7 @@ class JsonLines(logging.Formatter):
 
 def get_logger(name: str) -> logging.LoggerAdapter[logging.Logger]:
     """Return the logger of a module: ``log = get_logger(__name__)``."""
-    return _Told(logging.getLogger(name))
+    return _SubjectAdapter(logging.getLogger(name))
 
 
 class SparingLog:
@@ -133,7 +133,7 @@ class SparingLog:
 def about(**subject: object) -> Iterator[None]:
     """Lines of this thread are about this, too: any of ``query``, ``generation``, ``slot`` and ``subtask``, and
     ``query_id``, which is not said in the text."""
-    unknown = set(subject) - {*_FIELDS, *_UNSAID}
+    unknown = set(subject) - {*_FIELDS, *_ATTRIBUTES_ONLY}
     if unknown:
         raise ValueError(f"log lines have no field {sorted(unknown)}")
     token = _subject.set({**(_subject.get() or {}), **subject})
@@ -144,10 +144,10 @@ def about(**subject: object) -> Iterator[None]:
 
 
 def now_about(**subject: object) -> None:
-    """What changes in the middle, as a query's Generation does: for this thread and all that share its ``about``."""
-    known = _subject.get()
-    if known is not None:
-        known.update(subject)
+    """Change the subject of this thread and of all that share its ``about``, as when a query's Generation changes."""
+    current = _subject.get()
+    if current is not None:
+        current.update(subject)
 
 
 def daemon_thread(target: Callable[[], None], name: str) -> threading.Thread:
@@ -173,33 +173,33 @@ def effective_level() -> int:
 
 
 def log_to_stderr(level: int, log_format: LogFormat = LogFormat.TEXT) -> None:
-    """In a worker process, whose stderr is the executor's: lines from ``level`` on, as JSON or laid out as Spark's own.
+    """Log to stderr in a worker process, from ``level`` on, as JSON or in the layout of Spark's own lines.
 
     Where logging was set up before, by the user's code, it stays as it is. Idempotent: workers are used again, and the
     format is the last one asked for.
     """
     logging.getLogger(ROOT).setLevel(level)
-    _write_own(log_format)
+    _write_to_stderr(log_format)
 
 
 def log_on_driver(log_format: LogFormat) -> None:
     """Lines of the driver as JSON, on stderr, if that is wanted and nobody has set up logging; else as Python does."""
     if log_format is LogFormat.JSON:
-        _write_own(log_format)
+        _write_to_stderr(log_format)
 
 
-_own_handler: logging.Handler | None = None
+_stderr_handler: logging.Handler | None = None
 """Handler of this process that writes to stderr."""
 
 
-def _write_own(log_format: LogFormat) -> None:
-    global _own_handler
+def _write_to_stderr(log_format: LogFormat) -> None:
+    global _stderr_handler
     if not _is_set_up():
-        _own_handler = logging.StreamHandler(sys.stderr)
-        logging.getLogger(ROOT).addHandler(_own_handler)
-    if _own_handler is not None:
+        _stderr_handler = logging.StreamHandler(sys.stderr)
+        logging.getLogger(ROOT).addHandler(_stderr_handler)
+    if _stderr_handler is not None:
         as_spark = _TextLines("%(asctime)s %(levelname)s %(name)s: %(message)s", "%y/%m/%d %H:%M:%S")
-        _own_handler.setFormatter(JsonLines() if log_format is LogFormat.JSON else as_spark)
+        _stderr_handler.setFormatter(JsonLines() if log_format is LogFormat.JSON else as_spark)
 
 
 def _is_set_up() -> bool:

@@ -67,7 +67,7 @@ def check_java() -> int:
     )
 
 
-def see_to_workers_python(spark: SparkSession) -> None:
+def set_workers_python(spark: SparkSession) -> None:
     """Let local workers run this very Python: another one would lack Penstock and the user's packages.
 
     Only where the user did not choose one, and only on a local master; on a cluster the path may differ by right.

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.api.rest_options import PORT_RETRIES_CONF, is_rest_option, parse_rest_options, reserved_service
-from penstock.api.sessions import see_to_workers_python
+from penstock.api.sessions import set_workers_python
 from penstock.api.sinks import Output, SinkRequest, choose_sink
-from penstock.api.start_from import parse_start, refuse_own_place, restored_operators
+from penstock.api.start_from import parse_start, refuse_own_location, restored_operators
 from penstock.api.streams import TERMINATIONS
 from penstock.api.triggers import Trigger
 from penstock.catalyst.jvm import session_settings
@@ -90,14 +90,14 @@ def _start(
 ) -> StreamingQuery:
     spark = outputs[0].df.sparkSession
     plan = compile_outputs([(one.df, one.sink.output_mode) for one in outputs], options.regexp_max_length)
-    see_to_workers_python(spark)
+    set_workers_python(spark)
     chosen = _choose_sinks(outputs, plan)
     undo = ExitStack()
     try:
         start_from = parse_start(request.start_from, request.start_mode, request.checkpoint_location, access)
         location = start_from.claimed or _checkpoint_location(spark, outputs, request, undo)
         if start_from.origin is not None:
-            refuse_own_place(start_from.origin, location)
+            refuse_own_location(start_from.origin, location)
             check_beforehand(start_from.origin, location, access)
         query_id = _stored_query_id(location, access)
         error = copy_refused if start_from.claimed is None else origin_runs

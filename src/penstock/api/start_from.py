@@ -64,7 +64,7 @@ def _restored(origin: Origin | None, store: Store) -> SnapshotMetadata | None:
     return None if origin is None else snapshot_at(origin)
 
 
-def refuse_own_place(origin: Origin, location: str) -> None:
+def refuse_own_location(origin: Origin, location: str) -> None:
     """Raise ConfigError if a fork is to be made where its origin is."""
     if same_place(origin.location, location):
         raise ConfigError(

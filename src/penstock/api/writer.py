@@ -181,7 +181,7 @@ class DataStreamWriter:
 
         Raises:
             ConfigError: an unknown option, or one out of range, or the path is given twice.
-            NotSupported: the DataFrame, mode or session holds what Penstock refuses; names it and the way round.
+            NotSupported: the DataFrame, mode or session holds what Penstock refuses; names it and the workaround.
             LocationError: the checkpoint location is missing, foreign, or does not fit the plan.
             ResourceError: too few free slots.
         """

@@ -50,7 +50,7 @@ def translate(
 
     Raises:
         NotSupported: a class is not registered, or this use of it is not; it is named with its SQL text and, where
-            there is one, the way round.
+            there is one, the workaround.
     """
     return Translation(ordinals, conf, fields or {})(tree)
 

@@ -115,7 +115,7 @@ def compile_outputs(
     Raises:
         ConfigError: not a streaming DataFrame, an unknown output mode, no source in common, names given twice, late
             rows without what drops them.
-        NotSupported: a plan holds something that is refused; the message has Spark's plan line and the way round.
+        NotSupported: a plan holds something that is refused; the message has Spark's plan line and the workaround.
     """
     plans = [_checked(df, output_mode) for df, output_mode in outputs]
     spark = outputs[0][0].sparkSession

@@ -14,7 +14,7 @@ from penstock.logs import daemon_thread, get_logger
 
 log = get_logger(__name__)
 
-LOOK_EVERY_S = 1.0
+POLL_INTERVAL_S = 1.0
 SNAPSHOT_TIMEOUT_S = 30.0
 """Executors are killed soon after they were told to leave; then the last periodic checkpoint has to do."""
 
@@ -34,7 +34,7 @@ def move_when_executors_leave(execution: QueryExecution, executors: Executors) -
 
 def _watch(execution: QueryExecution, executors: Executors) -> None:
     moved_from: set[str] = set()
-    while not execution.await_termination(LOOK_EVERY_S):
+    while not execution.await_termination(POLL_INTERVAL_S):
         try:
             leaving = executors.leaving_executors() - moved_from
         except Exception as problem:  # noqa: BLE001 - Py4J's errors of a session that stops; the query's own end follows

@@ -46,7 +46,7 @@ class QueryEvents:
         self._thread = threading.Thread(target=self._post_all, name=f"penstock-events-{run_id}", daemon=True)
 
     def started(self, query_id: str, name: str | None, timestamp: str) -> None:
-        """The query started; everything posted before waited for this."""
+        """Post the start. Events that were posted before it wait for it."""
         self._query_id = query_id
         self._guarded(lambda: self._bus.started(query_id, self._run_id, name, timestamp))
         self._thread.start()
@@ -61,8 +61,8 @@ class QueryEvents:
             self._last_idle_s = now_s
             self._posts.put(lambda: self._bus.idle(self._query_id, self._run_id, timestamp))
 
-    def besides(self, call: Callable[[], None]) -> None:
-        """Something else that is done in its turn; left out where listeners are far behind."""
+    def call_in_turn(self, call: Callable[[], None]) -> None:
+        """Call a function on the events' thread, after the events so far. Dropped if the listeners are far behind."""
         if self._posts.qsize() < EVENT_BACKLOG:
             self._posts.put(call)
 

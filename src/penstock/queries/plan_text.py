@@ -15,7 +15,7 @@ from penstock.spark.errors import pysparks_refusals
 @pysparks_refusals()
 def explain(df: DataFrame, outputMode: str = "append", extended: bool = False) -> None:  # noqa: N803 - PySpark's name
     """Print what a streaming DataFrame becomes: vertices with their operators, what each of these keeps and for how
-    long, and the edges between them. Or, if Penstock does not run it, the plan node at fault, why, and the way round.
+    long, and the edges between them. Or, if Penstock does not run it, the plan node at fault, why, and the workaround.
     Nothing is started and no file is touched.
 
     Args:

@@ -17,7 +17,7 @@ from penstock.snapshots.log.entries import SnapshotRecord
 if TYPE_CHECKING:
     from penstock.snapshots.commands.comparing import SnapshotDiff
 
-DAMAGE_TOLD = 100
+MAX_DAMAGE_REPORTED = 100
 """Damaged files, and snapshots that need one of them: operations are remembered."""
 
 
@@ -52,14 +52,14 @@ def compare_snapshots(facts: QueryFacts, before: SnapshotRecord, after: Snapshot
 
 
 def _bounded(found: Verification) -> Verified:
-    told = found.damage[:DAMAGE_TOLD]
+    told = found.damage[:MAX_DAMAGE_REPORTED]
     return Verified(
         found.log_entries,
         found.snapshots,
         found.sections,
         found.bytes,
         len(found.damage),
-        [msgspec.structs.replace(one, snapshots=one.snapshots[:DAMAGE_TOLD]) for one in told],
+        [msgspec.structs.replace(one, snapshots=one.snapshots[:MAX_DAMAGE_REPORTED]) for one in told],
         len(found.orphans),
         _bytes(found.orphans),
         len(found.unsettled),

@@ -22,7 +22,7 @@ from penstock.snapshots.commands.opened import OpenedLocation, open_location_to_
 from penstock.snapshots.location import open_location, read_identity
 from penstock.snapshots.store.stores import store_at
 
-LOOKS = 5
+PLAN_ATTEMPTS = 5
 """Attempts to plan a deletion while snapshots are collected at the same time."""
 
 LABELS_AT_ONCE = 8
@@ -141,9 +141,9 @@ def copy_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation 
     return OPERATIONS.begin_snapshots(verb, facts.id, facts.run_id, copy, key=target, request=name, counter=counter)
 
 
-def takes_copies(facts: QueryFacts, target: str) -> bool:
-    """Return True if ``target`` is empty or an archive of this query's snapshots. Raises as ``is_taken``."""
-    if not is_taken(facts, target):
+def accepts_copies(facts: QueryFacts, target: str) -> bool:
+    """Return True if ``target`` is empty or an archive of this query's snapshots. Raises as ``has_files``."""
+    if not has_files(facts, target):
         return True
     try:
         stored = read_identity(store_at(target, facts.access))
@@ -164,7 +164,7 @@ def collect_files(facts: QueryFacts) -> Operation | None:
     return OPERATIONS.begin_snapshots(Verb.COLLECT_FILES, facts.id, facts.run_id, collect, key="all")
 
 
-def is_taken(facts: QueryFacts, target: str) -> bool:
+def has_files(facts: QueryFacts, target: str) -> bool:
     """Return True if ``target`` has files. Raise LocationError if it cannot be listed."""
     try:
         return bool(store_at(target, facts.access).names())
@@ -184,7 +184,7 @@ def would_delete(opened: OpenedLocation, checkpoint: int) -> Deletion:
         LocationError: it is gone, or the location cannot be read.
         CorruptSnapshot: what another snapshot refers to cannot be read.
     """
-    for _ in range(LOOKS):
+    for _ in range(PLAN_ATTEMPTS):
         opened.record(snapshot_id(checkpoint))
         try:
             return ownership.would_delete(opened.store, [checkpoint], _known(opened))

@@ -40,13 +40,13 @@ from penstock.snapshots.portable.in_both import in_both, then_in_both
 from penstock.snapshots.store.store_access import StoreAccess
 from penstock.spark.errors import check_flags, check_numbers, check_seconds, check_texts, pysparks_refusals
 
-PROGRESS_FOLLOWS_S = 5.0
+PROGRESS_TIMEOUT_S = 5.0
 """Time that ``processAllAvailable`` waits for the progress of the last commit, which comes from another thread."""
-LISTENERS_HEAR_THE_END_S = 5.0
+LISTENER_END_TIMEOUT_S = 5.0
 """Time that ``stop`` and ``awaitTermination`` wait for slow listeners to process the end of the query."""
-LATE_S = 0.25
-"""Of facts for others. A checkpoint moves figures at each of its steps: if whoever looks saw each of them, the driver
-would write all its answers anew just then, and the checkpoint wait for that."""
+VIEW_DELAY_S = 0.25
+"""Delay of ``facts``. Each step of a checkpoint changes metrics. Without the delay the driver would encode all answers
+of the REST service again at each step, and the checkpoint would wait for that."""
 
 
 class StreamingQuery:
@@ -238,7 +238,7 @@ class StreamingQuery:
         with interruptible():
             ended = self._execution.await_termination(timeout)
             if ended:
-                self._events.join(LISTENERS_HEAR_THE_END_S)
+                self._events.join(LISTENER_END_TIMEOUT_S)
         if ended:
             self._raise_if_failed()
         return None if timeout is None else ended
@@ -260,7 +260,7 @@ class StreamingQuery:
             self._execution.process_all_available()
         committed_epoch = self._execution.view().committed_epoch
         with interruptible(), self._reported:
-            self._reported.wait_for(lambda: self._reported_epoch >= committed_epoch, PROGRESS_FOLLOWS_S)
+            self._reported.wait_for(lambda: self._reported_epoch >= committed_epoch, PROGRESS_TIMEOUT_S)
 
     @pysparks_refusals()
     def stop(
@@ -307,7 +307,7 @@ class StreamingQuery:
                     self._execution.drain()
                 elif not snapshot:
                     self._execution.stop()
-            self._events.join(LISTENERS_HEAR_THE_END_S)
+            self._events.join(LISTENER_END_TIMEOUT_S)
             return in_both(self._location, taken, self._access) if taken is not None and portable else taken
 
     def _stop_with_snapshot(self, drain: bool) -> SnapshotMetadata | None:
@@ -421,12 +421,12 @@ class StreamingQuery:
         self._execution.set_checkpoints(interval_ms, chosen)
 
     def facts(self) -> QueryFacts:
-        """Everything there is to know of the query now, as one value; never blocks. The same object while it is so.
+        """Return the state of the query now, as one value; never blocks. The same object while nothing changes.
 
-        What subtasks say of themselves, and checkpoints under way, may be told ``LATE_S`` later.
+        Metrics of subtasks and pending checkpoints may be ``VIEW_DELAY_S`` late.
         """
         execution = self._execution
-        of = self.id, execution.error, self.lastProgress, execution.wanted(), execution.view(LATE_S)
+        of = self.id, execution.error, self.lastProgress, execution.wanted(), execution.view(VIEW_DELAY_S)
         kept = self._facts
         if kept is None or kept[0] != of:
             kept = self._facts = of, self._facts_of(*of)
@@ -575,7 +575,7 @@ class StreamingQuery:
 
     def _trace(self) -> None:
         view = self._execution.view()
-        self._events.besides(lambda: self._traces.look(view))
+        self._events.call_in_turn(lambda: self._traces.look(view))
 
     def _finished(self, error: PenstockError | None) -> None:
         if self._ended.is_set():

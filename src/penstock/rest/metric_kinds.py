@@ -16,7 +16,7 @@ Value = float | Distribution | None
 """None: not known now, and no sample."""
 Sample = tuple[tuple[str, ...], Value]
 """The label values of one sample, and its value."""
-Known = Sequence[QueryFacts]
+Queries = Sequence[QueryFacts]
 """All queries that the driver knows: those that run, and those that ended last."""
 
 PER_DRIVER: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class MetricSpec:
     kind: Kind
     labels: tuple[str, ...]
     text: str
-    read: Callable[[Known], Iterable[Sample]]
+    read: Callable[[Queries], Iterable[Sample]]
 
     @property
     def series(self) -> tuple[str, ...]:
@@ -60,8 +60,8 @@ class MetricSpec:
         return next((word for word in self.name.split("_") if word in UNITS), "")
 
 
-def of_driver(name: str, text: str, read: Callable[[Known], float]) -> MetricSpec:
-    return MetricSpec(name, _kind(name), PER_DRIVER, text, lambda known: [((), read(known))])
+def of_driver(name: str, text: str, read: Callable[[Queries], float]) -> MetricSpec:
+    return MetricSpec(name, _kind(name), PER_DRIVER, text, lambda queries: [((), read(queries))])
 
 
 def of_query(name: str, text: str, read: Callable[[QueryFacts], float | None]) -> MetricSpec:
@@ -73,8 +73,8 @@ def distribution(name: str, text: str, read: Callable[[QueryFacts], Distribution
 
 
 def of_subtask(name: str, text: str, read: Callable[[SubtaskReport], float | None]) -> MetricSpec:
-    def samples(known: Known) -> Iterator[Sample]:
-        for facts in active(known):
+    def samples(queries: Queries) -> Iterator[Sample]:
+        for facts in active(queries):
             for subtask in facts.view.subtasks:
                 m = subtask.metrics
                 yield (*query_labels(facts), str(m.vertex), subtask.name, str(m.index)), read(m)
@@ -85,8 +85,8 @@ def of_subtask(name: str, text: str, read: Callable[[SubtaskReport], float | Non
 def of_vertex(name: str, text: str, read: Callable[[list[CaptureMetrics]], float]) -> MetricSpec:
     """Specify a metric with one sample per vertex, read from the newest complete checkpoint."""
 
-    def samples(known: Known) -> Iterator[Sample]:
-        for facts in active(known):
+    def samples(queries: Queries) -> Iterator[Sample]:
+        for facts in active(queries):
             newest = newest_checkpoint(facts)
             captures: dict[int, list[CaptureMetrics]] = {}
             for one in () if newest is None else newest.subtasks:
@@ -101,8 +101,8 @@ def of_vertex(name: str, text: str, read: Callable[[list[CaptureMetrics]], float
 def of_source(name: str, text: str, read: Callable[[SourceProgress], float | None]) -> MetricSpec:
     """Specify a metric with one sample per source or sink, as of the newest committed epoch."""
 
-    def samples(known: Known) -> Iterator[Sample]:
-        for facts in active(known):
+    def samples(queries: Queries) -> Iterator[Sample]:
+        for facts in active(queries):
             epoch = facts.view.last_epoch
             for source in () if epoch is None else epoch.sources:
                 yield (*query_labels(facts), source.operator_id), read(source)
@@ -113,8 +113,8 @@ def of_source(name: str, text: str, read: Callable[[SourceProgress], float | Non
 def of_sink(name: str, text: str, read: Callable[[SinkProgress], float | None]) -> MetricSpec:
     """Specify a metric with one sample per source or sink, as of the newest committed epoch."""
 
-    def samples(known: Known) -> Iterator[Sample]:
-        for facts in active(known):
+    def samples(queries: Queries) -> Iterator[Sample]:
+        for facts in active(queries):
             epoch = facts.view.last_epoch
             for sink in () if epoch is None else epoch.sinks:
                 yield (*query_labels(facts), sink.operator_id), read(sink)
@@ -122,8 +122,8 @@ def of_sink(name: str, text: str, read: Callable[[SinkProgress], float | None]) 
     return MetricSpec(name, _kind(name), PER_SINK, text, samples)
 
 
-def active(known: Known) -> list[QueryFacts]:
-    return [facts for facts in known if facts.active]
+def active(queries: Queries) -> list[QueryFacts]:
+    return [facts for facts in queries if facts.active]
 
 
 def query_labels(facts: QueryFacts) -> tuple[str, str]:
@@ -140,8 +140,8 @@ def _kind(name: str) -> Kind:
 
 
 def _each_query(name: str, kind: Kind, text: str, read: Callable[[QueryFacts], Value]) -> MetricSpec:
-    def samples(known: Known) -> Iterator[Sample]:
-        for facts in active(known):
+    def samples(queries: Queries) -> Iterator[Sample]:
+        for facts in active(queries):
             yield query_labels(facts), read(facts)
 
     return MetricSpec(name, kind, PER_QUERY, text, samples)

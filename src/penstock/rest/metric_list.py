@@ -75,12 +75,12 @@ DRIVER = (
     of_driver(
         "penstock_driver_active_queries",
         "Queries of this driver that run or recover.",
-        lambda known: sum(facts.active for facts in known),
+        lambda queries: sum(facts.active for facts in queries),
     ),
     of_driver(
         "penstock_driver_failed_queries",
         "Of the 20 queries that ended last: those that failed.",
-        lambda known: sum(facts.view.state is ExecutionState.FAILED for facts in known),
+        lambda queries: sum(facts.view.state is ExecutionState.FAILED for facts in queries),
     ),
 )
 QUERY = (

@@ -27,16 +27,16 @@ router = APIRouter(tags=["metrics"])
 class QueriesCollector(Collector):
     """Collector of the metrics of queries at one moment."""
 
-    known: Sequence[QueryFacts]
+    queries: Sequence[QueryFacts]
 
     def collect(self) -> Iterable[Metric]:
-        return families(self.known)
+        return families(self.queries)
 
 
-def families(known: Sequence[QueryFacts]) -> Iterable[Metric]:
+def families(queries: Sequence[QueryFacts]) -> Iterable[Metric]:
     """Return all families of ``METRICS`` for these queries, in the same order."""
     for spec in METRICS:
-        yield _family(spec, known)
+        yield _family(spec, queries)
 
 
 @router.get(
@@ -46,13 +46,13 @@ def families(known: Sequence[QueryFacts]) -> Iterable[Metric]:
 )
 async def metrics() -> Response:
     """All queries that run, in Prometheus' text format."""
-    known = ACTIVE_QUERIES.known()
-    text = generate_latest(QueriesCollector(known))
-    return KeptAnswer(text, known, ACTIVE_QUERIES.known, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    queries = ACTIVE_QUERIES.known()
+    text = generate_latest(QueriesCollector(queries))
+    return KeptAnswer(text, queries, ACTIVE_QUERIES.known, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
-def _family(spec: MetricSpec, known: Sequence[QueryFacts]) -> Metric:
-    samples = [(labels, value) for labels, value in spec.read(known) if value is not None]
+def _family(spec: MetricSpec, queries: Sequence[QueryFacts]) -> Metric:
+    samples = [(labels, value) for labels, value in spec.read(queries) if value is not None]
     if spec.kind is Kind.HISTOGRAM:
         return _histogram(spec, samples)
     kind = CounterMetricFamily if spec.kind is Kind.COUNTER else GaugeMetricFamily

@@ -53,9 +53,9 @@ def change_query(
     said, resume_from = patch.spec or SpecPatch(), patch.resume_from
     with _DECIDING:
         facts = find_query(query_id)
-        is_so = _is_so(facts, said, resume_from)
+        is_so = _is_unchanged(facts, said, resume_from)
         _check_tag(facts, if_match, any_will_do=is_so)
-        operation = (_on_its_way if is_so else _apply)(facts, said, resume_from)
+        operation = (_earlier_operation if is_so else _apply)(facts, said, resume_from)
         now = find_query(query_id)
     headers = {"etag": etag_of(now)}
     return answer(query_resource(now, service), headers=headers) if operation is None else accepted(operation, headers)
@@ -95,13 +95,13 @@ def _check_tag(facts: QueryFacts, if_match: str | None, *, any_will_do: bool) ->
         raise ProblemError(412, "somebody has changed the spec meanwhile: GET it again", {"etag": tag})
 
 
-def _is_so(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None) -> bool:
+def _is_unchanged(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None) -> bool:
     """Return True if the spec, and the resume if one is requested, are already as requested."""
     spec = spec_of(facts)
     return _patched(spec, patch) == spec and (resume_from is None or _resumed_so(facts, patch, resume_from) is not None)
 
 
-def _on_its_way(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None) -> Operation | None:
+def _earlier_operation(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None) -> Operation | None:
     """Return the operation that an equal request has begun before."""
     if resume_from is not None:
         return _resumed_so(facts, patch, resume_from)

@@ -9,12 +9,12 @@ from penstock.errors import LocationError
 from penstock.queries.facts import QueryFacts
 from penstock.queries.operations import OPERATIONS, Verb
 from penstock.queries.snapshot_operations import (
+    accepts_copies,
     copy_snapshot,
     export_snapshot,
     fork_snapshot,
-    is_taken,
+    has_files,
     opened_location,
-    takes_copies,
 )
 from penstock.rest.change_models import OperationResource
 from penstock.rest.problems import ProblemError, responses
@@ -96,7 +96,7 @@ def _begun(query_id: str, snapshot: str, wanted: TargetRequest, request: Request
 def _check_free(facts: QueryFacts, target: str, verb: Verb) -> None:
     copies = verb is Verb.COPY_SNAPSHOT
     try:
-        taken = not takes_copies(facts, target) if copies else is_taken(facts, target)
+        taken = not accepts_copies(facts, target) if copies else has_files(facts, target)
     except LocationError as error:
         raise ProblemError(409, f"the export root cannot be used: {error}") from error
     if taken and copies:

@@ -52,7 +52,7 @@ class SparkLauncher:
         if self._on("spark.speculation"):
             raise NotSupported("spark.speculation is on: Spark would start slots twice; switch it off")
         if self._local:
-            _see_that_workers_have_penstock(context.pythonExec)
+            _require_penstock_in_workers(context.pythonExec)
 
     def control_address(self) -> ControlAddress:
         """Spark's own driver address; on a local master the loopback one."""
@@ -144,7 +144,7 @@ class SparkLauncher:
         return int(executors) * (cores // int(self._conf.get("spark.task.cpus", "1")))
 
 
-def _see_that_workers_have_penstock(python_exec: str) -> None:
+def _require_penstock_in_workers(python_exec: str) -> None:
     python = shutil.which(python_exec) or python_exec
     if os.path.abspath(python) == sys.executable:
         return

@@ -103,7 +103,7 @@ def test_what_is_done_besides_has_its_turn_before_the_end() -> None:
     events = QueryEvents(bus, "run")
     events.started("id", None, "now")
     events.progressed({"batchId": 1})
-    events.besides(lambda: bus.heard.append(("besides", None)))
+    events.call_in_turn(lambda: bus.heard.append(("besides", None)))
     events.terminated(None)
     events.join(10)
     assert [kind for kind, _ in bus.heard] == ["started", "progress", "besides", "terminated"]

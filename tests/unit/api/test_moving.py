@@ -55,7 +55,7 @@ def watched(world: Any) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(moving, "POLL_INTERVAL_S", 0.0)
 
 
 SNAPSHOT = "snapshot within 30 s, kept False"

@@ -60,7 +60,7 @@ def test_all_damage_is_told_with_who_needs_it(
     assert told["damage"] == [
         {"path": one.path, "problem": one.problem, "snapshots": one.snapshots} for one in found.damage
     ]
-    monkeypatch.setattr(snapshot_checks, "DAMAGE_TOLD", 1)
+    monkeypatch.setattr(snapshot_checks, "MAX_DAMAGE_REPORTED", 1)
     told = verified(client, known_query, {})
     assert (told["damaged"], len(told["damage"])) == (len(found.damage), 1)
     newest = max((location / "log").iterdir())

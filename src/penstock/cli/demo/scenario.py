@@ -33,7 +33,7 @@ from penstock.queries.streaming_query import StreamingQuery
 
 SLOTS = 2
 ALIGNED_PATIENCE_S = 5.0
-LOOK_EVERY_S = 0.25
+SAMPLE_INTERVAL_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class Demo:
                 self._raise_if_ended()
                 if time.monotonic() > deadline_s:
                     raise QueryFailed(f"the demo waited {timeout_s:.0f} s for: {headline}; status {self._query.status}")
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(SAMPLE_INTERVAL_S)
 
     def _raise_if_ended(self) -> None:
         if not self._query.isActive:

@@ -18,7 +18,7 @@ from penstock.cli.query.sampling import Sample, Sampler
 from penstock.cli.snapshot.app import AsJson, emit, reported
 from penstock.errors import ServiceError
 
-LOOK_TIMEOUT_S = 5.0
+REQUEST_TIMEOUT_S = 5.0
 """Timeout of each request: the screen does not change meanwhile."""
 
 
@@ -37,7 +37,7 @@ def watch(
     It ends with the query, or with Ctrl-C; the code is 1 if the query has failed.
     """
     with reported() as console:
-        service = connected(url, token_file, ca, LOOK_TIMEOUT_S)
+        service = connected(url, token_file, ca, REQUEST_TIMEOUT_S)
         sampler = Sampler(service, named_query(service, query).id)
         if as_json:
             last = sampler.sample_with_rates()

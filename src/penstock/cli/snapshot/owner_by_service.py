@@ -46,7 +46,7 @@ class ByService:
         if wish.timeout_ms:
             wanted["timeout_ms"] = wish.timeout_ms
         service, path, key = self._patient, self._path(), new_token()
-        done = self._done("a snapshot is taken", lambda: service.post(*path, wanted=wanted, key=key), TRIES)
+        done = self._run_operation("a snapshot is taken", lambda: service.post(*path, wanted=wanted, key=key), TRIES)
         if done.snapshot is None:
             raise NoAnswer(
                 f"{service.url} has taken a snapshot, and does not say which: `{self._status_command}` tells"
@@ -72,14 +72,14 @@ class ByService:
         checkpoint = self._named(self._stored(), name).id
         changes = {member: text for member, text in (("label", label), ("note", note)) if text is not None}
         what, path = f"{one_line(checkpoint)} is called so", self._path(checkpoint)
-        answer = self._sent(what, lambda: self._patient.patch(*path, changes=changes))
+        answer = self._send(what, lambda: self._patient.patch(*path, changes=changes))
         now = understood(self.service, answer.document, Snapshot)
         return Labelled(one_line(now.id), now.label, now.note, one_line(now.kind))
 
     def _delete(self, ids: Sequence[str]) -> SnapshotOperation:
         asked = urlencode([("snapshot", name) for name in ids])
         what = f"{one_line(', '.join(ids))} {'is' if len(ids) == 1 else 'are'} deleted"
-        return self._done(what, lambda: self._patient.delete(*self._path(), query=asked))
+        return self._run_operation(what, lambda: self._patient.delete(*self._path(), query=asked))
 
     def _stored(self) -> SnapshotList:
         return understood(self.service, self._patient.get(*self._path()).document, SnapshotList)
@@ -88,16 +88,16 @@ class ByService:
     def _named(there: SnapshotList, name: str) -> Snapshot:
         return find_called(one_line(there.location), there.snapshots, name)
 
-    def _done(self, what: str, send: Callable[[], Answer], tries: int = 1) -> SnapshotOperation:
+    def _run_operation(self, what: str, send: Callable[[], Answer], tries: int = 1) -> SnapshotOperation:
         """The operation that it begins, as it has ended; ``what`` is the case then. What it failed with is all that is
         told, as by the other way."""
-        begun = understood(self.service, self._sent(what, send, tries).document, SnapshotOperation)
+        begun = understood(self.service, self._send(what, send, tries).document, SnapshotOperation)
         ended = followed(self.service, self.query, begun, hidden=self.quiet, status_command=self._status_command)
         if ended.state != SUCCEEDED:
             raise ServiceError(failure_of(ended)[1])
         return ended
 
-    def _sent(self, what: str, send: Callable[[], Answer], tries: int = 1) -> Answer:
+    def _send(self, what: str, send: Callable[[], Answer], tries: int = 1) -> Answer:
         """What it answers, of several tries the first that does. Once an answer is lost, nothing that follows, be it a
         refusal, says what was done."""
         lost: ServiceError | None = None

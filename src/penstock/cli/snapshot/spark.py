@@ -136,14 +136,14 @@ def returned(place: str) -> Any:
     try:
         return _called(function, spark)
     except Exception as error:
-        raise ConfigError(f"--query {place}: it raised {_told(error)}") from error
+        raise ConfigError(f"--query {place}: it raised {_one_line_error(error)}") from error
 
 
 def _called(function: Callable[..., Any], spark: SparkSession) -> Any:
     return function(spark) if inspect.signature(function).parameters else function()
 
 
-def _told(error: Exception) -> str:
+def _one_line_error(error: Exception) -> str:
     """Return the error in one line."""
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
 
@@ -153,7 +153,7 @@ def _function(place: str, name: str, function_name: str) -> Callable[..., Any]:
     try:
         module = _from_file(Path(name)) if name.endswith(".py") else importlib.import_module(name)
     except Exception as error:
-        raise ConfigError(f"--query {place}: {name} cannot be imported: {_told(error)}") from error
+        raise ConfigError(f"--query {place}: {name} cannot be imported: {_one_line_error(error)}") from error
     finally:
         sys.path.remove("")
     function = getattr(module, function_name, None)

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.api.sessions import see_to_workers_python
+from penstock.api.sessions import set_workers_python
 from penstock.api.start import session_options
 from penstock.config import parse_options
 from penstock.errors import CheckpointFailed, ConfigError, LocationError, NotSupported
@@ -148,7 +148,7 @@ def import_checkpoint(
     spark = df.sparkSession
     given = {} if parallelism is None else {"parallelism": str(parallelism)}
     options = parse_options({**session_options(spark), **given})
-    see_to_workers_python(spark)
+    set_workers_python(spark)
     launcher = SparkLauncher(spark)
     width = options.parallelism or launcher.default_parallelism(options.max_parallelism)
     reader = StateReader(spark, read)
