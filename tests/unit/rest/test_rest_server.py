@@ -251,7 +251,7 @@ def test_a_fault_of_the_service_is_told_in_the_log_alone(
         raise RuntimeError("between the two of us")
 
     for name in ("routes_queries", "routes_snapshots"):  # answered on the service's own thread, and on another
-        monkeypatch.setattr(f"penstock.rest.{name}.facts_of", broken)
+        monkeypatch.setattr(f"penstock.rest.{name}.find_query", broken)
     for path in (f"{QUERIES}/some/graph", f"{QUERIES}/some/snapshots/sharing"):
         caplog.clear()
         answer = client.get(path)
