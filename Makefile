@@ -99,7 +99,7 @@ simulate: $(VENV)/.ready ## Seeded schedules under faults, on all cores: make si
 
 mutants: export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 mutants: export PYTHONMALLOC := malloc
-mutants: $(VENV)/.ready ## Every mutant, all calm and random schedules: make test runs the recorded ones. make mutants WRITE=1 records
+mutants: $(VENV)/.ready ## Every mutant, all calm and random schedules: make test runs one in four. make mutants WRITE=1 records
 	@$(BIN)/python -m simulator --mutants $(if $(WRITE),--write)
 
 oracle: setup ## Random DataFrames, killed and rescaled, against Spark's batch: make oracle N=200 [SEED=7]

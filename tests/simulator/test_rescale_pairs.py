@@ -12,7 +12,7 @@ from simulator.jobs.topology import Inlet, Node
 from simulator.schedule import Result, Task
 from simulator.settings import Fault, Settings
 from simulator.workers import Workers
-from tests.support.effort import some
+from tests.support.effort import one_in, some
 
 pytestmark = pytest.mark.simulation
 
@@ -70,7 +70,7 @@ def test_a_job_goes_on_at_another_parallelism_with_rows_in_flight(before: int, a
     assert any(narrowed), "nobody carried on what had been in flight before"
 
 
-@pytest.mark.parametrize(("before", "after"), PAIRS)
+@pytest.mark.parametrize(("before", "after"), one_in(3, PAIRS))
 def test_it_is_noticed_if_heirs_of_rows_in_flight_all_process_them(before: int, after: int, workers: Workers) -> None:
     """So there are some that have to be narrowed, whatever the pair."""
     seeds = SEEDS[: some(len(SEEDS), 1)]

@@ -22,7 +22,7 @@ from tests.support.cluster.standalone import Standalone, family
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 log = logging.getLogger(__name__)
 
-STOPPED_S = 10.0
+STOPPED_S = 5.0
 """Much less than a slot may be silent (two minutes)."""
 TWO_SLOTS = {"spark.pyspark.python": sys.executable, "spark.penstock.parallelism": "2", "spark.executor.cores": "2"}
 
@@ -105,10 +105,6 @@ def dynamic(
 # -- killed -----------------------------------------------------------------------------------------------------------
 
 
-def kill_worker(cluster: Standalone, pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-
-
 def kill_daemon_and_workers(cluster: Standalone, pid: int) -> None:
     """The executor starts another daemon for the next Generation's slot."""
     for process in family(cluster.daemon_of(pid)):
@@ -119,7 +115,7 @@ def kill_executor(cluster: Standalone, pid: int) -> None:
     cluster.executor_of(pid).kill()
 
 
-@pytest.mark.parametrize("kill", [kill_worker, kill_daemon_and_workers, kill_executor])
+@pytest.mark.parametrize("kill", [kill_daemon_and_workers, kill_executor])
 def test_a_query_goes_on_when_what_carries_a_slot_is_killed(
     kill: Callable[[Standalone, int], None], cluster: Standalone, application: Application, tmp_path: Path
 ) -> None:

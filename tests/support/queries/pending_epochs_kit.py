@@ -35,10 +35,8 @@ STAGED = ("one", "several")
 ENDS = ("killed", "failing", "starved")
 """The driver dies between a commit and its log entry; the sink fails; no slot is free, so no commit begins."""
 OPTIONS = {"parallelism": 1, "checkpoint.interval": "200ms", "sink.retryTimeout": "1h", "restart.maxDelay": "500ms"}
-SINKS = (
-    *("foreachBatch", "table", "python", "memory", "console", "foreach"),
-    *("parquet", "rolled", "partitioned", "json", "csv"),
-)
+OTHER_FILE_SINKS = ("rolled", "partitioned", "json", "csv")
+SINKS = ("foreachBatch", "table", "python", "memory", "console", "foreach", "parquet", *OTHER_FILE_SINKS)
 Row = dict[str, Any]
 
 
