@@ -195,12 +195,12 @@ class EventTimeWatch:
         # A simulated step changes the subtask at once. Its thread handles no message before the step's time is over.
         busy = self.driver.world.chance.now_ms < runner.actor.busy_until_ms
         # With many slots a reader reports more often than it handles messages.
-        under_way = _has_messages(slot, runner.subtask)
+        has_pending_rows = _has_messages(slot, runner.subtask)
         unread = _is_unread(below.unread, runner.subtask, assigner.pending_ids)
         if (
             unread
             or busy
-            or under_way
+            or has_pending_rows
             or assigner._has_enough_pending()
             or assigner.paused
             or _is_held_up(runner.subtask)

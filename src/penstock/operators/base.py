@@ -152,13 +152,17 @@ class Operator(ABC):
         """
 
     def process_input(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """As ``process``, for the first operator of a vertex with several inputs: which one the rows came by (edges of
-        the vertex in the graph's order, from 0). By default it makes no difference: a union."""
+        """Process rows that came by input ``number``; only the first operator of a vertex has several inputs.
+
+        Inputs are the edges into the vertex in the graph's order, from 0. By default the number makes no difference,
+        as in a union.
+        """
         return self.process(batch)
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
-        """The input watermark is now ``watermark_us`` (it only rises). Yield what became due, in bounded batches. An
-        empty batch is passed over: it is a pause in long work that has no rows yet.
+        """Yield what becomes due with the input watermark ``watermark_us``, in bounded batches. It only rises.
+
+        An empty batch is skipped: it interrupts long work that has no rows yet.
 
         The watermark is passed downstream after the iterator is exhausted. After a restore it is called again with the
         restored watermark before any input; what had already been yielded must not be yielded again.
@@ -166,40 +170,47 @@ class Operator(ABC):
         return iter(())
 
     def wake_at_ms(self) -> float | None:
-        """When ``on_time`` has something to do, as wall-clock time; in the past: at once. None: only after input."""
+        """Return the wall-clock time at which ``on_processing_time`` has something to do; in the past: at once.
+
+        None: only after input.
+        """
         return None
 
-    def on_time(self) -> Iterator[pa.RecordBatch]:
-        """The time of ``wake_at_ms`` has come: as ``advance``, between whose steps there may be snapshots but no input.
-        Between two calls input is taken, if there is any."""
+    def on_processing_time(self) -> Iterator[pa.RecordBatch]:
+        """Yield what becomes due at the time of ``wake_at_ms``, like ``advance``.
+
+        Between two steps there may be snapshots but no input. Between two calls there may be input.
+        """
         return iter(())
 
-    def under_way(self) -> bool:
-        """Whether rows are being worked on in another process (the operator lags meanwhile), that process is not ready
-        yet, or this one has only worked on some of them. Results come by ``collect``, and no input is wanted until they
-        have; what comes all the same waits.
+    def has_pending_rows(self) -> bool:
+        """Return True if rows are not processed yet: another process works on them or is not ready, or this operator
+        works on them in pieces.
+
+        Results come from ``collect``. Until then the operator is given no input; input that comes nevertheless waits.
         """
         return False
 
     def collect(self) -> Iterator[pa.RecordBatch]:
-        """What has come back since, or what a little more work gives; never waits. To be called now and then while
-        ``under_way``. An empty batch says that there was progress."""
+        """Yield the results that have come since, or the results of a little more work. Never waits.
+
+        The chain calls it repeatedly while ``has_pending_rows``. An empty batch means that there was progress.
+        """
         return iter(())
 
-    def pauses(self) -> bool:
-        """Whether it works on a slice in pieces that take some milliseconds each (``under_way``): slices may then be as
-        large as what has come in."""
+    def works_in_pieces(self) -> bool:
+        """Return True if it works on a slice in pieces of milliseconds: slices may be as large as the input."""
         return False
 
-    def joins(self) -> bool:
-        """Whether what comes while rows are under way is best worked on together with these, and so is wanted now."""
+    def accepts_more(self) -> bool:
+        """Return True if rows that come while others are pending are best processed together with these."""
         return False
 
-    def away_ms(self) -> float:
-        """How long other processes have worked for this operator, all calls together."""
+    def external_ms(self) -> float:
+        """Return how long other processes have worked for this operator, all calls together."""
         return 0.0
 
-    def lags(self) -> bool:
+    def may_hold_rows(self) -> bool:
         """Return True if the operator may hold rows until a user function yields them, at the end of the epoch at last.
 
         No watermark passes these rows, because they would be late: neither a received one, nor one that a later
@@ -208,39 +219,46 @@ class Operator(ABC):
         return False
 
     def emitted_watermark(self) -> int | None:
-        """The watermark this operator generates itself, or None if it only passes its input's on."""
+        """Return the watermark that this operator generates, or None if it only forwards that of its input."""
         return None
 
     def reached_watermark(self) -> int | None:
-        """How far event time was seen to come here, or None: where all sources go once they are dry. Above
-        ``emitted_watermark`` only after a restore at another parallelism, while others may still be behind."""
+        """Return the largest watermark that this operator has seen, or None. Idle sources advance to it.
+
+        It is above ``emitted_watermark`` only after a restore at another parallelism, while others may be behind.
+        """
         return self.emitted_watermark()
 
     def hold_watermark(self, held: bool) -> None:  # noqa: B027
-        """While held, what is read does not raise the watermark that is generated here: several splits that were read
-        side by side before are read one after the other now, and none must make another one's rows late."""
+        """Keep the generated watermark where it is while ``held``.
+
+        Several splits that were read in parallel before a restore are read one after another now. None of them may
+        make the rows of another one late.
+        """
 
     def advance_generated(self, watermark_us: int) -> None:  # noqa: B027
         """Raise the watermark that this operator generates to one that other readers have reached."""
 
     def finish_epoch(self) -> Iterator[pa.RecordBatch]:
-        """A barrier will be passed on: yield what belongs before it (ended user iterators, update-mode results)."""
+        """Yield what belongs before the next barrier (ended user iterators, update-mode results)."""
         return iter(())
 
     def take_replaced(self) -> bool:
-        """Whether ``finish_epoch`` has yielded a whole result since the last call: it replaces the one before, even if
-        the operators behind leave nothing of it."""
+        """Return True if ``finish_epoch`` has yielded a whole result since the last call.
+
+        It replaces the previous result, even if later operators remove all of its rows.
+        """
         return False
 
     def snapshot(self) -> OperatorState:
-        """The state now, by reference to immutable data (copy on write); must take milliseconds, not grow with IO."""
+        """Return the state by reference to immutable data (copy on write). It must take milliseconds and do no I/O."""
         return OperatorState()
 
     def restore(self, state: RestoredState) -> None:  # noqa: B027
-        """Called once after ``open`` when there is a snapshot; ``state`` has every row this subtask owns."""
+        """Take over restored state, once, after ``open``; ``state`` has every row that this subtask owns."""
 
     def counters(self) -> Mapping[str, int]:
-        """Monotonic counters, for example ``{"rows_dropped_late": 3, "state_rows": 10}`` (``state_*`` are gauges)."""
+        """Return monotonic counters, such as ``{"rows_dropped_late": 3, "state_rows": 10}`` (``state_*``: gauges)."""
         return {}
 
     def close(self) -> None:  # noqa: B027

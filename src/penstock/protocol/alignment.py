@@ -332,9 +332,6 @@ class SubtaskCheckpoints:
         while len(self._dead) > MAX_DEAD:
             del self._dead[next(iter(self._dead))]
 
-    def is_dead(self, checkpoint: CheckpointId) -> bool:
-        return checkpoint in self._dead
-
     def check_invariants(self) -> None:
         """Raise AssertionError if the machine is inconsistent or a dead checkpoint holds anything."""
         assert len(self.active) <= MAX_ACTIVE

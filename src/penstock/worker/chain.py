@@ -6,7 +6,7 @@ pushed through k+1 and on, before the watermark goes to k+1. While such a task i
 input; operators are consistent at every yield, and the stored input watermark is advanced to again after a restore.
 In front of k+1 a watermark waits, without holding up input, for as long as k lags behind its own. A watermark that k
 generates waits while an operator in front of k holds rows, because these would be late. What operators do by the clock
-(``on_time``) is such a task as well.
+(``on_processing_time``) is such a task as well.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Chain:
         self._elsewhere = [
             (index, stage.operator)
             for index, stage in enumerate(stages)
-            if type(stage.operator).under_way is not Operator.under_way
+            if type(stage.operator).has_pending_rows is not Operator.has_pending_rows
         ]
         self._timed = [
             (index, stage.operator)
@@ -80,7 +80,7 @@ class Chain:
         self._holders = [
             (index, stage.operator)
             for index, stage in enumerate(stages)
-            if type(stage.operator).lags is not Operator.lags
+            if type(stage.operator).may_hold_rows is not Operator.may_hold_rows
         ]
         self._last_generator = max(
             (
@@ -115,22 +115,22 @@ class Chain:
         self._collect_generated()
 
     @property
-    def under_way(self) -> bool:
+    def has_pending_rows(self) -> bool:
         """True if an operator has rows in another process. Until ``collect`` has brought them, only operators that
-        ``joins`` take input."""
-        return bool(self._elsewhere) and any(operator.under_way() for _, operator in self._elsewhere)
+        ``accepts_more`` take input."""
+        return bool(self._elsewhere) and any(operator.has_pending_rows() for _, operator in self._elsewhere)
 
     @property
-    def pauses(self) -> bool:
+    def works_in_pieces(self) -> bool:
         """True if a large slice delays nothing: see ``Operator``."""
-        return bool(self._stages) and self._stages[0].operator.pauses()
+        return bool(self._stages) and self._stages[0].operator.works_in_pieces()
 
-    def joins(self, now_ms: float) -> bool:
+    def accepts_more(self, now_ms: float) -> bool:
         """Return True if input may be processed although rows are in another process (see ``Operator``). Not if
         something else is due, which might never have its turn."""
-        if self.advancing or not (self._stages and self._stages[0].operator.joins()):
+        if self.advancing or not (self._stages and self._stages[0].operator.accepts_more()):
             return False
-        if any(operator.under_way() for index, operator in self._elsewhere if index):
+        if any(operator.has_pending_rows() for index, operator in self._elsewhere if index):
             return False
         wake_at_ms = self.wake_at_ms()
         return wake_at_ms is None or wake_at_ms > now_ms
@@ -139,8 +139,8 @@ class Chain:
         """Push on the results of rows that were in another process. Return False if there were none."""
         came = False
         for index, operator in self._elsewhere:
-            if operator.under_way():
-                came |= self._collect(index, operator) or not operator.under_way()
+            if operator.has_pending_rows():
+                came |= self._collect(index, operator) or not operator.has_pending_rows()
         self._collect_generated()
         return came
 
@@ -152,9 +152,9 @@ class Chain:
             came = True
         return came
 
-    def away_ms(self) -> float:
+    def external_ms(self) -> float:
         """Return how long other processes have worked for this chain."""
-        return sum(operator.away_ms() for _, operator in self._elsewhere)
+        return sum(operator.external_ms() for _, operator in self._elsewhere)
 
     def watermark(self, timestamp_us: int) -> None:
         """Note that the subtask's input watermark rose; ``advance`` carries it through."""
@@ -191,7 +191,7 @@ class Chain:
     @property
     def is_settled(self) -> bool:
         """True if what was taken in has gone through all operators."""
-        return not (self.advancing or self.under_way)
+        return not (self.advancing or self.has_pending_rows)
 
     def wake_at_ms(self) -> float | None:
         """Return when ``begin_timed`` has something to do, or None."""
@@ -202,12 +202,12 @@ class Chain:
     def begin_timed(self, now_ms: float) -> bool:
         """Begin the timed work of the first operator whose time has come; ``advance`` continues it. Return False if
         there is none, or if something else comes first."""
-        if self.advancing or self.under_way:
+        if self.advancing or self.has_pending_rows:
             return False
         for index, operator in self._timed:
             at = operator.wake_at_ms()
             if at is not None and at <= now_ms:
-                self._advancing = index, None, operator.on_time()
+                self._advancing = index, None, operator.on_processing_time()
                 return True
         return False
 
@@ -267,7 +267,7 @@ class Chain:
             strict: of aligned barriers, one that can only stay aligned: no rows stay in another process, also where
                 they could be part of an operator's state.
         """
-        if self.under_way:
+        if self.has_pending_rows:
             self._yield_all(all_rows=aligned and strict)
         self._yield_all(all_rows=False)
         while aligned and self.advancing:
@@ -278,7 +278,7 @@ class Chain:
         for index, stage in enumerate(self._stages):
             for batch in stage.operator.finish_epoch():
                 self._push(index + 1, batch)
-            while all_rows and stage.operator.under_way() and stage.operator.lags():
+            while all_rows and stage.operator.has_pending_rows() and stage.operator.may_hold_rows():
                 self._collect(index, stage.operator)
         self._collect_generated()
 
@@ -324,7 +324,7 @@ class Chain:
         return None
 
     def _lags_before(self, index: int) -> bool:
-        return index > 0 and self._stages[index - 1].operator.lags()
+        return index > 0 and self._stages[index - 1].operator.may_hold_rows()
 
     def _raise_due(self, index: int, timestamp_us: int) -> None:
         due = self._due[index]
@@ -341,4 +341,4 @@ class Chain:
         """Return True if rows of the input have not reached operator ``index`` yet."""
         if self._advancing is not None and self._advancing[0] < index:
             return True
-        return any(holder < index and operator.lags() for holder, operator in self._holders)
+        return any(holder < index and operator.may_hold_rows() for holder, operator in self._holders)

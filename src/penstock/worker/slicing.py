@@ -186,7 +186,7 @@ class _Slice:
         bytes: bytes of these rows.
         first, last: positions of its first and its last input.
         sent_before_bytes: what the subtask had put into its outputs before.
-        away_before_ms: how long other processes had worked for the subtask before.
+        external_before_ms: how long other processes had worked for the subtask before.
         began_s: when it began.
         here_ms: how long this thread has worked on it.
     """
@@ -196,7 +196,7 @@ class _Slice:
     first: str
     last: str
     sent_before_bytes: int
-    away_before_ms: float
+    external_before_ms: float
     began_s: float
     here_ms: float = 0.0
 
@@ -232,7 +232,7 @@ class Slices:
 
     def take_from(self, gate: InputGate, ends_s: float) -> tuple[dict[int, list[RowRange]], Control | None]:
         """Take the next slice from the gate; see ``gather``."""
-        rows, max_bytes = (MAX_ROWS, UNLIMITED) if self._chain.pauses else self.limits(ends_s)
+        rows, max_bytes = (MAX_ROWS, UNLIMITED) if self._chain.works_in_pieces else self.limits(ends_s)
         return gather(gate, rows, self._clock() * 1000, max_bytes)
 
     @property
@@ -248,13 +248,13 @@ class Slices:
             first, last: positions of its first and its last row, for errors.
         """
         size = measure(batch)
-        if self._chain.under_way and self._slice.rows:
+        if self._chain.has_pending_rows and self._slice.rows:
             self._slice.rows += batch.num_rows
             self._slice.bytes += size
             self._slice.last = last
         else:
-            before, away_ms = self._outputs.added_bytes, self._chain.away_ms()
-            self._slice = _Slice(batch.num_rows, size, first, last, before, away_ms, self._clock())
+            before, external_ms = self._outputs.added_bytes, self._chain.external_ms()
+            self._slice = _Slice(batch.num_rows, size, first, last, before, external_ms, self._clock())
         with self.worked_on():
             self._chain.process(batch, number)
         self._observe()
@@ -284,9 +284,9 @@ class Slices:
         """Tell the sizer how long the slice took, here and elsewhere, once all of its rows went through. Before the
         first slice there is none: another process has only become ready."""
         slice_ = self._slice
-        if self._chain.under_way or not slice_.rows:
+        if self._chain.has_pending_rows or not slice_.rows:
             return
-        elapsed_ms = slice_.here_ms + self._chain.away_ms() - slice_.away_before_ms
+        elapsed_ms = slice_.here_ms + self._chain.external_ms() - slice_.external_before_ms
         self._sizer.max_output_bytes = self._outputs.step_bytes
         added_bytes = self._outputs.added_bytes - slice_.sent_before_bytes
         self._sizer.observe(slice_.rows, elapsed_ms, added_bytes, slice_.bytes)

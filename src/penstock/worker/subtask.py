@@ -160,7 +160,7 @@ class Subtask:
         worked = take_input and self._work()
         rose = self._release()
         busy = controlled or worked or rose
-        self._activity.step_ends(busy, self.outputs.has_room, self._chain.under_way)
+        self._activity.step_ends(busy, self.outputs.has_room, self._chain.has_pending_rows)
         self._refresh_report(busy)
         return StepResult(busy or len(self.inbox) > 0, None if busy else self._wake_at_ms())
 
@@ -306,7 +306,7 @@ class Subtask:
     def _finish_epoch(self, alignment: Alignment, strict: bool = True) -> None:
         """Process everything that belongs before the barrier; see ``Chain.finish_epoch``."""
         is_aligned = alignment is Alignment.ALIGNED
-        with self._slices.worked_on() if self._chain.under_way else nullcontext():
+        with self._slices.worked_on() if self._chain.has_pending_rows else nullcontext():
             self._chain.finish_epoch(is_aligned, strict)
 
     def _end_epoch(self, barrier: Barrier) -> Sequence[Command]:
@@ -371,8 +371,8 @@ class Subtask:
         deadline = min(self._clock() + TARGET_MS / 1000, self._work_ends_s)
         worked = False
         while self.outputs.has_room:
-            if self._chain.under_way:
-                joined = self._slices.may_grow and self._chain.joins(self._now_ms) and self._consume()
+            if self._chain.has_pending_rows:
+                joined = self._slices.may_grow and self._chain.accepts_more(self._now_ms) and self._consume()
                 if not (self._slices.collect() or joined):
                     break
             elif self._chain.advancing:
@@ -489,7 +489,7 @@ class Subtask:
         due = [self.outputs.flush_at_ms(), turn_at]
         if source_task is not None and self._chain.is_settled:
             due.append(source_task.release_at_ms)
-        if self.outputs.has_room and not self._chain.under_way:
+        if self.outputs.has_room and not self._chain.has_pending_rows:
             due += [self._chain.wake_at_ms(), None if source_task is None else source_task.wake_at_ms]
         return min((at for at in due if at is not None), default=None)
 

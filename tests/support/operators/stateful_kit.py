@@ -117,7 +117,7 @@ class Fleet:
             if mine.num_rows:
                 said += self._kept(operator.process(mine))
                 left = steps
-                while operator.under_way() and left != 0:
+                while operator.has_pending_rows() and left != 0:
                     said += self._kept(operator.collect())
                     left = None if left is None else left - 1
         return said
@@ -133,7 +133,7 @@ class Fleet:
         for operator in self.operators:
             at = operator.wake_at_ms()
             if at is not None and at <= now_ms:
-                said += self._kept(operator.on_time())
+                said += self._kept(operator.on_processing_time())
         return said
 
     def _kept(self, batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
@@ -179,7 +179,7 @@ class Fleet:
             state.release()
         self.close()
         for operator in again.operators:
-            while operator.under_way():
+            while operator.has_pending_rows():
                 again._kept(operator.collect())
         if self.watermark_us is not None:
             again.advance(self.watermark_us)

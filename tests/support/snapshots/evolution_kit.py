@@ -194,7 +194,7 @@ class Run:
         for index, operator in enumerate(self.operators):
             mine = batch.filter(pa.array([one == index for one in owners]))
             found = list(operator.process(mine)) if mine.num_rows else []
-            while operator.under_way():
+            while operator.has_pending_rows():
                 found += operator.collect()
             for row in (row for rows in found for row in rows.to_pylist()):
                 said.setdefault(row["key"], []).append(json.loads(row["value"]))

@@ -71,8 +71,8 @@ def driven(
     out: list[pa.RecordBatch] = []
     for batch in batches:
         out += operator.process(batch)
-        while operator.under_way():
-            assert operator.lags()
+        while operator.has_pending_rows():
+            assert operator.may_hold_rows()
             answered.wait(30)
             answered.clear()
             out += operator.collect()
@@ -146,8 +146,8 @@ def test_results_are_those_of_the_slot_epoch_by_epoch(name: str, isolate: Isolat
         got = driven(elsewhere, epoch, answered)
         assert rows_of(got) == rows_of(expected)
         assert all(batch.schema == chain[-1].output_schema for batch in got)
-        assert not elsewhere.lags()
-    assert elsewhere.away_ms() > 0
+        assert not elsewhere.may_hold_rows()
+    assert elsewhere.external_ms() > 0
 
 
 def test_only_neighbours_share_a_process() -> None:
@@ -189,14 +189,14 @@ def test_a_step_does_not_wait_and_a_barrier_waits_for_the_call(
     operator = isolate(in_arrow(waits))
     assert list(operator.process(naming(go))) == []
     answered.clear()  # it was set by the start
-    assert operator.under_way()
-    assert operator.lags()
+    assert operator.has_pending_rows()
+    assert operator.may_hold_rows()
     assert list(operator.collect()) == []
     until(Path(f"{go}.began").exists)
     assert not answered.is_set()
     threading.Timer(0.05, go.touch).start()
     assert rows_of(operator.finish_epoch()) == naming(go).to_pylist()
-    assert not operator.under_way()
+    assert not operator.has_pending_rows()
     assert answered.is_set(), "a subtask that had not waited would have been woken"
 
 
@@ -204,15 +204,15 @@ def test_no_barrier_and_no_watermark_wait_for_a_process_that_starts(
     isolate: Isolate, answered: threading.Event, tmp_path: Path
 ) -> None:
     operator = isolate(in_arrow(starts_slowly(tmp_path / "go")))
-    assert operator.under_way()
-    assert not operator.lags()
+    assert operator.has_pending_rows()
+    assert not operator.may_hold_rows()
     assert list(operator.finish_epoch()) == []
     assert list(operator.collect()) == []
-    assert operator.under_way()
+    assert operator.has_pending_rows()
     (tmp_path / "go").touch()
     assert answered.wait(30)
     assert list(operator.collect()) == []
-    assert not operator.under_way()
+    assert not operator.has_pending_rows()
     assert rows_of(driven(operator, [BATCH], answered)) == BATCH.to_pylist()
 
 

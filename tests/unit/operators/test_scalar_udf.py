@@ -135,12 +135,12 @@ def test_rows_wait_for_a_lagging_iterator_until_the_epoch_ends(lagging: UdfCall)
 def test_an_operator_lags_while_an_iterator_owes_results() -> None:
     prompt = opened(spec(call(UdfKind.ARROW_ITERATOR, each(lambda v: v), 0)))
     list(prompt.process(BATCH))
-    assert not prompt.lags()
+    assert not prompt.may_hold_rows()
     lagging = opened(spec(call(UdfKind.PYTHON, lambda v: v, 0), call(UdfKind.PANDAS_ITERATOR, collecting, 0)))
     list(lagging.process(BATCH))
-    assert lagging.lags()
+    assert lagging.may_hold_rows()
     list(lagging.finish_epoch())
-    assert not lagging.lags()
+    assert not lagging.may_hold_rows()
 
 
 def test_arguments_by_name_and_none_at_all() -> None:

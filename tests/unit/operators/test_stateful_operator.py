@@ -396,7 +396,7 @@ def test_keys_of_a_large_slice_are_prepared_as_many_as_have_their_turn(monkeypat
     split = operator._rows.split
     monkeypatch.setattr(operator._rows, "split", lambda batch, ends: prepared.append(len(ends)) or split(batch, ends))
     out = list(operator.process(rows(*[(f"k{n % 100}", n, None) for n in range(200)])))
-    while operator.under_way():
+    while operator.has_pending_rows():
         out += operator.collect()
     assert max(prepared) <= 16
     assert sum(prepared) >= 100
@@ -416,12 +416,12 @@ def test_rows_that_come_meanwhile_join_those_of_their_key_and_the_turn_goes_on(m
 
     fleet = Fleet(spec_of(Processor(echo)))
     [operator] = fleet.operators
-    assert not operator.joins(), "nothing is under way"
+    assert not operator.accepts_more(), "nothing is under way"
     turns = [row for one in operator.process(rows(*[(name, 1, None) for name in "dbca"])) for row in one.to_pylist()]
-    assert operator.joins()
+    assert operator.accepts_more()
     assert list(operator.process(rows(("a", 2, None), ("d", 3, None), ("b", 4, None), ("a", 5, None)))) == []
-    assert not operator.joins(), "seven rows wait"
-    while operator.under_way():
+    assert not operator.accepts_more(), "seven rows wait"
+    while operator.has_pending_rows():
         turns += [row for one in operator.collect() for row in one.to_pylist()]
     assert [(row["id"], row["said"]) for row in turns] == [
         ("d", "[1]"),
@@ -506,9 +506,9 @@ def test_a_slow_processor_holds_up_a_barrier_for_one_key(monkeypatch: pytest.Mon
     assert len(done) == 3, "three rows of one key"
     for _ in range(3):
         done += [row for one in operator.collect() for row in one.to_pylist()]
-    assert (operator.under_way(), operator.lags()) == (True, True)
+    assert (operator.has_pending_rows(), operator.may_hold_rows()) == (True, True)
     states = fleet.stored()
-    while operator.under_way():
+    while operator.has_pending_rows():
         list(operator.collect())
     assert fleet.tables()["__waiting"] == []
     again = fleet.restarted(parallelism, "memory", states)
@@ -533,7 +533,7 @@ def test_timers_of_the_clock_fire_in_the_middle_of_a_slice(monkeypatch: pytest.M
         fleet._kept(operator.collect())
     kinds = ["fired" if "fired" in row["said"] else row["id"][:-1] for row in fleet.output]
     assert kinds == (["early"] * 3 + ["late"] + ["fired"] * 3 + ["late"] * 5)[: 4 + steps]
-    assert operator.under_way() == (steps < 8)
+    assert operator.has_pending_rows() == (steps < 8)
 
     again = fleet.restarted(2, "memory")
     again.tick(1000)

@@ -72,7 +72,7 @@ class Lagging(Noting):
         while self.kept:
             yield self.kept.pop(0)
 
-    def lags(self) -> bool:
+    def may_hold_rows(self) -> bool:
         return bool(self.kept)
 
 
@@ -194,7 +194,7 @@ class Ringing(Noting):
     def wake_at_ms(self) -> float | None:
         return self.at
 
-    def on_time(self) -> Iterator[pa.RecordBatch]:
+    def on_processing_time(self) -> Iterator[pa.RecordBatch]:
         self.at = None
         for number in range(3):
             self.story.append((self.name, f"rings {number}"))
@@ -242,10 +242,10 @@ class Bitwise(Noting):
         self.waiting += [batch.slice(row, 1) for row in range(batch.num_rows)]
         return iter(())
 
-    def under_way(self) -> bool:
+    def has_pending_rows(self) -> bool:
         return bool(self.waiting)
 
-    def lags(self) -> bool:
+    def may_hold_rows(self) -> bool:
         return bool(self.waiting)
 
     def collect(self) -> Iterator[pa.RecordBatch]:
@@ -254,23 +254,23 @@ class Bitwise(Noting):
 
 
 class Joining(Bitwise):
-    def joins(self) -> bool:
+    def accepts_more(self) -> bool:
         return True
 
 
 def test_rows_join_only_where_nothing_else_is_due_and_no_operator_behind_is_at_work() -> None:
     ringing, last = Ringing("b", []), Bitwise("c", [])
     chain, _ = chain_of(Joining("a", []), ringing, last)
-    assert chain.joins(10.0)
-    assert not chain_of(Bitwise("a", []))[0].joins(10.0)
+    assert chain.accepts_more(10.0)
+    assert not chain_of(Bitwise("a", []))[0].accepts_more(10.0)
     ringing.at = 11.0
-    assert chain.joins(10.0)
-    assert not chain.joins(11.0)
+    assert chain.accepts_more(10.0)
+    assert not chain.accepts_more(11.0)
     last.waiting = [batch(1)]
-    assert not chain.joins(10.0)
+    assert not chain.accepts_more(10.0)
     last.waiting = []
     chain.watermark(9)
-    assert not chain.joins(10.0)
+    assert not chain.accepts_more(10.0)
 
 
 def test_rows_under_way_may_stay_behind_a_barrier_unless_all_of_them_belong_before_it() -> None:
@@ -278,7 +278,7 @@ def test_rows_under_way_may_stay_behind_a_barrier_unless_all_of_them_belong_befo
     chain.process(batch(1, 2, 3))
     assert chain.collect()
     chain.finish_epoch()
-    assert (out, chain.under_way) == ([("out", [1])], True)
+    assert (out, chain.has_pending_rows) == ([("out", [1])], True)
     chain.finish_epoch(aligned=True, strict=True)
-    assert (out, chain.under_way) == ([("out", [1]), ("out", [2]), ("out", [3])], False)
+    assert (out, chain.has_pending_rows) == ([("out", [1]), ("out", [2]), ("out", [3])], False)
     assert not chain.collect()

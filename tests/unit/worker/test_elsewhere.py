@@ -30,15 +30,15 @@ class Elsewhere(Operator):
         self.waited = 0
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        assert not self.under_way(), "no input while a call is under way"
+        assert not self.has_pending_rows(), "no input while a call is under way"
         self.inside.append(batch)
         self.taken.append(batch.num_rows)
         yield from ()
 
-    def under_way(self) -> bool:
+    def has_pending_rows(self) -> bool:
         return bool(self.inside) or self.starting
 
-    def lags(self) -> bool:
+    def may_hold_rows(self) -> bool:
         return bool(self.inside)
 
     def collect(self) -> Iterator[pa.RecordBatch]:
@@ -78,7 +78,7 @@ def test_a_step_takes_no_more_input_until_the_results_are_here() -> None:
 
 
 class Pausing(Elsewhere):
-    def pauses(self) -> bool:
+    def works_in_pieces(self) -> bool:
         return True
 
 
@@ -101,7 +101,7 @@ class Joining(Elsewhere):
         self.taken.append(batch.num_rows)
         yield from ()
 
-    def joins(self) -> bool:
+    def accepts_more(self) -> bool:
         return True
 
 
@@ -279,7 +279,7 @@ class TimedElsewhere(Elsewhere):
     def wake_at_ms(self) -> float | None:
         return self.at_ms
 
-    def on_time(self) -> Iterator[pa.RecordBatch]:
+    def on_processing_time(self) -> Iterator[pa.RecordBatch]:
         self.at_ms = None
         return iter(())
 
@@ -291,7 +291,7 @@ def test_a_time_that_passes_while_rows_are_elsewhere_does_not_keep_the_subtask_a
     job.assign(0, 0, 10)
     job.step(0)
     subtask, operator = job.at(0, 0), elsewhere(job, 0, 0)
-    assert operator.under_way()
+    assert operator.has_pending_rows()
     assert subtask._source_task is not None
     if what == "poll":
         subtask._source_task._poll_at_ms = 5.0

@@ -361,7 +361,7 @@ class LaggingStamp(Stamp):
         while self.kept:
             yield self.kept.pop(0)
 
-    def lags(self) -> bool:
+    def may_hold_rows(self) -> bool:
         return bool(self.kept)
 
 

@@ -194,11 +194,6 @@ class JobCoordinator:
         """Source vertices of which no discovery needs to be awaited: it is finished, or finds nothing new."""
         return frozenset(self._endless.union(self.finished_sources))
 
-    @property
-    def finished_subtasks(self) -> int:
-        """Number of subtasks of this Generation whose input has ended."""
-        return self._ending.finished
-
     def next_wake_ms(self) -> float | None:
         """Return the time at which the next ``Tick`` has an effect; None if only another event can have one."""
         times = [self._coordinator.next_wake_ms(), self._ending.next_wake_ms()]

@@ -84,7 +84,7 @@ class MapBatchesOperator(Operator):
     def finish_epoch(self) -> Iterator[pa.RecordBatch]:
         return self._checked(self._iterator.finish())
 
-    def lags(self) -> bool:
+    def may_hold_rows(self) -> bool:
         """Return True while a call is open: it may hold rows, however many it has yielded."""
         return self._iterator.running
 

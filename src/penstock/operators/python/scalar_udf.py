@@ -64,8 +64,8 @@ class ScalarUdfOperator(Operator):
         for position, stage in enumerate(self._stages):
             yield from self._through(self._stages[position + 1 :], stage.finish())
 
-    def lags(self) -> bool:
-        return any(stage.lags() for stage in self._stages)
+    def may_hold_rows(self) -> bool:
+        return any(stage.may_hold_rows() for stage in self._stages)
 
     @staticmethod
     def _through(stages: list[_Stage], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -100,7 +100,7 @@ class _Stage(ABC):
     def finish(self) -> Iterator[pa.RecordBatch]:
         return iter(())
 
-    def lags(self) -> bool:
+    def may_hold_rows(self) -> bool:
         """Return True if rows are pending."""
         return False
 
@@ -145,7 +145,7 @@ class _IteratorStage(_Stage):
             with user_errors(self.label):
                 raise ValueError(f"the function's iterator ended {missing} rows short of its input")
 
-    def lags(self) -> bool:
+    def may_hold_rows(self) -> bool:
         return bool(self._pending)
 
     def _matched(self, results: Iterator[pa.Array]) -> Iterator[pa.RecordBatch]:

@@ -60,7 +60,7 @@ class ArrowStateOperator(TransformWithStateOperator):
         self._arrow_processor = self._processor = load_processor(spec.pickled)
         self._arrow_processor.init(ArrowHandle(handle))
 
-    def pauses(self) -> bool:
+    def works_in_pieces(self) -> bool:
         """Return False: a call takes a whole slice, so slices must have their ordinary size."""
         return False
 

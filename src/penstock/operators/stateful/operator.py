@@ -203,7 +203,7 @@ class TransformWithStateOperator(Operator):
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         self._apply_initial_state()
         batch = self._drop_late_rows(batch)
-        if self._slice is not None and self.joins():
+        if self._slice is not None and self.accepts_more():
             self._slice = self._slice.with_rows(batch, self._spec.keys)
             return
         yield from self._finish_slice()  # needed if one step brings several batches
@@ -211,10 +211,10 @@ class TransformWithStateOperator(Operator):
             self._slice = KeyedRows.of(batch, self._spec.keys)
             yield from self._process_unit()
 
-    def pauses(self) -> bool:
+    def works_in_pieces(self) -> bool:
         return True
 
-    def joins(self) -> bool:
+    def accepts_more(self) -> bool:
         """Return True while few rows are unprocessed and no timers fire.
 
         Keys take turns as long as rows come: so a row waits for one round at most. Grouping many rows anew for each
@@ -222,11 +222,11 @@ class TransformWithStateOperator(Operator):
         """
         return self._slice is not None and self._timer_pass is None and _has_few_rows(self._slice)
 
-    def under_way(self) -> bool:
+    def has_pending_rows(self) -> bool:
         return self._slice is not None or self._restored_rows is not None or self._timer_pass is not None
 
-    def lags(self) -> bool:
-        return self.under_way()
+    def may_hold_rows(self) -> bool:
+        return self.has_pending_rows()
 
     def collect(self) -> Iterator[pa.RecordBatch]:
         """Process the next unit. Timers due by the clock do not wait for the end of a slice that takes long.
@@ -241,7 +241,7 @@ class TransformWithStateOperator(Operator):
                 yield step
                 return
             self._timer_pass = None
-        if self.under_way():
+        if self.has_pending_rows():
             yield from self._process_unit(pause=True)
 
     def _due_by_clock(self) -> bool:
@@ -251,7 +251,7 @@ class TransformWithStateOperator(Operator):
 
     def _finish_slice(self) -> Iterator[pa.RecordBatch]:
         """Process the rest of the slice."""
-        while self.under_way():
+        while self.has_pending_rows():
             yield from (output for output in self.collect() if output.num_rows)
 
     def _process_unit(self, pause: bool = False) -> Iterator[pa.RecordBatch]:
@@ -404,7 +404,7 @@ class TransformWithStateOperator(Operator):
             moments.append(sweep)
         return min(moments, default=None)
 
-    def on_time(self) -> Iterator[pa.RecordBatch]:
+    def on_processing_time(self) -> Iterator[pa.RecordBatch]:
         now_ms = self._clock()
         self._ttl_sweeper.run(now_ms)
         if self._spec.time_mode is TimeMode.PROCESSING_TIME:

@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.operators.stateful.codec import hashable, stored_tuples
-from penstock.operators.stateful.variables import timers_spec
 from penstock.state.keys import group_rows, normalize_floats
-from penstock.state.table import KeyedTable, TableSpec
+from penstock.state.table import KeyedTable
 
 _AT_ONCE = 4096
 """Timers taken out of the table in one step: a snapshot puts pending ones back, which takes milliseconds."""
@@ -66,10 +65,6 @@ class TimerStore:
         self._deferred: dict[tuple[object, int], list[pa.Array]] = {}  # by key and moment: the key's columns
         self.earliest: int | None = None
         """No timer is due before; None: there is none. May be too early."""
-
-    @staticmethod
-    def spec(grouping: pa.Schema, max_parallelism: int) -> TableSpec:
-        return timers_spec(grouping, max_parallelism)
 
     def begin(self, keys: Sequence[pa.Array], count: int) -> None:
         """Begin a slice of these distinct grouping keys."""

@@ -154,7 +154,7 @@ def test_a_generation_lost_before_the_end_is_restored_and_ends_again() -> None:
     assert ready.restored is not None
     assert ready.restored.checkpoint == final
     player.feed(FromSlot(1, SubtaskFinished(1, 0)))  # said by a slot of the lost Generation
-    assert player.core.finished_subtasks == 0
+    assert player.core._ending.finished == 0
     player.ask(0, generation=2)
     assert all_of(player, NoMoreSplits) == [NoMoreSplits(0), NoMoreSplits(0)]
     finish(player)

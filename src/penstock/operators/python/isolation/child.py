@@ -95,7 +95,7 @@ class _FunctionRunner:
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-        lags = any(operator.lags() for operator in self._operators)
+        lags = any(operator.may_hold_rows() for operator in self._operators)
         self._respond(Kind.DONE, {"lags": lags, "ms": (time.perf_counter() - began) * 1000})
 
     def _open(self, payload: pa.Buffer) -> None:

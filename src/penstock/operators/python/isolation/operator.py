@@ -103,13 +103,13 @@ class IsolatedOperator(Operator):
     def collect(self) -> Iterator[pa.RecordBatch]:
         return self._responses(wait=False)
 
-    def under_way(self) -> bool:
+    def has_pending_rows(self) -> bool:
         return self._starting or self._call_pending
 
-    def away_ms(self) -> float:
+    def external_ms(self) -> float:
         return self._away_ms
 
-    def lags(self) -> bool:
+    def may_hold_rows(self) -> bool:
         return self._call_pending or self._lags
 
     def finish_epoch(self) -> Iterator[pa.RecordBatch]:
@@ -132,7 +132,7 @@ class IsolatedOperator(Operator):
 
     def _responses(self, wait: bool) -> Iterator[pa.RecordBatch]:
         assert self._process is not None
-        while self.under_way() and (response := self._process.take_response(wait)) is not None:
+        while self.has_pending_rows() and (response := self._process.take_response(wait)) is not None:
             if response.kind is Kind.ROWS:
                 yield from self._wire.incoming(decode(response.payload))
             else:
