@@ -21,8 +21,7 @@ def reader(busy_until_ms: float) -> SimpleNamespace:
     """Reader with nothing left to read, whose thread is busy until a given time."""
     subtask = SimpleNamespace(
         _source_task=SimpleNamespace(_unfinished=(), _paused=False),
-        _chain=SimpleNamespace(holds_rows=False, advancing=False),
-        _settled=True,
+        _chain=SimpleNamespace(holds_rows=False, advancing=False, is_settled=True),
         outputs=SimpleNamespace(has_room=True),
         inbox=(),
     )

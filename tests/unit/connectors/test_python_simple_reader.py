@@ -22,10 +22,17 @@ SPARK_SCHEMA = StructType().add("n", "long").add("s", "string").json()
 Open = Callable[..., SourceReader]
 
 
+def write(file: Path, text: str) -> None:
+    """Replace the content at once: a reader on another thread never sees an empty file."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "end"
-    path.write_text("8")
+    write(path, "8")
     return path
 
 
@@ -61,7 +68,7 @@ def test_idle_means_that_a_look_found_nothing_that_began_when_asked(file: Path, 
     reader = opened(user_sources.Simple)
     assert numbers(reader) == list(range(8))
     for end in range(9, 30):
-        file.write_text(str(end))  # within the pause of the look before
+        write(file, str(end))  # within the pause of the look before
         reader.look()
         assert not reader.caught_up()
         assert numbers(reader) == [end - 1]
@@ -96,7 +103,7 @@ def test_a_frozen_reader_reads_once_more_and_stays_where_it_is(file: Path, opene
     reader.freeze()
     got = numbers(reader)
     assert got in ([0, 1, 2], list(range(6)), list(range(8))), "reads before it was heard do not count"
-    file.write_text("20")
+    write(file, "20")
     reader.look()
     assert numbers(reader) == []
     assert reader.caught_up()
@@ -110,7 +117,7 @@ def test_a_frozen_reader_that_prepares_reads_all_that_was_there(file: Path, open
     assert numbers(reader, limit=4) == [0, 1, 2, 3]
     reader.freeze()
     until(file.with_suffix(".frozen").exists)
-    file.write_text("20")
+    write(file, "20")
     assert numbers(reader) == [4, 5, 6, 7]
     reader.look()
     assert numbers(reader) == []
@@ -118,13 +125,13 @@ def test_a_frozen_reader_that_prepares_reads_all_that_was_there(file: Path, open
 
 
 def test_a_frontier_is_passed_after_the_rows_of_a_read_that_began_after_it(file: Path, opened: Open) -> None:
-    file.write_text("33")
+    write(file, "33")
     reader = opened(user_sources.Simple)
     reader.begin_frontier()
     assert reader.frontier_passed() is False, "nothing was read yet"
     seen: list[int] = []
     for end in (33, 66, 99):
-        file.write_text(str(end))
+        write(file, str(end))
         reader.begin_frontier()
         while not reader.frontier_passed():
             batch = reader.poll(1, 0)

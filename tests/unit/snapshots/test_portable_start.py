@@ -116,7 +116,7 @@ def test_one_that_is_interrupted_anywhere_is_completed_by_the_next_start(
         here = tmp_path / f"here-{steps}"
         open_location(str(here))
         with monkeypatch.context() as patch:
-            patch.setattr("test_portable_start.release_identity", lambda store: None)  # a driver that is killed
+            patch.setattr(f"{__name__}.release_identity", lambda store: None)  # a driver that is killed
             patch.setattr(os, "fsync", fails(real, steps))
             try:
                 driver, _ = start(portable, here, graph(2))

@@ -530,7 +530,7 @@ def test_raw_values_of_arrays_can_be_written_to() -> None:
 
 def test_nothing_that_was_read_waits_for_a_garbage_collection() -> None:
     """In a process of its own: other threads leave garbage, too."""
-    program = "from test_memory_table import *; print(garbage_of_reading(table_of_arrays()))"
+    program = "from tests.unit.state.test_memory_table import *; print(garbage_of_reading(table_of_arrays()))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=100

@@ -43,11 +43,11 @@ class SourceBridge(Protocol):
 
 
 class SparkBridgeSource(Source):
-    """A stream of Spark's, through the lane.
+    """Stream of Spark, read through the bridge.
 
     Args:
         name: of the source in Spark.
-        lane: Spark's side; stays on the driver.
+        bridge: Spark's reader; stays on the driver.
         schema: of the rows.
         time_zone: the session's.
     """
@@ -65,7 +65,7 @@ class SparkBridgeSource(Source):
         self._until: str | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_lane": None, "_state": None}
+        return self.__dict__ | {"_bridge": None, "_state": None}
 
     def describe(self) -> str:
         return f"SparkLane[{self._name}]"
@@ -109,7 +109,7 @@ class SparkBridgeSource(Source):
             bridge.stop()
 
     def _on_driver(self) -> SourceBridge:
-        assert self._bridge is not None, "the lane is the driver's"
+        assert self._bridge is not None, "the bridge stays on the driver"
         return self._bridge
 
 
