@@ -102,7 +102,7 @@ EVENT_TIME = {
     ),
     "functions-hold-nothing": mutant(
         "a function over batches counts as one that has yielded all that it was given",
-        (MapBatchesOperator, "lags", _never),
+        (MapBatchesOperator, "may_hold_rows", _never),
     ),
     "generated-watermark-passes-held-rows": mutant(
         "a watermark that is generated in a chain does not wait for rows that are held in front of its operator",
