@@ -1,1 +1,1 @@
-"""What suites share: sessions and running queries, load generators, measuring sinks and stages, statistics."""
+"""Helpers of several suites: sessions and running queries, load generators, measuring sinks and stages, statistics."""

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from benchmarks.lib.stages import Stage
 
 SLICE_ROWS = 20
-"""Of an Arrow batch at a time: Spark hands a task's rows out in one, and a failure would wait for all of it."""
+"""Rows of an Arrow batch at a time. Spark passes the rows of a task in one batch, and a failure would wait for all."""
 LOOK_EVERY_S = 0.25
 
 
 def last_stage(folder: str, row_ms: float) -> Stage:
-    """As ``stages`` has it, but each task counts for itself: Spark's workers go on from one to the next."""
+    """Return a failing stage that counts per task: Spark's Python workers run several tasks."""
     stage = stages.failing(folder, row_ms)
 
     def sink(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

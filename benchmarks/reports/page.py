@@ -93,7 +93,7 @@ SECTIONS = {
 
 
 def page(results: Path = RESULTS) -> str:
-    """Of whatever results are there."""
+    """Return the page of all benchmarks that have results."""
     parts = [HEAD]
     for name, result in _kept(results).items():
         shown = [f"![{title}]({CHARTS.name}/{file})\n" for file, (title, _) in _charts(name, result).items()]

@@ -1,4 +1,4 @@
-"""How many files a checkpoint location has: ``python -m benchmarks.suites.location_files``.
+"""Number of files of a checkpoint location: ``python -m benchmarks.suites.location_files``.
 
 Counts them after so many simulated checkpoints of the log and its retention, over a store in memory, and while a real
 query takes one checkpoint per second. What it prints is in ``docs/log-compaction.md``.

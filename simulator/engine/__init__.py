@@ -1,1 +1,1 @@
-"""What makes a run repeatable: virtual time, seeded choices, the scheduler and an object store in memory."""
+"""Repeatable runs: virtual time, seeded choices, the scheduler and an object store in memory."""

@@ -92,7 +92,7 @@ def _check_tag(facts: QueryFacts, if_match: str | None, *, any_will_do: bool) ->
     if if_match is None:
         raise ProblemError(428, "say which spec is to be changed: If-Match with the ETag of GET, or If-Match: *")
     if not any_will_do and if_match.strip() != "*" and tag not in [one.strip() for one in if_match.split(",")]:
-        raise ProblemError(412, "somebody has changed the spec meanwhile: GET it again", {"etag": tag})
+        raise ProblemError(412, "another client has changed the spec: GET it again", {"etag": tag})
 
 
 def _is_unchanged(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None) -> bool:

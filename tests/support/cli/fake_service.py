@@ -182,7 +182,7 @@ class SteeredQuery:
         interfere, self.before_patch = self.before_patch, lambda: None
         interfere()
         if request.headers["If-Match"] != self.tag:
-            return problem(412, "somebody has changed the spec meanwhile: GET it again")
+            return problem(412, "another client has changed the spec: GET it again")
         spec = json.loads(request.body)["spec"]
         if spec.get("state") == self.document["spec"]["state"]:
             return Reply(self.document, headers={"ETag": self.tag})

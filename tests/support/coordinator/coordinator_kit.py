@@ -30,7 +30,7 @@ ALIGNED = Alignment.ALIGNED
 
 
 def manifest(slot: int, messages: Mapping[int, bytes] | None = None) -> SlotManifest:
-    """What a slot acknowledges: nothing but sink messages by epoch."""
+    """Return the manifest of a slot with sink messages by epoch and nothing else."""
     return SlotManifest(slot, [SubtaskManifest(SINK_VERTEX, slot, pending_messages=dict(messages or {}))])
 
 

@@ -136,7 +136,7 @@ def test_a_change_of_something_else_is_no_conflict(fake: FakeService, steered: S
 def test_somebody_who_was_quicker_is_told_of_and_not_overwritten(fake: FakeService, steered: SteeredQuery) -> None:
     steered.before_patch = lambda: steered.change(parallelism=6)
     called = query("rescale", "sums", "4", PENSTOCK_URL=fake.url)
-    assert_one_line(called, "somebody changed parallelism of sums (5b0c1f2e) from 2 to 6", "if you still want 4")
+    assert_one_line(called, "another client changed parallelism of sums (5b0c1f2e) from 2 to 6", "if you still want 4")
     assert len(fake.asked("PATCH")) == 1
     steered.before_patch = lambda: steered.change(parallelism=6, run_id="run-2")
     assert_one_line(query("stop", "sums", PENSTOCK_URL=fake.url), "was started anew meanwhile; nothing was done")
@@ -150,7 +150,7 @@ def test_who_wanted_the_same_is_no_conflict(fake: FakeService, steered: SteeredQ
 
 def test_a_spec_that_never_rests_is_given_up(fake: FakeService, steered: SteeredQuery) -> None:
     fake.routes[f"PATCH {QUERY}"] = problem(412, "changed")
-    assert_one_line(query("rescale", "sums", "4", PENSTOCK_URL=fake.url), "5 times", "nothing was done")
+    assert_one_line(query("rescale", "sums", "4", PENSTOCK_URL=fake.url), "5 attempts", "nothing was done")
     assert len(fake.asked("PATCH")) == 5
 
 

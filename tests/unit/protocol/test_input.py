@@ -73,7 +73,7 @@ def test_a_dropped_barrier_is_not_read() -> None:
         ([EndOfPartition()], Watermark(1)),
         ([buffer(A, 0)], buffer(A, 1, rows=100, size=100)),
     ],
-    ids=["sequence number", "barrier", "behind the end", "without credit"],
+    ids=["sequence number", "barrier", "after the end", "without credit"],
 )
 def test_an_illegal_element_is_refused_and_changes_nothing(before: list[object], illegal: object) -> None:
     channel = channel_with(*before)

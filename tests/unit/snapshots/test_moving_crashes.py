@@ -24,7 +24,7 @@ from penstock.snapshots.store.store import Effect, MemoryStore
 from tests.support.snapshots.snapshot_kit import SINK, Driver, Target, TargetCommitter, graph
 from tests.unit.snapshots.test_crashes_and_rivals import READ_ONLY, Crash
 from tests.unit.snapshots.test_requests import Asker, a_driver, end, existing
-from tests.unit.snapshots.test_requests_crashes import nobody
+from tests.unit.snapshots.test_requests_crashes import no_answer
 
 
 class Revocable(TargetCommitter):
@@ -79,9 +79,9 @@ Verb = Callable[[Scene], object]
 VERBS: dict[str, Verb] = {
     "copy": lambda scene: copy_snapshots(scene.there, scene.here, force=True),
     "copy two": lambda scene: copy_snapshots(scene.there, scene.here, ["chk-2", "chk-3"], force=True),
-    "move": lambda scene: move_query(scene.there, scene.here, force=True, ask=nobody),
+    "move": lambda scene: move_query(scene.there, scene.here, force=True, ask=no_answer),
     "fork": lambda scene: fork_snapshot(scene.there, "chk-2", scene.here),
-    "rollback": lambda scene: roll_back(scene.there, "chk-2", output=Output.RETRACT, force=True, ask=nobody),
+    "rollback": lambda scene: roll_back(scene.there, "chk-2", output=Output.RETRACT, force=True, ask=no_answer),
 }
 
 
@@ -249,10 +249,10 @@ def test_an_interrupted_move_may_be_given_up_or_go_elsewhere() -> None:
         check_scene(scene)
         if SnapshotLog(scene.there).refresh().moved:
             with pytest.raises(LocationError, match="to another place"):
-                move_query(scene.there, third, force=True, ask=nobody)
+                move_query(scene.there, third, force=True, ask=no_answer)
         else:
             driver(scene.there, scene.target).start()
-            move_query(scene.there, third, force=True, ask=nobody)
+            move_query(scene.there, third, force=True, ask=no_answer)
             assert existing(third) == [1, 2, 3, 4]
             with pytest.raises(LocationError, match="to another place"):
                 VERBS["move"](scene)
@@ -334,7 +334,7 @@ def test_other_verbs_and_a_move_keep_what_a_rollback_demands() -> None:
     demanded = check(scene.there).retract
     assert demanded is not None
     for _ in range(40):  # over a summary
-        ownership.change(scene.there, rq.Collect(), ask=nobody)
+        ownership.change(scene.there, rq.Collect(), ask=no_answer)
     VERBS["move"](scene)
     assert check(scene.here).retract == demanded
     driver(scene.here, scene.target).start()
@@ -350,7 +350,7 @@ def test_what_cannot_be_taken_back_stops_the_start_and_keep_is_the_way_out() -> 
     ):
         plain.start()
     assert sorted(scene.target.visible) == [1, 2, 3, 4]
-    done = roll_back(scene.there, "chk-2", output=Output.KEEP, ask=nobody)
+    done = roll_back(scene.there, "chk-2", output=Output.KEEP, ask=no_answer)
     assert (done.left, done.retracts, done.changed) == ((), False, True)
     again = Driver(scene.there, scene.target, "P", retained=100)
     assert again.start().checkpoint == 2
@@ -361,12 +361,12 @@ def test_what_cannot_be_taken_back_stops_the_start_and_keep_is_the_way_out() -> 
 def test_a_rollback_says_what_becomes_of_output_and_knows_its_lineage() -> None:
     scene = Scene.made()
     with pytest.raises(LocationError, match=r"--output retract .*--output keep"):
-        roll_back(scene.there, "chk-2", ask=nobody)
-    assert not roll_back(scene.there, "chk-4", ask=nobody).changed
-    roll_back(scene.there, "chk-3", output=Output.RETRACT, ask=nobody)
+        roll_back(scene.there, "chk-2", ask=no_answer)
+    assert not roll_back(scene.there, "chk-4", ask=no_answer).changed
+    roll_back(scene.there, "chk-3", output=Output.RETRACT, ask=no_answer)
     with pytest.raises(LocationError, match="chk-4 is not in the lineage"):
-        roll_back(scene.there, "chk-4", output=Output.KEEP, ask=nobody)
-    done = roll_back(scene.there, "chk-1", output=Output.RETRACT, ask=nobody)
+        roll_back(scene.there, "chk-4", output=Output.KEEP, ask=no_answer)
+    done = roll_back(scene.there, "chk-1", output=Output.RETRACT, ask=no_answer)
     assert done.left == (2, 3)
     driver(scene.there, scene.target).start()
     assert sorted(scene.target.visible) == [1]
@@ -415,7 +415,7 @@ def test_pending_commits_up_to_the_snapshot_are_still_made() -> None:
         if event is not None:
             sleeper.feed(event)
     assert sorted(scene.target.visible) == [1, 2, 3, 4]
-    roll_back(scene.there, f"chk-{first}", force=True, ask=nobody)
+    roll_back(scene.there, f"chk-{first}", force=True, ask=no_answer)
     again = driver(scene.there, scene.target)
     again.start()
     assert sorted(scene.target.visible) == [1, 2, 3, 4, first]

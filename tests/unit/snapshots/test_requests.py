@@ -526,7 +526,7 @@ def test_a_query_that_ends_refuses_what_a_last_look_has_found() -> None:
     driver = a_driver(store)
     for token in (TOKEN, "b" * 32):
         rq.put(store, token, rq.REQUEST, rq.Request(1, rq.Take()))
-    assert isinstance(look(driver), TakesRequested), "which nobody hears of"
+    assert isinstance(look(driver), TakesRequested), "its answer is lost"
     driver.effects.execute(AnswerTake(TOKEN, "chk-2"))
     driver.effects.refuse_takes("the query has ended")
     assert rq.read(store, TOKEN, rq.ANSWER, rq.Answer) == rq.Answer("", "chk-2")

@@ -19,7 +19,7 @@ from tests.unit.snapshots.test_requests import Asker, a_driver, end, existing, l
 GARBAGE = ("data/0-1-0.arrows", "snapshots/chk-0/metadata.json")
 
 
-def nobody(store: object, verb: rq.Verb, token: str) -> None:
+def no_answer(store: object, verb: rq.Verb, token: str) -> None:
     return None
 
 
@@ -37,7 +37,7 @@ def by_request(store: MemoryStore, driver: Driver, verb: rq.Change) -> None:
 
 
 def by_itself(store: MemoryStore, driver: Driver, verb: rq.Change) -> None:
-    ownership.change(store, verb, force=True, ask=nobody)
+    ownership.change(store, verb, force=True, ask=no_answer)
 
 
 WAYS = {"asked": by_request, "forced": by_itself, "ended": by_itself}
@@ -180,7 +180,7 @@ def test_a_driver_that_wakes_up_in_the_middle_of_a_forced_verb_is_fenced_or_wins
             outcome.append("fenced")
 
     at_effect(store, at, wake)
-    ownership.change(store, VERBS[verb], force=True, ask=nobody)
+    ownership.change(store, VERBS[verb], force=True, ask=no_answer)
     view = check_location(store, target)
     assert [record.checkpoint for record in view.lineage][-1] == (checkpoint if outcome == ["finished"] else 3)
     assert view.ended

@@ -16,7 +16,7 @@ from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.store import MemoryStore
 from simulator.engine.store import Crash
 from tests.support.snapshots.snapshot_kit import Target
-from tests.unit.snapshots.test_moving_crashes import Revocable, Scene, nobody
+from tests.unit.snapshots.test_moving_crashes import Revocable, Scene, no_answer
 from tests.unit.snapshots.test_moving_crashes import driver as revocable_driver
 
 TOLD = "23-1f3a9c0d"
@@ -62,7 +62,7 @@ def scene() -> Scene:
 
 
 def test_ids_rise_above_those_that_the_other_copy_has_used(scene: Scene) -> None:
-    roll_back(scene.there, "chk-3", output=Output.KEEP, over=[TOLD], ask=nobody)
+    roll_back(scene.there, "chk-3", output=Output.KEEP, over=[TOLD], ask=no_answer)
     view = started(scene.there, scene.target, Shared(scene.target)).view
     assert (view.first_checkpoint, view.next_batch, view.over) == (901, 70, ())
     assert SnapshotLog(scene.there).refresh().next_batch == 70
@@ -70,7 +70,7 @@ def test_ids_rise_above_those_that_the_other_copy_has_used(scene: Scene) -> None
 
 @pytest.mark.parametrize("dies_within", [False, True])
 def test_a_retraction_takes_back_whatever_the_other_copy_wrote(scene: Scene, dies_within: bool) -> None:
-    roll_back(scene.there, "chk-3", output=Output.RETRACT, over=[TOLD], ask=nobody)
+    roll_back(scene.there, "chk-3", output=Output.RETRACT, over=[TOLD], ask=no_answer)
     committer = Shared(scene.target)
     if dies_within:
         retract = committer.retract
@@ -89,7 +89,7 @@ def test_a_retraction_takes_back_whatever_the_other_copy_wrote(scene: Scene, die
 
 def test_an_output_that_no_check_found_to_be_of_another_copy_is_not_gone_over(scene: Scene) -> None:
     """Pending epochs of the snapshot would be taken for those of the other copy."""
-    roll_back(scene.there, "chk-3", output=Output.RETRACT, over=[TOLD], ask=nobody)
+    roll_back(scene.there, "chk-3", output=Output.RETRACT, over=[TOLD], ask=no_answer)
     committer = Shared(scene.target)
     committer.foreign = False
     checked = committer.check_fence
@@ -113,7 +113,7 @@ def test_an_output_that_no_check_found_to_be_of_another_copy_is_not_gone_over(sc
 
 
 def test_a_driver_that_loses_the_output_while_it_takes_rows_back_does_not_go_on(scene: Scene) -> None:
-    roll_back(scene.there, "chk-3", output=Output.RETRACT, over=[TOLD], ask=nobody)
+    roll_back(scene.there, "chk-3", output=Output.RETRACT, over=[TOLD], ask=no_answer)
     committer = Shared(scene.target)
 
     def lost() -> None:
@@ -127,12 +127,12 @@ def test_a_driver_that_loses_the_output_while_it_takes_rows_back_does_not_go_on(
 
 def test_what_over_takes(scene: Scene) -> None:
     with pytest.raises(ConfigError, match=r"--over 'newest': give the name of a position, like 23-1f3a9c0d"):
-        roll_back(scene.there, "chk-3", output=Output.KEEP, over=["newest"], ask=nobody)
+        roll_back(scene.there, "chk-3", output=Output.KEEP, over=["newest"], ask=no_answer)
     with pytest.raises(ConfigError, match="say, too, what becomes of it: --output"):
-        roll_back(scene.there, "chk-4", over=[TOLD], ask=nobody)
-    roll_back(scene.there, "chk-3", output=Output.KEEP, over=[TOLD], ask=nobody)
-    assert not roll_back(scene.there, "chk-3", output=Output.KEEP, over=[TOLD], ask=nobody).changed
-    roll_back(scene.there, "chk-2", output=Output.KEEP, over=["7-00000000"], ask=nobody)
+        roll_back(scene.there, "chk-4", over=[TOLD], ask=no_answer)
+    roll_back(scene.there, "chk-3", output=Output.KEEP, over=[TOLD], ask=no_answer)
+    assert not roll_back(scene.there, "chk-3", output=Output.KEEP, over=[TOLD], ask=no_answer).changed
+    roll_back(scene.there, "chk-2", output=Output.KEEP, over=["7-00000000"], ask=no_answer)
     view = SnapshotLog(scene.there).refresh()
     assert view.over == (TOLD, "7-00000000"), "what was said before still holds"
 
@@ -140,13 +140,13 @@ def test_what_over_takes(scene: Scene) -> None:
 def test_the_log_says_when_a_snapshot_was_left(scene: Scene) -> None:
     before = SnapshotLog(scene.there).refresh()
     assert before.left_at == 0
-    roll_back(scene.there, "chk-4", output=Output.RETRACT, ask=nobody)
+    roll_back(scene.there, "chk-4", output=Output.RETRACT, ask=no_answer)
     assert SnapshotLog(scene.there).refresh().left_at == 0, "nothing was left"
     here = SnapshotLog(scene.there).refresh().next_seq
-    roll_back(scene.there, "chk-3", output=Output.KEEP, ask=nobody)
+    roll_back(scene.there, "chk-3", output=Output.KEEP, ask=no_answer)
     assert SnapshotLog(scene.there).refresh().left_at == here
     with pytest.raises(LocationError):
-        roll_back(scene.there, "chk-4", output=Output.KEEP, ask=nobody)
+        roll_back(scene.there, "chk-4", output=Output.KEEP, ask=no_answer)
 
 
 class Elsewhere(Revocable):

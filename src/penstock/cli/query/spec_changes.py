@@ -72,7 +72,7 @@ def change_spec(
         _refuse_conflict(before_change, now, changes)
         before_change = now
     raise ServiceRefused(
-        f"the spec of {before_change.called} was changed by somebody else {ATTEMPTS} times amid this; nothing was done",
+        f"other clients changed the spec of {before_change.called} in each of {ATTEMPTS} attempts; nothing was done",
         HTTPStatus.PRECONDITION_FAILED,
     )
 
@@ -92,7 +92,7 @@ def _refuse_conflict(before: Query, now: Query, changes: Mapping[str, Any]) -> N
     for member, value in are.items():
         if value != were[member] and value != requested[member]:
             raise ServiceRefused(
-                f"somebody changed {member} of {now.called} from {were[member]} to {one_line(str(value))} meanwhile; "
+                f"another client changed {member} of {now.called} from {were[member]} to {one_line(str(value))}; "
                 f"nothing was done: say it again if you still want {requested[member]}",
                 HTTPStatus.PRECONDITION_FAILED,
             )

@@ -84,7 +84,7 @@ def test_the_query_ends_when_the_final_checkpoint_is_committed() -> None:
     assert player.others[-1] == QueryFinished(final.checkpoint)
     assert final.checkpoint in target.visible
     assert not player.effects.view.snapshots[-1].requested, "retention may take it"
-    assert all_of(player, SnapshotSucceeded) == [], "nobody asked for it"
+    assert all_of(player, SnapshotSucceeded) == [], "no client requested it"
 
 
 def test_a_final_checkpoint_that_is_declined_is_taken_again() -> None:
