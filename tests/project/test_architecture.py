@@ -197,6 +197,13 @@ def sets_of_imported(path: Path) -> Iterator[int]:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("penstock")
         for alias in node.names
     }
+    imported |= {
+        alias.asname or "penstock"
+        for node in nodes_of(path)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if alias.name.split(".")[0] == "penstock"
+    }
     for node in nodes_of(path):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         for target in targets:
