@@ -89,9 +89,11 @@ class SimulatedCommand:
         self._world.scheduler.wake(self._actor, self._world.chance.now_ms + LOOKS_EVERY_S * 1000)
         suspend()
 
-    def _ask(self, store: Store, verb: rq.Verb, token: str) -> rq.Answer | None:
+    def _ask(self, store: Store, verb: rq.Command, token: str) -> rq.Answer | None:
         clock: Callable[[], float] = lambda: self._world.chance.now_ms / 1000  # noqa: E731
-        return rq.ask(store, verb, token, patience_s=PATIENCE_S, answer_s=ANSWER_S, clock=clock, sleep=self._sleep)
+        return rq.ask(
+            store, verb, token, claim_timeout_s=PATIENCE_S, answer_timeout_s=ANSWER_S, clock=clock, sleep=self._sleep
+        )
 
     def _token(self) -> str:
         return self._world.chance.token() * 2
@@ -102,14 +104,14 @@ class SimulatedCommand:
         if self._kind == "take":
             self._take()
         elif self._kind.endswith("gc"):
-            self._change(rq.Collect())
+            self._change(rq.CollectOrphans())
         else:
             self._delete()
 
     def _take(self) -> None:
         label = self.name
         try:
-            taken = ownership.take_snapshot(self._world.store, rq.Take(label), self._ask, self._token)
+            taken = ownership.request_snapshot(self._world.store, rq.TakeSnapshot(label), self._ask, self._token)
         except LocationError as refusal:
             if "no driver answers" in str(refusal):
                 self._world.log.never_taken(label)
@@ -120,17 +122,17 @@ class SimulatedCommand:
             raise SimulationFailure(f"{taken} was reported for {label}, and does not exist", "requests")
 
     def _delete(self) -> None:
-        view = ownership.view_of(self._world.store)
+        view = ownership.read_query_log(self._world.store)
         known = [record.checkpoint for record in view.snapshots]
         if known:
             random = self._world.chance.random
             chosen = sorted(random.sample(known, min(len(known), random.choice((1, 1, 2)))))
-            self._change(rq.Delete(chosen))
+            self._change(rq.DeleteSnapshots(chosen))
             self._check_gone(chosen)
 
-    def _change(self, verb: rq.Delete | rq.Collect) -> None:
+    def _change(self, verb: rq.DeleteSnapshots | rq.CollectOrphans) -> None:
         force = self._kind.startswith("forced")
-        ownership.change(self._world.store, verb, force=force, ask=self._ask, token=self._token)
+        ownership.request_change(self._world.store, verb, force=force, ask=self._ask, token=self._token)
 
     def _check_gone(self, checkpoints: list[CheckpointId]) -> None:
         left = [one for one in checkpoints if self._world.log.view.snapshot(one) is not None]

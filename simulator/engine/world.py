@@ -9,8 +9,8 @@ from penstock.errors import FunctionError
 from penstock.model.ids import SubtaskId
 from penstock.model.job_graph import JobGraph
 from penstock.snapshots.catalog import sections_of
-from penstock.snapshots.commands.ownership import ending
-from penstock.snapshots.commands.rolling_back import opening
+from penstock.snapshots.commands.ownership import ended_entry
+from penstock.snapshots.commands.rolling_back import opened_entry
 from penstock.snapshots.log.entries import SnapshotRecord
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.restoring.local_state import KeptTables
@@ -143,9 +143,9 @@ class World:
         log = SnapshotLog(self.store, self.chance.token)
         log.refresh()
         may_pass_over, self.log.may_pass_over = self.log.may_pass_over, True
-        log.append(opening(log.view, record, None))
+        log.append(opened_entry(log.view, record, None))
         self.log.may_pass_over = may_pass_over
-        log.append(ending(log.view))
+        log.append(ended_entry(log.view))
 
     def untouched_files(self) -> dict[str, bytes]:
         """The store's content, as it would be if nobody had changed any."""

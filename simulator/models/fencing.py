@@ -12,8 +12,8 @@ from __future__ import annotations
 import random
 import re
 
-from penstock.snapshots.commands.ownership import ending
-from penstock.snapshots.commands.rolling_back import opening
+from penstock.snapshots.commands.ownership import ended_entry
+from penstock.snapshots.commands.rolling_back import opened_entry
 from penstock.snapshots.log.entries import LogView, Retraction, SnapshotRecord
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.testing.failure import SimulationFailure
@@ -129,8 +129,8 @@ class FencingSimulation:
         record, before = self._chosen(view, place.too_new), place.copied()
         retracts = all(kind in ("files", "table") for kind in self._kinds) and self._chance.random() < 0.7
         retraction = Retraction(record.checkpoint, view.next_checkpoint, {}) if retracts else None
-        log.append(opening(view, record, retraction, place.told.union(view.over)))
-        log.append(ending(log.view))
+        log.append(opened_entry(view, record, retraction, place.told.union(view.over)))
+        log.append(ended_entry(log.view))
         place.told.clear()
         place.before, place.decided_by, place.rolled_back = place.before or before, log.view.owner, True
         self.outcomes["rolled back"] = self.outcomes.get("rolled back", 0) + 1

@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.coordinator.machines import checkpoints as coordinator_module
 from penstock.coordinator.machines.checkpoints import CheckpointCoordinator
-from penstock.snapshots.commands import changing as changing_module
+from penstock.snapshots.commands import changes as changes_module
 from penstock.snapshots.commands import deleting as deleting_module
 from penstock.snapshots.commands import ownership as ownership_module
 from simulator.mutants.mutation import mutant
@@ -16,7 +16,7 @@ from simulator.mutants.mutation import mutant
 
 def _files_first(original: Any) -> Any:
     def delete_snapshots(owned: Any, checkpoints: Any) -> Any:
-        for path in deleting_module.planned(owned, checkpoints).files:
+        for path in deleting_module.plan_files_of_deletion(owned, checkpoints).files:
             owned.store.delete(path)
         return original(owned, checkpoints)
 
@@ -71,11 +71,11 @@ def _without_end(original: Any) -> Any:
 REQUESTS = {
     "delete-files-first": mutant(
         "a command deletes the files of a snapshot before the log says that it is gone",
-        (changing_module, "delete_snapshots", _files_first),
+        (changes_module, "delete_snapshots", _files_first),
     ),
     "taken-over-from-the-oldest": mutant(
         "a command that takes the location over restores the oldest snapshot",
-        (ownership_module, "_opening", _from_nothing),
+        (ownership_module, "_opened_entry", _from_nothing),
     ),
     "strict-holds-back": mutant(
         "a strictly aligned snapshot keeps all others waiting until its time is over",

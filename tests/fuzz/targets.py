@@ -18,7 +18,7 @@ from penstock.errors import PenstockError
 from penstock.model.manifest import InflightEntry, SectionRef, StateEntry, SubtaskManifest
 from penstock.snapshots.catalog import Catalog, metadata_path
 from penstock.snapshots.commands.log_check import check_log
-from penstock.snapshots.commands.measures import measured
+from penstock.snapshots.commands.snapshot_sizes import measure_snapshot
 from penstock.snapshots.format.blobs import BlobStore
 from penstock.snapshots.format.envelope import digest, open_envelope, seal_envelope
 from penstock.snapshots.format.sections import read_content
@@ -78,8 +78,8 @@ def metadata(data: bytes) -> None:
     read = Catalog(store).read(
         SnapshotRecord(checkpoint, generation, False, MetadataRef(path, len(data), digest(data)))
     )
-    measured(read)
-    BlobStore(store).restored(read)
+    measure_snapshot(read)
+    BlobStore(store).restore_blobs(read)
 
 
 def section(data: bytes) -> None:

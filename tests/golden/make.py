@@ -23,7 +23,7 @@ from penstock.config import Backend
 from penstock.connectors.files.sink_committer import FileSinkCommitter
 from penstock.errors import CommitFailed
 from penstock.model.manifest import FORMAT_VERSION
-from penstock.snapshots.commands.measures import state_entries
+from penstock.snapshots.commands.snapshot_sizes import state_entries
 from penstock.snapshots.portable.export import export_snapshot
 from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.snapshots.writing.state_index import BASE, DELTA

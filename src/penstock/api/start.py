@@ -28,8 +28,8 @@ from penstock.planner.static_join import read_static_sides
 from penstock.queries.active_queries import ACTIVE_QUERIES, STOP_ACTIVE_RUN_CONF, Reservation
 from penstock.queries.spark_settings import ObeyedSettings, check_settings
 from penstock.queries.streaming_query import StreamingQuery
-from penstock.snapshots.copied_locations import copy_refused, origin_runs, refuse_copy
-from penstock.snapshots.fork import Origin, check_beforehand, parallelism_at
+from penstock.snapshots.copied_locations import check_not_copied, copied_location_error, origin_runs_error
+from penstock.snapshots.fork import Origin, origin_parallelism, precheck_start
 from penstock.snapshots.location import last_parallelism, read_identity
 from penstock.snapshots.store.store_access import StoreAccess, is_access_option, parse_access
 from penstock.snapshots.store.stores import below, location_text, store_at
@@ -98,10 +98,10 @@ def _start(
         location = start_from.claimed or _checkpoint_location(spark, outputs, request, undo)
         if start_from.origin is not None:
             refuse_own_location(start_from.origin, location)
-            check_beforehand(start_from.origin, location, access)
+            precheck_start(start_from.origin, location, access)
         query_id = _stored_query_id(location, access)
-        error = copy_refused if start_from.claimed is None else origin_runs
-        refuse_copy(store_at(location, access), ACTIVE_QUERIES.location_of(query_id), query_id, access, error)
+        error = copied_location_error if start_from.claimed is None else origin_runs_error
+        check_not_copied(store_at(location, access), ACTIVE_QUERIES.location_of(query_id), query_id, access, error)
         reservation = _reserve_run(spark, request.name, location, query_id, undo)
         launcher = SparkLauncher(spark)
         check_free(launcher.control_address().bind, options.driver_ports)
@@ -211,7 +211,7 @@ def _stored_parallelism(location: str, access: StoreAccess, origin: Origin | Non
     with suppress(OSError):
         return last_parallelism(store_at(location, access))
     with suppress(OSError):
-        return None if origin is None else parallelism_at(origin)
+        return None if origin is None else origin_parallelism(origin)
     return None
 
 

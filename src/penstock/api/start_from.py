@@ -14,8 +14,8 @@ from enum import Enum
 from penstock.errors import ConfigError, LocationError
 from penstock.model.ids import snapshot_id
 from penstock.model.manifest import SnapshotMetadata
-from penstock.snapshots.catalog import Catalog, operators_restored
-from penstock.snapshots.fork import OPTION, Origin, choose, identity_at, snapshot_at, view_of
+from penstock.snapshots.catalog import Catalog, operators_with_state
+from penstock.snapshots.fork import OPTION, Origin, choose_snapshot, origin_identity, origin_log, origin_snapshot
 from penstock.snapshots.location import IDENTITY_PATH, refuse_archive
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.store import Store
@@ -54,14 +54,14 @@ def restored_operators(origin: Origin | None, location: str, access: StoreAccess
         restored = _restored(origin, store_at(location, access))
     except (OSError, LocationError):
         return ()  # whoever opens it says what is wrong
-    return () if restored is None else operators_restored(restored)
+    return () if restored is None else operators_with_state(restored)
 
 
 def _restored(origin: Origin | None, store: Store) -> SnapshotMetadata | None:
     lineage = SnapshotLog(store).refresh().lineage if store.exists(IDENTITY_PATH) else ()
     if lineage:
         return Catalog(store).read(lineage[-1])
-    return None if origin is None else snapshot_at(origin)
+    return None if origin is None else origin_snapshot(origin)
 
 
 def refuse_own_location(origin: Origin, location: str) -> None:
@@ -122,9 +122,9 @@ def _check_claim(origin: Origin) -> None:
             f"{OPTION} {origin} is a portable snapshot, where no query runs: leave {MODE_OPTION} out, and give a "
             "checkpointLocation of its own to the query that starts from it"
         )
-    refuse_archive(identity_at(origin))
-    view = view_of(origin)
-    if choose(view, origin) not in view.lineage[-1:]:
+    refuse_archive(origin_identity(origin))
+    view = origin_log(origin)
+    if choose_snapshot(view, origin) not in view.lineage[-1:]:
         newest = snapshot_id(view.lineage[-1].checkpoint) if view.lineage else "nothing"
         raise LocationError(
             f"{OPTION} {origin}: the query there goes on from {newest}, and what was committed since would "

@@ -10,8 +10,8 @@ from penstock.config import Options
 from penstock.connectors.base import Sink, Source
 from penstock.errors import Fenced, LocationError, NotSupported
 from penstock.model.job_graph import JobGraph
-from penstock.snapshots.copied_locations import refuse_copy
-from penstock.snapshots.fork import Origin, forked, query_at
+from penstock.snapshots.copied_locations import check_not_copied
+from penstock.snapshots.fork import Origin, origin_query_id, start_fork
 from penstock.snapshots.location import (
     IDENTITY_PATH,
     STAGED_FOLDER,
@@ -58,7 +58,7 @@ class ClaimedLocation:
         _refuse_keepers(graph, self.store)
         with self.usable():
             begins_anew = origin is not None and not self.store.exists(IDENTITY_PATH)
-            proposed = identity_of(graph, str(uuid.uuid4()), query_at(origin) if origin and begins_anew else "")
+            proposed = identity_of(graph, str(uuid.uuid4()), origin_query_id(origin) if origin and begins_anew else "")
             self._identity = claim_identity(self.store, proposed, allow_dropped=options.allow_dropped_state)
         self._is_new = self._identity is proposed
 
@@ -81,7 +81,7 @@ class ClaimedLocation:
             LocationError, SinkError: the origin is not whole, or a sink is the origin's.
         """
         options = self._options
-        begins_with = forked(
+        begins_with = start_fork(
             self._origin,
             self.store,
             self._identity,
@@ -102,7 +102,7 @@ class ClaimedLocation:
     def refuse_copy_of(self, origin: str) -> None:
         """Raise LocationError if this location is an unclaimed copy of an existing one at the path ``origin``."""
         if not self._claimed:
-            refuse_copy(self.store, origin, self.query_id, self._access)
+            check_not_copied(self.store, origin, self.query_id, self._access)
 
     def give_back(self) -> None:
         """The first start was refused: nothing of it stays, if this start made the location a query's."""

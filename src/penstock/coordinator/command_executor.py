@@ -61,8 +61,8 @@ from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import LARGEST, SnapshotMetadata, SubtaskManifest
 from penstock.snapshots.catalog import Catalog, plan_restore
-from penstock.snapshots.commands.answering import RequestDesk
-from penstock.snapshots.commands.owned import Owned
+from penstock.snapshots.commands.owned_location import OwnedLocation
+from penstock.snapshots.commands.request_handler import RequestHandler
 from penstock.snapshots.format.blobs import BlobStore
 from penstock.snapshots.location import refuse_moved
 from penstock.snapshots.log import entries
@@ -131,7 +131,7 @@ class CommandExecutor:
         self._token = token
         self._catalog = Catalog(store)
         self._blobs = BlobStore(store)
-        self._requests = RequestDesk(store, wall_ms)
+        self._requests = RequestHandler(store, wall_ms)
         self._generation: GenerationId = 0
         self._adopted: GenerationId = 0
         self._ids_from: CheckpointId = 1
@@ -210,7 +210,7 @@ class CommandExecutor:
             if self._generation and view.owner != self._generation:
                 raise Fenced(f"Generation {view.owner} of another driver has taken over this checkpoint location")
             try:
-                chosen = self._catalog.newest(view, checksums=work.checksums, allow_older=self._allow_older)
+                chosen = self._catalog.choose_newest(view, checksums=work.checksums, allow_older=self._allow_older)
             except CorruptSnapshot:
                 # Until this driver owns the log, the owner may delete what is being read here.
                 if self._log.refresh() == view:
@@ -371,7 +371,7 @@ class CommandExecutor:
         slots: list[list[SubtaskManifest]] = [[] for _ in range(self._graph.parallelism)]
         pending = []
         if metadata is not None:
-            metadata = self._of_this_query(self._blobs.restored(metadata))
+            metadata = self._of_this_query(self._blobs.restore_blobs(metadata))
             slots = plan_restore(metadata, self._graph, entry.committed_epoch)
             batches = batch_ids(metadata, self._log.view.counted)
             pending = pending_epochs(self._graph, metadata, entry.committed_epoch, batches)
@@ -410,7 +410,7 @@ class CommandExecutor:
             # The new owner may have collected this driver's files: that is no failed checkpoint, it is the end.
             self._log.check_owned()
             self._check_held()
-            metadata = self._blobs.written(metadata)
+            metadata = self._blobs.write_blobs(metadata)
             self._catalog.check_origins(metadata, self._log.view)
             ref = self._catalog.write(metadata)
         except (Fenced, SinkFenced):
@@ -441,7 +441,7 @@ class CommandExecutor:
             self._log.append(entry)
         except OSError as error:
             return LogFailed(command.checkpoint, f"it cannot be logged: {error}")
-        self._blobs.completed(metadata)
+        self._blobs.snapshot_completed(metadata)
         return SnapshotLogged(command.checkpoint, command.reserve)
 
     def _reserve(self, work: ReserveIds) -> JobEvent:
@@ -474,16 +474,16 @@ class CommandExecutor:
         return None
 
     def _files_not_logged(self) -> list[str]:
-        return [path for checkpoint in self._written for path in self._catalog.files_written(checkpoint)]
+        return [path for checkpoint in self._written for path in self._catalog.known_files(checkpoint)]
 
     def _answer_requests(self, spared: CollectGarbage) -> JobEvent | None:
         if not self._generation:
             return None  # nobody's yet
-        owned = Owned(
+        owned = OwnedLocation(
             self._store, self._log, self._catalog, spared.pinned, spared.in_flight, tuple(self._files_not_logged())
         )
         try:
-            takes = self._requests.look(owned)
+            takes = self._requests.handle_requests(owned)
         except Fenced:
             raise
         except (OSError, LocationError) as error:
@@ -492,7 +492,7 @@ class CommandExecutor:
 
     def _answer_take(self, work: AnswerTake) -> JobEvent | None:
         try:
-            self._requests.answer_take(work.token, work.snapshot, work.refusal)
+            self._requests.answer_snapshot_request(work.token, work.snapshot, work.refusal)
         except OSError as error:
             return CollectionFailed(f"who asked for {work.snapshot or 'a snapshot'} cannot be told: {error}")
         return None
@@ -506,7 +506,7 @@ class CommandExecutor:
     def refuse_takes(self, reason: str) -> None:
         """The query has ended, and no work runs any more: whoever still waits for a snapshot is told so."""
         told = f"{reason}; `penstock snapshot list` tells whether it was taken before that"
-        for token in self._requests.in_hand:
+        for token in self._requests.pending_tokens:
             self._answer_take(AnswerTake(token, "", told))
 
     # -- sinks --------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.manifest import SnapshotMetadata, SubtaskManifest
 from penstock.model.messages import FromSlot, ToSubtask
 from penstock.model.plain import Plain
-from penstock.snapshots.commands.requests import Take
+from penstock.snapshots.commands.requests import TakeSnapshot
 
 # -- commands: executed off the owner's thread, one at a time and in order per executor --------------------
 
@@ -157,7 +157,7 @@ class CollectionFailed:
 class TakesRequested:
     """For the owner: request files ask for these snapshots, by token. Each is answered by an ``AnswerTake``."""
 
-    takes: tuple[tuple[str, Take], ...]
+    takes: tuple[tuple[str, TakeSnapshot], ...]
 
 
 @dataclass(frozen=True)

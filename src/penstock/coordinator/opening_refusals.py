@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.errors import LocationError
 from penstock.model.ids import CheckpointId, snapshot_id
 from penstock.model.manifest import SnapshotMetadata
-from penstock.snapshots.catalog import Chosen
+from penstock.snapshots.catalog import ChosenSnapshot
 from penstock.snapshots.format.plan import taken_away
 from penstock.snapshots.log.entries import LogView
 
@@ -23,7 +23,7 @@ def pending_and_foreign(view: LogView) -> LocationError:
     )
 
 
-def refuse_missing_input(chosen: Chosen) -> None:
+def refuse_missing_input(chosen: ChosenSnapshot) -> None:
     """An older snapshot reads input again that a source may have removed."""
     metadata = chosen.metadata
     source = "" if metadata is None or metadata.plan is None else taken_away(metadata.plan)

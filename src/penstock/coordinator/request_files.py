@@ -10,7 +10,7 @@ from penstock.coordinator.commands import AnswerTake, JobEvent, TakesRequested
 from penstock.coordinator.snapshot_tickets import SnapshotRequest
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SnapshotMetadata
-from penstock.snapshots.commands.requests import Take
+from penstock.snapshots.commands.requests import TakeSnapshot
 from penstock.snapshots.portable.in_both import then_in_both
 from penstock.snapshots.store.store import Store
 
@@ -73,7 +73,7 @@ class RequestFiles:
         for token, take in found.takes if isinstance(found, TakesRequested) else ():
             self._take(token, take)
 
-    def _take(self, token: str, take: Take) -> None:
+    def _take(self, token: str, take: TakeSnapshot) -> None:
         def tell(snapshot: Future[SnapshotMetadata]) -> None:
             problem = snapshot.exception()
             if problem is None:

@@ -17,8 +17,8 @@ from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.commands import copying, forking, ownership
 from penstock.snapshots.commands import requests as rq
 from penstock.snapshots.commands.deleting import Deletion
-from penstock.snapshots.commands.location_cache import Known, LogMemory
-from penstock.snapshots.commands.opened import OpenedLocation, open_location_to_read
+from penstock.snapshots.commands.location_cache import CachedLocation, LogCache
+from penstock.snapshots.commands.opened_location import OpenedLocation, open_location_to_read
 from penstock.snapshots.location import open_location, read_identity
 from penstock.snapshots.store.stores import store_at
 
@@ -28,7 +28,7 @@ PLAN_ATTEMPTS = 5
 LABELS_AT_ONCE = 8
 """Each waits about a second for the driver that owns the location, on one of the service's threads."""
 _LABELS = threading.BoundedSemaphore(LABELS_AT_ONCE)
-_LOGS = LogMemory()
+_LOGS = LogCache()
 LABEL_ANSWER_S = 30.0
 """Once the owner has it in hand: it is one entry of the log, behind what its driver is writing."""
 
@@ -69,14 +69,14 @@ def delete_snapshots(facts: QueryFacts, checkpoints: Sequence[int]) -> Operation
 
     def delete() -> Outcome:
         opened = opened_location(facts)
-        answer = ownership.change(opened.store, rq.Delete(list(checkpoints)), known=_known(opened))
+        answer = ownership.request_change(opened.store, rq.DeleteSnapshots(list(checkpoints)), known=_known(opened))
         return Outcome(ids[0] if len(ids) == 1 else None, answer.files, answer.bytes)
 
     key = " ".join(ids)
     return OPERATIONS.begin_snapshots(Verb.DELETE_SNAPSHOT, facts.id, facts.run_id, delete, key=key)
 
 
-def label_snapshot(opened: OpenedLocation, wanted: rq.Label) -> bool:
+def label_snapshot(opened: OpenedLocation, wanted: rq.LabelSnapshot) -> bool:
     """Have the location's owner call it so; returns when it is done. False, with nothing done: too many others wait.
 
     Raises:
@@ -85,7 +85,9 @@ def label_snapshot(opened: OpenedLocation, wanted: rq.Label) -> bool:
     if not _LABELS.acquire(blocking=False):
         return False
     try:
-        ownership.change(opened.store, wanted, ask=partial(rq.ask, answer_s=LABEL_ANSWER_S), known=_known(opened))
+        ownership.request_change(
+            opened.store, wanted, ask=partial(rq.ask, answer_timeout_s=LABEL_ANSWER_S), known=_known(opened)
+        )
     except OSError as error:
         raise LocationError(f"{opened.path} cannot be used: {error}; check its permissions") from error
     finally:
@@ -158,7 +160,7 @@ def collect_files(facts: QueryFacts) -> Operation | None:
 
     def collect() -> Outcome:
         opened = opened_location(facts)
-        answer = ownership.change(opened.store, rq.Collect(), known=_known(opened))
+        answer = ownership.request_change(opened.store, rq.CollectOrphans(), known=_known(opened))
         return Outcome(None, answer.files, answer.bytes)
 
     return OPERATIONS.begin_snapshots(Verb.COLLECT_FILES, facts.id, facts.run_id, collect, key="all")
@@ -176,7 +178,7 @@ def has_files(facts: QueryFacts, target: str) -> bool:
         raise LocationError(f"{target} cannot be looked at: {error}; check its permissions") from error
 
 
-def would_delete(opened: OpenedLocation, checkpoint: int) -> Deletion:
+def preview_deletion(opened: OpenedLocation, checkpoint: int) -> Deletion:
     """What deleting it would remove now. The driver that owns the location may collect others meanwhile: then it is
     looked at again.
 
@@ -187,7 +189,7 @@ def would_delete(opened: OpenedLocation, checkpoint: int) -> Deletion:
     for _ in range(PLAN_ATTEMPTS):
         opened.record(snapshot_id(checkpoint))
         try:
-            return ownership.would_delete(opened.store, [checkpoint], _known(opened))
+            return ownership.preview_deletion(opened.store, [checkpoint], _known(opened))
         except OSError as error:
             raise LocationError(f"{opened.path} cannot be read: {error}; check its permissions") from error
         except CorruptSnapshot:
@@ -203,5 +205,5 @@ def opened_location(facts: QueryFacts) -> OpenedLocation:
     return open_location_to_read(facts.location, facts.access, cached=True, logs=_LOGS)
 
 
-def _known(opened: OpenedLocation) -> Known:
+def _known(opened: OpenedLocation) -> CachedLocation:
     return msgspec.structs.replace(opened.known, log=opened.view)

@@ -18,8 +18,8 @@ from penstock.queries.snapshot_operations import (
     delete_snapshots,
     label_snapshot,
     opened_location,
+    preview_deletion,
     take_snapshot,
-    would_delete,
 )
 from penstock.queries.streaming_query import StreamingQuery
 from penstock.rest.answers import answer
@@ -33,7 +33,7 @@ from penstock.rest.snapshot_models import DeletionPlan, SnapshotPatch, SnapshotR
 from penstock.snapshots.commands import requests as rq
 from penstock.snapshots.commands.deleting import check_deletable
 from penstock.snapshots.commands.listing import list_snapshots
-from penstock.snapshots.commands.opened import OpenedLocation
+from penstock.snapshots.commands.opened_location import OpenedLocation
 from penstock.snapshots.log.entries import SnapshotRecord
 
 router = APIRouter(prefix="/api/v1/queries/{query_id}/snapshots", tags=["snapshots"])
@@ -110,7 +110,7 @@ def relabel(query_id: QueryId, snapshot: SnapshotId, patch: SnapshotPatch) -> Re
     about a second."""
     facts = find_query(query_id)
     checkpoint = opened_location(facts).record(snapshot).checkpoint
-    wanted = rq.Label(checkpoint, patch.named("label"), patch.named("note"))
+    wanted = rq.LabelSnapshot(checkpoint, patch.named("label"), patch.named("note"))
     if patch.model_fields_set:
         _label(facts, wanted)
     lines = list_snapshots(opened_location(facts), now_ms(), find_query(query_id).view.pinned).snapshots
@@ -126,7 +126,7 @@ def plan_deletion(query_id: QueryId, snapshot: SnapshotId) -> Response:
     facts = find_query(query_id)
     opened = opened_location(facts)
     record = _deletable(opened, snapshot, facts.view.pinned)
-    deletion = would_delete(opened, record.checkpoint)
+    deletion = preview_deletion(opened, record.checkpoint)
     files = deletion.files
     return answer(DeletionPlan(snapshot=snapshot, files=len(files), bytes=deletion.bytes, paths=list(files)))
 
@@ -138,7 +138,7 @@ def _running(facts: QueryFacts) -> StreamingQuery:
     return query
 
 
-def _label(facts: QueryFacts, wanted: rq.Label) -> None:
+def _label(facts: QueryFacts, wanted: rq.LabelSnapshot) -> None:
     opened = opened_location(facts)
     try:
         if not label_snapshot(opened, wanted):

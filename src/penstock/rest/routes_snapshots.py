@@ -27,7 +27,7 @@ from penstock.rest.snapshot_models import (
     StoredSubtask,
 )
 from penstock.snapshots.commands.listing import list_snapshots
-from penstock.snapshots.commands.sharing import sharing_of
+from penstock.snapshots.commands.sharing import find_shared_files
 from penstock.snapshots.commands.showing import show_snapshot
 
 router = APIRouter(prefix="/api/v1/queries/{query_id}", tags=["snapshots"])
@@ -72,7 +72,7 @@ def _about_now(query_id: str) -> tuple[object, ...]:
 @router.get("/snapshots/sharing", response_model=SharingResource, responses=responses(404))
 def show_sharing(query_id: QueryId) -> Response:
     """Show which files each snapshot needs, and so which files snapshots share."""
-    return answer(SharingResource.model_validate(sharing_of(opened_location(find_query(query_id)))))
+    return answer(SharingResource.model_validate(find_shared_files(opened_location(find_query(query_id)))))
 
 
 @router.get("/snapshots/{snapshot:snapshot}", response_model=SnapshotResource, responses=responses(404))

@@ -1,4 +1,4 @@
-"""Which snapshots there are, whether they are whole, and what each slot restores from one."""
+"""Snapshot catalog: read, write and verify snapshot metadata, and plan what each slot restores."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from penstock.snapshots.format.sections import check_reference, data_path, read_
 from penstock.snapshots.log.entries import LogView, MetadataRef, SnapshotRecord
 from penstock.snapshots.portable.layout import MANIFEST
 from penstock.snapshots.rescaling.rescale import rescale
-from penstock.snapshots.store.parallel_reads import together
+from penstock.snapshots.store.parallel_reads import read_in_parallel
 from penstock.snapshots.store.store import WHOLE_AT_MOST, Store
 
 FOLDER = "snapshots"
-NOTHING_KNOWN: Mapping[str, Collection[str]] = MappingProxyType({})
+NO_KNOWN_FILES: Mapping[str, Collection[str]] = MappingProxyType({})
 PORTABLE_FOLDER = "portable"
-"""Portable forms of snapshots that are here, each in a folder of its name."""
+"""Folder of the portable forms. Each one is a subfolder named like its snapshot."""
 
 
 def metadata_path(checkpoint: CheckpointId) -> str:
@@ -46,7 +46,7 @@ def portable_folder(checkpoint: CheckpointId) -> str:
 
 
 def sections_of(metadata: SnapshotMetadata) -> Iterator[SectionRef]:
-    """Every section that a snapshot refers to."""
+    """Yield every section that a snapshot refers to."""
     for slot in metadata.slots:
         for subtask in slot.subtasks:
             for state in subtask.states:
@@ -58,32 +58,34 @@ def sections_of(metadata: SnapshotMetadata) -> Iterator[SectionRef]:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """What recovery starts from; ``metadata`` is None for a first start. ``skipped``: why newer ones were not used."""
+class ChosenSnapshot:
+    """Snapshot that recovery starts from.
+
+    ``metadata`` is None for a first start. ``skipped`` holds the reasons why newer snapshots were not used.
+    """
 
     metadata: SnapshotMetadata | None
     skipped: tuple[str, ...] = ()
 
 
 class Catalog:
-    """Reads and writes the metadata of snapshots at one location. It decides nothing about which ones exist: the log
-    does.
+    """Reads and writes the metadata of the snapshots in one location. The log decides which snapshots exist.
 
     Args:
         store: the location.
-        known: what ``files_of`` gives, by the checksum of the metadata that was read before.
+        known: results of ``referenced_files`` from earlier reads, by the checksum of the metadata.
     """
 
-    def __init__(self, store: Store, known: Mapping[str, Collection[str]] = NOTHING_KNOWN) -> None:
+    def __init__(self, store: Store, known: Mapping[str, Collection[str]] = NO_KNOWN_FILES) -> None:
         self._store = store
         self._known = known
         self._files: dict[CheckpointId, frozenset[str]] = {}
 
     def write(self, metadata: SnapshotMetadata) -> MetadataRef:
-        """Check that everything referred to is there, then write ``metadata.json`` durably.
+        """Check that everything referred to exists, then write ``metadata.json`` durably.
 
         Raises:
-            CorruptSnapshot: a referenced section is missing or short, or the metadata says what cannot be.
+            CorruptSnapshot: a referenced section is missing or short, or the metadata contains impossible values.
             LocationError: another file has this snapshot's name.
             OSError: the store is full or fails; or the metadata is larger than any reader takes.
         """
@@ -95,21 +97,22 @@ class Catalog:
         path = metadata_path(metadata.checkpoint)
         if len(data) > WHOLE_AT_MOST:
             raise OSError(errno.EFBIG, f"the metadata has {len(data)} bytes, more than {WHOLE_AT_MOST}", path)
-        checked_metadata(_decoded(data, path), path)  # what nobody could read must not count as a snapshot
+        checked_metadata(_decoded(data, path), path)  # Metadata that cannot be read must not count as a snapshot.
         if not self._store.create_if_absent(path, data) and self._store.read(path) != data:
             raise LocationError(f"{path} exists already with other content")
         self._files[metadata.checkpoint] = _files_of(metadata)
         return MetadataRef(path, len(data), digest(data))
 
     def check_origins(self, metadata: SnapshotMetadata, view: LogView) -> None:
-        """Every section is the snapshot's own or in a data file of one that exists in its lineage: what an aborted
-        checkpoint wrote is collected sooner or later, and was perhaps never durable. Those outside of the lineage are
-        not read: they may have been passed over because they are corrupt.
+        """Check that every section belongs to this snapshot or to a snapshot of its lineage.
+
+        Files of an aborted checkpoint will be collected and may never have been durable. Snapshots outside of the
+        lineage are not read, because they may have been skipped as corrupt.
 
         Raises:
-            CorruptSnapshot: one is not; its file is named.
+            CorruptSnapshot: a section belongs to no such snapshot; its file is named.
         """
-        slots = range(metadata.parallelism + 1)  # the last is the driver's
+        slots = range(metadata.parallelism + 1)  # The last number is the driver's.
         own = {
             path(metadata.generation, metadata.checkpoint, slot) for slot in slots for path in (data_path, state_path)
         }
@@ -117,21 +120,21 @@ class Catalog:
         for record in reversed(view.lineage):
             if not foreign:
                 return
-            foreign -= self.files_of(record)
+            foreign -= self.referenced_files(record)
         if foreign:
             raise CorruptSnapshot(f"{metadata.id} refers to {min(foreign)}, which belongs to no complete snapshot")
 
     def read(self, record: SnapshotRecord) -> SnapshotMetadata:
-        """The metadata of an existing snapshot, verified.
+        """Return the verified metadata of an existing snapshot.
 
         Raises:
-            CorruptSnapshot: missing or changed; the file is named.
-            LocationError: a format of a later release.
+            CorruptSnapshot: the file is missing or changed; it is named.
+            LocationError: the format belongs to a later release.
         """
-        return checked_metadata(self._unchecked(record), record.metadata.path)
+        return checked_metadata(self._read_unchecked(record), record.metadata.path)
 
-    def _unchecked(self, record: SnapshotRecord) -> SnapshotMetadata:
-        """The very bytes that the log speaks of; whether they say what can be is not looked at yet."""
+    def _read_unchecked(self, record: SnapshotRecord) -> SnapshotMetadata:
+        """Return the metadata whose bytes match the log. The values in it are not checked."""
         ref = record.metadata
         if ref.path != metadata_path(record.checkpoint):
             raise CorruptSnapshot(f"{ref.path!r:.100} is not where {snapshot_id(record.checkpoint)} is described")
@@ -146,21 +149,21 @@ class Catalog:
             raise LocationError(
                 f"{ref.path} has format version {metadata.format_version}; this release reads up to {FORMAT_VERSION}"
             )
-        said, logged = (metadata.checkpoint, metadata.generation), (record.checkpoint, record.generation)
-        if said != logged:
+        stored, logged = (metadata.checkpoint, metadata.generation), (record.checkpoint, record.generation)
+        if stored != logged:
             raise CorruptSnapshot(
-                f"{ref.path} is of {metadata.id} of Generation {metadata.generation}; the log has "
+                f"{ref.path} belongs to {metadata.id} of Generation {metadata.generation}; the log has "
                 f"{snapshot_id(record.checkpoint)} of {record.generation} there"
             )
         return metadata
 
     def check(self, metadata: SnapshotMetadata, *, checksums: bool) -> None:
-        """Every section is there with its length and, if ``checksums``, unchanged (this reads everything).
+        """Check that every section exists with its length; with ``checksums``, read and verify all bytes.
 
         Raises:
-            CorruptSnapshot: the first section that is not; it is named.
+            CorruptSnapshot: names the first section that is missing, short or changed.
         """
-        # One section may be referred to by many entries (carried ones of several channels): read it once.
+        # Many entries may refer to one section (carried ones of several channels): read it once.
         refs = dict.fromkeys(sections_of(metadata))
         sizes = {} if checksums else sizes_of_files(self._store, refs)
         for ref in refs:
@@ -169,49 +172,50 @@ class Catalog:
             else:
                 check_reference(self._store, ref, sizes)
 
-    def files_of(self, record: SnapshotRecord) -> frozenset[str]:
-        """Paths of the data files that a snapshot refers to: to compare with, nothing is read from there."""
+    def referenced_files(self, record: SnapshotRecord) -> frozenset[str]:
+        """Return the paths of the data files that a snapshot refers to. The files are not read."""
         files = self._files.get(record.checkpoint)
         if files is None:
             known = self._known.get(record.metadata.checksum)
-            files = _files_of(self._unchecked(record)) if known is None else frozenset(known)
+            files = _files_of(self._read_unchecked(record)) if known is None else frozenset(known)
             self._files[record.checkpoint] = files
         return files
 
-    def files_of_all(self, records: Iterable[SnapshotRecord]) -> set[str]:
-        """As ``files_of`` of each, together."""
-        return {path for files in together(self._store, self.files_of, list(records)) for path in files}
+    def referenced_files_of_all(self, records: Iterable[SnapshotRecord]) -> set[str]:
+        """Return the data files that any of the snapshots refers to."""
+        return {path for files in read_in_parallel(self._store, self.referenced_files, list(records)) for path in files}
 
     def unreadable(self, records: Iterable[SnapshotRecord]) -> set[CheckpointId]:
         """Return the snapshots whose metadata does not tell which files they need."""
 
         def is_readable(record: SnapshotRecord) -> bool:
             try:
-                self.files_of(record)
+                self.referenced_files(record)
             except CorruptSnapshot:
                 return False
             return True
 
         found = list(records)
-        readable = together(self._store, is_readable, found)
+        readable = read_in_parallel(self._store, is_readable, found)
         return {record.checkpoint for record, known in zip(found, readable, strict=True) if not known}
 
-    def files_written(self, checkpoint: CheckpointId) -> frozenset[str]:
-        """As ``files_of``, for one whose metadata this catalog wrote, chose, or was asked for the files of."""
+    def known_files(self, checkpoint: CheckpointId) -> frozenset[str]:
+        """Return the data files of a snapshot whose metadata this catalog has read or written; otherwise none."""
         return self._files.get(checkpoint, frozenset())
 
     def forget(self, checkpoint: CheckpointId) -> None:
-        """The snapshot was deleted."""
+        """Forget the files of a deleted snapshot."""
         self._files.pop(checkpoint, None)
 
-    def newest(self, view: LogView, *, checksums: bool = True, allow_older: bool = False) -> Chosen:
-        """The newest whole snapshot of the lineage.
+    def choose_newest(self, view: LogView, *, checksums: bool = True, allow_older: bool = False) -> ChosenSnapshot:
+        """Return the newest whole snapshot of the lineage.
 
-        Whoever does not own the log must look at it again after an error: the owner may have deleted the snapshot.
+        A caller that does not own the log must read the log again after an error: the owner may have deleted the
+            snapshot.
 
         Args:
             checksums: verify every byte (see ``check``).
-            allow_older: pass over a corrupt one to an older one. What was committed since is then produced again.
+            allow_older: skip corrupt snapshots and use an older one. Output committed since then is produced again.
 
         Raises:
             CorruptSnapshot: the newest (or, with ``allow_older``, every) snapshot is not whole.
@@ -229,11 +233,11 @@ class Catalog:
                 if not allow_older:
                     break
                 continue
-            # The next ones will refer to its files, also if its metadata should be damaged meanwhile.
+            # Later snapshots will refer to these files even if this metadata is damaged later.
             self._files[record.checkpoint] = _files_of(metadata)
-            return Chosen(metadata, tuple(skipped))
+            return ChosenSnapshot(metadata, tuple(skipped))
         if not lineage:
-            return Chosen(None)
+            return ChosenSnapshot(None)
         way_out = "; restore the files from a copy, or start anew with an empty checkpointLocation"
         if not allow_older and len(lineage) > 1:
             way_out = (
@@ -243,7 +247,7 @@ class Catalog:
         raise CorruptSnapshot("; ".join(skipped) + way_out + portable)
 
     def _portable_form(self, checkpoint: CheckpointId) -> str:
-        """Return the end of an error message that names the portable form of a damaged snapshot, if there is one."""
+        """Return the message part that names the portable form of a damaged snapshot; empty if there is none."""
         folder = portable_folder(checkpoint)
         if not self._store.exists(f"{folder}/{MANIFEST}"):
             return ""
@@ -253,8 +257,8 @@ class Catalog:
         )
 
 
-def operators_restored(metadata: SnapshotMetadata) -> set[str]:
-    """The ids of those that a snapshot has anything of: ``Operator.restore`` is called on them."""
+def operators_with_state(metadata: SnapshotMetadata) -> set[str]:
+    """Return the ids of the operators that a snapshot holds state of. ``Operator.restore`` is called on them."""
     subtasks = [subtask for slot in metadata.slots for subtask in slot.subtasks]
     with_tables = {state.operator_id for subtask in subtasks for state in subtask.states}
     return with_tables.union(*(subtask.scalars for subtask in subtasks))
@@ -273,7 +277,7 @@ def _decoded(data: bytes, path: str) -> SnapshotMetadata:
 
 
 def plan_restore(metadata: SnapshotMetadata, graph: JobGraph, committed_epoch: int = 0) -> list[list[SubtaskManifest]]:
-    """What each slot restores: its subtasks' manifests, with every in-flight entry moved wholly to its consumer.
+    """Return what each slot restores: subtask manifests with all in-flight entries assigned to their consumers.
 
     In-flight entries are in restore order: by layer, consumer side before producer side, list order. Messages of
     epochs up to ``committed_epoch`` are left out.

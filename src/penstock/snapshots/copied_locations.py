@@ -19,7 +19,7 @@ from penstock.snapshots.store.store_access import StoreAccess
 from penstock.snapshots.store.stores import is_object_store, store_at
 
 
-def refuse_copy(
+def check_not_copied(
     store: Store,
     origin: str,
     query_id: str,
@@ -33,33 +33,37 @@ def refuse_copy(
         origin: path at which the query's location was; empty if it is not known.
         query_id: the query id stored at the location of this start.
         access: access to an object store.
-        error: creates the error from the two locations and the query id; by default ``copy_refused``.
+        error: creates the error from the two locations and the query id; by default ``copied_location_error``.
 
     Raises:
-        LocationError: the location is a copy. The message has the ways out.
+        LocationError: the location is a copy. The message says what to do.
     """
     if origin in ("", store.root) or is_object_store(origin) != is_object_store(store.root):
         return
     try:
-        there = store_at(origin, access)
-        if read_identity(there).query_id != query_id or SnapshotLog(there).refresh().moved or is_same(store, there):
+        origin_store = store_at(origin, access)
+        if (
+            read_identity(origin_store).query_id != query_id
+            or SnapshotLog(origin_store).refresh().moved
+            or is_same(store, origin_store)
+        ):
             return
     except (OSError, LocationError):
         return  # the origin no longer exists, or cannot be read from here
-    raise (error or copy_refused)(store.root, visible(origin), query_id)
+    raise (error or copied_location_error)(store.root, visible(origin), query_id)
 
 
-def is_same(store: Store, there: Store) -> bool:
+def is_same(store: Store, origin_store: Store) -> bool:
     """Return True if two stores are the same location: a file that is created in one appears in the other."""
     probe = f".copy-{secrets.token_hex(16)}.tmp"
     store.create_if_absent(probe, b"")
     try:
-        return there.exists(probe)
+        return origin_store.exists(probe)
     finally:
         store.delete(probe)
 
 
-def copy_refused(location: str, origin: str, query_id: str) -> LocationError:
+def copied_location_error(location: str, origin: str, query_id: str) -> LocationError:
     """Return the error for a start at a copy."""
     return LocationError(
         f"checkpointLocation {location} looks like a copy of {origin}, which still exists: both are query {query_id}, "
@@ -70,7 +74,7 @@ def copy_refused(location: str, origin: str, query_id: str) -> LocationError:
     )
 
 
-def origin_runs(location: str, origin: str, query_id: str) -> LocationError:
+def origin_runs_error(location: str, origin: str, query_id: str) -> LocationError:
     """Return the error for a copy that is to take over the query from a run in the same application.
 
     The run is not stopped, because the copy may still be refused later.

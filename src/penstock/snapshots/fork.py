@@ -1,9 +1,10 @@
-"""A fork: a query that begins, at a location of its own, with a snapshot of another query.
+"""Fork: a query that begins in its own location with a snapshot of another query.
 
-Everything that the snapshot refers to is brought here first, under the same names, and its sections are verified; then
-the first log entry, ``Forked``, makes it a snapshot of this location. A fork that was interrupted before is made again:
-what was brought already is not brought twice. The origin is only read, its owner may be running meanwhile, and once the
-entry is there the origin may be deleted. What it had not committed yet stays its own to commit, none of it the fork's.
+All files of the snapshot are copied under the same names and verified. Then the first log entry, ``Forked``, makes it a
+snapshot of this location. An interrupted fork is repeated without copying files again. The origin is only read. Its
+query
+may run meanwhile, and the origin may be deleted after the entry is written. Output that the origin had not committed is
+only committed by the origin, never by the fork.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import QueryIdentity, SnapshotMetadata, next_batch_after
 from penstock.snapshots.catalog import FOLDER as SNAPSHOTS_FOLDER
 from penstock.snapshots.catalog import Catalog, plan_restore
-from penstock.snapshots.format.names import described, find_called, find_record, is_called, known_snapshots
+from penstock.snapshots.format.names import display_name, find_named, find_record, has_name, snapshot_list_text
 from penstock.snapshots.format.plan import taken_away, target_of, targets_of
 from penstock.snapshots.format.sections import FOLDER as DATA_FOLDER
 from penstock.snapshots.location import (
@@ -47,78 +48,79 @@ from penstock.snapshots.transfer import SnapshotTransfer, kept_files
 OPTION = "startFrom"
 SHARE_OPTION = "allowSharedSink"
 TARGET_OPTION = "sinkTarget"
-ATTEMPTS = 16
-"""How often a snapshot is chosen anew because the origin's owner has deleted the one before."""
+MAX_ATTEMPTS = 16
+"""Maximum number of times a snapshot is chosen again because the origin's owner has deleted the chosen one."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a query starts from: a location and the id or label of a snapshot there; without one, its newest. Or the
-    directory of a portable snapshot. ``what``: the option that says so; ``access``: to an object store.
+    """Snapshot that a query starts from: in a location (the newest one without ``snapshot``), or a portable snapshot.
+
+    ``option`` is the option that names it, ``access`` the access to an object store.
     """
 
     location: str
     snapshot: str = ""
-    what: str = OPTION
+    option: str = OPTION
     access: StoreAccess | None = None
 
     def __str__(self) -> str:
         return f"{self.location}#{self.snapshot}" if self.snapshot else self.location
 
     @property
-    def says(self) -> str:
-        """For messages: who named it, and as what."""
-        return f"{self.what} {self}".strip()
+    def description(self) -> str:
+        """Option and value, for messages."""
+        return f"{self.option} {self}".strip()
 
     @cached_property
     def portable(self) -> Manifest | None:
-        """Manifest of the portable snapshot that this is; None: it is a location.
+        """Manifest of the portable snapshot; None if the origin is a location.
 
         Raises:
-            LocationError: it has another id and label; or it cannot be started from.
+            LocationError: it has another id and label, or a query cannot start from it.
         """
         manifest = manifest_at(self.location, self.access)
         if manifest is not None and self.snapshot:
-            find_called(self.says, [manifest.metadata], self.snapshot)
+            find_named(self.description, [manifest.metadata], self.snapshot)
         return manifest
 
 
-def identity_at(origin: Origin) -> QueryIdentity:
-    """The query there. Raises LocationError if there is none."""
+def origin_identity(origin: Origin) -> QueryIdentity:
+    """Return the identity of the origin's query. Raises LocationError if there is none."""
     with _readable(origin):
-        return read_identity(existing_location(origin.what, origin.location, origin.access))
+        return read_identity(existing_location(origin.option, origin.location, origin.access))
 
 
-def query_at(origin: Origin) -> str:
-    """The id of the query whose snapshot it is. Raises LocationError if there is none."""
-    return identity_at(origin).query_id if origin.portable is None else origin.portable.metadata.query_id
+def origin_query_id(origin: Origin) -> str:
+    """Return the id of the query that took the snapshot. Raises LocationError if there is none."""
+    return origin_identity(origin).query_id if origin.portable is None else origin.portable.metadata.query_id
 
 
-def check_named(origin: Origin) -> None:
+def check_snapshot_exists(origin: Origin) -> None:
     """Raise LocationError if there is no such snapshot."""
     if origin.portable is None:
-        choose(view_of(origin), origin)
+        choose_snapshot(origin_log(origin), origin)
 
 
-def snapshot_at(origin: Origin) -> SnapshotMetadata:
-    """The snapshot's metadata; of a portable one its ``outline``. Raises LocationError."""
+def origin_snapshot(origin: Origin) -> SnapshotMetadata:
+    """Return the snapshot's metadata, or the ``outline`` of a portable one. Raises LocationError."""
     if origin.portable is not None:
         return origin.portable.outline()
-    there = existing_location(origin.what, origin.location, origin.access)
-    return Catalog(there).read(choose(view_of(origin), origin))
+    origin_store = existing_location(origin.option, origin.location, origin.access)
+    return Catalog(origin_store).read(choose_snapshot(origin_log(origin), origin))
 
 
-def parallelism_at(origin: Origin) -> int:
-    """What the query there had last. Raises LocationError, OSError."""
+def origin_parallelism(origin: Origin) -> int:
+    """Return the last parallelism of the origin's query. Raises LocationError, OSError."""
     if origin.portable is not None:
         return origin.portable.metadata.parallelism
     return last_parallelism(store_at(origin.location, origin.access))
 
 
-def view_of(origin: Origin) -> LogView:
-    """The log there. Raises LocationError if it cannot be read."""
+def origin_log(origin: Origin) -> LogView:
+    """Return the origin's log. Raises LocationError if it cannot be read."""
     with _readable(origin):
-        return SnapshotLog(existing_location(origin.what, origin.location, origin.access)).refresh()
+        return SnapshotLog(existing_location(origin.option, origin.location, origin.access)).refresh()
 
 
 @contextmanager
@@ -126,15 +128,14 @@ def _readable(origin: Origin) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise LocationError(f"{origin.says} cannot be read: {error}") from error
+        raise LocationError(f"{origin.description} cannot be read: {error}") from error
 
 
-def check_beforehand(origin: Origin, location: str, access: StoreAccess | None = None) -> None:
-    """Refuse what can be told without touching anything, before a query that runs at the location is stopped for this
-    one.
+def precheck_start(origin: Origin, location: str, access: StoreAccess | None = None) -> None:
+    """Refuse a start that is known to fail, before the query that runs at the location is stopped. Changes nothing.
 
     Raises:
-        LocationError: as ``forked``.
+        LocationError: as ``start_fork``.
     """
     store = store_at(location, access)
     if store.exists(IDENTITY_PATH):
@@ -142,32 +143,32 @@ def check_beforehand(origin: Origin, location: str, access: StoreAccess | None =
     if store.exists(IDENTITY_PATH) and SnapshotLog(store).refresh().next_seq > 1:
         _check_descent(origin, read_identity(store), SnapshotLog(store).forked())
     else:
-        check_named(origin)
+        check_snapshot_exists(origin)
 
 
-def choose(view: LogView, origin: Origin) -> SnapshotRecord:
-    """The snapshot that is meant.
+def choose_snapshot(view: LogView, origin: Origin) -> SnapshotRecord:
+    """Return the requested snapshot.
 
     Raises:
-        LocationError: there is none, or several have this label; those that there are are listed.
+        LocationError: there is none, or several have this label. The message lists the existing ones.
     """
     refuse_moved(view)
     if not origin.snapshot:
         if not view.lineage and view.snapshots:
             raise LocationError(
-                f"{origin.says}: an archive has no snapshot that is the newest of a query's; say which with "
-                f"{origin}#<snapshot>: {known_snapshots(view)}"
+                f"{origin.description}: an archive has no snapshot that is the newest of a query's; say which with "
+                f"{origin}#<snapshot>: {snapshot_list_text(view)}"
             )
         if not view.lineage:
             raise LocationError(
-                f"{origin.says}: the query there has no complete snapshot yet, so there is nothing to start from. Wait "
-                "for its first snapshot; or start without startFrom and startMode, to read all input"
+                f"{origin.description}: the query there has no complete snapshot yet, so there is nothing to start "
+                "from. Wait for its first snapshot; or start without startFrom and startMode, to read all input"
             )
         return view.lineage[-1]
-    return find_record(origin.says, view, origin.snapshot)
+    return find_record(origin.description, view, origin.snapshot)
 
 
-def forked(
+def start_fork(
     origin: Origin | None,
     store: Store,
     identity: QueryIdentity,
@@ -177,23 +178,24 @@ def forked(
     allow_shared_sink: bool = False,
     sink_target: SinkTarget | None = None,
 ) -> Forked | None:
-    """What this location's log has to begin with. If anything, all that it refers to is durable here on return.
+    """Return the first log entry of this location. All that it refers to is durable on return.
 
     Args:
-        origin: what the query is to start from; None: from nothing, or from what is here.
-        store: the location; ``identity``: what stands there.
-        allow_dropped: the state of operators that the snapshot has and ``graph`` has not is given up.
-        allow_shared_sink: the fork may write to where its origin writes.
-        sink_target: the user's answer for sinks whose target is not known.
+        origin: snapshot to start from; None for a start without one.
+        store: the location.
+        identity: the stored identity of the location.
+        allow_dropped: permit that state of operators which ``graph`` does not have is dropped.
+        allow_shared_sink: permit the fork to write to the outputs of its origin.
+        sink_target: the user's setting for sinks with an unknown target.
 
     Returns:
-        None: nothing, because it has begun already or is no fork.
+        The entry; None if the log has begun already or the query is not a fork.
 
     Raises:
-        LocationError: origin and location do not go together; a source would take input away from the query there; the
-            snapshot is not there, is corrupt or does not fit the plan (PlanChanged); something cannot be read or
+        LocationError: the location belongs to another origin; a source would remove input of the origin's query; the
+            snapshot does not exist, is corrupt or does not fit the plan (PlanChanged); a file cannot be read or
             written.
-        SinkError: a fork would write to where its origin writes, or may do so.
+        SinkError: the fork would or may write to an output of its origin.
     """
     log = SnapshotLog(store)
     view = log.refresh()
@@ -206,7 +208,7 @@ def forked(
             if not begun.continues:
                 check_unknown_sinks(begun.origin, graph, sink_target or allow_shared_sink)
             check_sinks(begun.origin, begun.sinks, graph, allow_shared_sink)
-            if view.reserved_until == begun.first_checkpoint:  # nothing was ever read here
+            if view.reserved_until == begun.first_checkpoint:  # No input was ever read in this location.
                 _check_sources(f"this fork of query {begun.origin}", graph)
         return None
     if origin is None:
@@ -217,60 +219,65 @@ def forked(
                 "checkpointLocation"
             )
         return None
-    _check_sources(f"{origin.says}", graph)
+    _check_sources(f"{origin.description}", graph)
     check_unknown_sinks(identity.origin, graph, sink_target or allow_shared_sink)
-    if identity.origin != query_at(origin):
+    if identity.origin != origin_query_id(origin):
         raise LocationError(_other_query(origin, identity))
-    there = existing_location(origin.what, origin.location, origin.access) if origin.portable is None else None
+    origin_store = existing_location(origin.option, origin.location, origin.access) if origin.portable is None else None
 
     def check(metadata: SnapshotMetadata) -> None:
-        check_forkable(f"{origin.says}", metadata)
-        check_sinks(identity.origin, sinks_of(there, metadata), graph, allow_shared_sink)
+        check_forkable(f"{origin.description}", metadata)
+        check_sinks(identity.origin, sink_targets_of(origin_store, metadata), graph, allow_shared_sink)
         _check_fits(origin, metadata, graph, allow_dropped)
 
-    return begun_with(origin, there, store, identity.origin, check)
+    return create_fork_entry(origin, origin_store, store, identity.origin, check)
 
 
-def begun_with(
-    origin: Origin, there: Store | None, store: Store, query_id: str, check: Callable[[SnapshotMetadata], None]
+def create_fork_entry(
+    origin: Origin, origin_store: Store | None, store: Store, query_id: str, check: Callable[[SnapshotMetadata], None]
 ) -> Forked:
-    """What the log of a fork begins with. All that it refers to is durable here on return.
+    """Return the first log entry of a fork. All that it refers to is durable on return.
 
     Args:
-        there: the location of the origin; None: it is a portable snapshot. ``query_id``: of the query there.
-        store: where the fork is to be.
-        check: raises what is to be said against a snapshot.
+        there: the origin's location; None for a portable snapshot.
+        store: the location of the fork.
+        query_id: id of the origin's query.
+        check: raises an error for an unsuitable snapshot.
 
     Raises:
-        LocationError: as ``forked``.
+        LocationError: as ``start_fork``.
     """
     try:
-        if there is None:
-            record, metadata = _converted(origin, store, check)
+        if origin_store is None:
+            record, metadata = _convert_portable(origin, store, check)
         else:
-            record, metadata = _brought(origin, there, store, check)
-        left = ids_named(store.list(DATA_FOLDER) + store.list(SNAPSHOTS_FOLDER))
+            record, metadata = _copy_snapshot(origin, origin_store, store, check)
+        used_ids = ids_named(store.list(DATA_FOLDER) + store.list(SNAPSHOTS_FOLDER))
         next_batch = next_batch_after(metadata)
-        # Files of an earlier try with another snapshot count as well. Epochs are numbered above all batch ids.
-        first_checkpoint = 1 + max([*left, next_batch])
-        return Forked(query_id, record, first_checkpoint, sinks_of(there, metadata), next_batch)
+        # Files of an earlier attempt with another snapshot count as well. Epochs are numbered above all batch ids.
+        first_checkpoint = 1 + max([*used_ids, next_batch])
+        return Forked(query_id, record, first_checkpoint, sink_targets_of(origin_store, metadata), next_batch)
     except OSError as error:
-        raise LocationError(f"{origin.says}: the snapshot cannot be brought here: {error}") from error
+        raise LocationError(f"{origin.description}: the snapshot cannot be brought here: {error}") from error
 
 
-def sinks_of(there: Store | None, metadata: SnapshotMetadata) -> list[str]:
-    """What a query writes to, and the one that it was forked from itself, which a portable snapshot does not tell."""
-    log = None if there is None else SnapshotLog(there)
+def sink_targets_of(origin_store: Store | None, metadata: SnapshotMetadata) -> list[str]:
+    """Return the outputs of a query and of the query that it was forked from; the latter only for a location."""
+    log = None if origin_store is None else SnapshotLog(origin_store)
     begun = None if log is None or log.refresh().next_seq == 1 else log.forked()
-    own = [] if metadata.plan is None else [target for some in targets_of(metadata.plan).values() for target in some]
+    own = (
+        []
+        if metadata.plan is None
+        else [target for targets in targets_of(metadata.plan).values() for target in targets]
+    )
     return sorted({*own, *([] if begun is None else begun.sinks)})
 
 
 def check_sinks(origin: str, sinks: Collection[str], graph: JobGraph, allowed: bool) -> None:
-    """Refuse a fork that would write to where its origin writes, unless that is allowed.
+    """Refuse a fork that would write to an output of its origin, unless it is allowed.
 
     Raises:
-        SinkError: it is named.
+        SinkError: names the output.
     """
     for vertex in graph.vertices:
         if vertex.sink is not None and not allowed and target_of(vertex.sink) in sinks:
@@ -281,14 +288,14 @@ def check_sinks(origin: str, sinks: Collection[str], graph: JobGraph, allowed: b
             )
 
 
-def check_unknown_sinks(origin: str, graph: JobGraph, said: object) -> None:
+def check_unknown_sinks(origin: str, graph: JobGraph, target_setting: object) -> None:
     """Refuse a fork with a sink whose target is unknown, unless the user has named the target.
 
     Raises:
         SinkError: a sink's target is unknown. The message names the output.
     """
     for vertex in graph.vertices:
-        if vertex.sink is not None and vertex.sink.sink.target_is_unknown and not said:
+        if vertex.sink is not None and vertex.sink.sink.target_is_unknown and not target_setting:
             raise SinkError(
                 f"{vertex.sink.operator_id} ({vertex.sink.sink.describe()}): this query is a fork of query {origin}, "
                 "and Penstock does not know what this output writes to. If both queries write to one target, rows of "
@@ -297,88 +304,88 @@ def check_unknown_sinks(origin: str, graph: JobGraph, said: object) -> None:
             )
 
 
-def _check_sources(what: str, graph: JobGraph) -> None:
-    """The query there may go on, with the same input."""
+def _check_sources(option: str, graph: JobGraph) -> None:
+    """Refuse sources that remove input: the origin's query may continue with the same input."""
     for source in [vertex.source for vertex in graph.vertices if vertex.source is not None]:
         loss = source.source.takes_away()
         if loss:
             raise LocationError(
-                f"{what}: {source.name} is what the query there reads, too, and {loss} for the first "
+                f"{option}: {source.name} is what the query there reads, too, and {loss} for the first "
                 "start of the fork; it may be set from the next one on, when the other query has ended for good"
             )
 
 
 def _check_descent(origin: Origin, identity: QueryIdentity, begun: Forked | None) -> None:
-    """This query goes on from where it is. Whoever started it said the same then, or is mistaken now."""
+    """Refuse a location that was not begun with this origin."""
     if begun is None:
         raise LocationError(
-            f"{origin.says}: the checkpointLocation holds a query that did not start from a snapshot; give an "
+            f"{origin.description}: the checkpointLocation holds a query that did not start from a snapshot; give an "
             f"empty one, or leave {OPTION} out to go on with that query"
         )
     try:
-        other = query_at(origin) != begun.origin
+        is_other = origin_query_id(origin) != begun.origin
     except LocationError:
-        other = False  # it may be gone by now
-    if other:
+        is_other = False  # The origin may have been deleted.
+    if is_other:
         raise LocationError(_other_query(origin, identity))
-    if origin.snapshot and not is_called(begun.snapshot, origin.snapshot):
+    if origin.snapshot and not has_name(begun.snapshot, origin.snapshot):
         raise LocationError(
-            f"{origin.says}: the query at the checkpointLocation started from {described(begun.snapshot)}; give an "
-            f"empty one, or leave {OPTION} out to go on with that query"
+            f"{origin.description}: the query at the checkpointLocation started from {display_name(begun.snapshot)}; "
+            f"give an empty one, or leave {OPTION} out to go on with that query"
         )
 
 
 def _other_query(origin: Origin, identity: QueryIdentity) -> str:
-    what = f"was begun as a fork of query {identity.origin}" if identity.origin else "holds another query"
-    return f"{origin.says}: the checkpointLocation {what}; give an empty one"
+    option = f"was begun as a fork of query {identity.origin}" if identity.origin else "holds another query"
+    return f"{origin.description}: the checkpointLocation {option}; give an empty one"
 
 
-def _brought(
-    origin: Origin, there: Store, store: Store, check: Callable[[SnapshotMetadata], None]
+def _copy_snapshot(
+    origin: Origin, origin_store: Store, store: Store, check: Callable[[SnapshotMetadata], None]
 ) -> tuple[SnapshotRecord, SnapshotMetadata]:
-    """The snapshot as one of this location: kept as periodic ones are, since the origin has its own."""
-    log, catalog = SnapshotLog(there), Catalog(there)
-    bringer = SnapshotTransfer(there, store)
-    for _ in range(ATTEMPTS):
-        record = choose(log.refresh(), origin)
+    """Copy the snapshot. It is kept like a periodic one, because the origin has its own copy."""
+    log, catalog = SnapshotLog(origin_store), Catalog(origin_store)
+    transfer = SnapshotTransfer(origin_store, store)
+    for _ in range(MAX_ATTEMPTS):
+        record = choose_snapshot(log.refresh(), origin)
         try:
             metadata = catalog.read(record)
             check(metadata)
-            bringer.memories(kept_files(metadata))
-            bringer.bring(record, metadata)
+            transfer.memories(kept_files(metadata))
+            transfer.bring(record, metadata)
         except (FileNotFoundError, CorruptSnapshot) as error:
-            if choose(log.refresh(), origin) == record:
-                text = f"{origin.says}: {snapshot_id(record.checkpoint)} is not whole: {error}"
+            if choose_snapshot(log.refresh(), origin) == record:
+                text = f"{origin.description}: {snapshot_id(record.checkpoint)} is not whole: {error}"
                 raise CorruptSnapshot(text) from error
             continue
         return msgspec.structs.replace(record, requested=False, in_lineage=True, kept_by_label=False), metadata
     raise LocationError(
-        f"{origin.says}: its snapshots are deleted faster than one can be copied; take one with query.snapshot(), "
-        "which is kept, and name it"
+        f"{origin.description}: its snapshots are deleted faster than one can be copied; take one with "
+        "query.snapshot(), which is kept, and name it"
     )
 
 
-def _converted(
+def _convert_portable(
     origin: Origin, store: Store, check: Callable[[SnapshotMetadata], None]
 ) -> tuple[SnapshotRecord, SnapshotMetadata]:
-    """As ``_brought``, of a portable snapshot."""
-    from penstock.snapshots.portable.convert import bring_snapshot  # importing pyarrow.parquet takes a moment
+    """Convert a portable snapshot as ``_copy_snapshot`` copies a native one."""
+    from penstock.snapshots.portable.convert import bring_snapshot  # Importing pyarrow.parquet is slow.
 
-    check(snapshot_at(origin))
+    check(origin_snapshot(origin))
     return bring_snapshot(origin.location, store, origin.access)
 
 
-def check_forkable(what: str, metadata: SnapshotMetadata) -> None:
-    """Raise LocationError for a snapshot from which no other query can go on, whatever its plan."""
+def check_forkable(option: str, metadata: SnapshotMetadata) -> None:
+    """Raise LocationError for a snapshot that no other query can start from."""
     if any(source.drained for source in metadata.sources):
         raise LocationError(
-            f"{what}: {metadata.id} was taken when the query was drained: its event time has ended, so "
+            f"{option}: {metadata.id} was taken when the query was drained: its event time has ended, so "
             "every row that a fork would read would be late; choose an older snapshot"
         )
     source = "" if metadata.plan is None else taken_away(metadata.plan)
     if source:
         raise LocationError(
-            f"{what}: {source} takes its input away once the query there has read it (cleanSource), so that a fork "
+            f"{option}: {source} takes its input away once the query there has read it (cleanSource), so that a fork "
             "would miss rows; start that query without it, take a snapshot, and fork this"
         )
 
@@ -388,6 +395,6 @@ def _check_fits(origin: Origin, metadata: SnapshotMetadata, graph: JobGraph, all
         moved = relocate(metadata, graph, metadata.checkpoint, allow_dropped=allow_dropped)
         plan_restore(moved, graph, metadata.checkpoint)
     except PlanChanged as error:
-        raise PlanChanged(f"{origin.says}: {error}") from error
+        raise PlanChanged(f"{origin.description}: {error}") from error
     except LocationError as error:
-        raise LocationError(f"{origin.says}: {error}") from error
+        raise LocationError(f"{origin.description}: {error}") from error

@@ -30,7 +30,7 @@ from penstock.snapshots.store.stores import store_at
 IDENTITY_PATH = "query.json"
 MOVING_PATH = "moving.json"
 """The mark of a folder that becomes a location by ``move``, from before anything else is there."""
-FOUNDING_PATH = "founding.json"
+BOOTSTRAP_MARK_PATH = "founding.json"
 """The mark of a place where a location is being made that begins with a snapshot; see ``bootstrap.py``."""
 KEPT_FOLDER = "lane"
 """What sources keep at the location, by operator id: see ``Source.open``."""
@@ -59,7 +59,7 @@ def open_location(
     try:
         names = _names_if_any(store)
         own = [name for name in names if not (name.startswith(".") and name.endswith(".tmp"))]
-        if own and IDENTITY_PATH not in own and not (begun and FOUNDING_PATH in own):
+        if own and IDENTITY_PATH not in own and not (begun and BOOTSTRAP_MARK_PATH in own):
             raise LocationError(_foreign_text("checkpointLocation", store.root, own))
         store.prepare(owner_only=owner_only)
     except OSError as error:
@@ -82,7 +82,7 @@ def existing_location(what: str, location: str, access: StoreAccess | None = Non
     Raises:
         LocationError: there is none, or none of Penstock's.
     """
-    store, names = looked_at(what, location, access)
+    store, names = list_names(what, location, access)
     if not names:
         raise LocationError(f"{what} {store.root} is empty; give the checkpointLocation of a query")
     if IDENTITY_PATH not in names:
@@ -90,7 +90,7 @@ def existing_location(what: str, location: str, access: StoreAccess | None = Non
     return store
 
 
-def looked_at(what: str, location: str, access: StoreAccess | None = None) -> tuple[Store, list[str]]:
+def list_names(what: str, location: str, access: StoreAccess | None = None) -> tuple[Store, list[str]]:
     """A store, and what is at the top of it. Raises LocationError where that cannot be told."""
     store = store_at(location, access)
     try:
@@ -131,7 +131,7 @@ def _foreign_text(what: str, path: str, names: Sequence[str]) -> str:
             f"{what} {path}: a query is being moved here; complete it with the same `penstock snapshot move` that "
             "began it"
         )
-    if FOUNDING_PATH in names:
+    if BOOTSTRAP_MARK_PATH in names:
         return (
             f"{what} {path}: a location that begins with a snapshot is being made here, or was begun; complete it with "
             "the command that began it, or give an empty folder"

@@ -112,7 +112,7 @@ def find_orphans(
         CorruptSnapshot: the references of an existing snapshot cannot be read, so nothing can be called an orphan.
     """
     files = collectable(store)  # listed before references are read: newer files are not judged
-    referenced = catalog.files_of_all(view.snapshots) | set(kept)
+    referenced = catalog.referenced_files_of_all(view.snapshots) | set(kept)
     return orphans(view, files, referenced, in_flight)
 
 

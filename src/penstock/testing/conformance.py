@@ -24,7 +24,7 @@ from penstock.model.job_graph import OperatorSpec
 from penstock.model.plain import Plain
 from penstock.model.splits import Split
 from penstock.operators.base import OperatorContext, RestoredState, ScalarPart
-from penstock.snapshots.format.blobs import apart, joined
+from penstock.snapshots.format.blobs import extract_blobs, insert_blobs
 from penstock.state.memory_table import MemoryBackend
 from penstock.state.table import StoredRows, TableCapture
 from penstock.testing.failure import SimulationFailure
@@ -198,8 +198,8 @@ def _read_all(source: Source, random: Random | None) -> dict[str, list[Mapping[s
     splits: list[Split] = []
     for _ in range(LOOKS):
         discovery = source.discover(state, 1)
-        plain, blobs = apart(discovery.state)
-        state = joined(msgspec.json.decode(_json(plain)), blobs)
+        plain, blobs = extract_blobs(discovery.state)
+        state = insert_blobs(msgspec.json.decode(_json(plain)), blobs)
         splits += discovery.splits
         if discovery.finished or not discovery.splits:
             break

@@ -21,7 +21,7 @@ from penstock.model.commits import EpochCommit
 from penstock.model.manifest import FORMAT_VERSION
 from penstock.snapshots.commands.comparing import compare_snapshots
 from penstock.snapshots.commands.listing import list_snapshots
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.commands.showing import show_snapshot
 from penstock.snapshots.commands.verifying import verify_location
 from penstock.snapshots.format.envelope import digest, seal_envelope

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.snapshots.commands import requests as rq
-from penstock.snapshots.commands.ownership import change, take_snapshot
+from penstock.snapshots.commands.ownership import request_change, request_snapshot
 from penstock.snapshots.commands.verifying import verify_location
 from penstock.snapshots.portable.convert import convert_snapshot
 from penstock.snapshots.portable.export import export_snapshot
@@ -37,13 +37,15 @@ def test_a_location_that_was_moved_has_the_same_content_and_no_byte_names_where_
     query.until_running(2)
     store = LocalStore(here)
     taken: list[str] = []
-    asking = threading.Thread(target=lambda: taken.append(take_snapshot(store, rq.Take("asked for", "by a test"))))
+    asking = threading.Thread(
+        target=lambda: taken.append(request_snapshot(store, rq.TakeSnapshot("asked for", "by a test")))
+    )
     asking.start()
     while asking.is_alive():
         query.until(lambda view: True)
         asking.join(0.05)
     query.execution.request_snapshot("a label", note="a note")
-    change(store, rq.Delete([int(taken[0].removeprefix("chk-"))]))
+    request_change(store, rq.DeleteSnapshots([int(taken[0].removeprefix("chk-"))]))
     query.execution.stop()
     for left in ("", ".answer", ".taken"):  # as somebody leaves it who asks and goes away
         store.create_if_absent(f"requests/{'0' * 32}{left}.json", b"{}")

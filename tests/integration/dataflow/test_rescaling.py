@@ -16,12 +16,12 @@ from penstock.coordinator.service_events import Call
 from penstock.coordinator.view import CheckpointState, ExecutionState, ExecutionView
 from penstock.errors import ConfigError, QueryFailed, ResourceError
 from penstock.model.elements import Alignment
-from penstock.snapshots.commands.deleting import planned
+from penstock.snapshots.commands.deleting import plan_files_of_deletion
 from penstock.snapshots.commands.listing import list_snapshots
-from penstock.snapshots.commands.measures import inflight_entries
-from penstock.snapshots.commands.opened import open_location_to_read
-from penstock.snapshots.commands.ownership import foreseen
+from penstock.snapshots.commands.opened_location import open_location_to_read
+from penstock.snapshots.commands.ownership import plan_takeover
 from penstock.snapshots.commands.showing import show_snapshot
+from penstock.snapshots.commands.snapshot_sizes import inflight_entries
 from penstock.snapshots.format.sections import read_section
 from penstock.snapshots.portable.beside import write_beside
 from penstock.snapshots.store.store import LocalStore
@@ -207,7 +207,7 @@ def test_rows_and_bytes_in_flight_count_once_after_a_rescale(tmp_path: Path, lau
     lines = list_snapshots(open_location_to_read(location), 0).snapshots
     assert len(lines) > 1
     for line in lines[:-1]:
-        freed = planned(foreseen(LocalStore(location)), [line.checkpoint])
+        freed = plan_files_of_deletion(plan_takeover(LocalStore(location)), [line.checkpoint])
         assert line.exclusive_bytes == freed.bytes
     beside = sum(file.stat().st_size for file in (tmp_path / "chk/portable").rglob("*") if file.is_file())
     (both,) = [line for line in lines if line.id == taken.id]

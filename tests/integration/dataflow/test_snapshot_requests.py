@@ -36,7 +36,7 @@ def penstock(*words: str | Path) -> Result:
     return CliRunner().invoke(app, ["snapshot", *map(str, words)])
 
 
-def view_of(location: Path) -> LogView:
+def read_query_log(location: Path) -> LogView:
     return SnapshotLog(LocalStore(str(location))).refresh()
 
 
@@ -54,7 +54,7 @@ def test_a_running_query_takes_deletes_and_collects_when_it_is_asked_from_outsid
     query = started(tmp_path, launcher)
     taken = penstock("take", location, "--label", "mine", "--note", "from outside", "--alignment", "unaligned")
     assert taken.exit_code == 0, taken.output
-    record = next(r for r in view_of(location).snapshots if f"chk-{r.checkpoint}" == taken.output.strip())
+    record = next(r for r in read_query_log(location).snapshots if f"chk-{r.checkpoint}" == taken.output.strip())
     assert (record.label, record.note, record.requested) == ("mine", "from outside", True)
     assert Catalog(LocalStore(str(location))).read(record).alignment == "unaligned"
     query.until(lambda v: v.committed_epoch > record.checkpoint + 1, what="a newer snapshot")
@@ -62,7 +62,7 @@ def test_a_running_query_takes_deletes_and_collects_when_it_is_asked_from_outsid
     assert (refused.exit_code, "there is no snapshot 'nothing'" in refused.stderr) == (1, True)
     deleted = penstock("delete", location, "mine", "--json")
     assert json.loads(deleted.output)["snapshots"] == [taken.output.strip()]
-    assert record not in view_of(location).snapshots
+    assert record not in read_query_log(location).snapshots
     for words in (["gc", location, "--dry-run"], ["gc", location]):
         assert penstock(*words).output.startswith(("0 files", "1 file"))  # it collects all the time
     assert list((location / "requests").iterdir()) == []
@@ -75,7 +75,7 @@ def test_a_running_query_takes_deletes_and_collects_when_it_is_asked_from_outsid
     (location / "data" / "0-1-0.arrows").write_bytes(b"12345")
     assert "1 file, 5 bytes would go" in penstock("gc", location, "--dry-run").output
     assert json.loads(penstock("gc", location, "--json").output) == {"files": 1, "bytes": 5, "dry_run": False}
-    assert view_of(location).owner == 2, "an ended query needs no driver"
+    assert read_query_log(location).owner == 2, "an ended query needs no driver"
 
 
 def test_a_running_query_writes_a_portable_form_when_it_is_asked_for_and_does_not_wait(
@@ -96,7 +96,7 @@ def test_a_running_query_writes_a_portable_form_when_it_is_asked_for_and_does_no
     said = json.loads(taken.output)
     assert said["format"] == "portable"
     convert_snapshot(location / "portable" / said["snapshot"], tmp_path / "back")
-    [record] = view_of(tmp_path / "back").snapshots
+    [record] = read_query_log(tmp_path / "back").snapshots
     assert (f"chk-{record.checkpoint}", record.label) == (said["snapshot"], "both")
     wrong = penstock("take", location, "--format", "parquet")
     assert (wrong.exit_code, "--format='parquet': choose native or portable" in wrong.stderr) == (2, True)
@@ -127,9 +127,9 @@ def test_a_snapshot_that_waits_for_the_query_to_recover_is_refused_when_the_quer
     os.kill(query.view.slots[0].pid, signal.SIGKILL)
     query.until(lambda v: v.state is ExecutionState.RESTARTING, what="the failure")
     with ThreadPoolExecutor(1) as pool:
-        taken = pool.submit(ownership.take_snapshot, store, rq.Take("mine"))
+        taken = pool.submit(ownership.request_snapshot, store, rq.TakeSnapshot("mine"))
         query.until(
-            lambda _: any(path.endswith(rq.TAKEN) for path in store.list(rq.FOLDER)), what="the request in hand"
+            lambda _: any(path.endswith(rq.CLAIM) for path in store.list(rq.FOLDER)), what="the request in hand"
         )
         query.execution.stop()
         with pytest.raises(LocationError, match="the query has ended"):
@@ -145,7 +145,7 @@ def test_stop_with_a_snapshot_commits_all_of_it_and_nothing_behind_it(
     assert metadata is not None
     assert not query.execution.is_active
     assert query.ends == [None]
-    view = view_of(tmp_path / "chk")
+    view = read_query_log(tmp_path / "chk")
     assert view.ended
     assert (view.lineage[-1].checkpoint, view.committed_epoch) == (metadata.checkpoint, metadata.checkpoint)
     assert view.lineage[-1].requested

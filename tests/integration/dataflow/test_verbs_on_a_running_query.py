@@ -9,7 +9,7 @@ import pytest
 from penstock.coordinator.view import CheckpointState
 from penstock.snapshots.commands.comparing import compare_snapshots
 from penstock.snapshots.commands.listing import list_snapshots
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.commands.showing import show_snapshot
 from penstock.snapshots.commands.verifying import verify_location
 from tests.support.dataflow.process_launcher import ProcessLauncher

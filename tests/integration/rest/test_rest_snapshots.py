@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import penstock
 from penstock.queries import operations as steering
 from penstock.queries.operations import OperationState, Outcome, QueryOperations, Verb
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.commands.verifying import verify_location
 from tests.support.queries.query_running import Inbox, Start, eventually
 from tests.support.rest.rest_client import Answer, Client, assert_problem

@@ -49,7 +49,7 @@ def run(spark: SparkSession, inbox: Inbox, start: Start, tmp_path: Path) -> Call
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each start runs like in another container: without other queries and without the origin of a copy."""
-    monkeypatch.setattr(claimed_location, "refuse_copy", lambda store, origin, query_id, access: None)
+    monkeypatch.setattr(claimed_location, "check_not_copied", lambda store, origin, query_id, access: None)
     monkeypatch.setattr(
         start_module, "_reserve_run", lambda spark, name, location, query_id, undo: Reservation("", name, location)
     )

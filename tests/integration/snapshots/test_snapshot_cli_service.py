@@ -15,7 +15,7 @@ import penstock
 from penstock.cli.main import app
 from penstock.queries.operations import OPERATIONS, Verb
 from penstock.snapshots.commands import requests as rq
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.commands.verifying import verify_location
 from tests.support.queries.query_running import Inbox, Start, eventually
 

@@ -233,7 +233,7 @@ def test_a_wrong_option_that_only_shows_while_the_query_runs_ends_it_at_once(
 @pytest.mark.parametrize(
     ("kind", "step", "problem"),
     [
-        (Catalog, "newest", OSError(errno.EIO, "the store does not answer")),
+        (Catalog, "choose_newest", OSError(errno.EIO, "the store does not answer")),
         (FileSinkCommitter, "fence", SinkFenced("another driver takes the output over at this moment")),
     ],
 )
@@ -275,7 +275,7 @@ def test_a_store_that_stays_away_ends_the_query(
     def away(*_: Any, **__: Any) -> Any:
         raise OSError(errno.EIO, "the store does not answer")
 
-    monkeypatch.setattr(Catalog, "newest", away)
+    monkeypatch.setattr(Catalog, "choose_newest", away)
     os.kill(query.view().slots[0].pid, signal.SIGKILL)
     with pytest.raises(StreamingQueryException, match=r"gave up: 2 restarts without progress"):
         query.awaitTermination(30)

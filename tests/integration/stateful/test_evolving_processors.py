@@ -20,7 +20,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 import penstock
 from penstock.coordinator import generation_slots as attempt
 from penstock.errors import PlanChanged
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.format.table_entries import table_entries
 from tests.support.queries.query_running import Inbox, Start, eventually, rows_of
 

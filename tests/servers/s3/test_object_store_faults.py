@@ -257,7 +257,7 @@ def test_a_request_that_may_have_been_put_is_withdrawn(
     monkeypatch.setattr(object_store, "CREATE_PAUSES_S", (0.0,))
     proxy.plan = in_turn("PUT", Fault.RESET_AFTER)
     with pytest.raises(OSError, match="not known whether"):
-        rq.ask(store, rq.Collect(), "0" * 32, patience_s=0)
+        rq.ask(store, rq.CollectOrphans(), "0" * 32, claim_timeout_s=0)
     assert store.list(rq.FOLDER) == []
 
 

@@ -15,7 +15,7 @@ from penstock.snapshots.commands import ownership
 from penstock.snapshots.commands import requests as rq
 from penstock.snapshots.commands.comparing import compare_snapshots
 from penstock.snapshots.commands.listing import list_snapshots
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.commands.showing import show_snapshot
 from penstock.snapshots.commands.verifying import verify_location
 from penstock.snapshots.store.store import LocalStore, Store
@@ -95,14 +95,14 @@ def test_small_files_are_read_together(filled: Kept, proxy: FaultyProxy) -> None
 
 def test_deleting_and_collecting_is_done_by_few_requests(s3: S3Server, proxy: FaultyProxy) -> None:
     kept = filled_with(8, s3.location())
-    snapshots = [record.checkpoint for record in ownership.view_of(kept.store).snapshots]
+    snapshots = [record.checkpoint for record in ownership.read_query_log(kept.store).snapshots]
     before = len(kept.store.list("data"))
     proxy.seen.clear()
-    answer = ownership.change(kept.store, rq.Delete(snapshots[:6]))
+    answer = ownership.request_change(kept.store, rq.DeleteSnapshots(snapshots[:6]))
     assert answer.files >= 6
     assert len(kept.store.list("data")) < before
     assert proxy.count("POST") == 6 + 1, "metadata behind each log entry, all data files together"
-    assert ownership.change(kept.store, rq.Collect()).files == 0
+    assert ownership.request_change(kept.store, rq.CollectOrphans()).files == 0
     verified = verify_location(str(kept.location))
     assert (verified.damage, verified.orphans) == ([], [])
     lost = kept.store.list("data")[0]

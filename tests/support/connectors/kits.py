@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.connectors.base import Sink, SinkContext, Source, SourceReader
 from penstock.model.commits import EpochCommit
 from penstock.model.splits import Split
-from penstock.snapshots.format.blobs import apart, joined
+from penstock.snapshots.format.blobs import extract_blobs, insert_blobs
 
 PATIENCE_S = 20.0
 QUERY_ID = "9f1f5d3e-0000-4000-8000-000000000001"
@@ -28,8 +28,8 @@ def stored(split: Split) -> Split:
 
 def stored_state(state: Any) -> Any:
     """As it comes back from a snapshot: blobs apart, the rest through JSON."""
-    plain, blobs = apart(state)
-    return joined(json.loads(json.dumps(plain)), [bytes(blob) for blob in blobs])
+    plain, blobs = extract_blobs(state)
+    return insert_blobs(json.loads(json.dumps(plain)), [bytes(blob) for blob in blobs])
 
 
 def discover_all(source: Source, parallelism: int = 2) -> list[Split]:

@@ -21,7 +21,7 @@ def content(location: Path, parallelism: int) -> dict[str, Any]:
     """Of the newest snapshot, as it would be restored at this parallelism; whatever that is, the rows are the same."""
     store, job = LocalStore(location), golden_graph(location, parallelism)
     record = SnapshotLog(store).refresh().lineage[-1]
-    metadata = BlobStore(store).restored(Catalog(store).read(record))
+    metadata = BlobStore(store).restore_blobs(Catalog(store).read(record))
     tables: dict[str, list[Any]] = {}
     flying: list[Any] = []
     splits: list[Any] = []

@@ -25,7 +25,7 @@ from penstock.operators.stateful.declaration import RowForm
 from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.stateful.variables import TimeMode
 from penstock.planner.stateful import declared_state
-from penstock.snapshots.fork import Origin, forked, query_at
+from penstock.snapshots.fork import Origin, origin_query_id, start_fork
 from penstock.snapshots.format.table_entries import table_entries
 from penstock.snapshots.location import claim_identity, identity_of, open_location
 from penstock.snapshots.restoring.restore import load_restore
@@ -159,14 +159,16 @@ class Run:
     ) -> None:
         self.store = open_location(str(location))
         self.graph = job_of(variables, deleted, time_mode, parallelism)
-        proposed = identity_of(self.graph, "query-2" if origin else "query-1", query_at(origin) if origin else "")
+        proposed = identity_of(
+            self.graph, "query-2" if origin else "query-1", origin_query_id(origin) if origin else ""
+        )
         identity = claim_identity(self.store, proposed, allow_dropped=allow_dropped)
         self.driver = Driver(
             self.store,
             Target(),
             retained=100,
             query_id=identity.query_id,
-            forked=forked(origin, self.store, identity, self.graph, allow_dropped=allow_dropped),
+            forked=start_fork(origin, self.store, identity, self.graph, allow_dropped=allow_dropped),
             job=self.graph,
             allow_dropped=allow_dropped,
         )

@@ -16,7 +16,7 @@ from penstock.errors import PenstockError
 from penstock.model.job_graph import JobGraph
 from penstock.snapshots.commands.comparing import compare_snapshots
 from penstock.snapshots.commands.listing import list_snapshots
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.commands.showing import show_snapshot
 from penstock.snapshots.commands.verifying import verify_location
 from penstock.snapshots.format.envelope import digest, seal_envelope

@@ -21,8 +21,7 @@ from penstock.model.plain import Plain
 from penstock.model.splits import Discovery, Split
 from penstock.operators.base import OperatorState
 from penstock.snapshots.catalog import Catalog, plan_restore
-from penstock.snapshots.format.blob import Blob
-from penstock.snapshots.format.blobs import BlobStore
+from penstock.snapshots.format.blobs import Blob, BlobStore
 from penstock.snapshots.format.plan import plan_of
 from penstock.snapshots.location import claim_identity, identity_of, open_location
 from penstock.snapshots.log.entries import SnapshotComplete
@@ -145,7 +144,7 @@ def restored(location: Path, job: JobGraph, keys: int = 1) -> list[Any]:
     """Everything that each subtask would start from, as plain values."""
     store = LocalStore(location)
     view = SnapshotLog(store).refresh()
-    metadata = BlobStore(store).restored(Catalog(store).read(view.lineage[-1]))
+    metadata = BlobStore(store).restore_blobs(Catalog(store).read(view.lineage[-1]))
     Catalog(store).check(metadata, checksums=True)
     found: list[Any] = [
         (source.operator_id, source.vertex, source.state, source.pending) for source in metadata.sources

@@ -12,7 +12,7 @@ from penstock.errors import CorruptSnapshot, LocationError
 from penstock.model.manifest import SnapshotMetadata
 from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.commands.copying import copy_snapshots
-from penstock.snapshots.fork import Origin, forked
+from penstock.snapshots.fork import Origin, start_fork
 from penstock.snapshots.format.envelope import digest
 from penstock.snapshots.history.keeping import HistoryKeeper
 from penstock.snapshots.history.reading import History
@@ -143,7 +143,7 @@ def test_what_the_owner_deletes_meanwhile_is_left_out(location: Path, tmp_path: 
             assert penstock("delete", location, "chk-2", "chk-3").exit_code == 0
 
     copied = copy_snapshots(origin, here, progress=delete)
-    assert (copied.brought, copied.gone) == ([1, 4], [2, 3])
+    assert (copied.copied, copied.deleted) == ([1, 4], [2, 3])
     copied.check([])
     with pytest.raises(LocationError, match="chk-2, chk-3 was deleted while it was copied"):
         copied.check(["chk-2"])
@@ -154,8 +154,8 @@ def test_one_starts_from_a_copy(archive: Path, tmp_path: Path) -> None:
     store = open_location(str(tmp_path / "fork"))
     identity = claim_identity(store, identity_of(graph(1), "query-2", "query-1"))
     with pytest.raises(LocationError, match=r"say which with .*#<snapshot>: chk-4, chk-3, chk-2, chk-1"):
-        forked(Origin(str(archive)), store, identity, graph(1))
-    begins_with = forked(Origin(str(archive), "chk-2"), store, identity, graph(1))
+        start_fork(Origin(str(archive)), store, identity, graph(1))
+    begins_with = start_fork(Origin(str(archive), "chk-2"), store, identity, graph(1))
     ready = Driver(store, Target(), query_id="query-2", forked=begins_with).start()
     assert (ready.checkpoint, ready.generation) == (2, 2)
 
@@ -222,7 +222,7 @@ def test_a_fork_is_made_once_and_begins_with_its_snapshot(location: Path, tmp_pa
     assert first["origin"] == "query-1"
     assert "begins with chk-3 already" in refused("fork", location, "chk-2", fork)
     store = LocalStore(fork)
-    assert forked(None, store, read_identity(store), graph(1)) is None
+    assert start_fork(None, store, read_identity(store), graph(1)) is None
     driver = Driver(store, Target(), query_id=first["query_id"])
     assert driver.start().checkpoint == 3
     assert driver.checkpoint() > 3

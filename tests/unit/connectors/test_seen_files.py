@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.connectors.files.listing import FoundFile
 from penstock.connectors.files.seen_files import SeenFiles
-from penstock.snapshots.format.blob import Blob
+from penstock.snapshots.format.blobs import Blob
 from tests.support.connectors.kits import stored_state
 from tests.support.effort import some
 

@@ -16,7 +16,7 @@ from penstock.connectors.spark.files import SparkFilesSource
 from penstock.errors import ConfigError, DataError
 from penstock.model.plain import Plain
 from penstock.model.splits import Discovery
-from penstock.snapshots.format.blobs import apart, joined
+from penstock.snapshots.format.blobs import extract_blobs, insert_blobs
 from tests.support.connectors.kits import check_replay, new_reader, read_rows, stored
 
 SCHEMA = pa.schema([("line", pa.string())])
@@ -65,8 +65,8 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def from_a_snapshot(state: Plain) -> Any:
-    plain, blobs = apart(state)
-    return joined(json.loads(json.dumps(plain)), blobs)
+    plain, blobs = extract_blobs(state)
+    return insert_blobs(json.loads(json.dumps(plain)), blobs)
 
 
 def rows(source: SparkFilesSource, *found: Discovery) -> list[str]:

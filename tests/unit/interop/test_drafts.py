@@ -15,7 +15,7 @@ from penstock.model.manifest import SnapshotMetadata
 from penstock.snapshots.bootstrap import LocationBootstrap
 from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.commands.listing import list_snapshots
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.commands.verifying import verify_location
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.retention import delete_snapshot, remove_orphans
@@ -135,7 +135,7 @@ def test_a_write_that_was_killed_leaves_no_location_and_is_completed_by_the_next
     verified = verify_location(str(made))
     assert (verified.damage, verified.orphans, verified.unsettled) == ([], [], [])
     with monkeypatch.context() as patch:
-        patch.setattr(LocationBootstrap, "completed", killed)
+        patch.setattr(LocationBootstrap, "complete", killed)
         with pytest.raises(KeyboardInterrupt):
             write(draft(scene.location), tmp_path / "other")
     assert not any(name.startswith("data/") for name in names(tmp_path / "other"))

@@ -12,7 +12,7 @@ import pytest
 from penstock.queries import snapshot_checks
 from penstock.queries.operations import WHOLE_AT_ONCE
 from penstock.snapshots.commands.comparing import compare_snapshots
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.commands.verifying import verify_location
 from tests.support.queries.query_running import eventually
 from tests.support.rest.rest_client import Answer, Client, assert_problem

@@ -16,7 +16,7 @@ import penstock
 from penstock.errors import ConfigError
 from penstock.queries import snapshot_operations as snapshot_steering
 from penstock.snapshots.commands import sharing
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.format.envelope import seal_envelope
 from penstock.snapshots.location import read_identity
 from penstock.snapshots.portable import export as portable_export

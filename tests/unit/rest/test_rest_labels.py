@@ -61,14 +61,14 @@ def test_many_at_once_are_refused_and_none_is_lost(
     location: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    full, go_on, change = threading.Barrier(2), threading.Event(), snapshot_steering.ownership.change
+    full, go_on, change = threading.Barrier(2), threading.Event(), snapshot_steering.ownership.request_change
 
     def slow(*words: Any, **more: Any) -> Any:
         full.wait(30)
         go_on.wait(30)
         return change(*words, **more)
 
-    monkeypatch.setattr(snapshot_steering.ownership, "change", slow)
+    monkeypatch.setattr(snapshot_steering.ownership, "request_change", slow)
     monkeypatch.setattr(snapshot_steering, "_LABELS", threading.BoundedSemaphore(1))
     answers: list[Answer] = []
     first = threading.Thread(target=lambda: answers.append(patch(client, "chk-1", {"label": "first"})))
@@ -78,7 +78,7 @@ def test_many_at_once_are_refused_and_none_is_lost(
     go_on.set()
     first.join(30)
     assert [named(answer)[1] for answer in answers] == ["first"]
-    monkeypatch.setattr(snapshot_steering.ownership, "change", change)
+    monkeypatch.setattr(snapshot_steering.ownership, "request_change", change)
     assert named(patch(client, "chk-2", {"label": "second"}))[1] == "second"
     records = SnapshotLog(LocalStore(str(location))).refresh().snapshots
     assert [record.label for record in records] == ["first", "second", "", ""]

@@ -11,8 +11,7 @@ import pytest
 from penstock.errors import CorruptSnapshot
 from penstock.model.manifest import FORMAT_VERSION, SlotManifest, SnapshotMetadata, SourceManifest
 from penstock.snapshots.catalog import Catalog
-from penstock.snapshots.format.blob import Blob
-from penstock.snapshots.format.blobs import BlobStore, apart, joined
+from penstock.snapshots.format.blobs import Blob, BlobStore, extract_blobs, insert_blobs
 from penstock.snapshots.log.entries import GenerationOpened, SnapshotComplete, SnapshotDeleted
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.retention import remove_orphans
@@ -47,7 +46,7 @@ class Driver:
         self.unlogged: dict[int, tuple[SnapshotMetadata, Any]] = {}
 
     def write(self, checkpoint: int, state: Any) -> SnapshotMetadata:
-        stored = self.blobs.written(metadata(checkpoint, state))
+        stored = self.blobs.write_blobs(metadata(checkpoint, state))
         self.catalog.check_origins(stored, self.log.view)
         self.unlogged[checkpoint] = stored, self.catalog.write(stored)
         return stored
@@ -55,20 +54,20 @@ class Driver:
     def complete(self, checkpoint: int) -> None:
         stored, ref = self.unlogged.pop(checkpoint)
         self.log.append(SnapshotComplete(1, checkpoint, False, ref, 0, 100, ""))
-        self.blobs.completed(stored)
+        self.blobs.snapshot_completed(stored)
 
     def delete(self, checkpoint: int) -> None:
         self.log.append(SnapshotDeleted(1, checkpoint))
         self.catalog.forget(checkpoint)
 
     def collect(self) -> list[str]:
-        kept = [path for checkpoint in self.unlogged for path in self.catalog.files_written(checkpoint)]
+        kept = [path for checkpoint in self.unlogged for path in self.catalog.known_files(checkpoint)]
         return remove_orphans(self.store, self.log.view, self.catalog, list(self.unlogged), kept)
 
     def restored(self) -> Any:
-        chosen = self.catalog.newest(self.log.view)
+        chosen = self.catalog.choose_newest(self.log.view)
         assert chosen.metadata is not None
-        return BlobStore(self.store).restored(chosen.metadata).sources[0].state
+        return BlobStore(self.store).restore_blobs(chosen.metadata).sources[0].state
 
 
 @pytest.fixture
@@ -82,10 +81,10 @@ def data_files(driver: Driver) -> list[str]:
 
 def test_states_come_apart_and_together() -> None:
     state = {"a": [blob(1), 5, None, {"b": blob(2)}], "c": "x"}
-    plain, blobs = apart(state)
-    assert joined(msgspec.json.decode(msgspec.json.encode(plain)), [bytes(item) for item in blobs]) == state
-    assert apart([1, {"a": 2}]) == ([1, {"a": 2}], [])
-    assert apart(None) == (None, [])
+    plain, blobs = extract_blobs(state)
+    assert insert_blobs(msgspec.json.decode(msgspec.json.encode(plain)), [bytes(item) for item in blobs]) == state
+    assert extract_blobs([1, {"a": 2}]) == ([1, {"a": 2}], [])
+    assert extract_blobs(None) == (None, [])
 
 
 def test_a_blob_is_stored_by_the_first_snapshot_that_has_it(driver: Driver) -> None:
@@ -145,11 +144,11 @@ def test_an_older_snapshot_that_completes_late_is_no_base(driver: Driver) -> Non
 def test_a_new_driver_refers_to_what_it_restored(driver: Driver) -> None:
     driver.write(1, [blob(1)])
     driver.complete(1)
-    chosen = driver.catalog.newest(driver.log.view).metadata
+    chosen = driver.catalog.choose_newest(driver.log.view).metadata
     assert chosen is not None
     fresh = BlobStore(driver.store)
-    fresh.restored(chosen)
-    stored = fresh.written(metadata(9, [blob(1)], generation=2))
+    fresh.restore_blobs(chosen)
+    stored = fresh.write_blobs(metadata(9, [blob(1)], generation=2))
     assert [ref.path for ref in stored.sources[0].sections] == ["data/1-1-2.arrows"]
 
 

@@ -79,7 +79,7 @@ def test_the_newest_snapshot_is_used_and_a_corrupt_one_is_named() -> None:
     player.start()
     first, second = player.checkpoint(), player.checkpoint()
     log_view = player.effects.view
-    chosen = Catalog(store).newest(log_view)
+    chosen = Catalog(store).choose_newest(log_view)
     assert chosen.metadata is not None
     assert chosen.metadata.checkpoint == second
     path = f"data/1-{second}-0-state.arrows"
@@ -87,16 +87,16 @@ def test_the_newest_snapshot_is_used_and_a_corrupt_one_is_named() -> None:
     damaged[len(damaged) // 2] ^= 4
     store.files[path] = bytes(damaged)
     with pytest.raises(CorruptSnapshot, match=rf"chk-{second}.*{path}.*allowOlder=true"):
-        Catalog(store).newest(log_view)
-    assert Catalog(store).newest(log_view, checksums=False).metadata == chosen.metadata, "lengths are right"
-    older = Catalog(store).newest(log_view, allow_older=True)
+        Catalog(store).choose_newest(log_view)
+    assert Catalog(store).choose_newest(log_view, checksums=False).metadata == chosen.metadata, "lengths are right"
+    older = Catalog(store).choose_newest(log_view, allow_older=True)
     assert older.metadata is not None
     assert older.metadata.checkpoint == first
     assert len(older.skipped) == 1
     assert path in older.skipped[0]
     del store.files[f"data/1-{first}-0-state.arrows"]
     with pytest.raises(CorruptSnapshot, match=rf"chk-{second}.*chk-{first}"):
-        Catalog(store).newest(log_view, allow_older=True)
+        Catalog(store).choose_newest(log_view, allow_older=True)
 
 
 def test_the_portable_form_of_a_damaged_snapshot_is_named() -> None:
@@ -107,11 +107,11 @@ def test_the_portable_form_of_a_damaged_snapshot_is_named() -> None:
     checkpoint = player.checkpoint()
     del store.files[f"data/1-{checkpoint}-0-state.arrows"]
     with pytest.raises(CorruptSnapshot) as without:
-        Catalog(store).newest(player.effects.view)
+        Catalog(store).choose_newest(player.effects.view)
     assert "portable" not in str(without.value)
     store.files[f"portable/chk-{checkpoint}/manifest.json"] = b"{}"
     with pytest.raises(CorruptSnapshot, match=rf"startFrom={store.root}/portable/chk-{checkpoint}$"):
-        Catalog(store).newest(player.effects.view)
+        Catalog(store).choose_newest(player.effects.view)
 
 
 @pytest.mark.parametrize("damage", ["flip", "tear", "remove"])
@@ -126,7 +126,7 @@ def test_damaged_metadata_is_named(damage: str) -> None:
     else:
         files[path] = files[path][:-3] if damage == "tear" else files[path].replace(b"unaligned", b"unAligned")
     with pytest.raises(CorruptSnapshot, match=path):
-        Catalog(player.store).newest(player.effects.view)
+        Catalog(player.store).choose_newest(player.effects.view)
 
 
 def test_in_flight_entries_move_wholly_to_their_consumer_in_restore_order() -> None:

@@ -18,7 +18,7 @@ from penstock.operators.base import OperatorState
 from penstock.snapshots.commands.copying import copy_snapshots
 from penstock.snapshots.commands.moving import move_query
 from penstock.snapshots.commands.rolling_back import Output, roll_back
-from penstock.snapshots.fork import Origin, forked
+from penstock.snapshots.fork import Origin, start_fork
 from penstock.snapshots.location import claim_identity, identity_of, open_location
 from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.state.hashing import key_groups
@@ -258,7 +258,7 @@ def test_a_stranger_can_read_a_fork(tmp_path: Path) -> None:
     checkpoint = player.checkpoint()
     store = open_location(str(here))
     identity = claim_identity(store, identity_of(player.graph, "query-2", "query-1"))
-    begins_with = forked(Origin(str(there)), store, identity, player.graph)
+    begins_with = start_fork(Origin(str(there)), store, identity, player.graph)
     Driver(store, Target(), query_id="query-2", forked=begins_with).start()
     reader = ForeignReader(here)
     assert (reader.query["query_id"], reader.query["origin"]) == ("query-2", "query-1")

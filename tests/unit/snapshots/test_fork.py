@@ -21,7 +21,7 @@ from penstock.model.messages import DeclineCheckpoint, FromSlot, TriggerCheckpoi
 from penstock.model.plain import Plain
 from penstock.model.splits import Discovery
 from penstock.snapshots.catalog import Catalog
-from penstock.snapshots.fork import Origin, forked
+from penstock.snapshots.fork import Origin, start_fork
 from penstock.snapshots.location import claim_identity, identity_of, open_location, release_identity
 from penstock.snapshots.log.entries import Forked, GenerationOpened, LogView, PlannedBatch, fold
 from penstock.snapshots.log.snapshot_log import SnapshotLog
@@ -60,7 +60,7 @@ class Scene:
 
     def fork(self, snapshot: str = "") -> tuple[LocalStore, Forked | None]:
         store, identity = self.open()
-        return store, forked(Origin(str(self.there), snapshot), store, identity, graph(1))
+        return store, start_fork(Origin(str(self.there), snapshot), store, identity, graph(1))
 
     def driver(self, store: Store, begins_with: Forked | None, name: str = "F") -> Driver:
         return Driver(store, Target(), name, query_id="query-2", forked=begins_with)
@@ -167,11 +167,11 @@ def test_a_fork_killed_at_any_step_is_made_again(scene: Scene, monkeypatch: pyte
         with pytest.raises(Killed):
             scene.fork()
         with pytest.raises(LocationError, match=r"a fork of query query-1 was begun .* and not finished"):
-            forked(None, *scene.open(), graph(1))
+            start_fork(None, *scene.open(), graph(1))
     monkeypatch.setattr(LocalStore, "bring", real)
     scene.fork()
     with pytest.raises(LocationError, match=r"a fork of query query-1 was begun .* and not finished"):
-        forked(None, *scene.open(), graph(1))
+        start_fork(None, *scene.open(), graph(1))
     store, begins_with = scene.fork()
     assert scene.driver(store, begins_with).start().restored is not None
     assert not [name for name in files(scene.here) if name.endswith(".tmp")]
@@ -214,7 +214,7 @@ class Ends(NoSource):
         return Discovery(found.splits, found.state, finished=self.frozen)
 
 
-def test_a_snapshot_amid_a_drain_cannot_be_forked(tmp_path: Path) -> None:
+def test_a_snapshot_amid_a_drain_cannot_be_start_fork(tmp_path: Path) -> None:
     scene = Scene(tmp_path, Ends())
     scene.owner.feed(DrainRequested())
     for _ in range(5):
@@ -234,7 +234,7 @@ def test_a_begun_fork_of_another_query_is_refused(scene: Scene, tmp_path: Path) 
     other = open_location(str(tmp_path / "other"))
     claim_identity(other, identity_of(graph(1), "query-9"))
     with pytest.raises(LocationError, match="was begun as a fork of query query-1"):
-        forked(Origin(str(tmp_path / "other")), *scene.open(), graph(1))
+        start_fork(Origin(str(tmp_path / "other")), *scene.open(), graph(1))
 
 
 def test_two_drivers_that_make_the_same_fork_share_it(scene: Scene) -> None:
@@ -287,12 +287,12 @@ def test_labels_and_ids_name_snapshots(scene: Scene) -> None:
     assert scene.fork(f"chk-{first}")[1] == begins_with
 
 
-def test_a_query_without_a_snapshot_cannot_be_forked(tmp_path: Path) -> None:
+def test_a_query_without_a_snapshot_cannot_be_start_fork(tmp_path: Path) -> None:
     claim_identity(open_location(str(tmp_path / "a")), identity_of(graph(1), "query-1"))
     store = open_location(str(tmp_path / "b"))
     identity = claim_identity(store, identity_of(graph(1), "query-2", "query-1"))
     with pytest.raises(LocationError, match=r"no complete snapshot yet.*Wait for its first .*start without startFrom"):
-        forked(Origin(str(tmp_path / "a")), store, identity, graph(1))
+        start_fork(Origin(str(tmp_path / "a")), store, identity, graph(1))
 
 
 def test_a_corrupt_snapshot_is_found_before_anything_begins(scene: Scene) -> None:

@@ -19,7 +19,7 @@ import pytest
 from pyspark import cloudpickle
 
 from penstock.errors import CorruptSnapshot, LocationError, PenstockError
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.format.envelope import seal_envelope
 from penstock.snapshots.location import open_location
 from penstock.snapshots.portable.convert import convert_snapshot
@@ -290,7 +290,7 @@ def test_a_kept_file_that_is_a_link_is_not_taken_along(location: Path, scene: Sc
 
 def test_metadata_of_another_snapshot_does_not_pass_for_this_one(location: Path, scene: Scene) -> None:
     put_metadata(location, NEWEST, (location / "snapshots/chk-2/metadata.json").read_bytes())
-    assert "is of chk-2 of Generation 1; the log has chk-3" in refusals(location, scene)
+    assert "belongs to chk-2 of Generation 1; the log has chk-3" in refusals(location, scene)
 
 
 # -- the log ----------------------------------------------------------------------------------------------------------

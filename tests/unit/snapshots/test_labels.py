@@ -115,12 +115,12 @@ def test_a_driver_labels_what_it_is_asked_to_and_keeps_it() -> None:
     driver = Driver(store, Target(), retained=1)
     driver.start()
     driver.checkpoint()
-    ownership.change(store, rq.Label(1, "mine", "by hand"), ask=Asker(driver))
+    ownership.request_change(store, rq.LabelSnapshot(1, "mine", "by hand"), ask=Asker(driver))
     assert requests_of(store) == []
     for _ in range(3):
         driver.checkpoint()
     assert kept(store) == {1: ("mine", "by hand", True), 4: ("", "", False)}
-    ownership.change(store, rq.Label(1, ""), ask=Asker(driver))
+    ownership.request_change(store, rq.LabelSnapshot(1, ""), ask=Asker(driver))
     assert kept(store)[1] == ("", "by hand", False)
     driver.checkpoint()
     assert kept(store) == {5: ("", "", False)}, "it is as any other again"
@@ -133,7 +133,7 @@ def test_one_that_was_asked_for_stays_without_its_label() -> None:
     driver.feed(SnapshotRequested(1, Alignment.UNALIGNED, "mine"))
     driver.acknowledge(1)
     driver.work()
-    ownership.change(store, rq.Label(1, ""), ask=Asker(driver))
+    ownership.request_change(store, rq.LabelSnapshot(1, ""), ask=Asker(driver))
     for _ in range(2):
         driver.checkpoint()
     assert kept(store) == {1: ("", "", True), 3: ("", "", False)}
@@ -142,15 +142,15 @@ def test_one_that_was_asked_for_stays_without_its_label() -> None:
 def test_what_is_so_already_takes_no_entry_and_one_that_is_gone_is_refused() -> None:
     store = MemoryStore()
     driver = a_driver(store)
-    ownership.change(store, rq.Label(2, "mine"), ask=Asker(driver))
+    ownership.request_change(store, rq.LabelSnapshot(2, "mine"), ask=Asker(driver))
     before = entries(store)
-    ownership.change(store, rq.Label(2, "mine", ""), ask=Asker(driver))
+    ownership.request_change(store, rq.LabelSnapshot(2, "mine", ""), ask=Asker(driver))
     assert entries(store) == before
     with pytest.raises(LocationError, match="no snapshot chk-9 any more"):
-        ownership.change(store, rq.Label(9, "mine"), ask=Asker(driver))
+        ownership.request_change(store, rq.LabelSnapshot(9, "mine"), ask=Asker(driver))
     end(driver)
     with pytest.raises(LocationError, match="no snapshot chk-9 any more"):
-        ownership.change(store, rq.Label(9, "mine"), ask=Asker(None))
+        ownership.request_change(store, rq.LabelSnapshot(9, "mine"), ask=Asker(None))
     assert kept(store)[2] == ("mine", "", True)
 
 
@@ -158,7 +158,7 @@ def test_the_next_driver_knows_and_goes_on_from_the_same() -> None:
     store, target = MemoryStore(), Target()
     driver = a_driver(store, target=target)
     end(driver)
-    ownership.change(store, rq.Label(3, "mine"), ask=Asker(None))
+    ownership.request_change(store, rq.LabelSnapshot(3, "mine"), ask=Asker(None))
     successor = Driver(store, target, "B", retained=1)
     assert successor.start().checkpoint == 3
     for _ in range(2):

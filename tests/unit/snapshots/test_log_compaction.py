@@ -13,7 +13,7 @@ import pytest
 from penstock.decoding import convert
 from penstock.errors import CorruptSnapshot, Fenced
 from penstock.model.commits import LogPosition
-from penstock.snapshots.commands.location_cache import LogMemory
+from penstock.snapshots.commands.location_cache import LogCache
 from penstock.snapshots.commands.log_check import check_log
 from penstock.snapshots.commands.moving import move_query
 from penstock.snapshots.format.envelope import open_envelope
@@ -332,11 +332,11 @@ def test_a_summary_with_writers_that_cannot_be_is_refused(writers: list[tuple[in
 
 
 def test_what_a_process_remembers_of_a_log_is_not_used_for_another_one(tmp_path: Path) -> None:
-    store, memory = LocalStore(tmp_path), LogMemory()
+    store, memory = LocalStore(tmp_path), LogCache()
     view = compacted(store).log.view
     shutil.rmtree(tmp_path / "log")
-    memory.remember(store, view)  # its last entry was removed since it was read
-    assert memory.recall(store) == LogView()
+    memory.put(store, view)  # its last entry was removed since it was read
+    assert memory.get(store) == LogView()
 
 
 def test_the_log_of_a_fork_still_says_how_it_began() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.snapshots.commands import location_cache
-from penstock.snapshots.commands.location_cache import LogMemory
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.location_cache import LogCache
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.log.entries import LogView
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.store import LocalStore
@@ -36,7 +36,7 @@ def entries_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_only_what_was_appended_is_read(location: Path, entries_read: list[str]) -> None:  # noqa: F811
-    logs = LogMemory()
+    logs = LogCache()
     first = open_location_to_read(str(location), logs=logs).view
     assert len(entries_read) > 4
     entries_read.clear()
@@ -52,7 +52,7 @@ def test_only_what_was_appended_is_read(location: Path, entries_read: list[str])
 
 def test_another_log_at_the_same_place_is_read_anew(location: Path, tmp_path: Path) -> None:  # noqa: F811
     """A copy of an older day is put back; then it goes on in another way, to as many entries."""
-    logs = LogMemory()
+    logs = LogCache()
     older = tmp_path / "older"
     shutil.copytree(location, older)
     assert penstock("delete", location, "chk-1").exit_code == 0
@@ -71,8 +71,8 @@ def test_so_many_logs_are_remembered(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(location_cache, "REMEMBERED", 2)
-    logs = LogMemory()
+    monkeypatch.setattr(location_cache, "MAX_LOGS", 2)
+    logs = LogCache()
     for number in range(3):
         shutil.copytree(location, tmp_path / str(number))
         open_location_to_read(str(tmp_path / str(number)), logs=logs)

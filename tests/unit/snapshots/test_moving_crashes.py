@@ -334,7 +334,7 @@ def test_other_verbs_and_a_move_keep_what_a_rollback_demands() -> None:
     demanded = check(scene.there).retract
     assert demanded is not None
     for _ in range(40):  # over a summary
-        ownership.change(scene.there, rq.Collect(), ask=no_answer)
+        ownership.request_change(scene.there, rq.CollectOrphans(), ask=no_answer)
     VERBS["move"](scene)
     assert check(scene.here).retract == demanded
     driver(scene.here, scene.target).start()
@@ -351,7 +351,7 @@ def test_what_cannot_be_taken_back_stops_the_start_and_keep_is_the_way_out() -> 
         plain.start()
     assert sorted(scene.target.visible) == [1, 2, 3, 4]
     done = roll_back(scene.there, "chk-2", output=Output.KEEP, ask=no_answer)
-    assert (done.left, done.retracts, done.changed) == ((), False, True)
+    assert (done.abandoned, done.retracts, done.changed) == ((), False, True)
     again = Driver(scene.there, scene.target, "P", retained=100)
     assert again.start().checkpoint == 2
     new = again.checkpoint()
@@ -367,7 +367,7 @@ def test_a_rollback_says_what_becomes_of_output_and_knows_its_lineage() -> None:
     with pytest.raises(LocationError, match="chk-4 is not in the lineage"):
         roll_back(scene.there, "chk-4", output=Output.KEEP, ask=no_answer)
     done = roll_back(scene.there, "chk-1", output=Output.RETRACT, ask=no_answer)
-    assert done.left == (2, 3)
+    assert done.abandoned == (2, 3)
     driver(scene.there, scene.target).start()
     assert sorted(scene.target.visible) == [1]
     assert existing(scene.there) == [1, 2, 3, 4], "they stay"

@@ -24,7 +24,7 @@ from penstock.cli.main import app
 from penstock.errors import CorruptSnapshot, LocationError, NotSupported
 from penstock.model.manifest import PlanManifest, SnapshotMetadata, StateEntry
 from penstock.snapshots.catalog import Catalog
-from penstock.snapshots.fork import Origin, forked
+from penstock.snapshots.fork import Origin, start_fork
 from penstock.snapshots.format.table_entries import pieces
 from penstock.snapshots.location import claim_identity, identity_of, open_location, read_identity
 from penstock.snapshots.log.entries import LogView
@@ -224,7 +224,7 @@ def test_the_new_location_is_a_fork_that_a_query_goes_on_in(made: tuple[Scene, P
     store = open_location(str(location))
     identity = claim_identity(store, identity_of(graph(2), "proposed"))
     assert (identity.origin, identity.query_id != "query-1") == ("query-1", True)
-    assert forked(None, store, identity, graph(2)) is None, "it has begun"
+    assert start_fork(None, store, identity, graph(2)) is None, "it has begun"
     checkpoint = SnapshotLog(store).refresh().lineage[-1].checkpoint
     fork = Driver(store, Target(), source=NoSource(), parallelism=2, query_id=identity.query_id)
     ready = fork.start()
@@ -239,7 +239,7 @@ def test_a_query_may_start_from_the_new_location_too(made: tuple[Scene, Path, Pa
     store = open_location(str(tmp_path / "third"))
     there = read_identity(LocalStore(back)).query_id
     identity = claim_identity(store, identity_of(graph(2), "query-3", there))
-    begins_with = forked(Origin(str(back)), store, identity, graph(2))
+    begins_with = start_fork(Origin(str(back)), store, identity, graph(2))
     Driver(store, Target(), parallelism=2, query_id="query-3", forked=begins_with)
     SnapshotLog(store, lambda: "token").append(begins_with)  # type: ignore[arg-type]
     assert restored(tmp_path / "third", graph(2)) == restored(back, graph(2))

@@ -10,8 +10,8 @@ from penstock.config import SnapshotFormat, snapshot_format
 from penstock.coordinator.snapshot_tickets import SnapshotTickets
 from penstock.errors import CheckpointFailed, ConfigError, LocationError
 from penstock.snapshots.catalog import Catalog
-from penstock.snapshots.commands.deleting import planned
-from penstock.snapshots.commands.ownership import foreseen
+from penstock.snapshots.commands.deleting import plan_files_of_deletion
+from penstock.snapshots.commands.ownership import plan_takeover
 from penstock.snapshots.commands.verifying import verify_location
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.portable import jobs
@@ -67,8 +67,8 @@ def test_a_try_that_was_interrupted_is_made_again(
 def test_it_goes_with_its_snapshot(scene: Scene) -> None:
     write_beside(str(scene.location), "chk-1")
     mine = portable_files(scene)
-    assert mine <= set(planned(foreseen(scene.store), [1]).files)
-    assert not mine & set(planned(foreseen(scene.store), [2]).files)
+    assert mine <= set(plan_files_of_deletion(plan_takeover(scene.store), [1]).files)
+    assert not mine & set(plan_files_of_deletion(plan_takeover(scene.store), [2]).files)
     stranger = "portable/chk-99/state/part.parquet"
     scene.store.create(stranger).close()
     found = find_orphans(scene.store, SnapshotLog(scene.store).refresh(), Catalog(scene.store), ())

@@ -16,7 +16,7 @@ from penstock.api.start_from import parse_start, restored_operators
 from penstock.cli.main import app
 from penstock.errors import CorruptSnapshot, LocationError, PlanChanged
 from penstock.model.job_graph import JobGraph
-from penstock.snapshots.fork import Origin, check_beforehand, forked, parallelism_at
+from penstock.snapshots.fork import Origin, origin_parallelism, precheck_start, start_fork
 from penstock.snapshots.location import claim_identity, identity_of, open_location, release_identity
 from penstock.snapshots.log.entries import Forked
 from penstock.snapshots.log.snapshot_log import SnapshotLog
@@ -41,10 +41,10 @@ def portable(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(portable: Path, location: Path, job: JobGraph, name: str = "") -> tuple[Driver, Forked | None]:
     """As a query does: claim the location, and give back what a refused start has claimed."""
     store, origin = open_location(str(location)), Origin(str(portable), name)
-    check_beforehand(origin, str(location))
+    precheck_start(origin, str(location))
     identity = claim_identity(store, identity_of(job, "query-2", "query-1"))
     try:
-        begins_with = forked(origin, store, identity, job)
+        begins_with = start_fork(origin, store, identity, job)
     except Exception:
         release_identity(store)
         raise
@@ -76,7 +76,7 @@ def test_a_query_restores_what_a_conversion_gives(portable: Path, tmp_path: Path
 
 def test_what_is_asked_of_it_before_the_start(portable: Path, tmp_path: Path) -> None:
     origin = Origin(str(portable))
-    assert parallelism_at(origin) == 2
+    assert origin_parallelism(origin) == 2
     assert set(restored_operators(origin, str(tmp_path / "here"), StoreAccess())) == {"count-1"}
     with pytest.raises(LocationError, match=r"there is no snapshot 'chk-9'; there are: chk-2"):
         start(portable, tmp_path / "here", graph(2), "chk-9")

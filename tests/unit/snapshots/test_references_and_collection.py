@@ -84,7 +84,7 @@ def test_a_file_lives_as_long_as_a_snapshot_refers_to_it_and_no_longer() -> None
         newest = bench.checkpoint()
         assert first in bench.data()
         assert len(bench.driver.effects.view.snapshots) <= 2
-    metadata = Catalog(bench.store).newest(bench.driver.effects.view).metadata
+    metadata = Catalog(bench.store).choose_newest(bench.driver.effects.view).metadata
     assert metadata is not None
     assert metadata.checkpoint == newest
     batches = [b for e in metadata.slots[0].subtasks[1].inflight for b in load_inflight(bench.store, e)]
@@ -145,7 +145,7 @@ def test_no_collection_takes_what_a_snapshot_refers_to(steps: list[tuple[int, in
         bench.driver.work()
         bench.check()
         if not declined:
-            metadata = Catalog(bench.store).newest(bench.driver.effects.view).metadata
+            metadata = Catalog(bench.store).choose_newest(bench.driver.effects.view).metadata
             assert metadata is not None
             loaded = [b for e in metadata.slots[0].subtasks[1].inflight for b in load_inflight(bench.store, e)]
             assert [k for b in loaded for k in b.column(0).to_pylist()] == [
@@ -201,7 +201,7 @@ class StateBench:
 
     @property
     def newest(self) -> SnapshotMetadata:
-        metadata = Catalog(self.store).newest(self.driver.effects.view).metadata
+        metadata = Catalog(self.store).choose_newest(self.driver.effects.view).metadata
         assert metadata is not None
         return metadata
 

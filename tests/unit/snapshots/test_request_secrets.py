@@ -19,5 +19,5 @@ def test_a_refusal_is_stored_without_secrets() -> None:
         driver.effects.execute(AnswerTake(TOKEN, "", "it failed: password=hunter2"))
 
     ticks = itertools.count()
-    answer = rq.ask(store, rq.Take(), TOKEN, clock=lambda: float(next(ticks)), sleep=sleep)
+    answer = rq.ask(store, rq.TakeSnapshot(), TOKEN, clock=lambda: float(next(ticks)), sleep=sleep)
     assert answer == rq.Answer("it failed: password=***")

@@ -21,11 +21,12 @@ from penstock.model.elements import Alignment
 from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.commands import ownership
 from penstock.snapshots.commands import requests as rq
-from penstock.snapshots.commands.answering import INTERRUPTED, LEFTOVER_MS, MAX_AT_ONCE, RequestDesk
-from penstock.snapshots.commands.deleting import choose
-from penstock.snapshots.commands.location_cache import Known
-from penstock.snapshots.commands.measures import measured
-from penstock.snapshots.commands.owned import Owned
+from penstock.snapshots.commands.deleting import choose_deletable
+from penstock.snapshots.commands.location_cache import CachedLocation
+from penstock.snapshots.commands.owned_location import OwnedLocation
+from penstock.snapshots.commands.ownership import request_change, request_snapshot
+from penstock.snapshots.commands.request_handler import ANSWER_KEPT_MS, INTERRUPTED, MAX_REQUESTS, RequestHandler
+from penstock.snapshots.commands.snapshot_sizes import measure_snapshot
 from penstock.snapshots.format.envelope import seal_envelope
 from penstock.snapshots.format.sections import data_path, state_path
 from penstock.snapshots.log.entries import EpochCommitted, LogView, SnapshotComplete
@@ -51,7 +52,7 @@ class Asker:
         self.asked = 0
         self.now_s = 0.0
 
-    def __call__(self, store: MemoryStore, verb: rq.Verb, token: str) -> rq.Answer | None:  # type: ignore[override]
+    def __call__(self, store: MemoryStore, verb: rq.Command, token: str) -> rq.Answer | None:  # type: ignore[override]
         self.asked += 1
         return rq.ask(store, verb, token, clock=lambda: self.now_s, sleep=self.sleep)
 
@@ -87,7 +88,7 @@ def test_a_driver_deletes_what_it_is_asked_to_and_nothing_of_the_request_stays()
     driver = a_driver(store)
     mine = [path for path in store.files if path.startswith(("data/1-1-", "snapshots/chk-1/"))]
     occupied = sum(len(store.files[path]) for path in mine)
-    answer = ownership.change(store, rq.Delete([1]), ask=Asker(driver))
+    answer = request_change(store, rq.DeleteSnapshots([1]), ask=Asker(driver))
     assert (answer.files, answer.bytes) == (len(mine), occupied)
     assert not set(mine) & set(store.files)
     assert existing(store) == [2, 3]
@@ -108,7 +109,7 @@ def test_a_snapshot_that_was_asked_for_is_never_collected_but_can_be_deleted() -
     view = SnapshotLog(store).refresh()
     assert [(r.checkpoint, r.label, r.note) for r in view.snapshots] == [(1, "mine", "before the move"), (3, "", "")]
     assert Catalog(store).read(view.snapshots[0]).note == "before the move"
-    ownership.change(store, rq.Delete(choose("there", view, ["mine"])), ask=Asker(driver))
+    request_change(store, rq.DeleteSnapshots(choose_deletable("there", view, ["mine"])), ask=Asker(driver))
     assert existing(store) == [3]
 
 
@@ -121,7 +122,7 @@ def test_files_go_with_the_last_snapshot_that_needs_them() -> None:
     bench.checkpoint()
     shared = data_path(1, 1, 0)
     for checkpoint, stays in ((2, True), (1, True), (3, False)):
-        ownership.change(bench.store, rq.Delete([checkpoint]), ask=Asker(bench.driver))
+        request_change(bench.store, rq.DeleteSnapshots([checkpoint]), ask=Asker(bench.driver))
         bench.check()
         assert (shared in bench.store.files) is stays
 
@@ -138,7 +139,7 @@ def test_files_of_a_snapshot_that_is_not_logged_yet_are_no_orphans() -> None:
     driver.acknowledge(3)
     driver.work()
     captured = state_path(1, 2, 0)
-    rq.put(store, TOKEN, rq.REQUEST, rq.Request(1, rq.Collect()))
+    rq.create_file(store, TOKEN, rq.REQUEST, rq.Request(1, rq.CollectOrphans()))
     driver.effects.execute(AnswerRequestFiles(CollectGarbage((), ())))
     assert captured in store.files
 
@@ -146,15 +147,15 @@ def test_files_of_a_snapshot_that_is_not_logged_yet_are_no_orphans() -> None:
 def test_a_snapshot_that_is_gone_already_is_no_error() -> None:
     store = MemoryStore()
     driver = a_driver(store)
-    assert ownership.change(store, rq.Delete([1, 77]), ask=Asker(driver)).files > 0
-    assert ownership.change(store, rq.Delete([1]), ask=Asker(driver)) == rq.Answer()
+    assert request_change(store, rq.DeleteSnapshots([1, 77]), ask=Asker(driver)).files > 0
+    assert request_change(store, rq.DeleteSnapshots([1]), ask=Asker(driver)) == rq.Answer()
 
 
 def test_the_newest_is_refused_and_so_is_what_a_checkpoint_in_flight_builds_on() -> None:
     store = MemoryStore()
     driver = a_driver(store)
     with pytest.raises(LocationError, match="chk-3 is the newest snapshot"):
-        ownership.change(store, rq.Delete([2, 3]), ask=Asker(driver))
+        request_change(store, rq.DeleteSnapshots([2, 3]), ask=Asker(driver))
     in_flight = driver.trigger()
     driver.feed(SnapshotRequested(1, Alignment.UNALIGNED))  # it completes first, and makes 3 old, but still a base
     driver.acknowledge(in_flight + 1)
@@ -167,7 +168,7 @@ def test_the_newest_is_refused_and_so_is_what_a_checkpoint_in_flight_builds_on()
     driver.effects.execute(driver.works.pop(0))  # logged; the brain has not heard of it
     assert existing(store)[-1] == in_flight + 1
     with pytest.raises(LocationError, match="that is being taken builds on chk-3"):
-        ownership.change(store, rq.Delete([1, 3]), ask=Asker(driver))
+        request_change(store, rq.DeleteSnapshots([1, 3]), ask=Asker(driver))
     assert existing(store) == [1, 2, 3, in_flight + 1], "all or none"
 
 
@@ -179,9 +180,9 @@ def test_a_driver_collects_orphans_and_spares_what_is_in_flight() -> None:
     in_flight = driver.trigger()
     captured = f"data/1-{in_flight}-0-state.arrows"
     store.files[captured] = b"rows"
-    foreseen = ownership.would_collect(store, ask=Asker(driver))
+    preview = ownership.preview_collection(store, ask=Asker(driver))
     assert orphan in store.files
-    assert ownership.change(store, rq.Collect(), ask=Asker(driver)) == foreseen == rq.Answer(files=1, bytes=5)
+    assert request_change(store, rq.CollectOrphans(), ask=Asker(driver)) == preview == rq.Answer(files=1, bytes=5)
     assert orphan not in store.files
     assert captured in store.files
 
@@ -196,8 +197,8 @@ def test_a_snapshot_is_taken_once_and_whoever_asked_hears_its_id() -> None:
         if len(heard) == 3:
             driver.effects.execute(AnswerTake(TOKEN, "chk-2"))
 
-    wish = rq.Take("mine", "why", "aligned", 1500)
-    answer = rq.ask(store, wish, TOKEN, clock=lambda: 100.0 * len(heard), sleep=sleep, patience_s=250.0)
+    wish = rq.TakeSnapshot("mine", "why", "aligned", 1500)
+    answer = rq.ask(store, wish, TOKEN, clock=lambda: 100.0 * len(heard), sleep=sleep, claim_timeout_s=250.0)
     assert answer == rq.Answer(snapshot="chk-2")
     assert heard == [TakesRequested(((TOKEN, wish),)), None, None], "once, however long it takes"
     assert requests_of(store) == []
@@ -207,8 +208,8 @@ def test_who_asked_waits_longer_once_the_request_is_in_hand_but_not_for_ever() -
     store = MemoryStore()
     asker = Asker(a_driver(store, 1))
     with pytest.raises(LocationError, match="took the request in hand, but has not answered within 900 s"):
-        asker(store, rq.Take(), TOKEN)
-    assert asker.now_s > rq.ANSWER_S
+        asker(store, rq.TakeSnapshot(), TOKEN)
+    assert asker.now_s > rq.ANSWER_TIMEOUT_S
 
 
 # -- nobody answers ----------------------------------------------------
@@ -218,7 +219,7 @@ def test_a_request_that_nobody_took_in_hand_is_never_carried_out() -> None:
     store = MemoryStore()
     driver = a_driver(store)
     with pytest.raises(LocationError, match=r"no driver answers at this location.*--force"):
-        ownership.change(store, rq.Delete([1]), ask=Asker())
+        request_change(store, rq.DeleteSnapshots([1]), ask=Asker())
     assert look(driver) is None
     assert existing(store) == [1, 2, 3]
     assert requests_of(store) == []
@@ -228,15 +229,15 @@ def test_a_request_that_nobody_took_in_hand_is_never_carried_out() -> None:
 def test_a_request_that_is_withdrawn_while_the_driver_looks_is_decided_once(operation: str) -> None:
     store = MemoryStore()
     driver = a_driver(store)
-    rq.put(store, TOKEN, rq.REQUEST, rq.Request(1, rq.Delete([1])))
+    rq.create_file(store, TOKEN, rq.REQUEST, rq.Request(1, rq.DeleteSnapshots([1])))
     withdrawn = []
 
     def withdraw(effect: Effect) -> None:
         if effect.operation == operation and effect.path.startswith("requests") and effect.phase == "before":
             store.hook = None
-            withdrawn.append(rq.put(store, TOKEN, rq.TAKEN, rq.Taken(rq.BY_ASKER)))
+            withdrawn.append(rq.create_file(store, TOKEN, rq.CLAIM, rq.Claim(rq.BY_REQUESTER)))
             if withdrawn[0]:
-                rq.remove(store, TOKEN)
+                rq.remove_files(store, TOKEN)
 
     store.hook = withdraw
     look(driver)
@@ -249,12 +250,12 @@ def test_a_request_that_is_taken_in_hand_at_the_last_moment_is_waited_for() -> N
     driver = a_driver(store)
 
     def look_first(effect: Effect) -> None:
-        if effect.operation == "create_if_absent" and effect.path.endswith(rq.TAKEN):
+        if effect.operation == "create_if_absent" and effect.path.endswith(rq.CLAIM):
             store.hook = None
             look(driver)
 
     store.hook = look_first
-    assert ownership.change(store, rq.Delete([1]), ask=Asker()).files > 0
+    assert request_change(store, rq.DeleteSnapshots([1]), ask=Asker()).files > 0
     assert existing(store) == [2, 3]
 
 
@@ -262,14 +263,14 @@ def test_a_take_needs_a_running_query_and_is_not_forced() -> None:
     store = MemoryStore()
     driver = a_driver(store)
     with pytest.raises(LocationError, match=r"no query runs at this location.*no driver answers here"):
-        ownership.take_snapshot(store, rq.Take(), ask=Asker())
+        request_snapshot(store, rq.TakeSnapshot(), ask=Asker())
     end(driver)
     asker = Asker()
     with pytest.raises(LocationError, match="no query runs at this location: only"):
-        ownership.take_snapshot(store, rq.Take(), ask=asker)
+        request_snapshot(store, rq.TakeSnapshot(), ask=asker)
     assert asker.asked == 0
     with pytest.raises(LocationError, match="no query has run"):
-        ownership.take_snapshot(MemoryStore(), rq.Take(), ask=asker)
+        request_snapshot(MemoryStore(), rq.TakeSnapshot(), ask=asker)
 
 
 def test_nobody_waits_for_a_driver_that_ends_meanwhile() -> None:
@@ -284,8 +285,8 @@ def test_nobody_waits_for_a_driver_that_ends_meanwhile() -> None:
 
     asker.sleep = ends  # type: ignore[method-assign]
     with pytest.raises(LocationError, match="no query runs at this location"):
-        ownership.take_snapshot(store, rq.Take(), ask=asker)
-    assert 1.5 < asker.now_s <= 1.6 + rq.LOG_POLL_S < rq.PATIENCE_S
+        request_snapshot(store, rq.TakeSnapshot(), ask=asker)
+    assert 1.5 < asker.now_s <= 1.6 + rq.LOG_POLL_S < rq.CLAIM_TIMEOUT_S
     assert requests_of(store) == []
 
 
@@ -299,7 +300,7 @@ def test_where_the_last_driver_has_said_that_it_ended_nobody_is_asked() -> None:
     before = SnapshotLog(store).refresh()
     assert before.ended
     asker = Asker()
-    assert ownership.change(store, rq.Delete([1]), ask=asker).files > 0
+    assert request_change(store, rq.DeleteSnapshots([1]), ask=asker).files > 0
     assert asker.asked == 0
     after = SnapshotLog(store).refresh()
     assert after.ended
@@ -318,7 +319,7 @@ def test_force_fences_a_driver_that_does_not_answer() -> None:
     driver = a_driver(store, target=target)
     store.files[GARBAGE] = b"123"
     asker = Asker()
-    assert ownership.change(store, rq.Collect(), force=True, ask=asker) == rq.Answer(files=1, bytes=3)
+    assert request_change(store, rq.CollectOrphans(), force=True, ask=asker) == rq.Answer(files=1, bytes=3)
     assert asker.asked == 1, "it is asked first"
     checkpoint = driver.trigger()
     driver.acknowledge(checkpoint)
@@ -330,7 +331,7 @@ def test_force_fences_a_driver_that_does_not_answer() -> None:
 def test_force_asks_a_driver_that_runs_and_leaves_it_alone() -> None:
     store = MemoryStore()
     driver = a_driver(store)
-    ownership.change(store, rq.Delete([1]), force=True, ask=Asker(driver))
+    request_change(store, rq.DeleteSnapshots([1]), force=True, ask=Asker(driver))
     assert existing(store) == [2, 3]
     assert check_location(store, driver.committer.target).owner == 1
 
@@ -349,7 +350,7 @@ def test_a_driver_that_starts_before_a_verb_takes_the_location_over_is_asked() -
             rival.start()
 
     store.hook = start_rival
-    ownership.change(store, rq.Delete([1]), ask=Asker(rival))
+    request_change(store, rq.DeleteSnapshots([1]), ask=Asker(rival))
     assert existing(store) == [2, 3]
     assert rival.checkpoint() == 4, "it was not fenced"
 
@@ -360,12 +361,12 @@ def test_a_dry_run_tells_what_goes_and_changes_nothing() -> None:
     store.files["data/1-9-0.arrows"] = b"123"  # of a checkpoint that was never complete
     end(driver)
     before = dict(store.files)
-    foreseen, collected = ownership.would_delete(store, [1, 2]), ownership.would_collect(store, ask=Asker())
+    deletion, collected = ownership.preview_deletion(store, [1, 2]), ownership.preview_collection(store, ask=Asker())
     assert store.files == before
-    answer = ownership.change(store, rq.Delete([1, 2]))
-    assert (len(foreseen.files), foreseen.bytes) == (answer.files, answer.bytes)
-    assert not set(foreseen.files) & set(store.files)
-    assert ownership.change(store, rq.Collect()) == collected == rq.Answer(files=1, bytes=3)
+    answer = request_change(store, rq.DeleteSnapshots([1, 2]))
+    assert (len(deletion.files), deletion.bytes) == (answer.files, answer.bytes)
+    assert not set(deletion.files) & set(store.files)
+    assert request_change(store, rq.CollectOrphans()) == collected == rq.Answer(files=1, bytes=3)
 
 
 def test_references_that_are_known_are_not_read_again_and_count_as_much() -> None:
@@ -373,16 +374,16 @@ def test_references_that_are_known_are_not_read_again_and_count_as_much() -> Non
     end(a_driver(store, target=target))
     catalog = Catalog(store)
     records = SnapshotLog(store).refresh().snapshots
-    known = Known({record.metadata.checksum: measured(catalog.read(record)) for record in records})
-    foreseen = ownership.would_delete(store, [1])
+    known = CachedLocation({record.metadata.checksum: measure_snapshot(catalog.read(record)) for record in records})
+    deletion = ownership.preview_deletion(store, [1])
     kept = {path: data for path, data in store.files.items() if path.endswith("metadata.json")}
     for path in kept:
         del store.files[path]
-    assert set(ownership.would_delete(store, [1], known).files) == set(foreseen.files)
+    assert set(ownership.preview_deletion(store, [1], known).files) == set(deletion.files)
     with pytest.raises(LocationError, match=r"chk-\d/metadata\.json is missing or damaged"):
-        ownership.change(store, rq.Delete([1]))
-    ownership.change(store, rq.Delete([1]), known=known)
-    assert ownership.change(store, rq.Collect(), known=known).files == 0
+        request_change(store, rq.DeleteSnapshots([1]))
+    request_change(store, rq.DeleteSnapshots([1]), known=known)
+    assert request_change(store, rq.CollectOrphans(), known=known).files == 0
     store.files |= {path: data for path, data in kept.items() if "chk-1/" not in path}
     assert [record.checkpoint for record in check_location(store, target).snapshots] == [2, 3]
 
@@ -391,7 +392,7 @@ def test_what_a_verb_refuses_leaves_the_location_as_ended_as_it_was() -> None:
     store = MemoryStore()
     end(a_driver(store))
     with pytest.raises(LocationError, match="chk-3 is the newest"):
-        ownership.change(store, rq.Delete([3]))
+        request_change(store, rq.DeleteSnapshots([3]))
     assert SnapshotLog(store).refresh().ended
     assert existing(store) == [1, 2, 3]
 
@@ -401,10 +402,10 @@ def test_a_damaged_snapshot_can_be_deleted_and_spares_what_others_need() -> None
     end(a_driver(store, target=target))
     store.files["snapshots/chk-2/metadata.json"] = b"{}"
     with pytest.raises(LocationError, match=r"chk-2/metadata\.json"):
-        ownership.change(store, rq.Delete([1]))
+        request_change(store, rq.DeleteSnapshots([1]))
     assert existing(store) == [1, 2, 3]
-    ownership.change(store, rq.Delete([2]))
-    ownership.change(store, rq.Collect())
+    request_change(store, rq.DeleteSnapshots([2]))
+    request_change(store, rq.CollectOrphans())
     assert [record.checkpoint for record in check_location(store, target).snapshots] == [1, 3]
     assert not [path for path in store.files if path.startswith("data/1-2-")]
 
@@ -418,13 +419,13 @@ def test_names_are_ids_or_labels_and_a_wrong_one_is_named() -> None:
         driver.work()
     driver.checkpoint()
     view = SnapshotLog(store).refresh()
-    assert choose("there", view, ["chk-2", "chk-1", "chk-2"]) == [1, 2]
+    assert choose_deletable("there", view, ["chk-2", "chk-1", "chk-2"]) == [1, 2]
     with pytest.raises(LocationError, match="there is no snapshot 'chk-9';"):
-        choose("there", view, ["chk-1", "chk-9"])
+        choose_deletable("there", view, ["chk-1", "chk-9"])
     with pytest.raises(LocationError, match=r"label 'twice'; .*chk-2, chk-3"):
-        choose("there", view, ["twice"])
+        choose_deletable("there", view, ["twice"])
     with pytest.raises(LocationError, match="there is no snapshot '';"):
-        choose("there", view, [""])
+        choose_deletable("there", view, [""])
 
 
 # -- the log ----------------------------------------------------
@@ -447,7 +448,7 @@ def test_only_an_orderly_end_is_one_and_entries_without_the_newer_fields_mean_wh
 def test_a_summary_at_the_end_of_a_verb_does_not_hide_that_it_ended() -> None:
     store = MemoryStore()
     end(a_driver(store, 70))
-    ownership.change(store, rq.Delete(list(range(1, 70))))
+    request_change(store, rq.DeleteSnapshots(list(range(1, 70))))
     view = SnapshotLog(store).refresh()
     assert view.last_summary > 140
     assert view.ended
@@ -490,7 +491,7 @@ def test_what_is_no_request_is_refused_with_a_line_and_the_driver_goes_on(conten
     driver = a_driver(store)
     store.files[f"requests/{TOKEN}.json"] = content
     assert look(driver) is None
-    answer = rq.read(store, TOKEN, rq.ANSWER, rq.Answer)
+    answer = rq.read_file(store, TOKEN, rq.ANSWER, rq.Answer)
     assert re.search(refusal, answer.refusal)
     assert len(answer.refusal) < 1000
     assert existing(store) == [1, 2, 3]
@@ -511,13 +512,13 @@ def test_files_that_are_not_named_as_requests_are_nobodys_business() -> None:
 def test_one_look_takes_a_bounded_number_in_hand_and_the_next_goes_on() -> None:
     store = MemoryStore()
     driver = a_driver(store)
-    tokens = [f"{number:032x}" for number in range(MAX_AT_ONCE + 3)]
+    tokens = [f"{number:032x}" for number in range(MAX_REQUESTS + 3)]
     for token in tokens:
-        rq.put(store, token, rq.REQUEST, rq.Request(1, rq.Take()))
+        rq.create_file(store, token, rq.REQUEST, rq.Request(1, rq.TakeSnapshot()))
     looks = [look(driver) for _ in range(3)]
     assert [[token for token, _ in event.takes] for event in looks if isinstance(event, TakesRequested)] == [
-        tokens[:MAX_AT_ONCE],
-        tokens[MAX_AT_ONCE:],
+        tokens[:MAX_REQUESTS],
+        tokens[MAX_REQUESTS:],
     ]
 
 
@@ -525,12 +526,12 @@ def test_a_query_that_ends_refuses_what_a_last_look_has_found() -> None:
     store = MemoryStore()
     driver = a_driver(store)
     for token in (TOKEN, "b" * 32):
-        rq.put(store, token, rq.REQUEST, rq.Request(1, rq.Take()))
+        rq.create_file(store, token, rq.REQUEST, rq.Request(1, rq.TakeSnapshot()))
     assert isinstance(look(driver), TakesRequested), "its answer is lost"
     driver.effects.execute(AnswerTake(TOKEN, "chk-2"))
     driver.effects.refuse_takes("the query has ended")
-    assert rq.read(store, TOKEN, rq.ANSWER, rq.Answer) == rq.Answer("", "chk-2")
-    refusal = rq.read(store, "b" * 32, rq.ANSWER, rq.Answer).refusal
+    assert rq.read_file(store, TOKEN, rq.ANSWER, rq.Answer) == rq.Answer("", "chk-2")
+    refusal = rq.read_file(store, "b" * 32, rq.ANSWER, rq.Answer).refusal
     assert refusal == "the query has ended; `penstock snapshot list` tells whether it was taken before that"
 
 
@@ -538,19 +539,19 @@ def test_leftovers_of_those_who_asked_and_died_go_after_a_while() -> None:
     store = MemoryStore()
     driver = a_driver(store)
     now_ms = 5_000_000
-    desk = RequestDesk(store, lambda: now_ms)
-    owned = Owned(store, driver.effects._log, driver.effects._catalog)
-    rq.put(store, TOKEN, rq.REQUEST, rq.Request(1, rq.Delete([1])))
+    desk = RequestHandler(store, lambda: now_ms)
+    owned = OwnedLocation(store, driver.effects._log, driver.effects._catalog)
+    rq.create_file(store, TOKEN, rq.REQUEST, rq.Request(1, rq.DeleteSnapshots([1])))
     withdrawn, bare = "f" * 32, "e" * 32
-    rq.put(store, withdrawn, rq.REQUEST, rq.Request(1, rq.Delete([2])))
-    rq.put(store, withdrawn, rq.TAKEN, rq.Taken(rq.BY_ASKER))
-    rq.put(store, bare, rq.TAKEN, rq.Taken(rq.BY_OWNER))
-    desk.look(owned)
-    now_ms += LEFTOVER_MS - 1
-    desk.look(owned)
+    rq.create_file(store, withdrawn, rq.REQUEST, rq.Request(1, rq.DeleteSnapshots([2])))
+    rq.create_file(store, withdrawn, rq.CLAIM, rq.Claim(rq.BY_REQUESTER))
+    rq.create_file(store, bare, rq.CLAIM, rq.Claim(rq.BY_OWNER))
+    desk.handle_requests(owned)
+    now_ms += ANSWER_KEPT_MS - 1
+    desk.handle_requests(owned)
     assert len(requests_of(store)) == 6
-    now_ms += LEFTOVER_MS
-    desk.look(owned)
+    now_ms += ANSWER_KEPT_MS
+    desk.handle_requests(owned)
     assert requests_of(store) == []
     assert existing(store) == [2, 3]
 
@@ -561,22 +562,22 @@ def test_leftovers_of_those_who_asked_and_died_go_after_a_while() -> None:
 def test_a_successor_redoes_a_deletion_and_refuses_a_snapshot_that_another_driver_had_in_hand() -> None:
     store, target = MemoryStore(), Target()
     a_driver(store, target=target)
-    for token, verb in (("a" * 32, rq.Delete([1])), ("b" * 32, rq.Take("mine"))):
-        rq.put(store, token, rq.REQUEST, rq.Request(1, verb))
-        rq.put(store, token, rq.TAKEN, rq.Taken(rq.BY_OWNER))
+    for token, verb in (("a" * 32, rq.DeleteSnapshots([1])), ("b" * 32, rq.TakeSnapshot("mine"))):
+        rq.create_file(store, token, rq.REQUEST, rq.Request(1, verb))
+        rq.create_file(store, token, rq.CLAIM, rq.Claim(rq.BY_OWNER))
     successor = Driver(store, target, "B", retained=100)
     successor.start()
     assert look(successor) is None
     assert existing(store) == [2, 3]
-    assert rq.read(store, "a" * 32, rq.ANSWER, rq.Answer).refusal == ""
-    assert rq.read(store, "b" * 32, rq.ANSWER, rq.Answer).refusal == INTERRUPTED
+    assert rq.read_file(store, "a" * 32, rq.ANSWER, rq.Answer).refusal == ""
+    assert rq.read_file(store, "b" * 32, rq.ANSWER, rq.Answer).refusal == INTERRUPTED
 
 
 def test_a_driver_that_lost_the_location_answers_nothing() -> None:
     store, target = MemoryStore(), Target()
     driver = a_driver(store, target=target)
     Driver(store, target, "B").start()
-    rq.put(store, TOKEN, rq.REQUEST, rq.Request(1, rq.Collect()))
+    rq.create_file(store, TOKEN, rq.REQUEST, rq.Request(1, rq.CollectOrphans()))
     with pytest.raises(Fenced):
         look(driver)
     assert requests_of(store) == [f"requests/{TOKEN}.json"]
@@ -585,8 +586,8 @@ def test_a_driver_that_lost_the_location_answers_nothing() -> None:
 def test_a_snapshot_in_hand_survives_a_look_in_which_the_store_fails() -> None:
     store = MemoryStore()
     driver = a_driver(store, 1)
-    rq.put(store, "a" * 32, rq.REQUEST, rq.Request(1, rq.Take("mine")))
-    rq.put(store, "b" * 32, rq.REQUEST, rq.Request(1, rq.Collect()))
+    rq.create_file(store, "a" * 32, rq.REQUEST, rq.Request(1, rq.TakeSnapshot("mine")))
+    rq.create_file(store, "b" * 32, rq.REQUEST, rq.Request(1, rq.CollectOrphans()))
 
     def fail(effect: Effect) -> None:
         if effect.path == f"requests/{'b' * 32}.answer.json":
@@ -595,4 +596,4 @@ def test_a_snapshot_in_hand_survives_a_look_in_which_the_store_fails() -> None:
     store.hook = fail
     assert isinstance(look(driver), CollectionFailed)
     store.hook = None
-    assert look(driver) == TakesRequested((("a" * 32, rq.Take("mine")),))
+    assert look(driver) == TakesRequested((("a" * 32, rq.TakeSnapshot("mine")),))

@@ -19,7 +19,7 @@ from tests.unit.snapshots.test_requests import Asker, a_driver, end, existing, l
 GARBAGE = ("data/0-1-0.arrows", "snapshots/chk-0/metadata.json")
 
 
-def no_answer(store: object, verb: rq.Verb, token: str) -> None:
+def no_answer(store: object, verb: rq.Command, token: str) -> None:
     return None
 
 
@@ -33,15 +33,19 @@ def a_location(ended: bool) -> tuple[MemoryStore, Target, Driver]:
 
 
 def by_request(store: MemoryStore, driver: Driver, verb: rq.Change) -> None:
-    ownership.change(store, verb, ask=Asker(driver))  # type: ignore[arg-type]
+    ownership.request_change(store, verb, ask=Asker(driver))  # type: ignore[arg-type]
 
 
 def by_itself(store: MemoryStore, driver: Driver, verb: rq.Change) -> None:
-    ownership.change(store, verb, force=True, ask=no_answer)
+    ownership.request_change(store, verb, force=True, ask=no_answer)
 
 
 WAYS = {"asked": by_request, "forced": by_itself, "ended": by_itself}
-VERBS = {"delete": rq.Delete([1, 2]), "gc": rq.Collect(), "label": rq.Label(2, "mine", "by hand")}
+VERBS = {
+    "delete": rq.DeleteSnapshots([1, 2]),
+    "gc": rq.CollectOrphans(),
+    "label": rq.LabelSnapshot(2, "mine", "by hand"),
+}
 Way = Callable[[MemoryStore, Driver, rq.Change], None]
 
 
@@ -106,8 +110,8 @@ def test_a_crash_at_any_effect_leaves_orphans_at_most(how: str, verb: str, at: i
     successor = Driver(store, target, "B", retained=100)
     successor.start()
     look(successor)
-    ownership.change(store, VERBS[verb], ask=Asker(successor))  # type: ignore[arg-type]
-    ownership.change(store, rq.Collect(), ask=Asker(successor))  # type: ignore[arg-type]
+    ownership.request_change(store, VERBS[verb], ask=Asker(successor))  # type: ignore[arg-type]
+    ownership.request_change(store, rq.CollectOrphans(), ask=Asker(successor))  # type: ignore[arg-type]
     assert existing(store) == ([3] if verb == "delete" else [1, 2, 3])
     needed = {path for path in store.files if path.startswith(("data/", "snapshots/"))}
     assert len(needed) == 2 * len(existing(store)), "nothing but the snapshots' own is left"
@@ -129,7 +133,7 @@ def test_a_store_that_fails_once_is_only_a_delay(how: str, verb: str, at: int) -
     except (OSError, LocationError):  # who asked is told, and asks again
         WAYS[how](store, driver, VERBS[verb])
     store.hook = None
-    ownership.change(store, rq.Collect(), ask=Asker(driver))  # type: ignore[arg-type]
+    ownership.request_change(store, rq.CollectOrphans(), ask=Asker(driver))  # type: ignore[arg-type]
     assert existing(store) == ([3] if verb == "delete" else [1, 2, 3])
     assert not set(GARBAGE) & set(store.files)
     check_labels(store, verb)
@@ -150,7 +154,7 @@ def test_a_driver_that_starts_in_the_middle_of_a_verb_is_not_robbed(how: str, ve
         rival.acknowledge(rival.core.coordinator.in_flight[-1])  # captured, not logged yet
 
     at_effect(store, at, start)
-    ownership.change(store, VERBS[verb], force=True, ask=Asker(rival))  # type: ignore[arg-type]
+    ownership.request_change(store, VERBS[verb], force=True, ask=Asker(rival))  # type: ignore[arg-type]
     fenced = False
     try:
         rival.work()
@@ -180,7 +184,7 @@ def test_a_driver_that_wakes_up_in_the_middle_of_a_forced_verb_is_fenced_or_wins
             outcome.append("fenced")
 
     at_effect(store, at, wake)
-    ownership.change(store, VERBS[verb], force=True, ask=no_answer)
+    ownership.request_change(store, VERBS[verb], force=True, ask=no_answer)
     view = check_location(store, target)
     assert [record.checkpoint for record in view.lineage][-1] == (checkpoint if outcome == ["finished"] else 3)
     assert view.ended

@@ -36,9 +36,9 @@ from penstock.model.splits import Split
 from penstock.operators.base import OperatorState
 from penstock.protocol.recovered import RecoveredRows
 from penstock.snapshots.catalog import plan_restore
-from penstock.snapshots.commands.measures import inflight_entries, stored_bytes
-from penstock.snapshots.commands.own_rows import with_own_rows
-from penstock.snapshots.commands.showing import bottleneck_of
+from penstock.snapshots.commands.narrowed_rows import count_narrowed_rows
+from penstock.snapshots.commands.showing import find_snapshot_bottleneck
+from penstock.snapshots.commands.snapshot_sizes import inflight_entries, stored_bytes
 from penstock.snapshots.format.inflight_counts import distinct_rows, divided_bytes
 from penstock.snapshots.rescaling.rescale import rescale
 from penstock.snapshots.restoring.narrowing import load_own, rows_to_replay
@@ -166,7 +166,7 @@ HASHED: dict[str, Plain] = {"id": 0, "producer": 0, "consumer": 1, "kind": "hash
 def counted(store: MemoryStore, metadata: SnapshotMetadata) -> list[int]:
     """Rows in flight by consumer, as commands on snapshots count them."""
     counts = [0] * metadata.parallelism
-    for entry in inflight_entries(with_own_rows(store, metadata, PlanManifest({}, {"exchange-0": HASHED}))):
+    for entry in inflight_entries(count_narrowed_rows(store, metadata, PlanManifest({}, {"exchange-0": HASHED}))):
         counts[entry.consumer] += entry.rows
     return counts
 
@@ -207,7 +207,7 @@ def test_rows_and_bytes_in_flight_count_once_after_a_rescale(before: int, after:
         shared = Counter(entry.section for entry in entries)
         alone = sum(shared[section] == 1 for section in last)
         assert distinct_rows(further) == rows - alone, "another consumer still has to read it"
-    own = list(inflight_entries(with_own_rows(store, found, PlanManifest({}, {"exchange-0": HASHED}))))
+    own = list(inflight_entries(count_narrowed_rows(store, found, PlanManifest({}, {"exchange-0": HASHED}))))
     parts = divided_bytes(own)
     assert sum(parts) == stored_bytes(entry.section for entry in own)
     rows_of = Counter[SectionRef]()
@@ -219,7 +219,7 @@ def test_rows_and_bytes_in_flight_count_once_after_a_rescale(before: int, after:
 
 def test_no_skew_is_seen_where_several_subtasks_refer_to_one_section() -> None:
     store, plan = MemoryStore(), PlanManifest({}, {"exchange-0": HASHED})
-    found = with_own_rows(store, rescale(with_rows_in_flight(store, graph(1), 600), graph(3)), plan)
+    found = count_narrowed_rows(store, rescale(with_rows_in_flight(store, graph(1), 600), graph(3)), plan)
     for slot in found.slots:
         for number, subtask in enumerate(slot.subtasks):
             large = [
@@ -227,7 +227,7 @@ def test_no_skew_is_seen_where_several_subtasks_refer_to_one_section() -> None:
                 for entry in subtask.inflight
             ]
             slot.subtasks[number] = msgspec.structs.replace(subtask, inflight=large)
-    bottleneck = bottleneck_of(found, plan)
+    bottleneck = find_snapshot_bottleneck(found, plan)
     assert bottleneck.bytes == 20 << 20, "two sections, one for each side of the channel"
     assert (bottleneck.subtask, bottleneck.share) == (-1, 0.0)
 

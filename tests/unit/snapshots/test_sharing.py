@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.model.ids import snapshot_id
-from penstock.snapshots.commands.opened import open_location_to_read
-from penstock.snapshots.commands.sharing import sharing_of
+from penstock.snapshots.commands.opened_location import open_location_to_read
+from penstock.snapshots.commands.sharing import find_shared_files
 from tests.support.snapshots.verbs_kit import Kept
 
 
@@ -18,10 +18,10 @@ def test_every_file_has_all_that_need_it(tmp_path: Path) -> None:
     opened = open_location_to_read(str(tmp_path / "location"))
     needed: dict[str, list[str]] = {}
     for record in opened.view.snapshots:
-        for path in opened.catalog.files_of(record):
+        for path in opened.catalog.referenced_files(record):
             needed.setdefault(path, []).append(snapshot_id(record.checkpoint))
     assert max(map(len, needed.values())) == 3, "the first base is in all of them"
-    told = sharing_of(opened)
+    told = find_shared_files(opened)
     data = {file.path: file for file in told.files if file.kind != "metadata"}
     assert {path: file.snapshots for path, file in data.items()} == needed
     assert {path.endswith("-state.arrows") for path, file in data.items() if file.kind == "state"} == {True}

@@ -17,7 +17,7 @@ from penstock.model.manifest import SlotManifest, SnapshotMetadata
 from penstock.operators.base import OperatorContext, RestoredState, ScalarPart
 from penstock.operators.stateful.variables import TimeMode
 from penstock.snapshots.commands.comparing import compare_snapshots
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.commands.rolling_back import Output, roll_back
 from penstock.snapshots.commands.showing import show_snapshot
 from penstock.snapshots.commands.verifying import verify_location

@@ -13,7 +13,7 @@ import pytest
 from penstock.model.manifest import PlanManifest
 from penstock.operators.aggregate.final import TABLE, FinalAggregateSpec
 from penstock.snapshots.commands.comparing import compare_snapshots
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.format.metadata_checks import checked_plan
 from penstock.snapshots.format.plan import differences, key_columns, plan_of
 from penstock.snapshots.portable.export import export_snapshot

@@ -13,8 +13,8 @@ from penstock.errors import CorruptSnapshot
 from penstock.model.splits import Split
 from penstock.snapshots.commands import comparing
 from penstock.snapshots.commands.comparing import SnapshotDiff, compare_snapshots
-from penstock.snapshots.commands.opened import open_location_to_read
-from penstock.snapshots.commands.table_rows import column_codes, combined
+from penstock.snapshots.commands.opened_location import open_location_to_read
+from penstock.snapshots.commands.table_rows import column_codes, combine_codes
 from penstock.snapshots.format.table_entries import pieces, table_entries
 from tests.support.snapshots.snapshot_kit import COUNT
 from tests.support.snapshots.verbs_kit import GROUPS, Kept
@@ -136,8 +136,8 @@ def test_a_damaged_section_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_codes_are_equal_where_values_are(values: pa.Array, same: list[tuple[int, int]]) -> None:
-    codes = combined([column_codes(values)], len(values))
+    codes = combine_codes([column_codes(values)], len(values))
     found = [(i, j) for i in range(len(values)) for j in range(i + 1, len(values)) if codes[i] == codes[j]]
     assert found == same
-    assert combined([], 3).tolist() == [0, 0, 0], "a table without keys has one row"
-    assert np.array_equal(combined([codes, codes], len(values)), codes) or len(set(codes)) == len(set(found))
+    assert combine_codes([], 3).tolist() == [0, 0, 0], "a table without keys has one row"
+    assert np.array_equal(combine_codes([codes, codes], len(values)), codes) or len(set(codes)) == len(set(found))

@@ -12,13 +12,14 @@ import pytest
 from penstock.errors import CorruptSnapshot, LocationError, PenstockError
 from penstock.model.manifest import InflightEntry, PlanManifest
 from penstock.model.splits import Split
-from penstock.snapshots.commands import listing, own_rows, ownership
-from penstock.snapshots.commands.bottleneck import STANDING_BYTES, InputLoad, find_bottleneck
-from penstock.snapshots.commands.deleting import choose
+from penstock.snapshots.commands import listing, ownership
+from penstock.snapshots.commands import narrowed_rows as own_rows
+from penstock.snapshots.commands.bottleneck import QUEUED_BYTES, InputLoad, find_bottleneck
+from penstock.snapshots.commands.deleting import choose_deletable
 from penstock.snapshots.commands.listing import Listing, list_snapshots
 from penstock.snapshots.commands.location_cache import LocationCache
-from penstock.snapshots.commands.opened import OpenedLocation, open_location_to_read
-from penstock.snapshots.commands.showing import ShownSnapshot, show_snapshot
+from penstock.snapshots.commands.opened_location import OpenedLocation, open_location_to_read
+from penstock.snapshots.commands.showing import SnapshotDetails, show_snapshot
 from penstock.snapshots.format.plan import key_columns
 from penstock.snapshots.restoring.restore import load_inflight
 from penstock.snapshots.store.store import LocalStore, Store
@@ -31,7 +32,7 @@ TAKEN_MS = 1_700_000_000_000
 """When every snapshot of the kit was taken."""
 
 
-def show(location: Path, name: str, *, count_rows: bool = False) -> ShownSnapshot:
+def show(location: Path, name: str, *, count_rows: bool = False) -> SnapshotDetails:
     opened = open_location_to_read(str(location))
     return show_snapshot(opened, opened.record(name), TAKEN_MS, count_rows=count_rows)
 
@@ -104,7 +105,7 @@ def test_rows_in_flight_after_a_rescale_are_counted_once_and_not_again_by_the_ne
 
 def refusal_at(opened: OpenedLocation, checkpoint: int) -> str:
     try:
-        ownership.would_delete(opened.store, choose("there", opened.view, [f"chk-{checkpoint}"]))
+        ownership.preview_deletion(opened.store, choose_deletable("there", opened.view, [f"chk-{checkpoint}"]))
     except LocationError as refused:
         return str(refused)
     return ""
@@ -256,7 +257,7 @@ def test_fewer_rows_than_key_groups_are_not_skewed(tmp_path: Path, count_rows: b
 
 # -- the bottleneck ---------------------------------------------------------------------------------------------------
 
-FULL = 10 * STANDING_BYTES
+FULL = 10 * QUEUED_BYTES
 
 
 def load(vertex: int, held: int, *outputs: int) -> InputLoad:
@@ -269,7 +270,7 @@ def load(vertex: int, held: int, *outputs: int) -> InputLoad:
         ([load(1, FULL, 2), load(2, FULL, 3), load(3, 0)], 2),  # the last full one, not the first
         ([load(1, FULL, 2), load(2, FULL // 2, 3), load(3, FULL // 3)], 3),
         ([load(1, FULL, 2), load(2, FULL // 20, 3), load(3, 0)], 1),  # what is behind holds little
-        ([load(1, STANDING_BYTES, 2), load(2, STANDING_BYTES)], None),  # no queue stands
+        ([load(1, QUEUED_BYTES, 2), load(2, QUEUED_BYTES)], None),  # no queue stands
         ([load(1, FULL, 2, 3), load(2, 2 * FULL), load(3, FULL)], 2),  # branches: where most waits
         ([load(1, FULL, 2, 3), load(2, 0, 4), load(3, 0), load(4, FULL)], 4),  # past a join that holds nothing
         ([], None),
@@ -287,7 +288,7 @@ def test_the_bottleneck_is_the_last_full_input(loads: list[InputLoad], slow: int
 def test_a_subtask_is_named_only_if_it_holds_more_than_its_share(
     held: tuple[int, ...], parallelism: int, subtask: int
 ) -> None:
-    by_subtask = {index: part * STANDING_BYTES for index, part in enumerate(held)}
+    by_subtask = {index: part * QUEUED_BYTES for index, part in enumerate(held)}
     found = find_bottleneck([InputLoad(1, [], sum(by_subtask.values()), by_subtask)], parallelism)
     assert found is not None
     assert (found.subtask, found.share) == (subtask, 0.5 if subtask >= 0 else 0.0)

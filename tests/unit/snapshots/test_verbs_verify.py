@@ -14,7 +14,7 @@ from penstock.errors import CorruptSnapshot, LocationError
 from penstock.model.manifest import SectionRef
 from penstock.snapshots.catalog import sections_of
 from penstock.snapshots.commands import verifying
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.commands.showing import show_snapshot
 from penstock.snapshots.commands.verifying import Verification, verify_location
 from penstock.snapshots.format.envelope import digest, seal_envelope
@@ -64,7 +64,7 @@ def test_a_section_is_read_once_however_many_snapshots_refer_to_it(kept: Kept, m
         return read(self, path, offset, length)
 
     monkeypatch.setattr(LocalStore, "read_range", noted)
-    monkeypatch.setattr(verifying, "READ_AT_ONCE", 100)
+    monkeypatch.setattr(verifying, "PIECE_BYTES", 100)
     found = verify(kept)
     assert not found.damage
     assert len(set(ranges)) == len(ranges) > found.sections
@@ -185,7 +185,7 @@ def test_metadata_of_another_snapshot_is_found(kept: Kept) -> None:
     rewrite(kept, 1, (kept.location / "snapshots" / "chk-2" / "metadata.json").read_bytes())
     (damage,) = verify(kept, "chk-1").damage
     assert damage.path == "snapshots/chk-1/metadata.json"
-    assert "is of chk-2" in damage.problem
+    assert "belongs to chk-2" in damage.problem
 
 
 @pytest.mark.parametrize(

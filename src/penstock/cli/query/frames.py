@@ -12,7 +12,7 @@ from penstock.cli.query.models import Checkpoint, Graph, Vertex
 from penstock.cli.query.printing import STYLE_OF, checkpoints_line, restart_line, state_line
 from penstock.cli.query.sampling import Rates, Sample
 from penstock.cli.texts import age_text, one_line, rate_text, short_vertex, size_text, time_text, watermark_text
-from penstock.snapshots.commands.plain_values import minimum
+from penstock.snapshots.commands.plain_values import known_minimum
 
 BAR_CELLS = 12
 SHARES = "of its time"
@@ -80,11 +80,11 @@ def _event_time(graph: Graph) -> int | None:
 
     Return None while a subtask has no watermark although the vertex that it reads from has one.
     """
-    least = {vertex.id: minimum(one.watermark_us for one in vertex.subtasks) for vertex in graph.vertices}
+    least = {vertex.id: known_minimum(one.watermark_us for one in vertex.subtasks) for vertex in graph.vertices}
     silent = {vertex.id for vertex in graph.vertices if any(one.watermark_us is None for one in vertex.subtasks)}
     if any(least.get(edge.producer) is not None and edge.consumer in silent for edge in graph.edges):
         return None
-    return minimum(least.values())
+    return known_minimum(least.values())
 
 
 def _table(first: str, columns: Sequence[str], left: Sequence[str] = ()) -> Table:
@@ -122,7 +122,7 @@ def _vertex(vertex: Vertex, rates: Rates | None) -> tuple[Text | str, ...]:
 def _watermark(vertex: Vertex) -> str:
     """Return the lowest watermark of the subtasks; no watermark if one of them has none."""
     known = [one.watermark_us for one in vertex.subtasks]
-    return watermark_text(None if None in known else minimum(known))
+    return watermark_text(None if None in known else known_minimum(known))
 
 
 def _checkpoints(sample: Sample, shown: int) -> Table:

@@ -21,7 +21,7 @@ from penstock.model.ids import snapshot_id
 from penstock.model.manifest import checked_words
 from penstock.snapshots.commands import ownership
 from penstock.snapshots.commands import requests as rq
-from penstock.snapshots.commands.deleting import choose
+from penstock.snapshots.commands.deleting import choose_deletable
 
 Force = Annotated[
     bool, typer.Option("--force", help="If no driver answers, take the location over: one that runs is stopped by it.")
@@ -60,7 +60,7 @@ def take(
         checked_words(label, note)
         chosen = parse_alignment("--alignment", alignment).value if alignment else ""
         chosen_form = snapshot_format("--format", form).value if form else ""
-        changes = rq.Take(label, note, chosen, round((timeout or 0) * 1000), chosen_form)
+        changes = rq.TakeSnapshot(label, note, chosen, round((timeout or 0) * 1000), chosen_form)
         snapshot = owner_of(location, url, token_file, ca, quiet=as_json).take(changes)
         if as_json:
             emit({"snapshot": snapshot, **({"format": chosen_form} if form else {})})
@@ -100,8 +100,8 @@ def _would_delete(location: str, names: Sequence[str]) -> tuple[Deleted, tuple[s
     """Return what would be deleted, and the files. Planning only reads the location."""
     with located(location) as store:
         known = known_at(store)
-        chosen = choose(store.root, known.log, names)
-        deletion = ownership.would_delete(store, chosen, known)
+        chosen = choose_deletable(store.root, known.log, names)
+        deletion = ownership.preview_deletion(store, chosen, known)
     ids = [snapshot_id(checkpoint) for checkpoint in chosen]
     return Deleted(ids, len(deletion.files), deletion.bytes), deletion.files
 
@@ -142,9 +142,9 @@ def gc(location: Location, dry_run: DryRun = False, force: Force = False, as_jso
     with reported() as console, located(location) as store:
         known = known_at(store)
         if dry_run:
-            answer = ownership.would_collect(store, known=known)
+            answer = ownership.preview_collection(store, known=known)
         else:
-            answer = ownership.change(store, rq.Collect(), force=force, known=known)
+            answer = ownership.request_change(store, rq.CollectOrphans(), force=force, known=known)
         if as_json:
             emit({"files": answer.files, "bytes": answer.bytes, "dry_run": dry_run})
         else:

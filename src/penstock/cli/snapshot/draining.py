@@ -49,7 +49,7 @@ def drain(
     with reported() as console:
         place = location.rpartition("#")[0] if "#" in location else location
         with located(place) as store:
-            ownership.stopped(store, force=force)
+            ownership.require_stopped(store, force=force)
             _run(_writers(query), location, place)
             snapshot = snapshot_id(SnapshotLog(store).refresh().lineage[-1].checkpoint)
         if as_json:

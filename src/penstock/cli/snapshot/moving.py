@@ -18,9 +18,9 @@ from penstock.model.ids import snapshot_id
 from penstock.snapshots.commands import copying, forking, moving, ownership
 from penstock.snapshots.commands import requests as rq
 from penstock.snapshots.commands import rolling_back as rb
-from penstock.snapshots.commands.deleting import choose
+from penstock.snapshots.commands.deleting import choose_deletable
 from penstock.snapshots.fork import Origin
-from penstock.snapshots.format.names import is_called
+from penstock.snapshots.format.names import has_name
 from penstock.snapshots.location import IDENTITY_PATH, MOVING_PATH, open_location
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.store import Store
@@ -46,9 +46,9 @@ def copy(
     with reported() as console, located(location) as there, _made(target) as here:
         with _bar("copying", hidden=as_json, is_bytes=False) as progress:
             copied = copying.copy_snapshots(there, here, names, force=force, progress=progress)
-        brought, present = _ids(copied.brought), _ids(copied.present)
+        brought, present = _ids(copied.copied), _ids(copied.present)
         if as_json:
-            emit({"target": here.root, "copied": brought, "present": present, "gone": _ids(copied.gone)})
+            emit({"target": here.root, "copied": brought, "present": present, "gone": _ids(copied.deleted)})
         else:
             more = f"; {len(present)} were there already" if present else ""
             _say(console, f"{_counted(brought)} copied to {here.root}{more}")
@@ -83,16 +83,16 @@ def move(
 def _move_snapshots(
     console: Console, there: Store, target: str, names: Sequence[str], force: bool, as_json: bool
 ) -> None:
-    view = ownership.view_of(there)
-    known = [name for name in names if any(is_called(record, name) for record in view.snapshots)]
+    view = ownership.read_query_log(there)
+    known = [name for name in names if any(has_name(record, name) for record in view.snapshots)]
     with _made(target) as here, _bar("copying", hidden=as_json, is_bytes=False) as progress:
         archived = _ids([record.checkpoint for record in SnapshotLog(here).refresh().snapshots])
         missing = [name for name in names if name not in known and name not in archived]  # moved by an earlier try
-        chosen = choose(there.root, view, [*known, *missing])
+        chosen = choose_deletable(there.root, view, [*known, *missing])
         if chosen:
             copying.copy_snapshots(there, here, _ids(chosen), force=force, progress=progress).check(names)
     for first in range(0, len(chosen), rq.MAX_IDS):
-        ownership.change(there, rq.Delete(list(chosen[first : first + rq.MAX_IDS])), force=force)
+        ownership.request_change(there, rq.DeleteSnapshots(list(chosen[first : first + rq.MAX_IDS])), force=force)
     if as_json:
         emit({"target": here.root, "snapshots": _ids(chosen)})
     else:
@@ -104,7 +104,7 @@ def fork(location: Location, snapshot: _Snapshot, target: _Target, as_json: AsJs
     """Make a location where a query of its own begins with a snapshot; the query at LOCATION is not disturbed. LOCATION
     may be the directory of a portable snapshot."""
     with reported() as console, ExitStack() as opened:
-        origin = Origin(location, snapshot, what="")
+        origin = Origin(location, snapshot, option="")
         if origin.portable is not None:
             here = opened.enter_context(_made(target))
             identity = forking.fork_portable(origin, origin.portable, here)
@@ -148,13 +148,13 @@ def rollback(
         )
         name = snapshot_id(done.snapshot)
         if as_json:
-            left = _ids(done.left)
+            left = _ids(done.abandoned)
             emit({"snapshot": name, "left": left, "retracts": done.retracts, "changed": done.changed})
         elif not done.changed:
             _say(console, f"the next start goes on from {name} as it is")
         else:
             behind = "; what was written since is taken back before" if done.retracts else ""
-            _say(console, f"the next start goes on from {name}{behind}; left behind: {_counted(_ids(done.left))}")
+            _say(console, f"the next start goes on from {name}{behind}; left behind: {_counted(_ids(done.abandoned))}")
 
 
 def _output(text: str) -> rb.Output | None:

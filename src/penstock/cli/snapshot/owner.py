@@ -29,7 +29,7 @@ class Owner(Protocol):
     """Has the owner of a location change its snapshots, which are named by id or label. Every method returns when it is
     done, and raises a PenstockError if it is refused or if what came of it is not known."""
 
-    def take(self, wish: rq.Take) -> str:
+    def take(self, wish: rq.TakeSnapshot) -> str:
         """The id of the new one."""
 
     def delete(self, names: Sequence[str]) -> Deleted:

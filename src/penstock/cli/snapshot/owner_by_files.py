@@ -14,9 +14,9 @@ from penstock.errors import LocationError
 from penstock.model.ids import snapshot_id
 from penstock.snapshots.commands import ownership
 from penstock.snapshots.commands import requests as rq
-from penstock.snapshots.commands.deleting import choose
+from penstock.snapshots.commands.deleting import choose_deletable
 from penstock.snapshots.commands.listing import kind_of
-from penstock.snapshots.commands.location_cache import Known, LocationCache
+from penstock.snapshots.commands.location_cache import CachedLocation, LocationCache
 from penstock.snapshots.format.names import find_record
 from penstock.snapshots.location import existing_location
 from penstock.snapshots.store.store import Store
@@ -29,16 +29,19 @@ class ByFiles:
     location: str
     force: bool = False
 
-    def take(self, wish: rq.Take) -> str:
+    def take(self, wish: rq.TakeSnapshot) -> str:
         with located(self.location) as store:
-            return ownership.take_snapshot(store, wish)
+            return ownership.request_snapshot(store, wish)
 
     def delete(self, names: Sequence[str]) -> Deleted:
         with located(self.location) as store:
             known = known_at(store)
-            chosen = choose(store.root, known.log, names)
+            chosen = choose_deletable(store.root, known.log, names)
             parts = [chosen[first : first + rq.MAX_IDS] for first in range(0, len(chosen), rq.MAX_IDS)]
-            answers = [ownership.change(store, rq.Delete(part), force=self.force, known=known) for part in parts]
+            answers = [
+                ownership.request_change(store, rq.DeleteSnapshots(part), force=self.force, known=known)
+                for part in parts
+            ]
             return Deleted(
                 [snapshot_id(checkpoint) for checkpoint in chosen],
                 sum(answer.files for answer in answers),
@@ -49,8 +52,8 @@ class ByFiles:
         with located(self.location) as store:
             known = known_at(store)
             checkpoint = find_record(store.root, known.log, name).checkpoint
-            ownership.change(store, rq.Label(checkpoint, label, note), force=self.force, known=known)
-            now = find_record(store.root, ownership.view_of(store, known), snapshot_id(checkpoint))
+            ownership.request_change(store, rq.LabelSnapshot(checkpoint, label, note), force=self.force, known=known)
+            now = find_record(store.root, ownership.read_query_log(store, known), snapshot_id(checkpoint))
             return Labelled(snapshot_id(checkpoint), now.label, now.note, kind_of(now))
 
 
@@ -63,7 +66,7 @@ def located(location: str) -> Iterator[Store]:
         raise LocationError(f"location {location} cannot be used: {error}") from error
 
 
-def known_at(store: Store) -> Known:
+def known_at(store: Store) -> CachedLocation:
     """Return the user's cache of a location, with the log as it is now."""
     known = LocationCache.of(store.root).load(store)
-    return msgspec.structs.replace(known, log=ownership.view_of(store, known))
+    return msgspec.structs.replace(known, log=ownership.read_query_log(store, known))

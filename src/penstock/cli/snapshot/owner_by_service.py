@@ -15,9 +15,9 @@ from penstock.cli.snapshot.owner import Deleted, Labelled
 from penstock.cli.texts import one_line
 from penstock.errors import LocationError, NoAnswer, ServiceError
 from penstock.snapshots.commands import requests as rq
-from penstock.snapshots.commands.deleting import refusal
+from penstock.snapshots.commands.deleting import deletion_refusal
 from penstock.snapshots.commands.ownership import new_token
-from penstock.snapshots.format.names import find_called
+from penstock.snapshots.format.names import find_named
 
 PATIENT_S = 60.0
 """Timeout of requests that read the location or wait for its owner: a store may be slow."""
@@ -37,7 +37,7 @@ class ByService:
     quiet: bool
     """Draw no bar."""
 
-    def take(self, wish: rq.Take) -> str:
+    def take(self, wish: rq.TakeSnapshot) -> str:
         wanted: dict[str, Any] = {"label": wish.label, "note": wish.note}
         if wish.format:
             wanted["format"] = wish.format
@@ -56,7 +56,7 @@ class ByService:
     def delete(self, names: Sequence[str]) -> Deleted:
         there = self._stored()
         chosen = {one.checkpoint: one.id for one in (self._named(there, name) for name in names)}
-        why = refusal(chosen, [one.checkpoint for one in there.snapshots if one.in_lineage])
+        why = deletion_refusal(chosen, [one.checkpoint for one in there.snapshots if one.in_lineage])
         if why:
             raise LocationError(why)
         ids = [chosen[checkpoint] for checkpoint in sorted(chosen)]
@@ -86,7 +86,7 @@ class ByService:
 
     @staticmethod
     def _named(there: SnapshotList, name: str) -> Snapshot:
-        return find_called(one_line(there.location), there.snapshots, name)
+        return find_named(one_line(there.location), there.snapshots, name)
 
     def _run_operation(self, what: str, send: Callable[[], Answer], tries: int = 1) -> SnapshotOperation:
         """The operation that it begins, as it has ended; ``what`` is the case then. What it failed with is all that is

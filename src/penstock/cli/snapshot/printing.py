@@ -10,15 +10,15 @@ from penstock.cli.terminal import widen
 from penstock.cli.texts import age_text, size_text, watermark_text
 from penstock.snapshots.commands.comparing import SnapshotDiff, TableChange
 from penstock.snapshots.commands.plain_values import one_line
-from penstock.snapshots.commands.positions import ShownEdge, ShownSource
-from penstock.snapshots.commands.showing import ShownSnapshot, ShownTable
+from penstock.snapshots.commands.positions import EdgeDetails, SourceDetails
+from penstock.snapshots.commands.showing import SnapshotDetails, TableDetails
 
 SPLITS_PRINTED = 5
 CHANNELS_PRINTED = 10
 """Those with most in flight; --json has all."""
 
 
-def print_snapshot(console: Console, shown: ShownSnapshot) -> None:
+def print_snapshot(console: Console, shown: SnapshotDetails) -> None:
     """Print a snapshot."""
     widen(console)
     line = shown.snapshot
@@ -56,7 +56,7 @@ def _say(console: Console, text: str) -> None:
     console.print(escape(text), highlight=False, soft_wrap=True)
 
 
-def _print_operators(console: Console, shown: ShownSnapshot) -> None:
+def _print_operators(console: Console, shown: SnapshotDetails) -> None:
     table = _table("operator", "state", "rows", "stored", "sections", "key-group skew")
     for operator in shown.operators:
         if not operator.tables:
@@ -68,7 +68,7 @@ def _print_operators(console: Console, shown: ShownSnapshot) -> None:
     console.print(table, soft_wrap=True)
 
 
-def _skew(table: ShownTable) -> str:
+def _skew(table: TableDetails) -> str:
     skew = table.skew
     if skew is None:
         return "" if table.rows == 0 else "not known; --rows counts"
@@ -77,7 +77,7 @@ def _skew(table: ShownTable) -> str:
     return f"{skew.skew:.1f} (key group {skew.group}: {skew.rows:,} rows)"
 
 
-def _print_source(console: Console, source: ShownSource) -> None:
+def _print_source(console: Console, source: SourceDetails) -> None:
     blobs = f" and {size_text(source.blob_bytes)} beside it" if source.blob_bytes else ""
     ended = ", event time has ended" if source.drained else ""
     _say(console, f"source {source.name}: {source.rows_in:,} rows read{ended}; state {one_line(source.state)}{blobs}")
@@ -90,7 +90,7 @@ def _print_source(console: Console, source: ShownSource) -> None:
         _say(console, f"  {len(source.pending):,} splits found and not handed out yet, the first {first}")
 
 
-def _print_edge(console: Console, edge: ShownEdge) -> None:
+def _print_edge(console: Console, edge: EdgeDetails) -> None:
     text = (
         f"{edge.producer} -> {edge.consumer} ({edge.kind}): watermark {watermark_text(edge.watermark_us)}, in flight "
     )
@@ -100,7 +100,7 @@ def _print_edge(console: Console, edge: ShownEdge) -> None:
         _say(console, f"  {channel.producer} -> {channel.consumer}: {channel.rows:,} rows, {size_text(channel.bytes)}")
 
 
-def _print_subtasks(console: Console, shown: ShownSnapshot) -> None:
+def _print_subtasks(console: Console, shown: SnapshotDetails) -> None:
     table = _table("subtask", "start delay", "alignment", "sync", "async", "", "in flight captured", "state written")
     for subtask in shown.subtasks:
         times = (subtask.start_delay_ms, subtask.alignment_ms, subtask.sync_ms, subtask.async_ms)

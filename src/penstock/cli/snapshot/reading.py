@@ -18,7 +18,7 @@ from penstock.cli.terminal import SafeConsole, say, widen
 from penstock.cli.texts import age_text, size_text
 from penstock.errors import CorruptSnapshot
 from penstock.snapshots.commands.listing import ListedSnapshot, Listing, list_snapshots
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.commands.verifying import UnusedFile, Verification, verify_location
 
 SNAPSHOT_HELP = "Its id (chk-12) or label."

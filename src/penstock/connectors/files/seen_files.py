@@ -19,7 +19,7 @@ import xxhash
 
 from penstock.connectors.files.listing import FoundFile
 from penstock.model.plain import Plain
-from penstock.snapshots.format.blob import Blob
+from penstock.snapshots.format.blobs import Blob
 
 _HASH_BYTES = 16
 _KEYS = np.dtype(f"S{_HASH_BYTES}")

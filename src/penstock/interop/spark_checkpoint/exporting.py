@@ -35,7 +35,7 @@ from penstock.model.elements import END_OF_TIME_US
 from penstock.model.ids import snapshot_id
 from penstock.model.manifest import SnapshotMetadata
 from penstock.operators.watermark import WatermarkSpec
-from penstock.snapshots.commands.opened import OpenedLocation, open_location_to_read
+from penstock.snapshots.commands.opened_location import OpenedLocation, open_location_to_read
 from penstock.snapshots.format.blobs import BlobStore
 from penstock.snapshots.portable.files import NewFile, new_directory
 from penstock.snapshots.rescaling.relocate import relocate
@@ -87,7 +87,7 @@ def exportSparkOffsets(  # noqa: N802 - named as PySpark names things
     opened = open_location_to_read(location)
     begin = f"Spark cannot go on where the query at {opened.path} stopped"
     record = opened.record(snapshot) if snapshot else _newest(opened, begin)
-    metadata = BlobStore(opened.store).restored(opened.metadata(record))
+    metadata = BlobStore(opened.store).restore_blobs(opened.metadata(record))
     graph = graph_of(df, outputMode, metadata.parallelism, metadata.max_parallelism)
     findings = _not_at_rest(opened, metadata)
     findings += [

@@ -45,7 +45,7 @@ from penstock.operators.aggregate.final import FinalAggregateSpec
 from penstock.operators.deduplicate import DeduplicateSpec
 from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.watermark import WatermarkOperator, WatermarkSpec
-from penstock.snapshots.bootstrap import LocationBootstrap, founding, in_use
+from penstock.snapshots.bootstrap import LocationBootstrap, bootstrap_location, location_in_use_error
 from penstock.snapshots.format.blobs import BlobStore
 from penstock.snapshots.format.plan import plan_of
 from penstock.snapshots.log.entries import PlannedBatch
@@ -159,7 +159,7 @@ def import_checkpoint(
         try:
             made = stack.enter_context(_new_location(store))
             if made.found is not None:
-                raise in_use(made.store)
+                raise location_in_use_error(made.store)
             staging = stack.enter_context(_staging(made.store))
             written = found.written(made, reader, staging, spark, Meter(2 * _SHARE, progress))
         except (CheckpointFailed, OSError) as error:
@@ -279,7 +279,7 @@ def _new_location(store: Store) -> Iterator[LocationBootstrap]:
         with new_directory(Path(store.root), "the location") as folder:
             yield LocationBootstrap(LocalStore(folder))
         return
-    with founding(store.root) as made:
+    with bootstrap_location(store.root) as made:
         yield made
 
 
@@ -315,7 +315,7 @@ class _Import:
         self, made: LocationBootstrap, reader: StateReader, staging: Path, spark: SparkSession, meter: Meter
     ) -> SnapshotMetadata:
         """Make the location."""
-        bare = made.numbered(self._metadata({}))
+        bare = made.with_free_number(self._metadata({}))
         tables = [(state, table) for state in self.states for table in state.mapping.tables(state.spark)]
         staged = []
         for state, table in tables:
@@ -329,8 +329,8 @@ class _Import:
         if self.exact:
             assert self.read.planned is not None
             planned = PlannedBatch(self.read.query_id, self.read.planned)
-        whole = BlobStore(made.store, made.first_file).written(whole)
-        return made.completed(whole, continues=True, planned=planned)
+        whole = BlobStore(made.store, made.first_file).write_blobs(whole)
+        return made.complete(whole, continues=True, planned=planned)
 
     def _metadata(self, states: Mapping[tuple[int, int], list[StateEntry]]) -> SnapshotMetadata:
         graph = self.graph

@@ -80,7 +80,7 @@ def _by_tasks(
         rows[number] += sum(entry.rows for entry in entries)
         found.setdefault((full[number].vertex, full[number].part.subtask), []).extend(entries)
     used = {entry.section.path for entries in found.values() for entry in entries}
-    made.store.delete_all([path for path in made.own_files() if path not in used])  # of tasks that ran twice
+    made.store.delete_all([path for path in made.attempt_files() if path not in used])  # of tasks that ran twice
     for part, count in zip(full, rows, strict=True):
         if count != part.part.rows:
             raise CorruptSnapshot(f"{part.part.file.path} has {count} rows instead of {part.part.rows}")

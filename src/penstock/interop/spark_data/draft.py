@@ -27,7 +27,7 @@ from penstock.model.manifest import (
     next_batch_after,
 )
 from penstock.operators.watermark import WatermarkSpec, watermark_scalars
-from penstock.snapshots.commands.opened import OpenedLocation, plan_of_snapshot
+from penstock.snapshots.commands.opened_location import OpenedLocation, plan_of_snapshot
 from penstock.snapshots.format.plan import hashed_columns, key_columns, plan_of
 from penstock.snapshots.format.table_entries import table_entries
 from penstock.snapshots.location import KEPT_FOLDER

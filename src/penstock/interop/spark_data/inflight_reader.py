@@ -13,7 +13,7 @@ from penstock.errors import CorruptSnapshot, LocationError
 from penstock.interop.spark_data.columns import Projection
 from penstock.interop.spark_data.reading import Place, SnapshotReader
 from penstock.model.manifest import InflightEntry, PlanManifest, SnapshotMetadata
-from penstock.snapshots.commands.measures import inflight_entries
+from penstock.snapshots.commands.snapshot_sizes import inflight_entries
 from penstock.snapshots.format.sections import read_content
 from penstock.snapshots.format.type_texts import column_of
 from penstock.snapshots.portable.columns import declared_schema

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from penstock.errors import CorruptSnapshot
 from penstock.interop.spark_data.columns import Projection
 from penstock.model.ids import CheckpointId
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 
 
 @dataclass(frozen=True)

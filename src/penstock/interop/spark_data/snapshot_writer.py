@@ -18,7 +18,7 @@ from penstock.interop.spark_data.writing import writable_schema, write_snapshot
 from penstock.model.job_graph import SinkSpec
 from penstock.model.manifest import checked_words
 from penstock.planner.compiler import compile_outputs, sink_id
-from penstock.snapshots.commands.opened import open_location_to_read
+from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.spark.errors import pysparks_refusals
 from penstock.spark.launcher import SparkLauncher
 

@@ -22,7 +22,7 @@ from penstock.interop.spark_data.views import snapshot_view, snapshots_view
 from penstock.interop.spark_data.wanted_keys import wanted_keys
 from penstock.model.ids import snapshot_id
 from penstock.model.manifest import PlanManifest, SnapshotMetadata
-from penstock.snapshots.commands.opened import OpenedLocation, open_location_to_read, plan_of_snapshot
+from penstock.snapshots.commands.opened_location import OpenedLocation, open_location_to_read, plan_of_snapshot
 from penstock.snapshots.log.entries import SnapshotRecord
 from penstock.snapshots.restoring.state_tables import find_table
 

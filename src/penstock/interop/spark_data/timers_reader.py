@@ -14,7 +14,7 @@ from penstock.interop.spark_data.columns import Projection
 from penstock.interop.spark_data.reading import Place, SnapshotReader
 from penstock.model.manifest import PlanManifest, SnapshotMetadata, StateEntry
 from penstock.operators.stateful.variables import TIME_MODE, TIMERS
-from penstock.snapshots.commands.measures import subtasks_of
+from penstock.snapshots.commands.snapshot_sizes import subtasks_of
 from penstock.snapshots.format.table_entries import of_groups, pieces, table_entries
 from penstock.snapshots.restoring.state_tables import StateTable, find_table, rows_of, table_name
 from penstock.snapshots.store.store import Store

@@ -13,10 +13,10 @@ from penstock.interop.spark_data.read_options import OFFSETS, SCALARS, TABLES, W
 from penstock.model.manifest import PlanManifest, SnapshotMetadata
 from penstock.model.plain import Plain
 from penstock.snapshots.commands.listing import list_snapshots
-from penstock.snapshots.commands.measures import inflight_entries, stored_bytes, subtasks_of
-from penstock.snapshots.commands.opened import OpenedLocation
+from penstock.snapshots.commands.opened_location import OpenedLocation
 from penstock.snapshots.commands.plan_names import PlanNames
 from penstock.snapshots.commands.positions import edges_of, sources_of
+from penstock.snapshots.commands.snapshot_sizes import inflight_entries, stored_bytes, subtasks_of
 from penstock.snapshots.format.plan import key_columns
 from penstock.snapshots.format.table_entries import table_entries
 from penstock.snapshots.restoring.state_tables import table_name

@@ -22,14 +22,20 @@ from penstock.interop.spark_data.draft import Draft, Origin
 from penstock.interop.spark_data.state_reader import shown_schema
 from penstock.interop.spark_data.table_job import Entries, Target, write_empty, write_table
 from penstock.model.manifest import CaptureMetrics, SlotManifest, SnapshotMetadata, StateEntry
-from penstock.snapshots.bootstrap import SPAN, LocationBootstrap, founding, in_files, in_use
+from penstock.snapshots.bootstrap import (
+    FILE_NUMBERS_PER_ATTEMPT,
+    LocationBootstrap,
+    bootstrap_location,
+    location_in_use_error,
+    with_renamed_files,
+)
 from penstock.snapshots.catalog import Catalog, sections_of
 from penstock.snapshots.format.blobs import BlobStore
 from penstock.snapshots.format.sections import data_path
 from penstock.snapshots.restoring.state_tables import KEY_GROUP, StateTable
 from penstock.snapshots.writing.state_index import stored_bytes
 
-BROUGHT_FROM = SPAN // 2
+BROUGHT_FROM = FILE_NUMBERS_PER_ATTEMPT // 2
 """Numbers of an attempt's data files that are brought; tasks have lower ones."""
 _Written = Mapping[tuple[str, str], Entries]
 """By operator and table."""
@@ -63,9 +69,9 @@ def write_snapshot(
     prepared = {name: _prepared(draft.table(name), df) for name, df in frames.items()}
     metadata = _without(draft, [draft.table(name) for name in frames], label, note)
     try:
-        with founding(location) as made:
+        with bootstrap_location(location) as made:
             if made.found is not None:
-                raise in_use(made.store)
+                raise location_in_use_error(made.store)
             return _founded(draft, frames, prepared, metadata, made)
     except (CheckpointFailed, OSError) as error:
         raise LocationError(f"the location {location} cannot be written: {error}") from error
@@ -78,7 +84,7 @@ def _founded(
     metadata: SnapshotMetadata,
     made: LocationBootstrap,
 ) -> SnapshotMetadata:
-    metadata = made.numbered(metadata)
+    metadata = made.with_free_number(metadata)
     if draft.origin is not None:
         metadata = _brought(draft.origin, metadata, made)
     tables = {name: draft.table(name) for name in frames}
@@ -88,12 +94,12 @@ def _founded(
     }
     whole = _with(metadata, draft, written)
     if draft.origin is None:  # else its blobs are stored, and have been brought
-        whole = BlobStore(made.store, made.first_file).written(whole)
+        whole = BlobStore(made.store, made.first_file).write_blobs(whole)
     used = {ref.path for ref in sections_of(whole)}
-    made.store.delete_all([path for path in made.own_files() if path not in used])  # of tasks that ran twice
+    made.store.delete_all([path for path in made.attempt_files() if path not in used])  # of tasks that ran twice
     if draft.origin is not None:
         _bring_kept(draft.origin, made)
-    return made.completed(whole, continues=draft.origin is None)
+    return made.complete(whole, continues=draft.origin is None)
 
 
 # -- beforehand -------------------------------------------------------------------------------------------------------
@@ -166,7 +172,7 @@ def _brought(origin: Origin, metadata: SnapshotMetadata, made: LocationBootstrap
                 store.bring(path, there, name)
             except FileNotFoundError:
                 raise CorruptSnapshot(f"{path} is missing") from None
-        moved = in_files(metadata, names)
+        moved = with_renamed_files(metadata, names)
         Catalog(store).check(moved, checksums=True)
         return moved
 

@@ -1,1 +1,1 @@
-"""What people and tools do with the snapshots of a location, one verb per module; without a command line."""
+"""Snapshot commands: what the CLI, the REST service and other tools do with the snapshots of a location."""

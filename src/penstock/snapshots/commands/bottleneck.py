@@ -1,7 +1,8 @@
-"""Which operator a query waits for, told by where the rows in flight lie; pure.
+"""Bottleneck detection: derive the slow operator of a query from where the in-flight rows are queued. Pure.
 
-Backpressure fills the channels in front of the slow operator, then those in front of the operator before it, and so on
-up to the sources; behind the slow one they are empty. So it is the one with a full input behind which no input is full.
+Backpressure fills the channels in front of the slow operator, then those in front of its producers, and so on up to the
+sources. Channels downstream of the slow operator are empty. So the bottleneck is the operator with a full input and no
+full input downstream.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-STANDING_BYTES = 64 << 10
-"""An input with less than this per subtask is no queue that stands: so much is on its way in a query that keeps up."""
-LITTLE = 1 / 8
-"""An input that holds less than this part of the fullest one is not full."""
-UNEVEN = 1.4
-"""A subtask that holds less than this multiple of the mean over all subtasks holds no more than its share."""
+QUEUED_BYTES = 64 << 10
+"""Bytes per subtask below which an input is not a queue: a query that keeps up has as much on its way."""
+FULL_FRACTION = 1 / 8
+"""Fraction of the fullest input below which an input is not full."""
+SKEW_FACTOR = 1.4
+"""Multiple of the mean over all subtasks from which on a subtask counts as skewed."""
 
 
 class InputLoad(msgspec.Struct, frozen=True):
-    """What waits in front of one vertex; ``subtask_bytes``: by subtask."""
+    """In-flight bytes in front of one vertex, in total and by subtask."""
 
     vertex: int
     outputs: Sequence[int]
@@ -28,8 +29,7 @@ class InputLoad(msgspec.Struct, frozen=True):
 
 
 class Bottleneck(msgspec.Struct, frozen=True):
-    """``share``: the part of the vertex's in-flight bytes that waits at ``subtask``, the one with most; -1 and 0 if it
-    has no more than the others."""
+    """The slow vertex. ``subtask`` holds most of its in-flight bytes and ``share`` is its part; -1 and 0 if even."""
 
     vertex: int
     bytes: int
@@ -38,28 +38,32 @@ class Bottleneck(msgspec.Struct, frozen=True):
 
 
 def find_bottleneck(loads: Sequence[InputLoad], parallelism: int) -> Bottleneck | None:
-    """The vertex that everything waits for, or None if nothing does.
+    """Return the vertex that the query waits for; None if there is none.
+
+    Of several independent bottlenecks in parallel branches it is the one with the most bytes in front of it.
 
     Of several that wait for nobody (in branches beside each other), the one with most in front of it.
 
     Args:
-        loads: of every vertex; ``outputs`` are the vertices behind it.
+        loads: one per vertex; ``outputs`` are its direct consumers.
     """
     by_vertex = {load.vertex: load for load in loads}
     fullest = max((load.bytes for load in loads), default=0)
-    full = {load.vertex for load in loads if load.bytes >= max(STANDING_BYTES * max(parallelism, 1), fullest * LITTLE)}
-    slow = [by_vertex[vertex] for vertex in sorted(full) if not full & set(_behind(vertex, by_vertex))]
+    full = {
+        load.vertex for load in loads if load.bytes >= max(QUEUED_BYTES * max(parallelism, 1), fullest * FULL_FRACTION)
+    }
+    slow = [by_vertex[vertex] for vertex in sorted(full) if not full & set(_downstream(vertex, by_vertex))]
     if not slow:
         return None
     load = max(slow, key=lambda load: load.bytes)
-    subtask, held = max(load.subtask_bytes.items(), key=lambda item: item[1])
-    if held * parallelism < UNEVEN * load.bytes:
+    subtask, subtask_bytes = max(load.subtask_bytes.items(), key=lambda item: item[1])
+    if subtask_bytes * parallelism < SKEW_FACTOR * load.bytes:
         return Bottleneck(load.vertex, load.bytes, -1, 0.0)
-    return Bottleneck(load.vertex, load.bytes, subtask, held / load.bytes)
+    return Bottleneck(load.vertex, load.bytes, subtask, subtask_bytes / load.bytes)
 
 
-def _behind(vertex: int, loads: Mapping[int, InputLoad]) -> list[int]:
-    """Every vertex that what this one yields can reach."""
+def _downstream(vertex: int, loads: Mapping[int, InputLoad]) -> list[int]:
+    """Return every vertex downstream of this one."""
     reached = [*loads[vertex].outputs]
     for here in reached:
         reached += [output for output in (loads[here].outputs if here in loads else ()) if output not in reached]

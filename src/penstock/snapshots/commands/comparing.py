@@ -1,4 +1,4 @@
-"""``diff``: what changed from one snapshot to another, whatever their parallelism."""
+"""``diff`` command: differences between two snapshots of any parallelism."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from penstock.model.manifest import PlanManifest, StateEntry
 from penstock.model.plain import Plain
-from penstock.snapshots.commands.opened import OpenedLocation, plan_of_snapshot
-from penstock.snapshots.commands.own_rows import with_own_rows
-from penstock.snapshots.commands.plain_values import plain
+from penstock.snapshots.commands.narrowed_rows import count_narrowed_rows
+from penstock.snapshots.commands.opened_location import OpenedLocation, plan_of_snapshot
+from penstock.snapshots.commands.plain_values import plain_value
 from penstock.snapshots.commands.plan_names import PlanNames
 from penstock.snapshots.commands.positions import EdgeChange, SourceChange, edge_changes, source_changes
 from penstock.snapshots.commands.table_rows import (
@@ -22,7 +22,7 @@ from penstock.snapshots.commands.table_rows import (
     ColumnsDiffer,
     StoredTable,
     column_codes,
-    combined,
+    combine_codes,
     has_deltas,
     last_rows,
     stored_rows,
@@ -34,14 +34,17 @@ from penstock.snapshots.store.store import Store
 from penstock.state.arrays import readable_objects
 
 Progress = Callable[[int, int], None]
-"""Called with what is done and what there is to do, in the same unit."""
+"""Called with the work done and the total work, in the same unit."""
 
 
 _Sides = tuple[list[StateEntry], list[StateEntry]]
 
 
 class RowChange(msgspec.Struct, frozen=True):
-    """One example. ``before`` and ``after``: the values by column; None where there is no row."""
+    """Example of a changed row.
+
+    ``before`` and ``after`` hold the values by column; None where the row does not exist.
+    """
 
     change: str
     key: dict[str, Plain]
@@ -50,11 +53,12 @@ class RowChange(msgspec.Struct, frozen=True):
 
 
 class TableChange(msgspec.Struct, frozen=True):
-    """Of one state table.
+    """Differences of one state table.
 
     Attributes:
-        keys: the key columns; None if the plan does not tell them: rows are compared whole then, none is ``changed``.
-        problem: why rows could not be compared; otherwise empty.
+        keys: the key columns; None if the plan does not name them. Whole rows are compared then, and none is
+            ``changed``.
+        problem: the reason why rows could not be compared; otherwise empty.
     """
 
     operator_id: str
@@ -69,7 +73,7 @@ class TableChange(msgspec.Struct, frozen=True):
 
 
 class SnapshotDiff(msgspec.Struct, frozen=True):
-    """From snapshot ``before`` to ``after``. Tables that neither has are not listed."""
+    """Differences from snapshot ``before`` to ``after``. Tables that neither has are not listed."""
 
     location: str
     before: str
@@ -82,8 +86,8 @@ class SnapshotDiff(msgspec.Struct, frozen=True):
 
 
 @dataclass
-class _Counted:
-    """What was found so far; ``wanted``: examples of each kind of change."""
+class _TableDifferences:
+    """Differences found so far in one table. ``wanted`` is the number of examples per kind of change."""
 
     wanted: int
     names: list[str] = field(default_factory=list)
@@ -100,48 +104,51 @@ def compare_snapshots(
     examples: int = 0,
     progress: Progress | None = None,
 ) -> SnapshotDiff:
-    """Reads the state of both, but for key groups that have not been written to in between.
+    """Compare two snapshots. Key groups that were not written to in between are not read.
 
     Args:
-        examples: rows to show, of each kind of change and table.
+        examples: number of example rows per table and kind of change.
 
     Raises:
         CorruptSnapshot: metadata or a section is damaged.
         LocationError: a snapshot was deleted meanwhile.
     """
-    one, other = opened.metadata(before), opened.metadata(after)
-    old_plan, new_plan = plan_of_snapshot(one, opened.identity), plan_of_snapshot(other, opened.identity)
-    old_tables, new_tables = table_entries(one), table_entries(other)
+    old_metadata, new_metadata = opened.metadata(before), opened.metadata(after)
+    old_plan, new_plan = (
+        plan_of_snapshot(old_metadata, opened.identity),
+        plan_of_snapshot(new_metadata, opened.identity),
+    )
+    old_tables, new_tables = table_entries(old_metadata), table_entries(new_metadata)
     names = dict.fromkeys([*old_tables, *new_tables])
     tables = []
     for done, name in enumerate(names):
         sides = old_tables.get(name, []), new_tables.get(name, [])
         plan = new_plan if name in new_tables else old_plan
-        groups = max(one.max_parallelism, other.max_parallelism)
+        groups = max(old_metadata.max_parallelism, new_metadata.max_parallelism)
 
-        def told(part: float, done: int = done) -> None:
+        def report(part: float, done: int = done) -> None:
             if progress is not None:
                 progress(int((done + part) * 1000), len(names) * 1000)
 
         def compare(
             plan: PlanManifest = plan, name: tuple[str, str] = name, sides: _Sides = sides, groups: int = groups
         ) -> TableChange:
-            return _compare_table(opened.store, plan, name, sides, groups, examples, told)
+            return _compare_table(opened.store, plan, name, sides, groups, examples, report)
 
         tables.append(opened.unless_deleted([before.checkpoint, after.checkpoint], compare))
     return SnapshotDiff(
         opened.path,
-        one.id,
-        other.id,
-        one.parallelism,
-        other.parallelism,
+        old_metadata.id,
+        new_metadata.id,
+        old_metadata.parallelism,
+        new_metadata.parallelism,
         tables,
-        source_changes(one, other, new_plan),
+        source_changes(old_metadata, new_metadata, new_plan),
         opened.unless_deleted(
             [before.checkpoint, after.checkpoint],
             lambda: edge_changes(
-                (with_own_rows(opened.store, one, old_plan), old_plan),
-                (with_own_rows(opened.store, other, new_plan), new_plan),
+                (count_narrowed_rows(opened.store, old_metadata, old_plan), old_plan),
+                (count_narrowed_rows(opened.store, new_metadata, new_plan), new_plan),
             ),
         ),
     )
@@ -154,11 +161,11 @@ def _compare_table(
     sides: _Sides,
     max_parallelism: int,
     examples: int,
-    told: Callable[[float], None],
+    report: Callable[[float], None],
 ) -> TableChange:
     key_count = key_columns(plan, *name)
-    younger = younger_columns(plan, *name)
-    found = _Counted(examples)
+    added_columns = younger_columns(plan, *name)
+    found = _TableDifferences(examples)
     problem = ""
     if key_count is None and any(map(has_deltas, sides)):
         problem = "the snapshot does not tell which columns are the key"
@@ -166,9 +173,9 @@ def _compare_table(
         try:
             for groups in pieces([*sides[0], *sides[1]], (0, max_parallelism - 1), RANGE_BYTES):
                 old, new = (of_groups(side, groups) for side in sides)
-                if old != new:  # else both refer to the very same rows
-                    _compare_rows(store, (old, new), key_count, younger, found)
-                told((groups[1] + 1) / max_parallelism)
+                if old != new:  # Otherwise both refer to the same rows.
+                    _compare_rows(store, (old, new), key_count, added_columns, found)
+                report((groups[1] + 1) / max_parallelism)
         except ColumnsDiffer as error:
             problem = f"its columns have changed: {error}"
     keys = None if key_count is None else found.names[1 : 1 + key_count]
@@ -177,8 +184,10 @@ def _compare_table(
     return TableChange(name[0], title, name[1], keys, *counts, [] if problem else found.examples, problem)
 
 
-def _compare_rows(store: Store, sides: _Sides, key_count: int | None, younger: int | None, found: _Counted) -> None:
-    read = stored_rows(store, sides, younger)
+def _compare_rows(
+    store: Store, sides: _Sides, key_count: int | None, added_columns: int | None, found: _TableDifferences
+) -> None:
+    read = stored_rows(store, sides, added_columns)
     if read is None:
         return
     table, (old_count, new_count) = read
@@ -186,7 +195,7 @@ def _compare_rows(store: Store, sides: _Sides, key_count: int | None, younger: i
     found.names = table.names
     columns = table.rows.num_columns
     keyed = range(1, columns if key_count is None else 1 + key_count)
-    keys = combined([column_codes(table.rows.column(position)) for position in keyed], count)
+    keys = combine_codes([column_codes(table.rows.column(position)) for position in keyed], count)
     distinct = int(keys.max(initial=-1)) + 1
     old = last_rows(keys, distinct, 0, old_count, table.deleted)
     new = last_rows(keys, distinct, old_count, new_count, table.deleted)
@@ -215,11 +224,11 @@ def _changed(
 
 
 def _example(change: str, table: StoredTable, values_from: int, old: int, new: int) -> RowChange:
-    def taken(row: int, positions: range) -> dict[str, Plain] | None:
+    def values_at(row: int, positions: range) -> dict[str, Plain] | None:
         if row == NO_ROW:
             return None
-        return {table.names[i]: plain(readable_objects(table.rows.column(i).slice(row, 1))[0]) for i in positions}
+        return {table.names[i]: plain_value(readable_objects(table.rows.column(i).slice(row, 1))[0]) for i in positions}
 
     values = range(values_from, table.rows.num_columns)
-    key = taken(new if old == NO_ROW else old, range(1, values_from))
-    return RowChange(change, key or {}, taken(old, values), taken(new, values))
+    key = values_at(new if old == NO_ROW else old, range(1, values_from))
+    return RowChange(change, key or {}, values_at(old, values), values_at(new, values))

@@ -1,9 +1,10 @@
-"""``copy``: snapshots of one query into an archive, a location where copies are kept and no query ever runs.
+"""``copy`` command: copy snapshots of one query into an archive, a location of copies where no query ever runs.
 
-The origin is only read; whoever runs there may delete a snapshot meanwhile. The archive's log is owned as long as it
-lasts, each time by a new Generation whose number is above those of all files that come: what a crash leaves can then
-be told from what a copy needs, as everywhere. A snapshot is in the archive once its entry is; what it refers to is
-there, and verified, before.
+The origin is only read; its driver may delete a snapshot meanwhile. The command owns the archive's log while it runs,
+each time with a new Generation whose number is above those of all copied files. So files that a crash leaves can be
+told
+from files that a copy needs. A snapshot is in the archive once its log entry is. All that it refers to is copied and
+verified before.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from penstock.errors import CorruptSnapshot, LocationError
 from penstock.model.ids import CheckpointId, snapshot_id
 from penstock.model.manifest import QueryIdentity
 from penstock.snapshots.catalog import Catalog
-from penstock.snapshots.commands.collecting import collect_orphans
-from penstock.snapshots.commands.owned import Owned
-from penstock.snapshots.commands.ownership import taken_over, view_of
+from penstock.snapshots.commands.changes import collect_orphans
+from penstock.snapshots.commands.owned_location import OwnedLocation
+from penstock.snapshots.commands.ownership import read_query_log, take_over
 from penstock.snapshots.format.envelope import seal_envelope
 from penstock.snapshots.format.names import find_record
 from penstock.snapshots.location import IDENTITY_PATH, read_identity
@@ -30,110 +31,110 @@ from penstock.snapshots.store.store import Store
 from penstock.snapshots.transfer import SnapshotTransfer, kept_files
 
 Progress = Callable[[int, int], None]
-"""Called with what is done, and all that is to be done."""
+"""Called with the number of snapshots done and the total."""
 
 
 @dataclass
-class Copied:
-    """What came of it, by checkpoint.
+class CopyResult:
+    """Result of a copy, by checkpoint.
 
     Attributes:
-        brought: are in the archive now.
-        present: were there already.
-        gone: were deleted at the origin before they could be brought.
-        damaged: are not whole at the origin, and why.
+        brought: copied to the archive now.
+        present: already in the archive.
+        gone: deleted at the origin before they could be copied.
+        damaged: damaged at the origin, with the reason.
     """
 
-    brought: list[CheckpointId] = field(default_factory=list)
+    copied: list[CheckpointId] = field(default_factory=list)
     present: list[CheckpointId] = field(default_factory=list)
-    gone: list[CheckpointId] = field(default_factory=list)
+    deleted: list[CheckpointId] = field(default_factory=list)
     damaged: dict[CheckpointId, str] = field(default_factory=dict)
 
     def check(self, names: Sequence[str]) -> None:
-        """Raise LocationError or CorruptSnapshot if something that was asked for is not in the archive."""
+        """Raise LocationError or CorruptSnapshot if a requested snapshot is not in the archive."""
         if self.damaged:
             which = "; ".join(f"{snapshot_id(checkpoint)}: {why}" for checkpoint, why in self.damaged.items())
             raise CorruptSnapshot(
                 f"not whole at its origin, and not copied: {which}. All others that were asked for are in the archive"
             )
-        if names and self.gone:
-            which = ", ".join(map(snapshot_id, self.gone))
+        if names and self.deleted:
+            which = ", ".join(map(snapshot_id, self.deleted))
             raise LocationError(
                 f"{which} was deleted while it was copied; take one with query.snapshot(), which is kept, and name it"
             )
 
 
 def copy_snapshots(
-    there: Store,
-    here: Store,
+    origin: Store,
+    archive: Store,
     names: Sequence[str] = (),
     *,
     force: bool = False,
     progress: Progress = lambda done, total: None,
-) -> Copied:
-    """Have snapshots in an archive. What is in it already is not brought again.
+) -> CopyResult:
+    """Copy snapshots into an archive, except those that it already has.
 
     Args:
-        there: where they are, a query's location or another archive.
-        here: the archive; a place where nothing is becomes one.
-        names: by id or label; without any, all.
-        force: another ``copy`` into this archive that has not said that it ended is stopped.
+        there: the origin: a query's location or another archive.
+        here: the archive; an empty folder becomes one.
+        names: ids or labels; empty for all.
+        force: stop another ``copy`` into this archive that has not ended.
 
     Raises:
-        LocationError: there are no such snapshots; ``here`` is not an archive of this query; another ``copy`` is
+        LocationError: there are no such snapshots; ``archive`` is not an archive of this query; another ``copy`` is
             writing there.
-        Fenced: another one has begun to write there meanwhile; what is in the archive by then stays.
+        Fenced: another command has started to write there; the snapshots copied by then stay.
         OSError: a store fails.
     """
-    identity = read_identity(there)
-    origin = view_of(there)
-    chosen = _chosen(there, origin, names)
-    _begin_archive(here, identity)
-    seen = SnapshotLog(here).refresh()
+    identity = read_identity(origin)
+    origin_view = read_query_log(origin)
+    chosen = _chosen(origin, origin_view, names)
+    _create_archive(archive, identity)
+    seen = SnapshotLog(archive).refresh()
     if not seen.ended and seen.owner and not force:
         raise LocationError(
-            f"{here.root}: another command is writing to this archive, or was killed. If none is, use --force"
+            f"{archive.root}: another command is writing to this archive, or was killed. If none is, use --force"
         )
-    result = Copied()
-    wanted = [record for record in chosen if not _is_there(seen, record, result)]
+    result = CopyResult()
+    wanted = [record for record in chosen if not _is_archived(seen, record, result)]
     if not wanted and (seen.ended or not seen.owner):
         return result
-    with taken_over(here, seen, lambda now: _opening(now, origin)) as owned:
+    with take_over(archive, seen, lambda now: _opened_entry(now, origin_view)) as owned:
         for done, record in enumerate(wanted):
             progress(done, len(wanted))
-            _copy(there, owned, record, result)
-        if result.gone or result.damaged:
+            _copy(origin, owned, record, result)
+        if result.deleted or result.damaged:
             collect_orphans(owned, dry_run=False)
         progress(len(wanted), len(wanted))
     return result
 
 
-def _chosen(there: Store, view: LogView, names: Sequence[str]) -> list[SnapshotRecord]:
+def _chosen(origin: Store, view: LogView, names: Sequence[str]) -> list[SnapshotRecord]:
     if not names:
         if not view.snapshots:
-            raise LocationError(f"{there.root}: the query there has no complete snapshot yet")
+            raise LocationError(f"{origin.root}: the query there has no complete snapshot yet")
         return list(view.snapshots)
-    found = {record.checkpoint: record for record in (find_record(there.root, view, name) for name in names)}
+    found = {record.checkpoint: record for record in (find_record(origin.root, view, name) for name in names)}
     return [found[checkpoint] for checkpoint in sorted(found)]
 
 
-def _begin_archive(here: Store, identity: QueryIdentity) -> None:
+def _create_archive(archive: Store, identity: QueryIdentity) -> None:
     wanted = msgspec.structs.replace(identity, archive=True)
-    if here.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(wanted))):
+    if archive.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(wanted))):
         return
-    stored = read_identity(here)
+    stored = read_identity(archive)
     if not stored.archive:
         raise LocationError(
-            f"{here.root} is the checkpoint location of a query, not an archive; give an empty folder or an archive"
+            f"{archive.root} is the checkpoint location of a query, not an archive; give an empty folder or an archive"
         )
     if stored.query_id != identity.query_id:
         raise LocationError(
-            f"{here.root} is an archive of query {stored.query_id}, and these are snapshots of {identity.query_id}: "
+            f"{archive.root} is an archive of query {stored.query_id}, and these are snapshots of {identity.query_id}: "
             "every query needs an archive of its own; give an empty folder"
         )
 
 
-def _is_there(view: LogView, record: SnapshotRecord, result: Copied) -> bool:
+def _is_archived(view: LogView, record: SnapshotRecord, result: CopyResult) -> bool:
     known = view.snapshot(record.checkpoint)
     if known is None:
         return False
@@ -146,29 +147,29 @@ def _is_there(view: LogView, record: SnapshotRecord, result: Copied) -> bool:
     return True
 
 
-def _opening(view: LogView, origin: LogView) -> GenerationOpened:
-    """Behind everything that the origin has: no file that comes is this Generation's own."""
+def _opened_entry(view: LogView, origin: LogView) -> GenerationOpened:
+    """Return the log entry that opens a Generation above all file names of the origin and the archive."""
     first = max(view.next_checkpoint, origin.next_checkpoint)
     generation = max(view.next_generation, origin.next_generation)
     return GenerationOpened(generation, 0, first, first, 0)
 
 
-def _copy(there: Store, owned: Owned, record: SnapshotRecord, result: Copied) -> None:
+def _copy(origin: Store, owned: OwnedLocation, record: SnapshotRecord, result: CopyResult) -> None:
     try:
-        metadata = Catalog(there).read(record)
-        bringer = SnapshotTransfer(there, owned.store)
+        metadata = Catalog(origin).read(record)
+        transfer = SnapshotTransfer(origin, owned.store)
         older = next((one for one in reversed(owned.view.snapshots) if one.checkpoint < record.checkpoint), None)
         if older is not None:
-            with suppress(CorruptSnapshot):  # most sections are the same, and were verified when they came
-                bringer.trust(owned.catalog.read(older))
-        bringer.bring(record, metadata)
-        bringer.memories(kept_files(metadata))
+            with suppress(CorruptSnapshot):  # Most sections are the same and were verified when they were copied.
+                transfer.trust(owned.catalog.read(older))
+        transfer.bring(record, metadata)
+        transfer.memories(kept_files(metadata))
     except (FileNotFoundError, CorruptSnapshot) as error:
-        if SnapshotLog(there).refresh().snapshot(record.checkpoint) is None:
-            result.gone.append(record.checkpoint)
+        if SnapshotLog(origin).refresh().snapshot(record.checkpoint) is None:
+            result.deleted.append(record.checkpoint)
         else:
             result.damaged[record.checkpoint] = str(error)
         return
     copy = msgspec.structs.replace(record, requested=True, in_lineage=False, kept_by_label=False)
     owned.log.append(SnapshotCopied(owned.view.owner, copy))
-    result.brought.append(record.checkpoint)
+    result.copied.append(record.checkpoint)

@@ -1,4 +1,4 @@
-"""``delete``: snapshots go by an entry of the log first, then their files; a crash in between leaves orphans."""
+"""``delete`` command: a log entry removes the snapshots, then files are removed. A crash in between leaves orphans."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.model.ids import CheckpointId, snapshot_id
 from penstock.snapshots.catalog import metadata_path, portable_folder
-from penstock.snapshots.commands.owned import Owned, bytes_of
+from penstock.snapshots.commands.owned_location import OwnedLocation, total_size
 from penstock.snapshots.commands.requests import Answer
 from penstock.snapshots.format.names import find_record
 from penstock.snapshots.log.entries import LogView
@@ -18,31 +18,31 @@ from penstock.snapshots.retention import delete_snapshot, orphans
 
 @dataclass(frozen=True)
 class Deletion:
-    """What goes: the snapshots, and the files that only they need."""
+    """Snapshots to delete and the files that only they need."""
 
     checkpoints: tuple[CheckpointId, ...]
     files: tuple[str, ...]
     bytes: int
 
 
-def choose(where: str, view: LogView, names: Iterable[str]) -> list[CheckpointId]:
-    """The snapshots that are meant, by id or label, ascending.
+def choose_deletable(where: str, view: LogView, names: Iterable[str]) -> list[CheckpointId]:
+    """Return the checkpoints of the named snapshots (ids or labels), ascending.
 
     Raises:
-        LocationError: there is none of this name, or several; or it may not be deleted.
+        LocationError: a name matches no snapshot or several ones, or the snapshot must not be deleted.
     """
     chosen = sorted({find_record(where, view, name).checkpoint for name in names})
     check_deletable(view, chosen)
     return chosen
 
 
-def refusal(
+def deletion_refusal(
     checkpoints: Collection[CheckpointId],
     lineage: Sequence[CheckpointId],
     pinned: Collection[CheckpointId] = (),
     unreadable: Collection[CheckpointId] = (),
 ) -> str:
-    """Return why these snapshots cannot be deleted together, and the way out; empty if they can. All rules are here.
+    """Return why these snapshots cannot be deleted together, and what to do; empty if they can.
 
     Args:
         lineage: ascending.
@@ -68,48 +68,49 @@ def refusal(
 def check_deletable(
     view: LogView, checkpoints: Collection[CheckpointId], pinned: Collection[CheckpointId] = ()
 ) -> None:
-    """Raise LocationError with the ``refusal`` that needs no metadata."""
+    """Raise LocationError with a ``deletion_refusal`` that can be determined without metadata."""
     existing = {record.checkpoint for record in view.snapshots}.intersection(checkpoints)
-    why = refusal(existing, [record.checkpoint for record in view.lineage], pinned)
+    why = deletion_refusal(existing, [record.checkpoint for record in view.lineage], pinned)
     if why:
         raise LocationError(why)
 
 
-def planned(owned: Owned, checkpoints: Iterable[CheckpointId]) -> Deletion:
-    """What would go with these snapshots. Those that are gone already count for nothing.
+def plan_files_of_deletion(owned: OwnedLocation, checkpoints: Iterable[CheckpointId]) -> Deletion:
+    """Return what deleting these snapshots removes. Snapshots that no longer exist are skipped.
 
     Raises:
-        CorruptSnapshot: what another snapshot refers to cannot be read, so nothing can be called superfluous.
+        CorruptSnapshot: the references of another snapshot cannot be read, so no file is known to be unneeded.
     """
     view, wanted = owned.view, set(checkpoints)
-    going = [record for record in view.snapshots if record.checkpoint in wanted]
-    staying = tuple(record for record in view.snapshots if record.checkpoint not in wanted)
-    damaged = owned.catalog.unreadable(staying)
+    deleted = [record for record in view.snapshots if record.checkpoint in wanted]
+    remaining = tuple(record for record in view.snapshots if record.checkpoint not in wanted)
+    damaged = owned.catalog.unreadable(remaining)
     if damaged:
-        raise CorruptSnapshot(refusal(wanted, (), unreadable=damaged))
+        raise CorruptSnapshot(deletion_refusal(wanted, (), unreadable=damaged))
     used: set[str] = set()
-    for record in going:
-        with suppress(CorruptSnapshot):  # its data is left to a collection, which asks the others only
-            used |= owned.catalog.files_of(record)
-    needed = owned.catalog.files_of_all(staying) | set(owned.kept)
-    for record in going:
+    for record in deleted:
+        # Its data is left to a garbage collection, which only asks the other snapshots.
+        with suppress(CorruptSnapshot):
+            used |= owned.catalog.referenced_files(record)
+    needed = owned.catalog.referenced_files_of_all(remaining) | set(owned.kept)
+    for record in deleted:
         used |= set(owned.store.list(portable_folder(record.checkpoint)))
-    files = orphans(replace(view, snapshots=staying), used, needed, owned.in_flight)
-    files += [metadata_path(record.checkpoint) for record in going]
-    ids = tuple(record.checkpoint for record in going)
-    return Deletion(ids, tuple(files), bytes_of(owned.store, files))
+    files = orphans(replace(view, snapshots=remaining), used, needed, owned.in_flight)
+    files += [metadata_path(record.checkpoint) for record in deleted]
+    ids = tuple(record.checkpoint for record in deleted)
+    return Deletion(ids, tuple(files), total_size(owned.store, files))
 
 
-def delete_snapshots(owned: Owned, checkpoints: Sequence[CheckpointId]) -> Answer:
-    """Delete them, all or, where that is refused, none.
+def delete_snapshots(owned: OwnedLocation, checkpoints: Sequence[CheckpointId]) -> Answer:
+    """Delete all of the snapshots; none if one of them must not be deleted.
 
     Raises:
-        LocationError: recovery or a checkpoint in flight needs one; or the references of another cannot be read.
-        Fenced: somebody else owns the location now; those deleted up to then stay deleted.
-        OSError: the store fails; what is left of the files a collection finds.
+        LocationError: recovery or a checkpoint in flight needs one, or the references of another one cannot be read.
+        Fenced: another driver owns the location; snapshots deleted by then stay deleted.
+        OSError: the store fails; a garbage collection finds the remaining files.
     """
     check_deletable(owned.view, checkpoints, owned.pinned)
-    deletion = planned(owned, checkpoints)
+    deletion = plan_files_of_deletion(owned, checkpoints)
     for checkpoint in deletion.checkpoints:
         delete_snapshot(owned.store, owned.log, owned.catalog, checkpoint)
     owned.store.delete_all(deletion.files)

@@ -1,7 +1,7 @@
-"""``fork``: a location where a query of its own begins with a snapshot, made ready before any query is started.
+"""``fork`` command: make a location where a new query begins with a snapshot, before any query is started there.
 
-It is what ``startFrom`` makes at the start of a query (``snapshots/fork.py``), with the snapshot's own plan: whether it
-fits a query's is checked when one starts there.
+``startFrom`` makes the same location at the start of a query (``snapshots/fork.py``). Here the snapshot's own plan is
+used; a query's plan is compared with it when the query starts.
 """
 
 from __future__ import annotations
@@ -14,99 +14,107 @@ import msgspec
 from penstock.errors import Fenced, LocationError
 from penstock.model.ids import snapshot_id
 from penstock.model.manifest import QueryIdentity
-from penstock.snapshots.bootstrap import identity_for
+from penstock.snapshots.bootstrap import forked_identity
 from penstock.snapshots.catalog import Catalog
-from penstock.snapshots.fork import Origin, begun_with, check_forkable
+from penstock.snapshots.fork import Origin, check_forkable, create_fork_entry
 from penstock.snapshots.format.envelope import seal_envelope
-from penstock.snapshots.format.names import find_record, is_called
+from penstock.snapshots.format.names import find_record, has_name
 from penstock.snapshots.location import IDENTITY_PATH, read_identity, refuse_moved, release_identity
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.portable.layout import Manifest
 from penstock.snapshots.store.store import Store
 
 
-def fork_snapshot(there: Store, name: str, here: Store) -> QueryIdentity:
-    """Make a location for a fork, or complete it. Where it is complete already, nothing happens.
+def fork_snapshot(origin_store: Store, name: str, target: Store) -> QueryIdentity:
+    """Make a location for a fork, or complete an interrupted one. A complete one is left as it is.
 
     Args:
-        there: the origin, which is only read: a query's location or an archive.
-        name: of the snapshot, by id or label.
-        here: nothing is there, or what an interrupted fork has left.
+        there: the origin, a query's location or an archive; it is only read.
+        name: id or label of the snapshot.
+        here: the new location; empty, or left by an interrupted fork.
 
     Returns:
-        What is there now; a query that is started there has this id.
+        Identity of the new location; a query that is started there has its id.
 
     Raises:
-        LocationError: there is no such snapshot, or no query can begin with it; ``here`` is another query's.
-        CorruptSnapshot: the snapshot is not whole.
+        LocationError: there is no such snapshot, or no query can begin with it; ``target`` belongs to another query.
+        CorruptSnapshot: the snapshot is damaged.
     """
-    query_id = read_identity(there).query_id
-    if _begun(here):
-        return _complete(here, query_id, name)
-    view = SnapshotLog(there).refresh()
+    query_id = read_identity(origin_store).query_id
+    if _is_complete(target):
+        return _check_result(target, query_id, name)
+    view = SnapshotLog(origin_store).refresh()
     refuse_moved(view)
-    record = find_record(there.root, view, name)
-    metadata = Catalog(there).read(record)
-    check_forkable(there.root, metadata)
-    proposed = identity_for(metadata, metadata.plan or read_identity(there), query_id)
-    origin = Origin(there.root, snapshot_id(record.checkpoint), what="")
-    return _made(origin, there, here, proposed, name)
+    record = find_record(origin_store.root, view, name)
+    metadata = Catalog(origin_store).read(record)
+    check_forkable(origin_store.root, metadata)
+    proposed = forked_identity(metadata, metadata.plan or read_identity(origin_store), query_id)
+    origin = Origin(origin_store.root, snapshot_id(record.checkpoint), option="")
+    return _make_location(origin, origin_store, target, proposed, name)
 
 
-def fork_portable(origin: Origin, manifest: Manifest, here: Store) -> QueryIdentity:
-    """As ``fork_snapshot``, with a portable snapshot, which is ``origin`` and has this manifest."""
+def fork_portable(origin: Origin, manifest: Manifest, target: Store) -> QueryIdentity:
+    """Make a location as ``fork_snapshot`` does, from the portable snapshot ``origin`` with this manifest."""
     metadata = manifest.metadata
-    if _begun(here):
-        return _complete(here, metadata.query_id, metadata.id)
+    if _is_complete(target):
+        return _check_result(target, metadata.query_id, metadata.id)
     check_forkable(origin.location, metadata)
     assert metadata.plan is not None
-    return _made(origin, None, here, identity_for(metadata, metadata.plan, metadata.query_id), metadata.id)
+    return _make_location(
+        origin, None, target, forked_identity(metadata, metadata.plan, metadata.query_id), metadata.id
+    )
 
 
-def _begun(here: Store) -> bool:
-    return here.exists(IDENTITY_PATH) and SnapshotLog(here).refresh().next_seq > 1
+def _is_complete(target: Store) -> bool:
+    return target.exists(IDENTITY_PATH) and SnapshotLog(target).refresh().next_seq > 1
 
 
-def _claimed(here: Store, proposed: QueryIdentity) -> QueryIdentity:
-    """What an interrupted fork has left is gone on with if it was the same one."""
-    if here.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(proposed))):
+def _claim_identity(target: Store, proposed: QueryIdentity) -> QueryIdentity:
+    """Write the identity of the fork, or return the stored one if an interrupted identical fork has written it."""
+    if target.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(proposed))):
         return proposed
-    stored = read_identity(here)
+    stored = read_identity(target)
     same = {"query_id": stored.query_id, "format_version": stored.format_version}
     if stored.archive or msgspec.structs.replace(proposed, **same) != stored:
-        raise LocationError(_another(here))
+        raise LocationError(_occupied_message(target))
     return stored
 
 
-def _made(origin: Origin, there: Store | None, here: Store, proposed: QueryIdentity, name: str) -> QueryIdentity:
-    identity = _claimed(here, proposed)
+def _make_location(
+    origin: Origin, origin_store: Store | None, target: Store, proposed: QueryIdentity, name: str
+) -> QueryIdentity:
+    identity = _claim_identity(target, proposed)
     try:
-        _begin(origin, there, here, proposed.origin)
+        _append_fork_entry(origin, origin_store, target, proposed.origin)
     except Exception:
         if identity is proposed:
-            release_identity(here)
+            release_identity(target)
         raise
-    return _complete(here, proposed.origin, name)
+    return _check_result(target, proposed.origin, name)
 
 
-def _begin(origin: Origin, there: Store | None, here: Store, query_id: str) -> None:
-    entry = begun_with(origin, there, here, query_id, lambda metadata: None)
-    log = SnapshotLog(here, lambda: secrets.token_hex(16))
+def _append_fork_entry(origin: Origin, origin_store: Store | None, target: Store, query_id: str) -> None:
+    entry = create_fork_entry(origin, origin_store, target, query_id, lambda metadata: None)
+    log = SnapshotLog(target, lambda: secrets.token_hex(16))
     if log.refresh().next_seq == 1:
-        with suppress(Fenced):  # another one was quicker; what it has made is looked at
+        with suppress(Fenced):  # Another command was faster; its result is checked by the caller.
             log.append(entry)
 
 
-def _complete(here: Store, query_id: str, name: str) -> QueryIdentity:
-    """What begins here, if that is what was asked for."""
-    begun = SnapshotLog(here).forked()
+def _check_result(target: Store, query_id: str, name: str) -> QueryIdentity:
+    """Return the identity of the location if it begins with the requested snapshot. Raises LocationError otherwise."""
+    begun = SnapshotLog(target).forked()
     if begun is None or begun.origin != query_id:
-        raise LocationError(_another(here))
+        raise LocationError(_occupied_message(target))
     snapshot = begun.snapshot
-    if not is_called(snapshot, name):
-        raise LocationError(f"{here.root} begins with {snapshot_id(snapshot.checkpoint)} already; give an empty folder")
-    return read_identity(here)
+    if not has_name(snapshot, name):
+        raise LocationError(
+            f"{target.root} begins with {snapshot_id(snapshot.checkpoint)} already; give an empty folder"
+        )
+    return read_identity(target)
 
 
-def _another(here: Store) -> str:
-    return f"{here.root} holds something else, or what another fork that was interrupted has left; give an empty folder"
+def _occupied_message(target: Store) -> str:
+    return (
+        f"{target.root} holds something else, or what another fork that was interrupted has left; give an empty folder"
+    )

@@ -1,7 +1,7 @@
-"""``list``: all snapshots of a location, and what each of them holds and costs.
+"""``list`` command: all snapshots of a location with their content and size.
 
-What a snapshot holds is derived from its metadata, which never changes and is known by its checksum in the log. Where
-there are many snapshots these figures are therefore kept (``location_cache``), with the log and the files' sizes.
+The sizes of a snapshot are derived from its metadata, which never changes and whose checksum is in the log. In
+locations with many snapshots the sizes are therefore cached (``location_cache``), with the log and the file sizes.
 """
 
 from __future__ import annotations
@@ -15,36 +15,37 @@ from penstock.errors import CorruptSnapshot, LocationError
 from penstock.model.ids import CheckpointId, snapshot_id
 from penstock.model.manifest import SnapshotMetadata
 from penstock.snapshots.catalog import PORTABLE_FOLDER
-from penstock.snapshots.commands.deleting import refusal
-from penstock.snapshots.commands.location_cache import NOTHING, Known, LocationCache
-from penstock.snapshots.commands.measures import Measures, measured
-from penstock.snapshots.commands.opened import OpenedLocation, file_sizes, plan_of_snapshot
-from penstock.snapshots.commands.own_rows import with_own_rows
+from penstock.snapshots.commands.deleting import deletion_refusal
+from penstock.snapshots.commands.location_cache import EMPTY_CACHE, CachedLocation, LocationCache
+from penstock.snapshots.commands.narrowed_rows import count_narrowed_rows
+from penstock.snapshots.commands.opened_location import OpenedLocation, file_sizes, plan_of_snapshot
+from penstock.snapshots.commands.snapshot_sizes import SnapshotSizes, measure_snapshot
 from penstock.snapshots.log.entries import SnapshotRecord
 from penstock.snapshots.retention import portable_of
-from penstock.snapshots.store.parallel_reads import together
+from penstock.snapshots.store.parallel_reads import read_in_parallel
 
 CACHED_FROM = 500
-"""Snapshots from which on what was read is kept: fewer are read in less than half a second."""
-NARROWED_KNOWN = 256
-_NARROWED: dict[str, Measures] = {}
-"""Of snapshots with narrowed entries, by checksum of their metadata: counting their rows reads sections, and the web UI
-asks for the list every few seconds."""
+"""Number of snapshots from which on metadata is cached. Fewer are read in less than half a second."""
+MAX_NARROWED_SIZES = 256
+_NARROWED_SIZES: dict[str, SnapshotSizes] = {}
+"""Sizes of snapshots with narrowed entries, by checksum of their metadata.
+
+Counting their rows reads sections, and the web UI requests the list every few seconds.
+"""
 
 
 class ListedSnapshot(msgspec.Struct, frozen=True):
-    """One line; see ``Measures`` for what is not explained here.
+    """One snapshot of the list. ``SnapshotSizes`` describes the other attributes.
 
     Attributes:
         kind: ``periodic`` or ``requested``.
-        bytes: of the sections that it refers to, each once, its metadata and its portable form.
-        exclusive_bytes: of the files that would go with it: those that only it refers to, its metadata and its
-            portable form.
-            Too much if another one's metadata is damaged, for nobody knows what that refers to.
+        bytes: size of the sections that it refers to (each counted once), its metadata and its portable form.
+        exclusive_bytes: size of the files that deleting it frees: those that only it refers to, its metadata and its
+            portable form. An upper bound if the metadata of another snapshot is damaged.
         in_lineage: recovery may choose it.
-        problem: why its metadata cannot be read; the figures are 0 then. Otherwise empty.
-        not_deletable: why ``delete`` refuses it; empty if it can be deleted. Only the driver knows what checkpoints in
-            flight need.
+        problem: reason why its metadata cannot be read (all sizes are 0 then); otherwise empty.
+        not_deletable: reason why ``delete`` refuses it; empty if it can be deleted. Only the driver knows what
+            checkpoints in flight need.
     """
 
     id: str
@@ -71,8 +72,11 @@ class ListedSnapshot(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """``snapshots``: by ascending checkpoint. ``owner``: the Generation that opened the location last. ``archive``:
-    these are copies. ``moved``: the query is at another location now, with its snapshots."""
+    """Snapshots of a location, ascending by checkpoint.
+
+    ``owner`` is the Generation that opened the location last. ``archive`` marks a location of copies. ``moved`` says
+    that the query and its snapshots are at another location now.
+    """
 
     location: str
     query_id: str
@@ -84,8 +88,9 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 def list_snapshots(opened: OpenedLocation, now_ms: int, pinned: Collection[CheckpointId] = ()) -> Listing:
-    """Every snapshot that exists; those whose metadata is damaged say so in ``problem``. Metadata that ``opened`` knows
-    already is not read where there are ``CACHED_FROM`` snapshots or more; then what was read is kept in its ``cache``.
+    """Return every snapshot of the location. Damaged metadata is reported in ``problem``.
+
+    From ``CACHED_FROM`` snapshots on, metadata that ``opened`` knows is not read again, and what was read is cached.
 
     Args:
         pinned: snapshots that checkpoints in flight may refer to, if that is known.
@@ -95,26 +100,26 @@ def list_snapshots(opened: OpenedLocation, now_ms: int, pinned: Collection[Check
     """
     records = list(opened.view.snapshots)
     many = len(records) >= CACHED_FROM
-    known = opened.known if many else NOTHING
-    figures, problems = _figures(opened, records, known)
-    gone = {c for c in problems if opened.refreshed().snapshot(c) is None} if problems else set()
-    records = [record for record in records if record.checkpoint not in gone]
-    sizes = _sizes_of_exclusive(opened, figures, known)
+    known = opened.known if many else EMPTY_CACHE
+    measured, problems = _sizes_and_problems(opened, records, known)
+    deleted = {c for c in problems if opened.refreshed().snapshot(c) is None} if problems else set()
+    records = [record for record in records if record.checkpoint not in deleted]
+    sizes = _exclusive_file_sizes(opened, measured, known)
     portable = _portable_bytes(opened)
     if many and opened.cache is not None:
-        measures = {r.metadata.checksum: figures[r.checkpoint] for r in records if r.checkpoint in figures}
-        _keep(opened, opened.cache, measures, sizes)
+        measures = {r.metadata.checksum: measured[r.checkpoint] for r in records if r.checkpoint in measured}
+        _save_cache(opened, opened.cache, measures, sizes)
     lines = [
-        _line(record, figures[record.checkpoint], sizes, portable.get(record.checkpoint, 0), now_ms)
-        if record.checkpoint in figures
-        else _damaged(record, problems[record.checkpoint])
+        _listed(record, measured[record.checkpoint], sizes, portable.get(record.checkpoint, 0), now_ms)
+        if record.checkpoint in measured
+        else _listed_damaged(record, problems[record.checkpoint])
         for record in records
     ]
     view, identity = opened.view, opened.identity
     lineage = [record.checkpoint for record in view.lineage]
     damaged = opened.catalog.unreadable(record for record in records if record.checkpoint in problems)
     lines = [
-        msgspec.structs.replace(line, not_deletable=refusal([line.checkpoint], lineage, pinned, damaged))
+        msgspec.structs.replace(line, not_deletable=deletion_refusal([line.checkpoint], lineage, pinned, damaged))
         for line in lines
     ]
     return Listing(
@@ -122,14 +127,14 @@ def list_snapshots(opened: OpenedLocation, now_ms: int, pinned: Collection[Check
     )
 
 
-def _figures(
-    opened: OpenedLocation, records: Sequence[SnapshotRecord], known: Known
-) -> tuple[dict[CheckpointId, Measures], dict[CheckpointId, str]]:
-    figures: dict[CheckpointId, Measures] = {}
+def _sizes_and_problems(
+    opened: OpenedLocation, records: Sequence[SnapshotRecord], known: CachedLocation
+) -> tuple[dict[CheckpointId, SnapshotSizes], dict[CheckpointId, str]]:
+    measured: dict[CheckpointId, SnapshotSizes] = {}
     problems: dict[CheckpointId, str] = {}
     catalog = opened.catalog
 
-    def figures_of(record: SnapshotRecord) -> Measures | str:
+    def measure(record: SnapshotRecord) -> SnapshotSizes | str:
         checksum = record.metadata.checksum
         try:
             return known.measures.get(checksum) or _measured(opened, checksum, catalog.read(record))
@@ -138,38 +143,38 @@ def _figures(
         except OSError as error:
             raise LocationError(f"{opened.path}: {record.metadata.path} cannot be read: {error}") from error
 
-    for record, found in zip(records, together(opened.store, figures_of, records), strict=True):
+    for record, found in zip(records, read_in_parallel(opened.store, measure, records), strict=True):
         if isinstance(found, str):
             problems[record.checkpoint] = found
         else:
-            figures[record.checkpoint] = found
-    return figures, problems
+            measured[record.checkpoint] = found
+    return measured, problems
 
 
-def _measured(opened: OpenedLocation, checksum: str, metadata: SnapshotMetadata) -> Measures:
-    known = _NARROWED.get(checksum)
+def _measured(opened: OpenedLocation, checksum: str, metadata: SnapshotMetadata) -> SnapshotSizes:
+    known = _NARROWED_SIZES.get(checksum)
     if known is None:
-        own = with_own_rows(opened.store, metadata, plan_of_snapshot(metadata, opened.identity))
-        known = measured(own)
-        if own is not metadata:
-            if len(_NARROWED) >= NARROWED_KNOWN:
-                _NARROWED.clear()
-            _NARROWED[checksum] = known
+        counted = count_narrowed_rows(opened.store, metadata, plan_of_snapshot(metadata, opened.identity))
+        known = measure_snapshot(counted)
+        if counted is not metadata:
+            if len(_NARROWED_SIZES) >= MAX_NARROWED_SIZES:
+                _NARROWED_SIZES.clear()
+            _NARROWED_SIZES[checksum] = known
     return known
 
 
-def _sizes_of_exclusive(
-    opened: OpenedLocation, figures: Mapping[CheckpointId, Measures], known: Known
+def _exclusive_file_sizes(
+    opened: OpenedLocation, measured: Mapping[CheckpointId, SnapshotSizes], known: CachedLocation
 ) -> dict[str, int]:
-    """Of the files that one snapshot alone refers to."""
-    users = Counter(path for measures in figures.values() for path in measures.files)
+    """Return the sizes of the files that only one snapshot refers to."""
+    users = Counter(path for measures in measured.values() for path in measures.files)
     exclusive = [path for path, count in users.items() if count == 1]
     sizes = {path: known.sizes[path] for path in exclusive if path in known.sizes}
     return sizes | file_sizes(opened, [path for path in exclusive if path not in sizes])
 
 
 def _portable_bytes(opened: OpenedLocation) -> Counter[CheckpointId]:
-    """Return the sizes of the portable forms at the location. Raises LocationError."""
+    """Return the sizes of the portable forms in the location. Raises LocationError."""
     try:
         paths = opened.store.list(PORTABLE_FOLDER)
     except OSError as error:
@@ -182,16 +187,18 @@ def _portable_bytes(opened: OpenedLocation) -> Counter[CheckpointId]:
     return found
 
 
-def _keep(opened: OpenedLocation, cache: LocationCache, measures: dict[str, Measures], sizes: dict[str, int]) -> None:
-    now = Known(measures, opened.view, opened.known.last_entry, sizes)
+def _save_cache(
+    opened: OpenedLocation, cache: LocationCache, measures: dict[str, SnapshotSizes], sizes: dict[str, int]
+) -> None:
+    now = CachedLocation(measures, opened.view, opened.known.last_entry, sizes)
     if now != opened.known:
         cache.save(opened.store, now)
 
 
-def _line(
-    record: SnapshotRecord, measures: Measures, sizes: Mapping[str, int], portable_bytes: int, now_ms: int
+def _listed(
+    record: SnapshotRecord, measures: SnapshotSizes, sizes: Mapping[str, int], portable_bytes: int, now_ms: int
 ) -> ListedSnapshot:
-    beside = record.metadata.length + portable_bytes
+    other_bytes = record.metadata.length + portable_bytes
     return ListedSnapshot(
         id=snapshot_id(record.checkpoint),
         checkpoint=record.checkpoint,
@@ -208,14 +215,14 @@ def _line(
         state_bytes=measures.state_bytes,
         inflight_rows=measures.inflight_rows,
         inflight_bytes=measures.inflight_bytes,
-        bytes=measures.section_bytes + beside,
-        exclusive_bytes=sum(sizes.get(path, 0) for path in measures.files) + beside,
+        bytes=measures.section_bytes + other_bytes,
+        exclusive_bytes=sum(sizes.get(path, 0) for path in measures.files) + other_bytes,
         in_lineage=record.in_lineage,
         note=record.note,
     )
 
 
-def _damaged(record: SnapshotRecord, problem: str) -> ListedSnapshot:
+def _listed_damaged(record: SnapshotRecord, problem: str) -> ListedSnapshot:
     name, kind = snapshot_id(record.checkpoint), kind_of(record)
     numbers = (0, 0, 0, 0.0, record.generation, 0, 0, 0, 0, 0, 0, 0)
     return ListedSnapshot(
@@ -224,5 +231,5 @@ def _damaged(record: SnapshotRecord, problem: str) -> ListedSnapshot:
 
 
 def kind_of(record: SnapshotRecord) -> str:
-    """Whether retention may collect it some day (``periodic``), or never (``requested``)."""
+    """Return ``periodic`` if retention may delete the snapshot, otherwise ``requested``."""
     return "requested" if record.requested else "periodic"

@@ -1,4 +1,4 @@
-"""Every entry of a log, not only those that a driver reads: what is broken, and what the log says all the same."""
+"""Verification of a whole log: every entry is read, not only those that a driver reads."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from penstock.snapshots.log.entries import (
     passed,
 )
 from penstock.snapshots.log.snapshot_log import FOLDER, Body, SnapshotLog, entry_path
-from penstock.snapshots.store.parallel_reads import together
+from penstock.snapshots.store.parallel_reads import read_in_parallel
 from penstock.snapshots.store.store import Store
 
 _NAME = re.compile(rf"{FOLDER}/(\d{{20}})\.json")
-READ_TOGETHER = 256
-"""Entries in memory."""
-MISSING_AT_MOST = 1000
-"""Missing entries that are named one by one: a forged number may be of any size, and there may be many."""
+ENTRIES_PER_READ = 256
+"""Number of entries that are read in parallel and held in memory."""
+MAX_MISSING_LISTED = 1000
+"""Maximum number of missing entries that are listed: a forged number may leave a hole of any size."""
 
 
 @dataclass
 class CheckedLog:
-    """``view``: what the readable entries say together. ``problems``: by file."""
+    """Result of the verification. ``view`` combines the readable entries, ``problems`` is keyed by file."""
 
     entries: int = 0
     missing: int = 0
@@ -43,9 +43,9 @@ class CheckedLog:
 
 
 def check_log(store: Store, progress: Callable[[], None] = lambda: None) -> CheckedLog:
-    """Read the whole log. A broken entry is passed over: the next summary says what it said.
+    """Read the whole log. A broken entry is skipped: the next summary repeats its content.
 
-    Entries that are covered may be missing, and strays may have their numbers (``docs/log-compaction.md``).
+    Covered entries may be missing, and stray entries may have their numbers (``docs/log-compaction.md``).
 
     Args:
         progress: called after each entry.
@@ -53,7 +53,7 @@ def check_log(store: Store, progress: Callable[[], None] = lambda: None) -> Chec
     checked = CheckedLog()
     known = _read(store) or LogView()
     holes: list[range] = []
-    whole = True  # since the last summary
+    is_complete = True  # True if no entry was missing or broken since the last summary.
     expected = 1
     for path, read in _entries(store):
         name = _NAME.fullmatch(path)
@@ -62,17 +62,17 @@ def check_log(store: Store, progress: Callable[[], None] = lambda: None) -> Chec
             continue
         seq = int(name[1])
         if expected < seq:
-            whole = False
+            is_complete = False
             holes.append(range(expected, seq))
         expected = seq + 1
         checked.entries += 1
-        whole = _check_entry(read, path, seq, checked, whole, known)
+        is_complete = _check_entry(read, path, seq, checked, is_complete, known)
         progress()
     if not checked.entries:
         checked.problems.setdefault(f"{FOLDER}/", "there is no log entry")
     if holes or checked.problems:
         known = _read(store) or checked.view
-        _forgive(checked, known)
+        _drop_problems_of_removed(checked, known)
     for hole in holes:
         _note_missing(checked, hole.start, min(hole.stop, known.head + 1 if known.head else hole.stop))
         _note_missing(checked, max(hole.start, known.kept_from), hole.stop if known.head else 0)
@@ -83,11 +83,11 @@ def _read(store: Store) -> LogView | None:
     try:
         return SnapshotLog(store).refresh()
     except (CorruptSnapshot, OSError):
-        return None  # the entries themselves say what is wrong
+        return None  # The entries themselves report what is wrong.
 
 
-def _forgive(checked: CheckedLog, now: LogView) -> None:
-    """Take back what was found about entries that the owner may have removed meanwhile."""
+def _drop_problems_of_removed(checked: CheckedLog, now: LogView) -> None:
+    """Remove problems of entries that the owner may have deleted meanwhile."""
     for path in list(checked.problems):
         name = _NAME.fullmatch(path)
         if name is not None and now.is_covered(int(name[1])):
@@ -97,7 +97,7 @@ def _forgive(checked: CheckedLog, now: LogView) -> None:
 
 
 def _entries(store: Store) -> Iterator[tuple[str, bytes | OSError]]:
-    """What is in the folder, in order, with its content or why it cannot be read."""
+    """Yield the paths in the log folder in order, with their content or the error that reading them raised."""
 
     def read(path: str) -> bytes | OSError:
         try:
@@ -106,13 +106,15 @@ def _entries(store: Store) -> Iterator[tuple[str, bytes | OSError]]:
             return error
 
     paths = store.list(FOLDER)
-    for first in range(0, len(paths), READ_TOGETHER):
-        some = paths[first : first + READ_TOGETHER]
-        yield from zip(some, together(store, read, some), strict=True)
+    for first in range(0, len(paths), ENTRIES_PER_READ):
+        part = paths[first : first + ENTRIES_PER_READ]
+        yield from zip(part, read_in_parallel(store, read, part), strict=True)
 
 
-def _check_entry(read: bytes | OSError, path: str, seq: int, checked: CheckedLog, whole: bool, known: LogView) -> bool:
-    """Whether the view is still known to be whole behind it."""
+def _check_entry(
+    read: bytes | OSError, path: str, seq: int, checked: CheckedLog, is_complete: bool, known: LogView
+) -> bool:
+    """Check one entry. Return True if the view is still complete after it."""
     try:
         body = _body(read, path, seq)
     except CorruptSnapshot as error:
@@ -120,27 +122,27 @@ def _check_entry(read: bytes | OSError, path: str, seq: int, checked: CheckedLog
         return False
     entry, position = body.entry, LogPosition(seq, body.token)
     if known.is_covered(seq) and not known.was_written(position):
-        return False  # a stray, or of a writer that is not known any more: the next summary counts
+        return False  # It is a stray, or its writer is not known any more: the next summary counts.
     before = replace(checked.view, next_seq=seq)
     try:
-        after = fold(before if whole else _as_entry_says(before, entry), entry)
+        after = fold(before if is_complete else _with_owner_of(before, entry), entry)
     except ValueError as error:
-        if whole:  # else it may well be right about what could not be read
+        if is_complete:  # Otherwise the entry may be right about entries that could not be read.
             checked.problems[path] = f"contradicts the entries before it: {error}"
         return False
     if isinstance(entry, ANY_SUMMARY):
-        said = replace(
+        summary_view = replace(
             after, next_seq=seq, last_summary=before.last_summary, head=before.head, kept_from=before.kept_from
         )
-        if whole and said != before:
+        if is_complete and summary_view != before:
             checked.problems[path] = "is a summary that says something else than the entries before it"
-        whole = True
+        is_complete = True
     checked.view = passed(after, position)
-    return whole
+    return is_complete
 
 
-def _as_entry_says(view: LogView, entry: Entry) -> LogView:
-    """The owner may be one whose opening could not be read; what it completed is to be verified all the same."""
+def _with_owner_of(view: LogView, entry: Entry) -> LogView:
+    """Assume the owner that the entry names, because the entry that opened it could not be read."""
     if isinstance(entry, GenerationOpened | Forked | ANY_SUMMARY) or entry.generation <= view.owner:
         return view
     return replace(view, owner=entry.generation)
@@ -158,12 +160,12 @@ def _body(read: bytes | OSError, path: str, seq: int) -> Body:
     return body
 
 
-def _note_missing(checked: CheckedLog, first: int, behind: int) -> None:
-    if first >= behind:
+def _note_missing(checked: CheckedLog, first: int, end: int) -> None:
+    if first >= end:
         return
-    named = min(behind, first + max(MISSING_AT_MOST - checked.missing, 0))
+    named = min(end, first + max(MAX_MISSING_LISTED - checked.missing, 0))
     for seq in range(first, named):
         checked.problems[entry_path(seq)] = "is missing, though later log entries exist"
-    checked.missing += behind - first
-    if named < behind:
-        checked.problems[f"{FOLDER}/"] = f"entries up to {behind - 1} are missing, {checked.missing} in all"
+    checked.missing += end - first
+    if named < end:
+        checked.problems[f"{FOLDER}/"] = f"entries up to {end - 1} are missing, {checked.missing} in all"

@@ -1,15 +1,15 @@
-"""``move``: a whole query to another location, which keeps its id, its log and its snapshots.
+"""``move`` command: move a whole query with its id, its log and its snapshots to another location.
 
-In this order, so that at no moment two locations could go on as this query, and whatever a crash leaves is completed by
-the same command:
+The order of the steps ensures that two locations can never run as this query, and that the same command completes what
+a crash leaves:
 
-1. The log of the origin is owned: no query runs there, and nothing is deleted.
-2. The target gets its mark, with a random token. It is no location yet: without ``query.json`` it is refused.
-3. Everything comes, the log too, and is verified.
-4. ``Moved``, with the token, is the last entry at the origin. From now on no query starts there.
-5. The target's log says that this owner is gone; then its ``query.json`` makes it a location.
-6. The origin's files go, but its log and ``query.json``: a driver that slept all the while finds its next entry taken,
-   and stops, as after any other change of owners.
+1. The command owns the origin's log: no query runs there, and nothing is deleted.
+2. The target gets a mark with a random token. Without ``query.json`` it is not a location yet.
+3. All files are copied, the log too, and verified.
+4. ``Moved`` with the token becomes the last entry at the origin. No query starts there after that.
+5. The target's log records that this owner has ended; then ``query.json`` makes it a location.
+6. The origin's files are deleted, except its log and ``query.json``: a driver that was suspended meanwhile finds its
+   next log entry taken and stops, as after any other change of owners.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.grammar import MarkToken, QueryId
 from penstock.snapshots.catalog import FOLDER as SNAPSHOTS_FOLDER
 from penstock.snapshots.catalog import PORTABLE_FOLDER, Catalog
 from penstock.snapshots.commands import requests as rq
-from penstock.snapshots.commands.ownership import Ask, ending, stopped, taken_over, unless_fenced
+from penstock.snapshots.commands.ownership import Ask, ended_entry, require_stopped, retry_when_fenced, take_over
 from penstock.snapshots.format.envelope import open_envelope, seal_envelope
 from penstock.snapshots.format.sections import FOLDER as DATA_FOLDER
 from penstock.snapshots.history.segments import FOLDER as HISTORY_FOLDER
@@ -37,129 +37,133 @@ from penstock.snapshots.store.store import Store
 from penstock.snapshots.transfer import SnapshotTransfer
 
 Progress = Callable[[int, int], None]
-"""Called with what is done, and all that is to be done."""
+"""Called with the number of files and snapshots done and the total."""
 
 
-class Mark(msgspec.Struct, frozen=True):
-    """``moving.json``: which query comes. ``token``: 32 random hex digits, of this target alone."""
+class MoveMark(msgspec.Struct, frozen=True):
+    """Content of ``moving.json``. ``token``: 32 random hex digits that identify this target."""
 
     query_id: QueryId
     token: MarkToken
 
 
 def move_query(
-    there: Store,
-    here: Store,
+    origin: Store,
+    target: Store,
     *,
     force: bool = False,
     ask: Ask = rq.ask,
     progress: Progress = lambda done, total: None,
 ) -> LogView:
-    """Move the query at a location, or complete what was interrupted. Done already, nothing happens.
+    """Move the query of a location, or complete an interrupted move. A complete move is left as it is.
 
     Args:
-        there: where it is.
-        here: where it is to be: nothing is there, or what an interrupted move to it has left.
-        force: if no driver answers at the origin, fence it.
+        there: the origin.
+        here: the target; empty, or left by an interrupted move.
+        force: fence the driver at the origin if it does not answer.
 
     Returns:
-        The log where it is now.
+        The log of the target.
 
     Raises:
-        LocationError: a query runs; the target is another one's; the query was moved to another target before.
-        CorruptSnapshot: something is damaged at the origin; it stays where it is.
+        LocationError: the query runs; the target belongs to another query; the query was moved to another target.
+        CorruptSnapshot: a file of the origin is damaged; nothing was moved.
         OSError: a store fails.
     """
-    query_id = read_identity(there).query_id
-    token = SnapshotLog(there).refresh().moved
+    query_id = read_identity(origin).query_id
+    token = SnapshotLog(origin).refresh().moved
     if not token:
-        token = unless_fenced(lambda: _left(there, here, query_id, stopped(there, force=force, ask=ask), progress))
-    _begin(there, here, Mark(query_id, token))
+        token = retry_when_fenced(
+            lambda: _leave_origin(origin, target, query_id, require_stopped(origin, force=force, ask=ask), progress)
+        )
+    _complete_target(origin, target, MoveMark(query_id, token))
     folders = (SNAPSHOTS_FOLDER, PORTABLE_FOLDER, DATA_FOLDER, STAGED_FOLDER, KEPT_FOLDER, HISTORY_FOLDER, rq.FOLDER)
     for folder in folders:
-        for path in there.list(folder):
-            there.delete(path)
-    here.delete(MOVING_PATH)
-    return SnapshotLog(here).refresh()
+        for path in origin.list(folder):
+            origin.delete(path)
+    target.delete(MOVING_PATH)
+    return SnapshotLog(target).refresh()
 
 
-def _left(there: Store, here: Store, query_id: str, seen: LogView, progress: Progress) -> str:
-    """No query starts at the origin any more, and everything is at the target, whose token this is."""
-    if seen.moved:
-        return seen.moved
-    token = _marked(here, query_id)
-    with taken_over(there, seen) as owned:
-        _bring(there, here, owned.view, progress)
+def _leave_origin(origin: Store, target: Store, query_id: str, view_before: LogView, progress: Progress) -> str:
+    """Copy everything to the target and end the origin's log. Return the target's token."""
+    if view_before.moved:
+        return view_before.moved
+    token = _mark_target(target, query_id)
+    with take_over(origin, view_before) as owned:
+        _copy_all(origin, target, owned.view, progress)
         owned.log.append(Moved(owned.view.owner, token))
     return token
 
 
-def _marked(here: Store, query_id: str) -> str:
-    """The token of this target, which is marked on return."""
-    if here.exists(IDENTITY_PATH):
-        raise LocationError(f"{here.root} holds a query already; give an empty folder")
-    mark = Mark(query_id, secrets.token_hex(16))
-    if not here.create_if_absent(MOVING_PATH, seal_envelope(msgspec.to_builtins(mark))):
-        mark = _mark_at(here)
+def _mark_target(target: Store, query_id: str) -> str:
+    """Mark the target. Return its token."""
+    if target.exists(IDENTITY_PATH):
+        raise LocationError(f"{target.root} holds a query already; give an empty folder")
+    mark = MoveMark(query_id, secrets.token_hex(16))
+    if not target.create_if_absent(MOVING_PATH, seal_envelope(msgspec.to_builtins(mark))):
+        mark = _read_mark(target)
         if mark.query_id != query_id:
-            raise LocationError(f"{here.root}: query {mark.query_id} is being moved here; give an empty folder")
+            raise LocationError(f"{target.root}: query {mark.query_id} is being moved here; give an empty folder")
     return mark.token
 
 
-def _mark_at(here: Store) -> Mark:
+def _read_mark(target: Store) -> MoveMark:
     try:
-        return convert(open_envelope(here.read(MOVING_PATH), MOVING_PATH), Mark)
+        return convert(open_envelope(target.read(MOVING_PATH), MOVING_PATH), MoveMark)
     except msgspec.ValidationError as error:
-        raise LocationError(f"{here.root}: {MOVING_PATH} is not a mark: {error}; give an empty folder") from error
+        raise LocationError(f"{target.root}: {MOVING_PATH} is not a mark: {error}; give an empty folder") from error
 
 
-def _bring(there: Store, here: Store, view: LogView, progress: Progress) -> None:
-    """Everything that the origin has and that means something. Its log is as the view says, and stays so."""
-    bringer, catalog = SnapshotTransfer(there, here), Catalog(there)
+def _copy_all(origin: Store, target: Store, view: LogView, progress: Progress) -> None:
+    """Copy all files of the origin that have a meaning. Its log must not change meanwhile."""
+    transfer, catalog = SnapshotTransfer(origin, target), Catalog(origin)
     paths = [
-        *there.list(STAGED_FOLDER),
-        *there.list(PORTABLE_FOLDER),
+        *origin.list(STAGED_FOLDER),
+        *origin.list(PORTABLE_FOLDER),
         *(entry_path(seq) for seq in range(1, view.next_seq) if not view.is_covered(seq)),
     ]
     total = len(view.snapshots) + len(paths)
     for done, record in enumerate(view.snapshots):
         progress(done, total)
-        bringer.bring(record, catalog.read(record))
-    bringer.memories()
-    for path in there.list(HISTORY_FOLDER):
-        with suppress(FileNotFoundError):  # a driver that has lost the location may merge segments yet
-            bringer.files([path])
+        transfer.bring(record, catalog.read(record))
+    transfer.memories()
+    for path in origin.list(HISTORY_FOLDER):
+        with suppress(FileNotFoundError):  # A driver that has lost the location may still merge segments.
+            transfer.files([path])
     for done, path in enumerate(paths, len(view.snapshots)):
         progress(done, total)
-        bringer.files([path])
+        transfer.files([path])
     progress(total, total)
-    if SnapshotLog(here).refresh() != view:
-        raise LocationError(f"{here.root}: its log is not what came from {there.root}; give an empty folder")
+    if SnapshotLog(target).refresh() != view:
+        raise LocationError(f"{target.root}: its log is not what came from {origin.root}; give an empty folder")
 
 
-def _begin(there: Store, here: Store, mark: Mark) -> None:
-    """The target is a location on return."""
-    moved = SnapshotLog(there).refresh()
-    if here.exists(IDENTITY_PATH):
-        if read_identity(here).query_id != mark.query_id or not _has_its_log(there, here, moved):
-            raise LocationError(_elsewhere(there, here))
+def _complete_target(origin: Store, target: Store, mark: MoveMark) -> None:
+    """Make the target a location."""
+    moved = SnapshotLog(origin).refresh()
+    if target.exists(IDENTITY_PATH):
+        if read_identity(target).query_id != mark.query_id or not _has_log_of_origin(origin, target, moved):
+            raise LocationError(_other_target_message(origin, target))
         return
-    if not here.exists(MOVING_PATH) or _mark_at(here) != mark:
-        raise LocationError(_elsewhere(there, here))
-    log = SnapshotLog(here, lambda: secrets.token_hex(16))
+    if not target.exists(MOVING_PATH) or _read_mark(target) != mark:
+        raise LocationError(_other_target_message(origin, target))
+    log = SnapshotLog(target, lambda: secrets.token_hex(16))
     while not log.refresh().ended:
         try:
-            log.append(ending(log.view))
+            log.append(ended_entry(log.view))
         except Fenced:
-            continue  # another one completes it, too
-    here.create_if_absent(IDENTITY_PATH, there.read(IDENTITY_PATH))  # as a whole or not at all
+            continue  # Another command completes the move, too.
+    target.create_if_absent(IDENTITY_PATH, origin.read(IDENTITY_PATH))  # The file is created as a whole or not at all.
 
 
-def _has_its_log(there: Store, here: Store, moved: LogView) -> bool:
-    """The last entry that went along has a random token of its own."""
+def _has_log_of_origin(origin: Store, target: Store, moved: LogView) -> bool:
+    """Return True if the last log entry, which contains a random token, is the same in both."""
     last = entry_path(moved.next_seq - 2)
-    return here.exists(last) and here.read(last) == there.read(last)
+    return target.exists(last) and target.read(last) == origin.read(last)
 
 
-def _elsewhere(there: Store, here: Store) -> str:
-    return f"the query of {there.root} was moved, or is being moved, to another place than {here.root}; name that one"
+def _other_target_message(origin: Store, target: Store) -> str:
+    return (
+        f"the query of {origin.root} was moved, or is being moved, to another place than {target.root}; name that one"
+    )

@@ -1,8 +1,8 @@
-"""Who carries a change out: the driver that owns the location, or, where none does any more, the verb itself.
+"""Ownership of a location: a change is carried out by the owning driver, or by the command if there is no driver.
 
-A driver that ended orderly has said so in the log. Then, or where the user says ``force`` and no driver answers, the
-verb takes the location over as a driver does, by ``generation-opened``: whoever still runs there is fenced by it. It
-restores the newest snapshot of the lineage, so the lineage stays what it was, takes no checkpoint, and ends orderly.
+A driver records an orderly end in the log. After that, or with ``force`` if no driver answers, the command takes the
+location over as a driver does, by a ``generation-opened`` entry, which fences a driver that still runs. The entry names
+the newest snapshot of the lineage, so the lineage does not change. The command takes no checkpoint and ends orderly.
 """
 
 from __future__ import annotations
@@ -16,26 +16,25 @@ from penstock.errors import Fenced, LocationError
 from penstock.model.ids import CheckpointId
 from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.commands import requests as rq
-from penstock.snapshots.commands.changing import carry_out
-from penstock.snapshots.commands.collecting import collect_orphans
-from penstock.snapshots.commands.deleting import Deletion, planned
-from penstock.snapshots.commands.location_cache import NOTHING, Known
-from penstock.snapshots.commands.owned import Owned
+from penstock.snapshots.commands.changes import apply_change, collect_orphans
+from penstock.snapshots.commands.deleting import Deletion, plan_files_of_deletion
+from penstock.snapshots.commands.location_cache import EMPTY_CACHE, CachedLocation
+from penstock.snapshots.commands.owned_location import OwnedLocation
 from penstock.snapshots.location import refuse_moved
 from penstock.snapshots.log.entries import EpochCommitted, GenerationOpened, LogView, fold
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.store import Store
 
-ATTEMPTS = 16
-"""How often a verb tries to get past a driver that appends to the log at the same moment."""
+MAX_ATTEMPTS = 16
+"""Maximum number of tries if drivers append to the log at the same time."""
 UNREACHABLE = (
     "no driver answers at this location, and the last one did not say that it ended. If none runs, use --force: a "
     "driver that still runs is stopped by it"
 )
-COME_AND_GO = "drivers come and go at this location without pause; ask again"
-Ask = Callable[[Store, rq.Verb, str], rq.Answer | None]
+OWNERS_KEEP_CHANGING = "drivers come and go at this location without pause; ask again"
+Ask = Callable[[Store, rq.Command, str], rq.Answer | None]
 Token = Callable[[], str]
-"""A fresh one per call: 32 random hex digits."""
+"""Returns a new token per call: 32 random hex digits."""
 
 T = TypeVar("T")
 
@@ -44,11 +43,11 @@ def new_token() -> str:
     return secrets.token_hex(16)
 
 
-def view_of(store: Store, known: Known = NOTHING) -> LogView:
-    """The log of a location where a query has run.
+def read_query_log(store: Store, known: CachedLocation = EMPTY_CACHE) -> LogView:
+    """Return the log of a location where a query has run.
 
     Raises:
-        LocationError: none has, or the log is damaged.
+        LocationError: no query has run there, or the log is damaged.
     """
     view = SnapshotLog(store, view=known.log).refresh()
     refuse_moved(view)
@@ -57,125 +56,125 @@ def view_of(store: Store, known: Known = NOTHING) -> LogView:
     return view
 
 
-def take_snapshot(store: Store, verb: rq.Take, ask: Ask = rq.ask, token: Token = new_token) -> str:
-    """Have the running query take a snapshot; its id.
+def request_snapshot(store: Store, command: rq.TakeSnapshot, ask: Ask = rq.ask, token: Token = new_token) -> str:
+    """Request a snapshot from the running query. Return its id.
 
     Raises:
         LocationError: no query runs there, or it refuses.
     """
-    nobody = "no query runs at this location: only a running one can take a snapshot"
-    if view_of(store).ended:
-        raise LocationError(nobody)
-    answer = ask(store, verb, token())
+    not_running = "no query runs at this location: only a running one can take a snapshot"
+    if read_query_log(store).ended:
+        raise LocationError(not_running)
+    answer = ask(store, command, token())
     if answer is None:
-        raise LocationError(f"{nobody}, and no driver answers here")
-    return _accepted(answer).snapshot
+        raise LocationError(f"{not_running}, and no driver answers here")
+    return _check_accepted(answer).snapshot
 
 
-def change(
+def request_change(
     store: Store,
-    verb: rq.Change,
+    command: rq.Change,
     *,
     force: bool = False,
     ask: Ask = rq.ask,
     token: Token = new_token,
-    known: Known = NOTHING,
+    known: CachedLocation = EMPTY_CACHE,
 ) -> rq.Answer:
-    """Have the owner delete, collect or label, or do it here if there is none.
+    """Request a deletion, collection or label from the owner, or carry it out here if there is no owner.
 
     Args:
-        force: if no driver answers, fence it.
+        force: fence a driver that does not answer.
 
     Raises:
-        LocationError: refused; the way out is said.
+        LocationError: the change is refused; the message says what to do.
         OSError: the store fails.
     """
     unanswered = False
-    for _ in range(ATTEMPTS):
-        view = view_of(store, known)
+    for _ in range(MAX_ATTEMPTS):
+        view = read_query_log(store, known)
         if not view.ended and not unanswered:
-            answer = ask(store, verb, token())
+            answer = ask(store, command, token())
             if answer is not None:
-                return _accepted(answer)
+                return _check_accepted(answer)
             unanswered = True
-            continue  # it may have ended meanwhile
+            continue  # The driver may have ended meanwhile.
         if not (view.ended or force):
             raise LocationError(UNREACHABLE)
         try:
-            with taken_over(store, view, token=token, known=known) as owned:
-                return carry_out(owned, verb)
+            with take_over(store, view, token=token, known=known) as owned:
+                return apply_change(owned, command)
         except Fenced:
-            unanswered = unanswered and force  # whoever has appended may answer, unless it was asked already
-    raise LocationError(COME_AND_GO)
+            unanswered = unanswered and force  # The driver that has appended may answer, unless it was asked already.
+    raise LocationError(OWNERS_KEEP_CHANGING)
 
 
-def stopped(store: Store, *, force: bool, ask: Ask = rq.ask) -> LogView:
-    """The log of a location where no query runs, for ``taken_over``.
+def require_stopped(store: Store, *, force: bool, ask: Ask = rq.ask) -> LogView:
+    """Return the log of a location where no query runs, for ``take_over``.
 
     Args:
-        force: it may be taken over if no driver answers.
+        force: permit a takeover if no driver answers.
 
     Raises:
-        LocationError: one runs; or it is not known whether one does.
+        LocationError: a query runs, or may run.
     """
-    view = view_of(store)
+    view = read_query_log(store)
     if view.ended:
         return view
-    if ask(store, rq.Collect(dry_run=True), new_token()) is not None:
+    if ask(store, rq.CollectOrphans(dry_run=True), new_token()) is not None:
         raise LocationError(f"{store.root}: a query runs at this location; stop it first")
-    view = view_of(store)
+    view = read_query_log(store)
     if not (view.ended or force):
         raise LocationError(UNREACHABLE)
     return view
 
 
-def unless_fenced(work: Callable[[], T]) -> T:
-    """Do it again while drivers begin to write at the location before this is done: the next time they are asked.
+def retry_when_fenced(action: Callable[[], T]) -> T:
+    """Return ``work()``. Repeat it while drivers start to write at the location meanwhile.
 
     Raises:
-        LocationError: what ``work`` raises, or they come and go.
+        LocationError: raised by ``action``, or the owner keeps changing.
     """
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         with suppress(Fenced):
-            return work()
-    raise LocationError(COME_AND_GO)
+            return action()
+    raise LocationError(OWNERS_KEEP_CHANGING)
 
 
 @contextmanager
-def taken_over(
+def take_over(
     store: Store,
     seen: LogView,
-    opening: Callable[[LogView], GenerationOpened] | None = None,
+    make_opened_entry: Callable[[LogView], GenerationOpened] | None = None,
     token: Token = new_token,
-    known: Known = NOTHING,
-) -> Iterator[Owned]:
-    """Own the location for as long as this lasts, and, if it was not moved away then, say at the end that it is over.
+    known: CachedLocation = EMPTY_CACHE,
+) -> Iterator[OwnedLocation]:
+    """Own the location within the block. At the end record an orderly end, unless the query was moved away.
 
     Args:
-        seen: the log as it was when the decision was made.
-        opening: how; by default the lineage stays what it was.
+        seen: the log on which the decision was based.
+        opening: makes the entry that takes over; by default the lineage does not change.
 
     Raises:
-        Fenced: a driver has appended since, or does while this lasts: what is done up to then stays done.
+        Fenced: a driver has appended an entry meanwhile. What was done by then stays done.
     """
     log = SnapshotLog(store, token, seen)
     view = log.refresh()
     if view.next_seq != seen.next_seq:
         raise Fenced("a driver has begun to write here meanwhile")
-    opened = (opening or _opening)(view)
+    opened = (make_opened_entry or _opened_entry)(view)
     log.append(opened)
     try:
-        yield Owned(store, log, Catalog(store, known.files()))
+        yield OwnedLocation(store, log, Catalog(store, known.files()))
     finally:
         if not log.view.moved:
             log.summarise()
-            log.append(ending(log.view))
-            with suppress(OSError):  # what is left of the log is removed by a later owner
+            log.append(ended_entry(log.view))
+            with suppress(OSError):  # A later owner removes the remaining covered entries.
                 log.remove_covered(at_most=None)
 
 
-def _opening(view: LogView) -> GenerationOpened:
-    """No checkpoint will be taken, so no ids are reserved. What a rollback demands is still to be done."""
+def _opened_entry(view: LogView) -> GenerationOpened:
+    """Return the entry that takes the location over without reserving checkpoint ids. A pending retraction is kept."""
     restored = view.lineage[-1].checkpoint if view.lineage else 0
     return GenerationOpened(
         view.next_generation,
@@ -188,40 +187,44 @@ def _opening(view: LogView) -> GenerationOpened:
     )
 
 
-def ending(view: LogView) -> EpochCommitted:
-    """The owner, who has committed nothing, is gone."""
+def ended_entry(view: LogView) -> EpochCommitted:
+    """Return the entry that records that the owner, which has committed nothing, has ended."""
     return EpochCommitted(view.owner, view.committed_epoch, view.reserved_until, ended=True)
 
 
-def would_collect(store: Store, ask: Ask = rq.ask, known: Known = NOTHING) -> rq.Answer:
-    """What ``gc`` would remove. Nothing is changed.
+def preview_collection(store: Store, ask: Ask = rq.ask, known: CachedLocation = EMPTY_CACHE) -> rq.Answer:
+    """Return what ``gc`` would remove. Changes nothing.
 
     Raises:
-        LocationError: as ``change``.
+        LocationError: as ``request_change``.
     """
-    view = view_of(store, known)
-    answer = None if view.ended else ask(store, rq.Collect(dry_run=True), new_token())
+    view = read_query_log(store, known)
+    answer = None if view.ended else ask(store, rq.CollectOrphans(dry_run=True), new_token())
     if answer is not None:
-        return _accepted(answer)
-    return collect_orphans(foreseen(store, known), dry_run=True)
+        return _check_accepted(answer)
+    return collect_orphans(plan_takeover(store, known), dry_run=True)
 
 
-def would_delete(store: Store, checkpoints: Sequence[CheckpointId], known: Known = NOTHING) -> Deletion:
-    """What ``delete`` would remove; nothing is changed. A checkpoint that is being taken may need some of it yet.
+def preview_deletion(
+    store: Store, checkpoints: Sequence[CheckpointId], known: CachedLocation = EMPTY_CACHE
+) -> Deletion:
+    """Return what ``delete`` would remove. Changes nothing. A checkpoint in progress may still need some files.
 
     Raises:
-        LocationError: as ``change``.
+        LocationError: as ``request_change``.
     """
-    return planned(foreseen(store, known), checkpoints)
+    return plan_files_of_deletion(plan_takeover(store, known), checkpoints)
 
 
-def foreseen(store: Store, known: Known = NOTHING) -> Owned:
-    """A location as it would be if it was taken over now; for plans, its log cannot be appended to."""
-    view = view_of(store, known)
-    return Owned(store, SnapshotLog(store), Catalog(store, known.files()), foreseen=fold(view, _opening(view)))
+def plan_takeover(store: Store, known: CachedLocation = EMPTY_CACHE) -> OwnedLocation:
+    """Return the location as it would be after a takeover; for plans only, because its log cannot be appended to."""
+    view = read_query_log(store, known)
+    return OwnedLocation(
+        store, SnapshotLog(store), Catalog(store, known.files()), planned_view=fold(view, _opened_entry(view))
+    )
 
 
-def _accepted(answer: rq.Answer) -> rq.Answer:
+def _check_accepted(answer: rq.Answer) -> rq.Answer:
     if answer.refusal:
         raise LocationError(answer.refusal)
     return answer

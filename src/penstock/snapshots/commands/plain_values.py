@@ -1,4 +1,4 @@
-"""Values of any column as JSON can say them, and positions as one line can."""
+"""Column values and source positions as plain JSON values."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections.abc import Iterable
 
 from penstock.model.plain import Plain
 
-LINE = 120
-"""Characters of a position that are shown."""
+MAX_LINE_LENGTH = 120
+"""Maximum characters of a position on one line."""
 
 
-def plain(value: object) -> Plain:
-    """Numbers, texts, lists and dicts as they are; bytes as hex digits, everything else as it prints."""
+def plain_value(value: object) -> Plain:
+    """Return the value as a JSON value: bytes become hex digits, unknown types become their text."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        return value if value - value == 0 else str(value)  # JSON knows neither NaN nor the infinities
+        return value if value - value == 0 else str(value)  # JSON has neither NaN nor the infinities.
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [plain_value(item) for item in value]
     return str(value)
 
 
 def one_line(value: Plain) -> str:
-    """The beginning of a state or position, as compact JSON."""
+    """Return the beginning of a state or position as compact JSON."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text if len(text) <= LINE else text[: LINE - 3] + "..."
+    return text if len(text) <= MAX_LINE_LENGTH else text[: MAX_LINE_LENGTH - 3] + "..."
 
 
-def minimum(values: Iterable[int | None]) -> int | None:
-    """The least of those that are known; None if none is."""
+def known_minimum(values: Iterable[int | None]) -> int | None:
+    """Return the least value that is not None; None if there is none."""
     return min((value for value in values if value is not None), default=None)

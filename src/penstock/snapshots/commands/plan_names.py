@@ -1,4 +1,4 @@
-"""What the numbers of a snapshot mean to people: vertices and edges by the names of their operators."""
+"""Names of vertices, edges and operators of a plan, for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.model.plain import Plain
 
 @dataclass(frozen=True)
 class EdgeName:
-    """``exchange``: its id, stable over restarts. ``text``: from what to what."""
+    """Name of an edge. ``exchange`` is its stable id, ``text`` says from where to where."""
 
     number: int
     exchange: str
@@ -22,7 +22,7 @@ class EdgeName:
 
 
 class PlanNames:
-    """Looks names up; what the plan does not have gets its number as a name."""
+    """Names of the parts of a plan. Parts that the plan does not have are named by their number."""
 
     def __init__(self, plan: PlanManifest) -> None:
         self._plan = plan
@@ -33,12 +33,12 @@ class PlanNames:
         self.edges = {_number(edge, "id"): self._edge(exchange, edge) for exchange, edge in plan.edges.items()}
 
     def operator(self, operator_id: str) -> str:
-        """Its name, with the id by which its state is found."""
+        """Return the name of an operator with the id that identifies its state."""
         name = str(self._plan.operators.get(operator_id, {}).get("name") or operator_id)
         return name if name == operator_id else f"{name} ({operator_id})"
 
     def vertex(self, number: int) -> str:
-        """Its operators in order."""
+        """Return the names of the operators of a vertex in order."""
         return self._vertices.get(number, f"vertex {number}")
 
     def edge(self, number: int) -> EdgeName:

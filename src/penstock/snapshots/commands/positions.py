@@ -1,4 +1,4 @@
-"""Where sources and channels of a snapshot stand, and how far they got from one snapshot to another."""
+"""Positions of sources and channels in a snapshot, and their progress from one snapshot to another."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import msgspec
 from penstock.model.manifest import InflightEntry, PlanManifest, SnapshotMetadata, SourceManifest
 from penstock.model.plain import Plain
 from penstock.model.splits import Split
-from penstock.snapshots.commands.measures import inflight_entries, stored_bytes, subtasks_of
-from penstock.snapshots.commands.plain_values import minimum, plain
+from penstock.snapshots.commands.plain_values import known_minimum, plain_value
 from penstock.snapshots.commands.plan_names import PlanNames
+from penstock.snapshots.commands.snapshot_sizes import inflight_entries, stored_bytes, subtasks_of
 from penstock.snapshots.format.inflight_counts import divided_bytes
 
-SPLITS_LISTED = 20
-"""Splits of a source that a comparison names, of each kind."""
+MAX_SPLITS_LISTED = 20
+"""Maximum number of splits per kind of change and source that a comparison lists."""
 
 
-class ShownSplit(msgspec.Struct, frozen=True):
-    """``subtask``: whose reader has it; None: nobody's yet."""
+class SplitDetails(msgspec.Struct, frozen=True):
+    """Split of a source. ``subtask`` is that of the reader which has it; None if it is not assigned."""
 
     split_id: str
     spec: Plain
@@ -28,15 +28,15 @@ class ShownSplit(msgspec.Struct, frozen=True):
     subtask: int | None = None
 
 
-class ShownSource(msgspec.Struct, frozen=True):
-    """Where a source stands.
+class SourceDetails(msgspec.Struct, frozen=True):
+    """Position of a source.
 
     Attributes:
-        state: what discovery remembers, without its blobs, of which there are ``blob_bytes``.
-        pending: found, and handed out to nobody yet.
-        reading: handed out and not finished, in reading order.
-        rows_in: rows read in the life of the query.
-        drained: event time has ended here.
+        state: state of the discovery without its blobs, whose size is ``blob_bytes``.
+        pending: splits that are not assigned to a reader yet.
+        reading: assigned and unfinished splits, in reading order.
+        rows_in: rows read since the query's first start.
+        drained: the event time of this source has ended.
     """
 
     operator_id: str
@@ -44,15 +44,14 @@ class ShownSource(msgspec.Struct, frozen=True):
     kind: str
     state: Plain
     blob_bytes: int
-    pending: list[ShownSplit]
-    reading: list[ShownSplit]
+    pending: list[SplitDetails]
+    reading: list[SplitDetails]
     rows_in: int
     drained: bool
 
 
-class ShownChannel(msgspec.Struct, frozen=True):
-    """From subtask ``producer`` to subtask ``consumer``. ``watermark_us``: the last one that was processed; None: none
-    was yet."""
+class ChannelDetails(msgspec.Struct, frozen=True):
+    """Channel between two subtasks. ``watermark_us`` is the last one processed; None before the first one."""
 
     producer: int
     consumer: int
@@ -61,8 +60,8 @@ class ShownChannel(msgspec.Struct, frozen=True):
     watermark_us: int | None
 
 
-class ShownEdge(msgspec.Struct, frozen=True):
-    """``watermark_us``: the least of the channels'; None: some channel has none, so that event time stands still."""
+class EdgeDetails(msgspec.Struct, frozen=True):
+    """Edge with its channels. ``watermark_us`` is the least of the channels; None if a channel has none."""
 
     exchange: str
     producer: str
@@ -71,11 +70,11 @@ class ShownEdge(msgspec.Struct, frozen=True):
     rows: int
     bytes: int
     watermark_us: int | None
-    channels: list[ShownChannel]
+    channels: list[ChannelDetails]
 
 
 class SplitChange(msgspec.Struct, frozen=True):
-    """``change``: ``found``, ``finished`` or ``moved``."""
+    """Change of a split: ``found``, ``finished`` or ``moved``."""
 
     split_id: str
     change: str
@@ -84,8 +83,7 @@ class SplitChange(msgspec.Struct, frozen=True):
 
 
 class SourceChange(msgspec.Struct, frozen=True):
-    """``state_changed``: discovery has found something or let go of something. ``splits``: the first ones of
-    each kind."""
+    """Change of a source. ``state_changed`` refers to its discovery; ``splits`` are the first ones of each kind."""
 
     operator_id: str
     name: str
@@ -100,7 +98,7 @@ class SourceChange(msgspec.Struct, frozen=True):
 
 
 class EdgeChange(msgspec.Struct, frozen=True):
-    """An exchange that either snapshot has; numbers of the other are 0 and None."""
+    """Change of an exchange that at least one snapshot has. Missing values are 0 and None."""
 
     exchange: str
     text: str
@@ -110,17 +108,17 @@ class EdgeChange(msgspec.Struct, frozen=True):
     watermark_us_after: int | None
 
 
-def sources_of(metadata: SnapshotMetadata, plan: PlanManifest) -> list[ShownSource]:
-    """All sources, as the snapshot has them."""
+def sources_of(metadata: SnapshotMetadata, plan: PlanManifest) -> list[SourceDetails]:
+    """Return the positions of all sources of a snapshot."""
     return [
-        ShownSource(
+        SourceDetails(
             source.operator_id,
             PlanNames(plan).operator(source.operator_id),
             str(plan.operators.get(source.operator_id, {}).get("kind", "")),
-            plain(source.state),
+            plain_value(source.state),
             stored_bytes(source.sections),
-            [_shown(split) for split in source.pending],
-            [_shown(split, index) for index, split in _reading(metadata, source)],
+            [_split_details(split) for split in source.pending],
+            [_split_details(split, index) for index, split in _reading(metadata, source)],
             _rows_in(metadata, source.vertex),
             source.drained,
         )
@@ -128,18 +126,18 @@ def sources_of(metadata: SnapshotMetadata, plan: PlanManifest) -> list[ShownSour
     ]
 
 
-def _sizes(held: Mapping[tuple[int, int], Sequence[InflightEntry]]) -> dict[tuple[int, int], int]:
+def _sizes(entries_by_channel: Mapping[tuple[int, int], Sequence[InflightEntry]]) -> dict[tuple[int, int], int]:
     """Return the stored bytes of each channel of an edge."""
     found: Counter[tuple[int, int]] = Counter()
-    channels = [channel for channel, entries in held.items() for _ in entries]
-    parts = divided_bytes([entry for entries in held.values() for entry in entries])
+    channels = [channel for channel, entries in entries_by_channel.items() for _ in entries]
+    parts = divided_bytes([entry for entries in entries_by_channel.values() for entry in entries])
     for channel, part in zip(channels, parts, strict=True):
         found[channel] += part
     return found
 
 
-def edges_of(metadata: SnapshotMetadata, plan: PlanManifest) -> list[ShownEdge]:
-    """All edges that the plan has, or rows in flight are on, by number."""
+def edges_of(metadata: SnapshotMetadata, plan: PlanManifest) -> list[EdgeDetails]:
+    """Return all edges that the plan has or that hold in-flight rows, by number."""
     names = PlanNames(plan)
     entries: dict[int, dict[tuple[int, int], list[InflightEntry]]] = {}
     for entry in inflight_entries(metadata):
@@ -148,29 +146,29 @@ def edges_of(metadata: SnapshotMetadata, plan: PlanManifest) -> list[ShownEdge]:
     found = []
     for number in sorted({*names.edges, *entries, *watermarks}):
         name = names.edge(number)
-        held, known = entries.get(number, {}), watermarks.get(number, {})
-        sizes = _sizes(held)
-        pairs = {*held, *known, *_channels(name.kind, metadata.parallelism)}
+        entries_by_channel, watermark_by_channel = entries.get(number, {}), watermarks.get(number, {})
+        sizes = _sizes(entries_by_channel)
+        pairs = {*entries_by_channel, *watermark_by_channel, *_channels(name.kind, metadata.parallelism)}
         channels = [
-            ShownChannel(
+            ChannelDetails(
                 producer,
                 consumer,
-                sum(entry.rows for entry in held.get((producer, consumer), [])),
+                sum(entry.rows for entry in entries_by_channel.get((producer, consumer), [])),
                 sizes.get((producer, consumer), 0),
-                known.get((producer, consumer)),
+                watermark_by_channel.get((producer, consumer)),
             )
             for producer, consumer in sorted(pairs)
         ]
-        stood = [channel.watermark_us for channel in channels]
+        channel_watermarks = [channel.watermark_us for channel in channels]
         found.append(
-            ShownEdge(
+            EdgeDetails(
                 name.exchange,
                 names.vertex(name.producer),
                 names.vertex(name.consumer),
                 name.kind,
                 sum(channel.rows for channel in channels),
                 sum(sizes.values()),
-                None if None in stood else minimum(stood),
+                None if None in channel_watermarks else known_minimum(channel_watermarks),
                 channels,
             )
         )
@@ -178,7 +176,7 @@ def edges_of(metadata: SnapshotMetadata, plan: PlanManifest) -> list[ShownEdge]:
 
 
 def source_changes(before: SnapshotMetadata, after: SnapshotMetadata, plan: PlanManifest) -> list[SourceChange]:
-    """Of the sources that both have."""
+    """Return the changes of the sources that both snapshots have."""
     old = {source.operator_id: source for source in before.sources}
     changes = []
     for source in after.sources:
@@ -192,13 +190,13 @@ def source_changes(before: SnapshotMetadata, after: SnapshotMetadata, plan: Plan
                 source.operator_id,
                 PlanNames(plan).operator(source.operator_id),
                 (origin.state, origin.sections) != (source.state, source.sections),
-                plain(origin.state),
-                plain(source.state),
+                plain_value(origin.state),
+                plain_value(source.state),
                 _rows_in(after, source.vertex) - _rows_in(before, origin.vertex),
                 len(kinds["found"]),
                 len(kinds["finished"]),
                 len(kinds["moved"]),
-                [change for some in kinds.values() for change in some[:SPLITS_LISTED]],
+                [change for of_kind in kinds.values() for change in of_kind[:MAX_SPLITS_LISTED]],
             )
         )
     return changes
@@ -207,22 +205,22 @@ def source_changes(before: SnapshotMetadata, after: SnapshotMetadata, plan: Plan
 def edge_changes(
     before: tuple[SnapshotMetadata, PlanManifest], after: tuple[SnapshotMetadata, PlanManifest]
 ) -> list[EdgeChange]:
-    """Exchanges are told apart by their ids: their numbers may differ."""
+    """Return the changes of the exchanges, which are matched by id because their numbers may differ."""
     old = {edge.exchange: edge for edge in edges_of(*before)}
     new = {edge.exchange: edge for edge in edges_of(*after)}
     changes = []
     for exchange in dict.fromkeys([*old, *new]):
-        one, other = old.get(exchange), new.get(exchange)
-        named = other or one
-        assert named is not None
+        old_edge, new_edge = old.get(exchange), new.get(exchange)
+        edge = new_edge or old_edge
+        assert edge is not None
         changes.append(
             EdgeChange(
                 exchange,
-                f"{named.producer} -> {named.consumer}",
-                one.rows if one else 0,
-                other.rows if other else 0,
-                one.watermark_us if one else None,
-                other.watermark_us if other else None,
+                f"{edge.producer} -> {edge.consumer}",
+                old_edge.rows if old_edge else 0,
+                new_edge.rows if new_edge else 0,
+                old_edge.watermark_us if old_edge else None,
+                new_edge.watermark_us if new_edge else None,
             )
         )
     return changes
@@ -245,8 +243,8 @@ def _watermarks(metadata: SnapshotMetadata) -> dict[int, dict[tuple[int, int], i
     return found
 
 
-def _shown(split: Split, subtask: int | None = None) -> ShownSplit:
-    return ShownSplit(split.split_id, plain(split.spec), plain(split.position), subtask)
+def _split_details(split: Split, subtask: int | None = None) -> SplitDetails:
+    return SplitDetails(split.split_id, plain_value(split.spec), plain_value(split.position), subtask)
 
 
 def _reading(metadata: SnapshotMetadata, source: SourceManifest) -> list[tuple[int, Split]]:
@@ -270,11 +268,11 @@ def _splits(metadata: SnapshotMetadata, source: SourceManifest) -> dict[str, Spl
 def _split_changes(before: dict[str, Split], after: dict[str, Split]) -> list[SplitChange]:
     changes = []
     for split_id in dict.fromkeys([*before, *after]):
-        one, other = before.get(split_id), after.get(split_id)
-        if one is None:
-            changes.append(SplitChange(split_id, "found", None, plain(other.position if other else None)))
-        elif other is None:
-            changes.append(SplitChange(split_id, "finished", plain(one.position), None))
-        elif one.position != other.position:
-            changes.append(SplitChange(split_id, "moved", plain(one.position), plain(other.position)))
+        old, new = before.get(split_id), after.get(split_id)
+        if old is None:
+            changes.append(SplitChange(split_id, "found", None, plain_value(new.position if new else None)))
+        elif new is None:
+            changes.append(SplitChange(split_id, "finished", plain_value(old.position), None))
+        elif old.position != new.position:
+            changes.append(SplitChange(split_id, "moved", plain_value(old.position), plain_value(new.position)))
     return changes

@@ -1,10 +1,11 @@
-"""Request files: how others ask the owner of a location to change something, and how they hear of it.
+"""Request files: how a process asks the owner of a location for a change, and how it gets the answer.
 
-A request is three small envelopes below ``requests/``, by a random token: ``<token>.json`` (what is asked for),
-``<token>.taken.json`` (who decided on it) and ``<token>.answer.json``. Whoever creates the second one has decided: the
-owner, that it carries the request out, or the asker, that it does not wait any longer. So a request that was refused
-because nobody answered is never carried out later. Nothing in these files is trusted: their sizes are bounded, and what
-does not read as a request is refused.
+A request consists of three small envelopes below ``requests/``, named by a random token: ``<token>.json`` (the
+command),
+``<token>.taken.json`` (the claim) and ``<token>.answer.json``. The claim decides: either the owner claims the request
+and
+carries it out, or the requester claims it and stops waiting. So a request that nobody answered in time is never carried
+out later. Nothing in these files is trusted: their sizes are bounded, and invalid requests are refused.
 """
 
 from __future__ import annotations
@@ -26,30 +27,29 @@ from penstock.snapshots.store.store import Store
 
 FOLDER = "requests"
 FORMAT_VERSION = 1
-WITH_FORMAT = 2
-"""Of a request that names a format: releases that know only ``FORMAT_VERSION`` refuse it, and do not pass it over."""
+VERSION_WITH_FORMAT = 2
+"""Version of a request that names a snapshot format, so that releases which know only version 1 refuse it."""
 MAX_BYTES = 64 << 10
-"""Of one file; larger ones are not read."""
+"""Maximum size of one file; larger files are not read."""
 MAX_IDS = 100
-"""Snapshots deleted by one request: each is an entry of the log, and the driver's next checkpoint waits for them."""
+"""Maximum number of snapshots per deletion: each is a log entry, and the driver's next checkpoint waits for them."""
 MAX_TIMEOUT_MS = 7 * 24 * 3600 * 1000
-PATIENCE_S = 6.0
-"""A driver looks for requests about once a second, behind what it is writing."""
-ANSWER_S = 900.0
-"""Once a request is taken in hand: a snapshot may need its whole ``checkpoint.timeout``."""
+CLAIM_TIMEOUT_S = 6.0
+"""Seconds until a request must be claimed. A driver polls for requests about once a second, after its own writes."""
+ANSWER_TIMEOUT_S = 900.0
+"""Seconds from the claim to the answer: a snapshot may take its whole ``checkpoint.timeout``."""
 POLL_S = 0.1
 LOG_POLL_S = 1.0
-"""Between two looks into the log, where a driver says that it ended: nobody need wait for it then."""
+"""Seconds between two reads of the log, which tell whether the driver has ended."""
 
-REQUEST, TAKEN, ANSWER = ".json", ".taken.json", ".answer.json"
-BY_OWNER, BY_ASKER = "owner", "asker"
+REQUEST, CLAIM, ANSWER = ".json", ".taken.json", ".answer.json"
+BY_OWNER, BY_REQUESTER = "owner", "asker"
 _NAME = re.compile(rf"{FOLDER}/([0-9a-f]{{32}})(\.taken|\.answer)?\.json")
 _T = TypeVar("_T")
 
 
-class Take(msgspec.Struct, frozen=True, tag="take", omit_defaults=True):
-    """Take a snapshot now. ``alignment``: empty for the query's own; ``timeout_ms``: 0 for ``checkpoint.timeout``;
-    ``format``: empty for the query's own, ``snapshots.format``."""
+class TakeSnapshot(msgspec.Struct, frozen=True, tag="take", omit_defaults=True):
+    """Take a snapshot now. Empty or 0 means the query's own setting: ``checkpoint.timeout``, ``snapshots.format``."""
 
     label: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)] = ""
     note: Annotated[str, msgspec.Meta(max_length=MAX_NOTE)] = ""
@@ -58,54 +58,55 @@ class Take(msgspec.Struct, frozen=True, tag="take", omit_defaults=True):
     format: Annotated[str, msgspec.Meta(pattern="^(native|portable)?$")] = ""
 
 
-class Delete(msgspec.Struct, frozen=True, tag="delete"):
-    """Delete these snapshots, by checkpoint. One that does not exist any more is no error: it is gone."""
+class DeleteSnapshots(msgspec.Struct, frozen=True, tag="delete"):
+    """Delete snapshots by checkpoint. Snapshots that no longer exist are skipped."""
 
     checkpoints: Annotated[list[Ordinal], msgspec.Meta(min_length=1, max_length=MAX_IDS)]
 
 
-class Collect(msgspec.Struct, frozen=True, tag="gc"):
-    """Remove files that nothing refers to; with ``dry_run`` only tell of them."""
+class CollectOrphans(msgspec.Struct, frozen=True, tag="gc"):
+    """Remove files that nothing refers to; with ``dry_run`` only count them."""
 
     dry_run: bool = False
 
 
-class Label(msgspec.Struct, frozen=True, tag="label"):
-    """Give a snapshot another label or note; empty: take it away; None: it stays as it is."""
+class LabelSnapshot(msgspec.Struct, frozen=True, tag="label"):
+    """Set the label or note of a snapshot. An empty text removes it, None keeps it."""
 
     checkpoint: Ordinal
     label: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)] | None = None
     note: Annotated[str, msgspec.Meta(max_length=MAX_NOTE)] | None = None
 
 
-Change = Delete | Collect | Label
-"""What others than a running query can carry out, too."""
-Verb = Take | Change
+Change = DeleteSnapshots | CollectOrphans | LabelSnapshot
+"""Commands that a process other than the driver can carry out, too."""
+Command = TakeSnapshot | Change
 
 
 class Request(msgspec.Struct, frozen=True):
     format_version: Count
-    verb: Verb
+
+    command: Command = msgspec.field(name="verb")
 
 
-def version_of(verb: Verb) -> int:
-    """Which releases understand it."""
-    return WITH_FORMAT if isinstance(verb, Take) and verb.format else FORMAT_VERSION
+def version_of(command: Command) -> int:
+    """Return the format version of a request with this command."""
+    return VERSION_WITH_FORMAT if isinstance(command, TakeSnapshot) and command.format else FORMAT_VERSION
 
 
-class Taken(msgspec.Struct, frozen=True):
-    """``<token>.taken.json``."""
+class Claim(msgspec.Struct, frozen=True):
+    """Claim of a request: ``<token>.taken.json``."""
 
     by: FreeText
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """``<token>.answer.json``: what was done, or in ``refusal`` why it was not.
+    """Result of a request, ``<token>.answer.json``. A non-empty ``refusal`` is the reason why it was refused.
 
     Attributes:
-        snapshot: the id of the one that was taken or labelled.
-        files: how many files were removed (with ``dry_run``: would be).
-        bytes: what they occupied.
+        snapshot: id of the snapshot that was taken or labelled.
+        files: number of files that were removed (with ``dry_run``: would be removed).
+        bytes: size of these files.
     """
 
     refusal: FreeText = ""
@@ -114,12 +115,12 @@ class Answer(msgspec.Struct, frozen=True):
     bytes: Count = 0
 
 
-def path_of(token: str, kind: str) -> str:
+def request_path(token: str, kind: str) -> str:
     return f"{FOLDER}/{token}{kind}"
 
 
-def tokens_in(paths: list[str]) -> dict[str, set[str]]:
-    """By token, which of its files there are; what is not named so is nobody's."""
+def files_by_token(paths: list[str]) -> dict[str, set[str]]:
+    """Return the existing kinds of files by token. Other files are skipped."""
     found: dict[str, set[str]] = {}
     for path in paths:
         if match := _NAME.fullmatch(path):
@@ -127,19 +128,19 @@ def tokens_in(paths: list[str]) -> dict[str, set[str]]:
     return found
 
 
-def put(store: Store, token: str, kind: str, body: Request | Taken | Answer) -> bool:
-    """Create one of the files of a request; False if it exists. Raises OSError."""
-    return store.create_if_absent(path_of(token, kind), seal_envelope(msgspec.to_builtins(body)))
+def create_file(store: Store, token: str, kind: str, body: Request | Claim | Answer) -> bool:
+    """Create one of the files of a request. Return False if it exists. Raises OSError."""
+    return store.create_if_absent(request_path(token, kind), seal_envelope(msgspec.to_builtins(body)))
 
 
-def read(store: Store, token: str, kind: str, shape: type[_T]) -> _T:
+def read_file(store: Store, token: str, kind: str, shape: type[_T]) -> _T:
     """Read one of the files of a request.
 
     Raises:
-        FileNotFoundError: there is none.
-        LocationError: it is not what it has to be.
+        FileNotFoundError: the file does not exist.
+        LocationError: the content is not valid.
     """
-    path = path_of(token, kind)
+    path = request_path(token, kind)
     size = store.size(path)
     if size is None:
         raise FileNotFoundError(path)
@@ -152,77 +153,77 @@ def read(store: Store, token: str, kind: str, shape: type[_T]) -> _T:
         raise
     except (msgspec.ValidationError, OSError) as error:
         raise LocationError(f"{path} cannot be read: {error}") from error
-    except (ValueError, RecursionError) as error:  # numbers without end, brackets without end
+    except (ValueError, RecursionError) as error:  # Numbers of unbounded length or unbounded nesting of brackets.
         raise LocationError(f"{path} cannot be read: {type(error).__name__}") from error
 
 
-def remove(store: Store, token: str) -> None:
-    """The request first: without it nobody carries anything out."""
-    for kind in (REQUEST, TAKEN, ANSWER):
-        store.delete(path_of(token, kind))
+def remove_files(store: Store, token: str) -> None:
+    """Remove the files of a request. The request comes first: without it nothing is carried out."""
+    for kind in (REQUEST, CLAIM, ANSWER):
+        store.delete(request_path(token, kind))
 
 
 def ask(
     store: Store,
-    verb: Verb,
+    command: Command,
     token: str,
     *,
-    patience_s: float = PATIENCE_S,
-    answer_s: float = ANSWER_S,
+    claim_timeout_s: float = CLAIM_TIMEOUT_S,
+    answer_timeout_s: float = ANSWER_TIMEOUT_S,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Answer | None:
-    """Ask the owner, and wait for its answer.
+    """Send a command to the owner and wait for its answer.
 
     Args:
         token: 32 random hex digits.
-        patience_s: until the request is taken in hand.
-        answer_s: from then on.
+        patience_s: seconds until the request is claimed.
+        answer_s: seconds from the claim to the answer.
 
     Returns:
-        None: nobody took it in hand, and nobody will: in time, or because the owner has ended meanwhile.
+        The answer; None if no driver claimed the request in time or the owner has ended. It is never carried out then.
 
     Raises:
-        LocationError: the owner took it in hand and did not answer in time; the log is damaged.
+        LocationError: the owner claimed the request and did not answer in time; the log is damaged.
         OSError: the store fails.
     """
     try:
-        # If it fails, it may be there: it is withdrawn, too.
-        put(store, token, REQUEST, Request(version_of(verb), verb))
-        log, look_s = SnapshotLog(store), clock() + LOG_POLL_S
-        give_up_s, in_hand = clock() + patience_s, False
-        while not store.exists(path_of(token, ANSWER)):
-            if not in_hand and clock() >= look_s:
-                look_s = clock() + LOG_POLL_S
+        # A failed write may still have created the file, so it is withdrawn, too.
+        create_file(store, token, REQUEST, Request(version_of(command), command))
+        log, next_log_read_s = SnapshotLog(store), clock() + LOG_POLL_S
+        deadline_s, is_claimed = clock() + claim_timeout_s, False
+        while not store.exists(request_path(token, ANSWER)):
+            if not is_claimed and clock() >= next_log_read_s:
+                next_log_read_s = clock() + LOG_POLL_S
                 if log.refresh().ended:
-                    give_up_s = clock()
-            if clock() < give_up_s:
+                    deadline_s = clock()
+            if clock() < deadline_s:
                 sleep(POLL_S)
-            elif in_hand:
+            elif is_claimed:
                 raise LocationError(
-                    f"a driver took the request in hand, but has not answered within {answer_s:.0f} s: it may still "
-                    "carry it out; `penstock snapshot list` tells"
+                    f"a driver took the request in hand, but has not answered within {answer_timeout_s:.0f} s: "
+                    "it may still carry it out; `penstock snapshot list` tells"
                 )
-            elif put(store, token, TAKEN, Taken(BY_ASKER)):
+            elif create_file(store, token, CLAIM, Claim(BY_REQUESTER)):
                 return None
             else:
-                give_up_s, in_hand = clock() + answer_s, True
-        return read(store, token, ANSWER, Answer)
+                deadline_s, is_claimed = clock() + answer_timeout_s, True
+        return read_file(store, token, ANSWER, Answer)
     finally:
         _withdraw(store, token)
 
 
 def _withdraw(store: Store, token: str) -> None:
-    """What the owner has in hand and not answered yet it clears away itself, later."""
-    decided_here = put(store, token, TAKEN, Taken(BY_ASKER))
-    if decided_here or store.exists(path_of(token, ANSWER)) or _taken_by(store, token) == BY_ASKER:
-        remove(store, token)
+    """Remove the request, unless the owner has claimed it and will remove the files after its answer."""
+    claimed_here = create_file(store, token, CLAIM, Claim(BY_REQUESTER))
+    if claimed_here or store.exists(request_path(token, ANSWER)) or _claimed_by(store, token) == BY_REQUESTER:
+        remove_files(store, token)
     else:
-        store.delete(path_of(token, REQUEST))
+        store.delete(request_path(token, REQUEST))
 
 
-def _taken_by(store: Store, token: str) -> str:
+def _claimed_by(store: Store, token: str) -> str:
     try:
-        return read(store, token, TAKEN, Taken).by
+        return read_file(store, token, CLAIM, Claim).by
     except (FileNotFoundError, LocationError):
         return ""

@@ -1,8 +1,8 @@
-"""``rollback``: the query goes on from an older snapshot at its next start.
+"""``rollback`` command: let the query continue from an older snapshot at its next start.
 
-One entry of the log does it: a Generation that restores this snapshot, runs nothing, and ends. Newer snapshots are in
-no lineage then. What the query has written since is either kept, and comes a second time; or the entry says that it
-has to be taken back, and the next start does that before anything runs (``retraction``).
+A log entry opens a Generation that restores the snapshot, runs nothing and ends. Newer snapshots leave the lineage.
+Output written since the snapshot is either kept, and produced a second time, or the entry demands a retraction, which
+the next start carries out before anything runs (``retraction``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.model.ids import CheckpointId, snapshot_id
 from penstock.model.manifest import PlanManifest
 from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.commands import requests as rq
-from penstock.snapshots.commands.ownership import Ask, stopped, taken_over, unless_fenced
+from penstock.snapshots.commands.ownership import Ask, require_stopped, retry_when_fenced, take_over
 from penstock.snapshots.format.names import find_record
 from penstock.snapshots.format.plan import taken_away, targets_of
 from penstock.snapshots.location import read_identity, refuse_archive
@@ -30,20 +30,22 @@ from penstock.snapshots.store.store import Store
 
 
 class Output(Enum):
-    """What becomes of the output behind the snapshot: it is taken back at the next start; or it stays, and its rows
-    come a second time."""
+    """Treatment of output written after the snapshot: retract it at the next start, or keep it and get rows twice."""
 
     RETRACT = "retract"
     KEEP = "keep"
 
 
 @dataclass(frozen=True)
-class RolledBack:
-    """``left``: snapshots that are in no lineage any more. ``retracts``: output has to be taken back at the next start.
-    ``changed``: False if everything was so already."""
+class RollbackResult:
+    """Result of a rollback.
+
+    ``abandoned`` are the snapshots that left the lineage. ``retracts`` says that output will be retracted at the next
+    start. ``changed`` is False if the location was in this state already.
+    """
 
     snapshot: CheckpointId
-    left: tuple[CheckpointId, ...]
+    abandoned: tuple[CheckpointId, ...]
     retracts: bool
     changed: bool
 
@@ -57,29 +59,29 @@ def roll_back(
     input_restored: bool = False,
     force: bool = False,
     ask: Ask = rq.ask,
-) -> RolledBack:
-    """Have the query go on from an older snapshot.
+) -> RollbackResult:
+    """Let the query continue from an older snapshot.
 
     Args:
-        name: of the snapshot, by id or label.
-        output: needed if something may have been written after the snapshot.
+        name: id or label of the snapshot.
+        output: required if output may have been written after the snapshot.
         over: names of positions that other copies of this location have recorded at outputs. The next start takes over
             these outputs (``docs/fencing.md``). Needs ``output``.
-        input_restored: the user has put back all input that a source has removed (``cleanSource``).
-        force: if no driver answers, fence it.
+        input_restored: the user has restored all input that a source has removed (``cleanSource``).
+        force: fence a driver that does not answer.
 
     Raises:
-        ConfigError: ``over`` has what is no name of a position, or ``output`` is not said.
-        LocationError: a query runs; there is no such snapshot, or the query does not descend from it; ``output`` is
-            not said; a source has removed input that would be read again.
-        CorruptSnapshot: the snapshot is not whole.
+        ConfigError: ``over`` contains an invalid position name, or ``output`` is missing.
+        LocationError: the query runs; there is no such snapshot, or it is not in the lineage; ``output`` is missing; a
+            source has removed input that would be read again.
+        CorruptSnapshot: the snapshot is damaged.
     """
-    return unless_fenced(
-        lambda: _rolled_back(store, name, output, _positions(over, output), input_restored, force, ask)
+    return retry_when_fenced(
+        lambda: _roll_back(store, name, output, _position_names(over, output), input_restored, force, ask)
     )
 
 
-def _positions(over: Collection[str], output: Output | None) -> frozenset[str]:
+def _position_names(over: Collection[str], output: Output | None) -> frozenset[str]:
     try:
         convert(list(over), list[PositionName])
     except msgspec.ValidationError:
@@ -92,7 +94,7 @@ def _positions(over: Collection[str], output: Output | None) -> frozenset[str]:
     return frozenset(over)
 
 
-def _rolled_back(
+def _roll_back(
     store: Store,
     name: str,
     output: Output | None,
@@ -100,15 +102,15 @@ def _rolled_back(
     input_restored: bool,
     force: bool,
     ask: Ask,
-) -> RolledBack:
+) -> RollbackResult:
     identity = read_identity(store)
     refuse_archive(identity)
-    view = stopped(store, force=force, ask=ask)
+    view = require_stopped(store, force=force, ask=ask)
     record = find_record(store.root, view, name)
     _check_lineage(record)
-    left = tuple(r.checkpoint for r in view.lineage if r.checkpoint > record.checkpoint)
-    behind = bool(left) or view.committed_epoch > record.checkpoint
-    if behind and output is None:
+    abandoned = tuple(r.checkpoint for r in view.lineage if r.checkpoint > record.checkpoint)
+    has_later_output = bool(abandoned) or view.committed_epoch > record.checkpoint
+    if has_later_output and output is None:
         raise LocationError(
             f"{store.root}: what the query has written since {snapshot_id(record.checkpoint)} will be produced again. "
             "Say --output retract to have it taken back at the next start, before anything runs (files and tables "
@@ -116,15 +118,15 @@ def _rolled_back(
         )
     over = over.union(view.over)
     plans = _plans(store, [r for r in view.lineage if r.checkpoint >= record.checkpoint], identity)
-    if (behind or over) and not input_restored:
+    if (has_later_output or over) and not input_restored:
         _check_input(store, record, plans)
     retraction = _retraction(view, record, plans) if output is Output.RETRACT else None
-    changed = bool(left) or retraction != view.retract or over != set(view.over)
-    result = RolledBack(record.checkpoint, left, retraction is not None, changed)
+    changed = bool(abandoned) or retraction != view.retract or over != set(view.over)
+    result = RollbackResult(record.checkpoint, abandoned, retraction is not None, changed)
     if result.changed:
         Catalog(store).check(Catalog(store).read(record), checksums=True)
-        with taken_over(store, view, lambda now: opening(now, record, retraction, over)):
-            """That is all."""
+        with take_over(store, view, lambda now: opened_entry(now, record, retraction, over)):
+            pass  # The opening entry is the whole rollback.
     return result
 
 
@@ -146,7 +148,7 @@ def _check_input(store: Store, record: SnapshotRecord, plans: Iterable[PlanManif
 
 
 def _retraction(view: LogView, record: SnapshotRecord, plans: Iterable[PlanManifest]) -> Retraction:
-    """Of everything that any Generation up to now can have written behind the snapshot."""
+    """Return the retraction of everything that any Generation may have written after the snapshot."""
     sinks: dict[str, set[str]] = {}
     for found in [*map(targets_of, plans), {} if view.retract is None else view.retract.sinks]:
         for operator_id, targets in found.items():
@@ -156,7 +158,7 @@ def _retraction(view: LogView, record: SnapshotRecord, plans: Iterable[PlanManif
 
 
 def _plans(store: Store, records: Iterable[SnapshotRecord], identity: PlanManifest) -> list[PlanManifest]:
-    """Those of a newest snapshot that cannot be read are not known: that may be why one rolls back."""
+    """Return the plans of the snapshots. Unreadable ones, which may be the reason for the rollback, are skipped."""
     plans = []
     for record in records:
         with suppress(CorruptSnapshot):
@@ -164,7 +166,7 @@ def _plans(store: Store, records: Iterable[SnapshotRecord], identity: PlanManife
     return plans
 
 
-def opening(
+def opened_entry(
     view: LogView, record: SnapshotRecord, retraction: Retraction | None, over: Collection[str] = ()
 ) -> GenerationOpened:
     """Return the entry after which the query continues from ``record``."""

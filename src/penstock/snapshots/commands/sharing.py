@@ -1,4 +1,4 @@
-"""Which files of a location each snapshot needs, and so which several share: what a deletion frees, as a picture."""
+"""File sharing between snapshots: which files each snapshot needs, and what a deletion therefore frees."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from penstock.errors import CorruptSnapshot, LocationError
 from penstock.model.ids import snapshot_id
 from penstock.model.manifest import SnapshotMetadata
 from penstock.snapshots.catalog import portable_folder
-from penstock.snapshots.commands.measures import inflight_entries, state_entries
-from penstock.snapshots.commands.opened import OpenedLocation, file_sizes
+from penstock.snapshots.commands.opened_location import OpenedLocation, file_sizes
+from penstock.snapshots.commands.snapshot_sizes import inflight_entries, state_entries
 from penstock.snapshots.log.entries import SnapshotRecord
-from penstock.snapshots.store.parallel_reads import together
+from penstock.snapshots.store.parallel_reads import read_in_parallel
 
 MAX_FILES = 2000
-"""The largest: more no picture shows."""
+"""Maximum number of files; the largest are returned."""
 MAX_SNAPSHOTS = 200
-"""The newest; the metadata of each is read."""
+"""Maximum number of snapshots; the newest are read."""
 STATE, INFLIGHT, METADATA, PORTABLE = "state", "inflight", "metadata", "portable"
 
 
 class SharedFile(msgspec.Struct, frozen=True):
-    """``kind``: ``state`` (of operators and sources), ``inflight``, ``metadata`` or ``portable``. ``bytes``: 0 if it is
-    missing. ``snapshots``: ids of those that need it, ascending."""
+    """File with the ids of the snapshots that need it, ascending. ``bytes`` is 0 if it is missing.
+
+    ``kind`` is ``state`` (of operators and sources), ``inflight``, ``metadata`` or ``portable``.
+    """
 
     path: str
     bytes: int
@@ -32,17 +34,19 @@ class SharedFile(msgspec.Struct, frozen=True):
     snapshots: list[str]
 
 
-class Sharing(msgspec.Struct, frozen=True):
-    """``files``: the largest first. ``snapshots``: those that were looked at, ascending. ``truncated``: there are more
-    of the one or the other."""
+class FileSharing(msgspec.Struct, frozen=True):
+    """Files, the largest first, and the snapshots that were read, ascending.
+
+    ``truncated`` if there are more of either.
+    """
 
     files: list[SharedFile]
     snapshots: list[str]
     truncated: bool
 
 
-def sharing_of(opened: OpenedLocation) -> Sharing:
-    """Of a snapshot whose metadata is damaged only that is known which files are named after it.
+def find_shared_files(opened: OpenedLocation) -> FileSharing:
+    """Return the files of the snapshots. For damaged metadata only the files named after the snapshot are known.
 
     Raises:
         LocationError: a file cannot be read.
@@ -50,7 +54,9 @@ def sharing_of(opened: OpenedLocation) -> Sharing:
     records = list(opened.view.snapshots[-MAX_SNAPSHOTS:])
     kinds: dict[str, str] = {}
     users: dict[str, list[str]] = {}
-    for record, files in zip(records, together(opened.store, lambda one: _files(opened, one), records), strict=True):
+    for record, files in zip(
+        records, read_in_parallel(opened.store, lambda one: _files(opened, one), records), strict=True
+    ):
         for path, kind in files.items():
             kinds[path] = kind
             users.setdefault(path, []).append(snapshot_id(record.checkpoint))
@@ -58,11 +64,11 @@ def sharing_of(opened: OpenedLocation) -> Sharing:
     found = [SharedFile(path, sizes.get(path, 0), kinds[path], users[path]) for path in kinds]
     found.sort(key=lambda file: (-file.bytes, file.path))
     ids = [snapshot_id(record.checkpoint) for record in records]
-    return Sharing(found[:MAX_FILES], ids, len(found) > MAX_FILES or len(records) < len(opened.view.snapshots))
+    return FileSharing(found[:MAX_FILES], ids, len(found) > MAX_FILES or len(records) < len(opened.view.snapshots))
 
 
 def _files(opened: OpenedLocation, record: SnapshotRecord) -> dict[str, str]:
-    """By path, of what kind."""
+    """Return the kinds of the snapshot's files by path."""
     try:
         files = dict.fromkeys(opened.store.list(portable_folder(record.checkpoint)), PORTABLE)
         files[record.metadata.path] = METADATA

@@ -1,8 +1,8 @@
-"""The rows of one state table of a snapshot, a few key groups at a time, from whatever subtasks they were at.
+"""Rows of one state table of a snapshot, read a few key groups at a time from all subtasks.
 
-A snapshot's tables may be far larger than memory, so they are read in ranges of key groups of which about
-``RANGE_BYTES`` are stored. Rows are compared by codes: whole numbers, equal where values are equal in Spark's sense
-(null and null, NaN and NaN), which works for columns of any type.
+Tables may be far larger than memory, so they are read in ranges of key groups with about ``RANGE_BYTES`` of stored
+bytes. Rows are compared by codes: integers that are equal where values are equal in Spark's sense (null and null, NaN
+and NaN). This works for columns of any type.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ from penstock.state.arrays import plain_objects
 from penstock.state.stored_form import DELETED_COLUMN
 
 RANGE_BYTES = 32 << 20
-"""Stored bytes that are in memory at a time, decoded and with codes several times as much; at least one key group."""
+"""Stored bytes per range of key groups. Decoded, with codes, they take several times as much memory."""
 NO_ROW = -1
 Codes = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class StoredTable:
-    """Stored rows in the order in which they apply. ``rows`` has the columns of the table, named by position, and
-    ``deleted`` says which rows are tombstones."""
+    """Stored rows in the order in which they apply.
+
+    Columns of ``rows`` are named by position, ``deleted`` marks tombstones.
+    """
 
     names: list[str]
     rows: pa.Table
@@ -42,18 +44,20 @@ class StoredTable:
 
 
 class ColumnsDiffer(Exception):
-    """Rows that have other columns cannot be compared."""
+    """Raised for rows that cannot be compared because they have different columns."""
 
 
 def stored_rows(
-    store: Store, sides: Sequence[Sequence[StateEntry]], younger: int | None = None
+    store: Store, sides: Sequence[Sequence[StateEntry]], first_added: int | None = None
 ) -> tuple[StoredTable, list[int]] | None:
-    """The rows of several sides, one after the other, and how many each has; None if there are none at all.
+    """Return the rows of several sides, one after the other, and the row count of each; None if there are none.
+
+    A column whose type was widened has its widest type.
 
     A column that became wider meanwhile is as wide as the widest.
 
     Args:
-        younger: columns from this one on may be missing in some rows, and are null there.
+        younger: position of the first column that may be missing in some rows; it is null there.
 
     Raises:
         CorruptSnapshot: a section is missing or changed.
@@ -71,9 +75,9 @@ def stored_rows(
     if not batches:
         return None
     names: list[str] = batches[0].schema.names
-    if younger is not None:
+    if first_added is not None:
         names = list(dict.fromkeys(name for batch in batches for name in batch.schema.names))
-        batches = [_with_nulls(batch, names, younger) for batch in batches]
+        batches = [_with_nulls(batch, names, first_added) for batch in batches]
     tables = [pa.Table.from_batches([_in_order(batch, names)]) for batch in batches]
     try:
         rows = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
@@ -83,7 +87,7 @@ def stored_rows(
 
 
 def _pieces(store: Store, entries: Sequence[StateEntry]) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.bool_]]]:
-    """Each without the column of tombstones, and copied: a slice would keep its whole section in memory."""
+    """Yield batches without the tombstone column. They are copied: a slice would keep its whole section in memory."""
     if not entries:
         return
     for entry in entries:
@@ -101,10 +105,10 @@ def _pieces(store: Store, entries: Sequence[StateEntry]) -> Iterator[tuple[pa.Re
         yield batch.select(range(batch.num_columns - 1)), tombstones
 
 
-def _with_nulls(batch: pa.RecordBatch, names: Sequence[str], younger: int) -> pa.RecordBatch:
-    """With all of these columns; those without a value have no type either."""
-    if batch.schema.names[:younger] != list(names[:younger]):
-        raise ColumnsDiffer(f"({', '.join(names[:younger])}) and ({', '.join(batch.schema.names[:younger])})")
+def _with_nulls(batch: pa.RecordBatch, names: Sequence[str], first_added: int) -> pa.RecordBatch:
+    """Add the missing columns; their type is null."""
+    if batch.schema.names[:first_added] != list(names[:first_added]):
+        raise ColumnsDiffer(f"({', '.join(names[:first_added])}) and ({', '.join(batch.schema.names[:first_added])})")
     for name in names:
         if name not in batch.schema.names:
             batch = batch.append_column(name, pa.nulls(batch.num_rows))
@@ -112,7 +116,7 @@ def _with_nulls(batch: pa.RecordBatch, names: Sequence[str], younger: int) -> pa
 
 
 def _in_order(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """Columns found by name, then named by position: names need not be unique."""
+    """Select columns by name, then name them by position, because names need not be unique."""
     found = batch.schema.names
     if found != list(names):
         if sorted(found) != sorted(names) or len(set(names)) < len(names):
@@ -129,14 +133,14 @@ def has_deltas(entries: Iterable[StateEntry]) -> bool:
 
 
 def column_codes(column: pa.Array | pa.ChunkedArray) -> Codes:
-    """For each value a number; the same for the same value, and for no other."""
+    """Return a number for each value; equal values and only these have equal numbers."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):  # of too many bytes for one, or empty
+        if isinstance(column, pa.ChunkedArray):  # It has too many bytes for one array, or is empty.
             column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     if pa.types.is_struct(column.type):
         parts = [column_codes(part) for part in column.flatten()]
-        return combined([column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64), *parts], len(column))
+        return combine_codes([column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64), *parts], len(column))
     try:
         encoded = pc.dictionary_encode(column, null_encoding="encode")
     except pa.ArrowNotImplementedError:  # lists and maps
@@ -145,8 +149,8 @@ def column_codes(column: pa.Array | pa.ChunkedArray) -> Codes:
     return codes
 
 
-def combined(codes: Sequence[Codes], count: int) -> Codes:
-    """For each row a number by all of these columns, from 0 without gaps."""
+def combine_codes(codes: Sequence[Codes], count: int) -> Codes:
+    """Combine the codes of several columns into one code per row, from 0 without gaps."""
     rows = np.zeros(count, np.int64)
     for column in codes:
         pairs = rows * (int(column.max(initial=0)) + 1) + column
@@ -155,10 +159,10 @@ def combined(codes: Sequence[Codes], count: int) -> Codes:
 
 
 def last_rows(keys: Codes, distinct: int, first: int, count: int, deleted: npt.NDArray[np.bool_]) -> Codes:
-    """By key, the row that holds among rows ``[first, first + count)``; ``NO_ROW`` where there is none any more."""
+    """Return by key the valid row among rows ``[first, first + count)``; ``NO_ROW`` where it is deleted."""
     last = np.full(distinct, NO_ROW, np.int64)
     span = np.arange(first, first + count)
-    last[keys[span]] = span  # of several rows the last one stays
+    last[keys[span]] = span  # The last of several rows with one key remains.
     known = last[last != NO_ROW]
     last[keys[known[deleted[known]]]] = NO_ROW
     return last
@@ -169,9 +173,9 @@ def live_rows_by_group(
     entries: Sequence[StateEntry],
     max_parallelism: int,
     key_count: int | None,
-    younger: int | None = None,
+    first_added: int | None = None,
 ) -> npt.NDArray[np.int64] | None:
-    """How many rows each key group has; reads the table. None: its keys are not known, and some rows replace others.
+    """Read the table and count the rows of each key group. None if keys are unknown and rows replace others.
 
     Raises:
         CorruptSnapshot, ColumnsDiffer: as ``stored_rows``.
@@ -180,13 +184,13 @@ def live_rows_by_group(
         return None
     counts = np.zeros(max_parallelism, np.int64)
     for groups in pieces(entries, (0, max_parallelism - 1), RANGE_BYTES):
-        found = stored_rows(store, [of_groups(entries, groups)], younger)
+        found = stored_rows(store, [of_groups(entries, groups)], first_added)
         if found is None:
             continue
         table, (count,) = found
         live = np.arange(count)
         if key_count is not None and has_deltas(entries):
-            keys = combined([column_codes(table.rows.column(1 + i)) for i in range(key_count)], count)
+            keys = combine_codes([column_codes(table.rows.column(1 + i)) for i in range(key_count)], count)
             last = last_rows(keys, int(keys.max(initial=-1)) + 1, 0, count, table.deleted)
             live = last[last != NO_ROW]
         counts += np.bincount(table.rows.column(0).to_numpy()[live], minlength=max_parallelism)[:max_parallelism]

@@ -1,7 +1,7 @@
-"""``verify``: every file that the snapshots of a location need, byte for byte, and the files that nobody needs.
+"""``verify`` command: check every file that the snapshots of a location need, and list unneeded files.
 
-A section is read once, however many snapshots refer to it, and in pieces, so that a reference that declares any length
-costs no memory. Damage never ends the check: all of it is reported.
+A section is read once even if many snapshots refer to it, and in pieces, so that a reference with a forged length takes
+no memory. Damage does not end the check: all damage is reported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.model.manifest import SectionRef, SnapshotMetadata
 from penstock.snapshots.catalog import FOLDER as SNAPSHOTS_FOLDER
 from penstock.snapshots.catalog import PORTABLE_FOLDER, Catalog, sections_of
 from penstock.snapshots.commands.log_check import CheckedLog, check_log
-from penstock.snapshots.commands.opened import store_to_read
+from penstock.snapshots.commands.opened_location import store_to_read
 from penstock.snapshots.format.names import find_record
 from penstock.snapshots.format.sections import check_reference, sizes_of_files
 from penstock.snapshots.location import IDENTITY_PATH, read_identity
@@ -28,19 +28,19 @@ from penstock.snapshots.log.entries import LogView, SnapshotRecord
 from penstock.snapshots.log.snapshot_log import FOLDER as LOG_FOLDER
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.retention import collectable, orphans
-from penstock.snapshots.store.parallel_reads import together
+from penstock.snapshots.store.parallel_reads import read_in_parallel
 from penstock.snapshots.store.store import Store, is_clean
 from penstock.snapshots.store.store_access import StoreAccess
 from penstock.snapshots.transfer import kept_files
 
-READ_AT_ONCE = 4 << 20
-"""Bytes of a section in memory."""
+PIECE_BYTES = 4 << 20
+"""Bytes of a section that are read at once."""
 Progress = Callable[[int, int], None]
-"""Called with the bytes that were verified, and all that will be."""
+"""Called with the bytes that were verified and the total."""
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """``snapshots``: those that cannot be restored because of it, by id; none for what no snapshot needs."""
+    """Damaged file with the ids of the snapshots that cannot be restored because of it."""
 
     path: str
     problem: str
@@ -48,8 +48,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class UnusedFile(msgspec.Struct, frozen=True):
-    """``certain``: an older Generation's, whose checkpoints have ended. Otherwise a checkpoint that is in flight may
-    need it still, if the query runs."""
+    """File that no snapshot needs. ``certain`` is False if a checkpoint in flight may still need it."""
 
     path: str
     bytes: int
@@ -57,14 +56,13 @@ class UnusedFile(msgspec.Struct, frozen=True):
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """What was found.
+    """Result of a verification.
 
     Attributes:
-        sections, bytes: that were read, each once.
-        orphans: files that no snapshot refers to and a collection removes. No damage: a crash leaves them.
-        unused_known: whether they could be told: not where the metadata of a snapshot cannot be read, nor if only one
-            was verified.
-        unsettled: files newer than the newest snapshot, of checkpoints in flight or of an end in the middle of one.
+        sections, bytes: number and size of the sections that were read.
+        orphans: files that no snapshot refers to and a collection removes. A crash leaves such files.
+        unused_known: False if the metadata of a snapshot cannot be read or only one snapshot was verified.
+        unsettled: files newer than the newest snapshot, of checkpoints in flight or of an interrupted one.
     """
 
     location: str
@@ -79,8 +77,8 @@ class Verification(msgspec.Struct, frozen=True):
 
 
 @dataclass
-class _Found:
-    """``problems``: path -> problem -> the snapshots that need it."""
+class _Findings:
+    """Findings so far. ``problems``: path -> problem -> the snapshots that need the file."""
 
     problems: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     sections: int = 0
@@ -94,17 +92,17 @@ class _Found:
 def verify_location(
     location: str, snapshot: str = "", progress: Progress | None = None, access: StoreAccess | None = None
 ) -> Verification:
-    """Verify the log and all snapshots, or the one that is called so; then nothing is said about unused files.
+    """Verify the log and all snapshots, or only the named one. Unused files are only listed for all snapshots.
 
     Args:
-        access: to an object store; None: as the environment says.
+        access: access to an object store; None takes it from the environment.
 
     Raises:
-        LocationError: there is no location of a query, or no such snapshot.
+        LocationError: there is no location or no such snapshot.
     """
     store = store_to_read(location, access)
-    found = _Found()
-    # Listed before the log is read: a file that appears later is not judged.
+    found = _Findings()
+    # List the files before reading the log, so that newer files are not judged.
     files = [] if snapshot else collectable(store)
     _check_identity(store, found)
     log = check_log(store)
@@ -113,7 +111,7 @@ def verify_location(
     records = _chosen(store.root, log, snapshot, found)
     metadata = _read_all(store, records, found)
     _check_all(store, metadata, found, progress)
-    now = _still_there(store, found, records)
+    now = _drop_problems_of_deleted(store, found, records)
     unreadable = [record for record in records if record.checkpoint not in metadata]
     known = not snapshot and now is not None and not any(now.snapshot(record.checkpoint) for record in unreadable)
     orphaned, unsettled = _unused(store, log.view, files, metadata) if known else ([], [])
@@ -134,7 +132,7 @@ def verify_location(
     )
 
 
-def _chosen(path: str, log: CheckedLog, snapshot: str, found: _Found) -> list[SnapshotRecord]:
+def _chosen(path: str, log: CheckedLog, snapshot: str, found: _Findings) -> list[SnapshotRecord]:
     if not snapshot:
         return list(log.view.snapshots)
     try:
@@ -146,15 +144,15 @@ def _chosen(path: str, log: CheckedLog, snapshot: str, found: _Found) -> list[Sn
         return []
 
 
-def _check_identity(store: Store, found: _Found) -> None:
+def _check_identity(store: Store, found: _Findings) -> None:
     try:
         read_identity(store)
     except (LocationError, OSError) as error:
         found.note(IDENTITY_PATH, str(error))
 
 
-def _read_all(store: Store, records: Sequence[SnapshotRecord], found: _Found) -> dict[int, SnapshotMetadata]:
-    """By checkpoint, without those that cannot be read."""
+def _read_all(store: Store, records: Sequence[SnapshotRecord], found: _Findings) -> dict[int, SnapshotMetadata]:
+    """Return the metadata by checkpoint, without unreadable ones."""
     catalog = Catalog(store)
     metadata: dict[int, SnapshotMetadata] = {}
 
@@ -164,7 +162,7 @@ def _read_all(store: Store, records: Sequence[SnapshotRecord], found: _Found) ->
         except (LocationError, OSError, ValueError) as error:
             return str(error)
 
-    for record, read in zip(records, together(store, read_one, records), strict=True):
+    for record, read in zip(records, read_in_parallel(store, read_one, records), strict=True):
         if isinstance(read, str):
             found.note(record.metadata.path, read, [snapshot_id(record.checkpoint)])
         else:
@@ -172,17 +170,19 @@ def _read_all(store: Store, records: Sequence[SnapshotRecord], found: _Found) ->
     return metadata
 
 
-def _check_all(store: Store, metadata: dict[int, SnapshotMetadata], found: _Found, progress: Progress | None) -> None:
+def _check_all(
+    store: Store, metadata: dict[int, SnapshotMetadata], found: _Findings, progress: Progress | None
+) -> None:
     users: dict[SectionRef, list[str]] = {}
-    for one in metadata.values():
-        for section in dict.fromkeys(sections_of(one)):
-            users.setdefault(section, []).append(one.id)
-        for path in sorted(kept_files(one)):
+    for snapshot in metadata.values():
+        for section in dict.fromkeys(sections_of(snapshot)):
+            users.setdefault(section, []).append(snapshot.id)
+        for path in sorted(kept_files(snapshot)):
             if not (is_clean(path) and store.size(path)):
-                found.note(path, "is missing", [one.id])
+                found.note(path, "is missing", [snapshot.id])
     whole: list[SectionRef] = []
     sizes: dict[str, int] | None = None
-    with suppress(OSError):  # then each is asked for by itself, and noted
+    with suppress(OSError):  # Then each size is requested separately, and errors are noted.
         sizes = sizes_of_files(store, users)
     for section in sorted(users, key=lambda section: (section.path, section.offset)):
         try:
@@ -191,12 +191,12 @@ def _check_all(store: Store, metadata: dict[int, SnapshotMetadata], found: _Foun
         except (CorruptSnapshot, OSError) as error:
             found.note(section.path, str(error), users[section])
     total = sum(section.length for section in whole)
-    counting = Lock()
+    progress_lock = Lock()
 
     def problem_of(section: SectionRef) -> str:
         try:
             for length in _verified_pieces(store, section):
-                with counting:
+                with progress_lock:
                     found.bytes += length
                     if progress is not None:
                         progress(found.bytes, total)
@@ -204,7 +204,7 @@ def _check_all(store: Store, metadata: dict[int, SnapshotMetadata], found: _Foun
             return str(error)
         return ""
 
-    for section, problem in zip(whole, together(store, problem_of, whole), strict=True):
+    for section, problem in zip(whole, read_in_parallel(store, problem_of, whole), strict=True):
         if problem:
             found.note(section.path, problem, users[section])
         else:
@@ -212,12 +212,15 @@ def _check_all(store: Store, metadata: dict[int, SnapshotMetadata], found: _Foun
 
 
 def _verified_pieces(store: Store, ref: SectionRef) -> Iterator[int]:
-    """The lengths of the pieces of a section as they are read. Raises CorruptSnapshot at the end, if it was changed."""
+    """Yield the lengths of the pieces of a section as they are read.
+
+    Raises CorruptSnapshot at the end if it was changed.
+    """
     where = f"section {ref.identity!r} at offset {ref.offset} (+{ref.length})"
     actual = xxhash.xxh3_128(ref.identity.encode() + b"\0")
     done = 0
     while done < ref.length:
-        data = store.read_range(ref.path, ref.offset + done, min(READ_AT_ONCE, ref.length - done))
+        data = store.read_range(ref.path, ref.offset + done, min(PIECE_BYTES, ref.length - done))
         if not data:
             raise CorruptSnapshot(f"{where}: {done} bytes instead of {ref.length}")
         actual.update(data)
@@ -227,19 +230,19 @@ def _verified_pieces(store: Store, ref: SectionRef) -> Iterator[int]:
         raise CorruptSnapshot(f"{where}: the checksum is {actual.hexdigest()} instead of {ref.checksum}")
 
 
-def _still_there(store: Store, found: _Found, records: Sequence[SnapshotRecord]) -> LogView | None:
-    """Take back what was found about snapshots that the owner has deleted meanwhile: their files are gone rightly."""
+def _drop_problems_of_deleted(store: Store, found: _Findings, records: Sequence[SnapshotRecord]) -> LogView | None:
+    """Drop problems of snapshots that were deleted meanwhile, and return the current log; None if it cannot be read."""
     try:
         now = SnapshotLog(store).refresh()
     except (LocationError, OSError):
         return None
-    gone = {snapshot_id(r.checkpoint) for r in records if now.snapshot(r.checkpoint) is None}
+    deleted = {snapshot_id(r.checkpoint) for r in records if now.snapshot(r.checkpoint) is None}
     for path, problems in list(found.problems.items()):
         for problem, snapshots in list(problems.items()):
-            if snapshots and not set(snapshots) - gone:
+            if snapshots and not set(snapshots) - deleted:
                 del problems[problem]
             else:
-                snapshots[:] = [name for name in snapshots if name not in gone]
+                snapshots[:] = [name for name in snapshots if name not in deleted]
         if not problems:
             del found.problems[path]
     return now
@@ -248,21 +251,22 @@ def _still_there(store: Store, found: _Found, records: Sequence[SnapshotRecord])
 def _unused(
     store: Store, view: LogView, files: Sequence[str], metadata: dict[int, SnapshotMetadata]
 ) -> tuple[list[UnusedFile], list[UnusedFile]]:
-    """Files that go with a collection, and files that nobody can tell of yet."""
-    referenced = {section.path for one in metadata.values() for section in sections_of(one)}
+    """Return the orphans, and the files that may belong to checkpoints in flight."""
+    referenced = {section.path for snapshot in metadata.values() for section in sections_of(snapshot)}
     known = referenced | {record.metadata.path for record in view.snapshots}
     dead = set(orphans(view, files, referenced, ()))
     orphaned, unsettled = [], []
-    for path, size in store.sizes([path for path in files if path not in known]).items():  # others are gone meanwhile
+    # Other files have been removed meanwhile.
+    for path, size in store.sizes([path for path in files if path not in known]).items():
         if path in dead:
-            orphaned.append(UnusedFile(path, size, _older(path, view)))
-        elif not path.startswith(f"{PORTABLE_FOLDER}/"):  # which goes with its snapshot
+            orphaned.append(UnusedFile(path, size, _is_of_ended_generation(path, view)))
+        elif not path.startswith(f"{PORTABLE_FOLDER}/"):  # A portable form is removed with its snapshot.
             unsettled.append(UnusedFile(path, size, False))
     return orphaned, unsettled
 
 
-def _older(path: str, view: LogView) -> bool:
-    """Whether its Generation has ended, or, of metadata, its checkpoint was of one that has."""
+def _is_of_ended_generation(path: str, view: LogView) -> bool:
+    """Return True if the file's Generation has ended, or, for metadata, the Generation of its checkpoint."""
     number = path.rpartition("/")[2].partition("-")[0]
     if number.isdigit():
         return int(number) < view.owner

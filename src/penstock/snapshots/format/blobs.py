@@ -1,7 +1,7 @@
-"""Discovery states and the blobs in them: the rest goes into the metadata, each blob is a section of its own.
+"""Blobs of discovery states: each blob is a section of its own, the rest of the state is in the metadata.
 
-A blob is stored by the first snapshot that has it, in the driver's data file of that checkpoint, and later ones refer
-to it. It is known by its content, so whoever makes states need not know what is stored already.
+The first snapshot with a blob stores it in the driver's data file of that checkpoint, and later ones refer to it. Blobs
+are identified by their content, so a source need not know which blobs are stored already.
 """
 
 from __future__ import annotations
@@ -16,22 +16,30 @@ import xxhash
 from penstock.errors import CorruptSnapshot
 from penstock.model.manifest import SectionRef, SnapshotMetadata, SourceManifest
 from penstock.model.plain import Plain
-from penstock.snapshots.format.blob import Blob
 from penstock.snapshots.format.sections import SectionWriter, data_path, read_verified
 from penstock.snapshots.store.store import Store
 
-PLACE = "__blob__"
-"""``{"__blob__": i}`` in a stored state stands for the content of the source's section ``i``."""
+PLACEHOLDER = "__blob__"
+"""Key of a placeholder: ``{"__blob__": i}`` in a stored state stands for the content of the source's section ``i``."""
 
 
-def apart(state: Plain) -> tuple[Plain, list[Blob]]:
-    """The state with each blob replaced by its place, and the blobs by place."""
+class Blob(bytes):
+    """Immutable part of a discovery state that is too large to be stored in every snapshot: an Arrow IPC stream.
+
+    A state is plain JSON data in which a ``Blob`` may take the place of any value. Snapshots store each blob once, as a
+    section, and refer to it while states contain the same bytes. The rest of the state is written every time.
+    ``discover`` gets its blobs back unchanged.
+    """
+
+
+def extract_blobs(state: Plain) -> tuple[Plain, list[Blob]]:
+    """Return the state with placeholders for its blobs, and the blobs."""
     blobs: list[Blob] = []
 
     def walk(value: Plain) -> Plain:
         if isinstance(value, Blob):
             blobs.append(value)
-            return {PLACE: len(blobs) - 1}
+            return {PLACEHOLDER: len(blobs) - 1}
         if isinstance(value, dict):
             return {key: walk(item) for key, item in value.items()}
         if isinstance(value, list):
@@ -41,26 +49,29 @@ def apart(state: Plain) -> tuple[Plain, list[Blob]]:
     return walk(state), blobs
 
 
-def joined(state: Plain, blobs: Sequence[bytes]) -> Plain:
-    """What ``apart`` was given. Raises IndexError for a place where there is no blob."""
+def insert_blobs(state: Plain, blobs: Sequence[bytes]) -> Plain:
+    """Return the state with its blobs, the inverse of ``extract_blobs``.
+
+    Raises IndexError for a placeholder without a blob.
+    """
     if isinstance(state, dict):
-        if set(state) == {PLACE}:
-            place = state[PLACE]
+        if set(state) == {PLACEHOLDER}:
+            place = state[PLACEHOLDER]
             if type(place) is not int or not 0 <= place < len(blobs):
                 raise IndexError(f"there is no blob {place!r:.40}")
             return cast("Plain", Blob(blobs[place]))
-        return {key: joined(item, blobs) for key, item in state.items()}
+        return {key: insert_blobs(item, blobs) for key, item in state.items()}
     if isinstance(state, list):
-        return [joined(item, blobs) for item in state]
+        return [insert_blobs(item, blobs) for item in state]
     return state
 
 
 class BlobStore:
-    """Writes the blobs of snapshots, once each; owned by one thread.
+    """Writes each blob of snapshots once. Owned by one thread.
 
     Args:
         store: the location.
-        first_file: what the numbers of slots in the names of data files begin at.
+        first_file: number of slot 0 in the names of data files.
     """
 
     def __init__(self, store: Store, first_file: int = 0) -> None:
@@ -69,19 +80,21 @@ class BlobStore:
         self._known: dict[str, SectionRef] = {}
         self._newest = 0
 
-    def written(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
-        """The metadata as it is stored. What it needs is durable on return.
+    def write_blobs(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
+        """Write new blobs and return the metadata as it is stored. All that it refers to is durable on return.
 
         Raises:
             CheckpointFailed: the store is full or fails.
         """
         path = data_path(metadata.generation, metadata.checkpoint, self._first_file + metadata.parallelism)
         with SectionWriter(self._store, path) as writer:
-            sources = [self._stored(writer, metadata, source) for source in metadata.sources]
+            sources = [self._write_source(writer, metadata, source) for source in metadata.sources]
         return msgspec.structs.replace(metadata, sources=sources)
 
-    def _stored(self, writer: SectionWriter, metadata: SnapshotMetadata, source: SourceManifest) -> SourceManifest:
-        state, blobs = apart(source.state)
+    def _write_source(
+        self, writer: SectionWriter, metadata: SnapshotMetadata, source: SourceManifest
+    ) -> SourceManifest:
+        state, blobs = extract_blobs(source.state)
         sections = []
         for blob in blobs:
             key = xxhash.xxh3_128_hexdigest(blob)
@@ -93,9 +106,10 @@ class BlobStore:
             sections.append(ref)
         return msgspec.structs.replace(source, state=state, sections=sections)
 
-    def completed(self, metadata: SnapshotMetadata) -> None:
-        """A snapshot exists, with this metadata as stored: later ones may refer to its blobs. The newest one is never
-        collected, so nothing but its blobs need be known.
+    def snapshot_completed(self, metadata: SnapshotMetadata) -> None:
+        """Record that a snapshot exists with this stored metadata, so that later ones may refer to its blobs.
+
+        The newest snapshot is never deleted, so only its blobs are remembered.
         """
         if metadata.checkpoint < self._newest:
             return
@@ -104,22 +118,22 @@ class BlobStore:
         self._known = {ref.identity.rpartition("/")[2]: ref for ref in refs}
 
     def forget(self) -> None:
-        """Write every blob again, because files of older snapshots are damaged."""
+        """Forget all blobs, so that they are written again, because files of older snapshots are damaged."""
         self._known.clear()
 
-    def restored(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
-        """An existing snapshot's metadata with the states as their sources gave them.
+    def restore_blobs(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
+        """Return an existing snapshot's metadata with the states as their sources returned them.
 
         Raises:
             CorruptSnapshot: a blob is missing or changed.
         """
         self._newest = 0
-        self.completed(metadata)
+        self.snapshot_completed(metadata)
         sources = []
         for source in metadata.sources:
             blobs = [read_verified(self._store, ref) for ref in source.sections]
             try:
-                state = joined(source.state, blobs)
+                state = insert_blobs(source.state, blobs)
             except (IndexError, RecursionError):
                 raise CorruptSnapshot(f"{metadata.id}: the state of {source.operator_id} lacks a blob") from None
             sources.append(msgspec.structs.replace(source, state=state, sections=[]))

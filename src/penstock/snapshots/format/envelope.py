@@ -1,7 +1,7 @@
-"""Small JSON files that tell whether they are intact: ``{"body": ..., "checksum": "<xxh3-128 hex>"}``.
+"""Envelopes: small JSON files with a checksum, ``{"body": ..., "checksum": "<xxh3-128 hex>"}``.
 
-The checksum is taken over the canonical JSON of the body: keys sorted, no spaces, UTF-8, nothing escaped that JSON does
-not demand. That is Python's ``json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)``.
+The checksum is taken over the canonical JSON of the body: sorted keys, no spaces, UTF-8, no unneeded escapes. This is
+Python's ``json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)``.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def exceeds_value_limit(data: bytes) -> bool:
 
     An empty list, for example, is three bytes of JSON.
     """
-    most = _FEW_VALUES + len(data) // _BYTES_OF_A_VALUE
-    if _weight(data) <= most:
+    limit = _FEW_VALUES + len(data) // _BYTES_OF_A_VALUE
+    if _weight(data) <= limit:
         return False
     in_strings = sum(_weight(data[found.start() : found.end()]) for found in _STRING.finditer(data))
-    return _weight(data) - in_strings > most
+    return _weight(data) - in_strings > limit
 
 
 def check_values(data: bytes, path: str) -> None:
@@ -46,54 +46,56 @@ def _weight(data: bytes) -> int:
 
 
 def canonical_json(body: object) -> bytes:
-    """Raises ValueError for what has no canonical JSON: fractions that are no numbers, text that is no Unicode."""
+    """Return the canonical JSON. Raises ValueError for NaN, infinities and text that is not Unicode."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 _SEALED = re.compile(rb'\{"body":(.*),"checksum":"([0-9a-f]{32})"\}\n', re.DOTALL)
-"""As ``seal_envelope`` writes it; what was laid out anew since is as intact, if its content is."""
+"""Form that ``seal_envelope`` writes. A file with another layout is intact if its content is."""
 
 
 def digest(data: bytes) -> str:
-    """The xxh3-128 hex digest."""
+    """Return the XXH3-128 hex digest."""
     return str(xxhash.xxh3_128_hexdigest(data))
 
 
 def seal_envelope(body: object) -> bytes:
-    """The file's bytes for a body of plain JSON data."""
+    """Return the bytes of a file with a body of plain JSON data."""
     return canonical_json({"body": body, "checksum": digest(canonical_json(body))}) + b"\n"
 
 
 def sealed_body(data: bytes, path: str) -> bytes:
-    """The JSON of an intact file's body, as it was sealed.
+    """Return the JSON of an intact file's body.
 
     Raises:
-        CorruptSnapshot: not JSON, not an envelope, or changed; ``path`` is named.
+        CorruptSnapshot: the file is not JSON, not an envelope, or changed; names ``path``.
     """
     as_sealed = _SEALED.fullmatch(data)
     if as_sealed and digest(as_sealed[1]) == as_sealed[2].decode():
-        return as_sealed[1]  # nothing to parse: these are the bytes that the checksum was taken over
+        return as_sealed[1]  # The checksum was taken over these very bytes, so nothing is parsed.
     check_values(data, path)
     try:
         envelope = json.loads(data)
         if not isinstance(envelope, dict) or set(envelope) != {"body", "checksum"}:
             raise CorruptSnapshot(f"{path} is not a file of Penstock; {_WAY_OUT}")
         body = canonical_json(envelope["body"])
-    except (ValueError, RecursionError, MemoryError) as error:  # numbers, brackets, half a character without an end
-        raise _no_json(path, error) from error
+    # Numbers of unbounded length, unbounded nesting or invalid surrogates.
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise _not_json(path, error) from error
     if digest(body) != envelope["checksum"]:
         raise CorruptSnapshot(f"{path} does not match its checksum; {_WAY_OUT}")
     return body
 
 
 def open_envelope(data: bytes, path: str) -> object:
-    """The body of an intact file. Raises as ``sealed_body``."""
+    """Return the body of an intact file. Raises as ``sealed_body``."""
     check_values(data, path)
     try:
-        return msgspec.json.decode(sealed_body(data, path))  # strict: what has a checksum need not be canonical
+        # Decode strictly: a body with a valid checksum need not be canonical JSON.
+        return msgspec.json.decode(sealed_body(data, path))
     except (ValueError, RecursionError, MemoryError) as error:
-        raise _no_json(path, error) from error
+        raise _not_json(path, error) from error
 
 
-def _no_json(path: str, error: BaseException) -> CorruptSnapshot:
+def _not_json(path: str, error: BaseException) -> CorruptSnapshot:
     return CorruptSnapshot(f"{path} is not JSON ({error!s:.200}); {_WAY_OUT}")

@@ -1,7 +1,7 @@
-"""Rows and bytes in flight counted once where several entries of a snapshot refer to one section.
+"""Row and byte counts of in-flight data whose sections several entries refer to.
 
-After a rescale every new owner of some key groups of a section has an entry for it, and rows of other exchanges are cut
-into runs, each an entry of its own.
+After a rescale every new owner of some key groups of a section has an entry for it. Rows of other exchanges are divided
+into runs with one entry each.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def divided_bytes(entries: Sequence[InflightEntry]) -> list[int]:
     The sum is that of all sections, each once.
 
     Args:
-        entries: with the rows of their own consumer only (``with_own_rows``).
+        entries: with the rows of their own consumer only (``count_narrowed_rows``).
     """
     rows_left: Counter[SectionRef] = Counter()
     for entry in entries:

@@ -1,5 +1,6 @@
-"""Whether what a snapshot's metadata says can be: it may be somebody else's work, and all that follows takes it for
-granted. The bounds of single numbers are those of ``manifest``, which decoding checks.
+"""Checks of a snapshot's metadata, which may be forged and which later code trusts.
+
+Decoding checks the bounds of single numbers, which ``manifest`` declares.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ _CHANNEL = re.compile(r"\d{1,9}:\d{1,9}")
 _DATA = re.compile(r"data/[0-9]+-[0-9]+-[0-9]+(-state)?\.arrows")
 _SIDES = {side.value for side in Side}
 MAX_SUBTASKS = 1 << 20
-"""Of one snapshot: vertices times parallelism."""
+"""Maximum number of subtasks of a snapshot: vertices times parallelism."""
 
 
-class Evolves(msgspec.Struct):
-    """How an operator's state evolves, as an entry has it."""
+class StoredEvolution(msgspec.Struct):
+    """Stored rules for the evolution of an operator's state."""
 
     deleted: list[FreeText] = []
     essential: list[FreeText] = []
@@ -45,8 +46,8 @@ class Evolves(msgspec.Struct):
     renamed: dict[FreeText, dict[FreeText, FreeText]] = {}
 
 
-class Operator(msgspec.Struct):
-    """An entry of a plan, as it has to be."""
+class StoredOperator(msgspec.Struct):
+    """Stored operator of a plan."""
 
     role: Literal["source", "operator", "sink"]
     name: FreeText
@@ -54,13 +55,13 @@ class Operator(msgspec.Struct):
     states: dict[FreeText, list[FreeText]]
     vertex: Index
     keys: dict[FreeText, Index] = {}
-    evolves: Evolves | None = None
+    evolves: StoredEvolution | None = None
     parameters: dict[FreeText, FreeText] = {}
     arguments: list[FreeText] = []
 
 
-class Edge(msgspec.Struct):
-    """Likewise."""
+class StoredEdge(msgspec.Struct):
+    """Stored edge of a plan."""
 
     id: Index
     producer: Index
@@ -71,11 +72,11 @@ class Edge(msgspec.Struct):
     port: FreeText = ""
 
 
-class Plan(NamedTuple):
-    """A plan that does not contradict itself."""
+class CheckedPlan(NamedTuple):
+    """Consistent plan."""
 
-    operators: Mapping[str, Operator]
-    edges: Mapping[str, Edge]
+    operators: Mapping[str, StoredOperator]
+    edges: Mapping[str, StoredEdge]
 
     @property
     def vertices(self) -> set[int]:
@@ -83,29 +84,29 @@ class Plan(NamedTuple):
         return ends | {operator.vertex for operator in self.operators.values()}
 
 
-def demand(holds: bool, complaint: str) -> None:
-    """Raise ValueError unless it holds."""
+def require(holds: bool, complaint: str) -> None:
+    """Raise ValueError unless the condition holds."""
     if not holds:
         raise ValueError(complaint)
 
 
-def checked_plan(stored: PlanManifest) -> Plan:
-    """Raises ValueError."""
-    operators = convert(stored.operators, dict[str, Operator])
-    edges = convert(stored.edges, dict[str, Edge])
+def checked_plan(stored: PlanManifest) -> CheckedPlan:
+    """Return the plan. Raises ValueError if it is not consistent."""
+    operators = convert(stored.operators, dict[str, StoredOperator])
+    edges = convert(stored.edges, dict[str, StoredEdge])
     ids = [edge.id for edge in edges.values()]
-    demand(len(set(ids)) == len(ids), "two exchanges have one number")
+    require(len(set(ids)) == len(ids), "two exchanges have one number")
     for operator_id, operator in operators.items():
         for table, count in operator.keys.items():
             columns = len(operator.states.get(table, ()))
-            demand(count < columns, f"table {table!r:.50} of {operator_id!r:.50} has {count} columns of keys")
+            require(count < columns, f"table {table!r:.50} of {operator_id!r:.50} has {count} columns of keys")
         whole = operator.evolves is None or set(operator.states) <= set(operator.keys)
-        demand(whole, f"{operator_id!r:.50} does not tell the keys of all its tables")
-    return Plan(operators, edges)
+        require(whole, f"{operator_id!r:.50} does not tell the keys of all its tables")
+    return CheckedPlan(operators, edges)
 
 
 def checked_metadata(metadata: SnapshotMetadata, what: str) -> SnapshotMetadata:
-    """The metadata itself. Raises CorruptSnapshot, naming ``what``, for what cannot be."""
+    """Return the metadata. Raises CorruptSnapshot, naming ``what``, for impossible values."""
     try:
         check_metadata(metadata)
     except (ValueError, RecursionError) as error:
@@ -113,8 +114,8 @@ def checked_metadata(metadata: SnapshotMetadata, what: str) -> SnapshotMetadata:
     return metadata
 
 
-def check_metadata(metadata: SnapshotMetadata) -> Plan | None:
-    """Raises ValueError; returns its plan, if it has one."""
+def check_metadata(metadata: SnapshotMetadata) -> CheckedPlan | None:
+    """Check the metadata and return its plan, if it has one. Raises ValueError for impossible values."""
     _check_numbers(metadata)
     plan = None if metadata.plan is None else checked_plan(metadata.plan)
     _check_subtasks(metadata, None if plan is None else plan.vertices)
@@ -135,7 +136,7 @@ def check_metadata(metadata: SnapshotMetadata) -> Plan | None:
         splits += source.pending
     _check_sources(metadata, plan)
     for path in {section.path for section in sections}:
-        demand(_DATA.fullmatch(path) is not None, f"{path!r:.100} is no data file")
+        require(_DATA.fullmatch(path) is not None, f"{path!r:.100} is no data file")
     for split in splits:
         kept = split.spec.get("path")
         if isinstance(kept, str) and kept.startswith("lane/"):
@@ -144,69 +145,69 @@ def check_metadata(metadata: SnapshotMetadata) -> Plan | None:
 
 
 def _check_numbers(metadata: SnapshotMetadata) -> None:
-    """Raises ValueError."""
-    demand(metadata.id == f"chk-{metadata.checkpoint}", f"{metadata.id!r:.50} is no id of a snapshot")
-    demand(0 < metadata.max_parallelism <= MAX_KEY_GROUPS, f"there are {metadata.max_parallelism} key groups")
-    demand(0 < metadata.parallelism <= metadata.max_parallelism, f"parallelism {metadata.parallelism}")
-    demand(bool(metadata.query_id), "it has no query id")
+    """Raise ValueError for impossible ids and counts."""
+    require(metadata.id == f"chk-{metadata.checkpoint}", f"{metadata.id!r:.50} is no id of a snapshot")
+    require(0 < metadata.max_parallelism <= MAX_KEY_GROUPS, f"there are {metadata.max_parallelism} key groups")
+    require(0 < metadata.parallelism <= metadata.max_parallelism, f"parallelism {metadata.parallelism}")
+    require(bool(metadata.query_id), "it has no query id")
     _check_batches(metadata)
 
 
 def _check_batches(metadata: SnapshotMetadata) -> None:
     """Raise ValueError unless the batch ids fit each other and the format version."""
-    demand((metadata.next_batch is None) == (metadata.format_version == 1), "batch ids of another format version")
+    require((metadata.next_batch is None) == (metadata.format_version == 1), "batch ids of another format version")
     batches = sorted(metadata.batches.items())
     ids = [batch for _, batch in batches]
-    demand(ids == sorted(set(ids)), "batch ids do not rise with the epochs")
-    demand(not ids or ids[-1] < (metadata.next_batch or 0), "a batch id is not below the next one")
-    demand(not ids or batches[-1][0] <= metadata.checkpoint, "a batch id is of a later epoch")
+    require(ids == sorted(set(ids)), "batch ids do not rise with the epochs")
+    require(not ids or ids[-1] < (metadata.next_batch or 0), "a batch id is not below the next one")
+    require(not ids or batches[-1][0] <= metadata.checkpoint, "a batch id is of a later epoch")
 
 
 def _check_subtasks(metadata: SnapshotMetadata, vertices: Collection[int] | None) -> None:
-    """Raises ValueError. ``vertices``: of the plan, if there is one."""
+    """Raise ValueError unless every slot has every subtask once. ``vertices`` are those of the plan."""
     slots = [slot.slot for slot in metadata.slots]
-    demand(
+    require(
         sorted(slots) == list(range(metadata.parallelism)),
         f"it has {len(slots)} slots, but parallelism {metadata.parallelism}",
     )
-    demand(sum(len(slot.subtasks) for slot in metadata.slots) <= MAX_SUBTASKS, "too many subtasks")
+    require(sum(len(slot.subtasks) for slot in metadata.slots) <= MAX_SUBTASKS, "too many subtasks")
     for slot in metadata.slots:
         found = [subtask.vertex for subtask in slot.subtasks]
-        demand(len(set(found)) == len(found), f"slot {slot.slot} has a subtask twice")
-        demand(vertices is None or set(vertices) == set(found), f"slot {slot.slot} has other subtasks than the plan")
+        require(len(set(found)) == len(found), f"slot {slot.slot} has a subtask twice")
+        require(vertices is None or set(vertices) == set(found), f"slot {slot.slot} has other subtasks than the plan")
         for subtask in slot.subtasks:
-            demand(subtask.index == slot.slot, f"subtask {subtask.index} is in slot {slot.slot}")
+            require(subtask.index == slot.slot, f"subtask {subtask.index} is in slot {slot.slot}")
 
 
 def _check_subtask(metadata: SnapshotMetadata, subtask: SubtaskManifest) -> None:
-    demand(not subtask.shares, "a subtask has shares of another parallelism")
+    require(not subtask.shares, "a subtask has shares of another parallelism")
     for channel in subtask.channel_watermarks:
-        demand(_CHANNEL.fullmatch(channel) is not None, f"{channel!r:.100} is no channel")
+        require(_CHANNEL.fullmatch(channel) is not None, f"{channel!r:.100} is no channel")
     epochs = [*subtask.pending_messages, *(kept.epoch for kept in subtask.inherited_messages)]
-    demand(all(0 < epoch <= metadata.checkpoint for epoch in epochs), "a message is of a later epoch")
+    require(all(0 < epoch <= metadata.checkpoint for epoch in epochs), "a message is of a later epoch")
 
 
 def _check_state(entry: StateEntry, max_parallelism: int) -> None:
-    demand(entry.kind in (BASE, DELTA), f"state of an unknown kind: {entry.kind!r:.50}")
-    demand(not entry.without, "state is without columns of its section")
+    require(entry.kind in (BASE, DELTA), f"state of an unknown kind: {entry.kind!r:.50}")
+    require(not entry.without, "state is without columns of its section")
     nothing = (entry.key_group_first, entry.key_group_last) == (0, -1)
     within = entry.key_group_first <= entry.key_group_last < max_parallelism
-    demand(nothing or within, "state of key groups that there are not")
+    require(nothing or within, "state of key groups that there are not")
 
 
 def _check_inflight(entry: InflightEntry, metadata: SnapshotMetadata, edges: Collection[int] | None) -> None:
-    demand(entry.side in _SIDES, f"side {entry.side!r:.50}")
-    demand(entry.consumer < metadata.parallelism, f"rows in flight for subtask {entry.consumer}")
-    demand(entry.producer < MAX_KEY_GROUPS, f"rows in flight of subtask {entry.producer}")
+    require(entry.side in _SIDES, f"side {entry.side!r:.50}")
+    require(entry.consumer < metadata.parallelism, f"rows in flight for subtask {entry.consumer}")
+    require(entry.producer < MAX_KEY_GROUPS, f"rows in flight of subtask {entry.producer}")
     within = entry.key_group_first <= entry.key_group_last < metadata.max_parallelism
-    demand(within, "rows of key groups that there are not")
-    demand(edges is None or entry.edge in edges, f"rows on exchange {entry.edge}, which no plan has")
+    require(within, "rows of key groups that there are not")
+    require(edges is None or entry.edge in edges, f"rows on exchange {entry.edge}, which no plan has")
 
 
-def _check_sources(metadata: SnapshotMetadata, plan: Plan | None) -> None:
+def _check_sources(metadata: SnapshotMetadata, plan: CheckedPlan | None) -> None:
     ids = [source.operator_id for source in metadata.sources]
-    demand(len(set(ids)) == len(ids), "a source is there twice")
+    require(len(set(ids)) == len(ids), "a source is there twice")
     for source in metadata.sources if plan is not None else ():
         operator = plan.operators.get(source.operator_id) if plan is not None else None
-        demand(operator is not None and operator.role == "source", f"{source.operator_id!r:.100} is no source")
-        demand(operator is not None and operator.vertex == source.vertex, "a source has another vertex")
+        require(operator is not None and operator.role == "source", f"{source.operator_id!r:.100} is no source")
+        require(operator is not None and operator.vertex == source.vertex, "a source has another vertex")

@@ -1,4 +1,4 @@
-"""What snapshots are called: by their id (``chk-12``, or ``12``), or by a label."""
+"""Names of snapshots: an id (``chk-12`` or ``12``) or a label."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from penstock.errors import LocationError
 from penstock.model.ids import CheckpointId, snapshot_id
 from penstock.snapshots.log.entries import LogView, SnapshotRecord
 
-LISTED_AT_MOST = 20
-"""Snapshots that a message names."""
+MAX_LISTED = 20
+"""Maximum number of snapshots that a message lists."""
 
 
 class Nameable(Protocol):
-    """What can be called by an id or a label: a record of the log, or a line that a service tells."""
+    """Record of a snapshot with an id and a label: a log record, or a line of a service's list."""
 
     @property
     def checkpoint(self) -> CheckpointId: ...
@@ -26,50 +26,50 @@ class Nameable(Protocol):
 T = TypeVar("T", bound=Nameable)
 
 
-def is_called(record: Nameable, name: str) -> bool:
-    """Whether this is the snapshot's id or its label."""
+def has_name(record: Nameable, name: str) -> bool:
+    """Return True if the name is the snapshot's id or label."""
     return _has_id(record, name) or bool(name and record.label == name)
 
 
 def find_record(where: str, view: LogView, name: str) -> SnapshotRecord:
-    """The snapshot that is called so. An id goes before a label that looks like one.
+    """Return the named snapshot. An id takes precedence over a label that looks like one.
 
     Args:
-        where: what a message begins with: the location, or the option that names it.
+        where: prefix of messages: the location, or the option that names it.
 
     Raises:
-        LocationError: none is, or several have this label; those that there are are listed.
+        LocationError: there is none, or several have this label. The message lists the existing ones.
     """
-    return find_called(where, view.snapshots, name)
+    return find_named(where, view.snapshots, name)
 
 
-def find_called(where: str, snapshots: Sequence[T], name: str) -> T:
-    """As ``find_record``, among these, which are in ascending order."""
+def find_named(where: str, snapshots: Sequence[T], name: str) -> T:
+    """Return the named snapshot of a list in ascending order. Raises as ``find_record``."""
     by_id = [record for record in snapshots if _has_id(record, name)]
-    named = by_id or [record for record in snapshots if is_called(record, name)]
+    named = by_id or [record for record in snapshots if has_name(record, name)]
     if len(named) == 1:
         return named[0]
     if named:
         which = ", ".join(snapshot_id(record.checkpoint) for record in named)
         raise LocationError(f"{where}: several snapshots have the label {name!r}; give an id: {which}")
-    raise LocationError(f"{where}: there is no snapshot {name!r}; there are: {_known(snapshots)}")
+    raise LocationError(f"{where}: there is no snapshot {name!r}; there are: {_list_text(snapshots)}")
 
 
-def known_snapshots(view: LogView) -> str:
-    """For messages; the newest first."""
-    return _known(view.snapshots)
+def snapshot_list_text(view: LogView) -> str:
+    """Return a list of the snapshots for messages, the newest first."""
+    return _list_text(view.snapshots)
 
 
-def _known(snapshots: Sequence[Nameable]) -> str:
-    names = [described(record) for record in reversed(snapshots)]
+def _list_text(snapshots: Sequence[Nameable]) -> str:
+    names = [display_name(record) for record in reversed(snapshots)]
     if not names:
         return "none yet"
-    more = len(names) - LISTED_AT_MOST
-    return ", ".join(names[:LISTED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - MAX_LISTED
+    return ", ".join(names[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def described(record: Nameable) -> str:
-    """For messages: id and label."""
+def display_name(record: Nameable) -> str:
+    """Return id and label for messages."""
     name = snapshot_id(record.checkpoint)
     return f"{name} ({record.label!r})" if record.label else name
 

@@ -1,7 +1,7 @@
 """Parameters that state depends on besides its columns: keys, windows and functions, as a plan stores them.
 
-With another window length, key expression or output mode, state has columns of the same names and types. Rows of two
-meanings would be mixed in it, or would not find each other. Plans of earlier releases have no parameters. A parameter
+A change of the window length, key expression or output mode does not change the names and types of state columns. Old
+and new rows would be mixed, or would not find each other. Plans of earlier releases have no parameters. A parameter
 that one of two plans does not have is not compared; the new plan stores it.
 """
 
@@ -14,7 +14,7 @@ from penstock.model.plain import Plain
 
 PARAMETERS, ARGUMENTS = "parameters", "arguments"
 """Keys of an operator's entry in a plan, see ``OperatorSpec``."""
-MEANT = (
+CHANGED_MEANING_HINT = (
     "State that was built with the stored values cannot be used with the new ones: rows of both would be mixed, or not "
     "find each other. Undo the change, or choose an empty checkpointLocation to start anew. If the stored state is "
     "right for the new values, set spark.penstock.snapshots.allowChangedMeaning=true: the query uses the state as it is"
@@ -22,7 +22,7 @@ MEANT = (
 
 
 class Difference(NamedTuple):
-    """One line of the table of changes."""
+    """Line of the table of plan changes."""
 
     what: str
     stored: str
@@ -30,7 +30,7 @@ class Difference(NamedTuple):
 
 
 class ChangedMeaning(Difference):
-    """A line about a parameter that state depends on."""
+    """Difference in a parameter that state depends on."""
 
 
 def meaning_entry(parameters: Mapping[str, str], arguments: Sequence[str]) -> dict[str, Plain]:

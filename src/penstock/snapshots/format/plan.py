@@ -17,7 +17,13 @@ from penstock.model.job_graph import Edge, EdgeKind, JobGraph, SinkSpec
 from penstock.model.manifest import PlanManifest
 from penstock.model.plain import Plain
 from penstock.snapshots.format.envelope import digest
-from penstock.snapshots.format.parameters import MEANT, ChangedMeaning, Difference, changed_meaning, meaning_entry
+from penstock.snapshots.format.parameters import (
+    CHANGED_MEANING_HINT,
+    ChangedMeaning,
+    Difference,
+    changed_meaning,
+    meaning_entry,
+)
 from penstock.snapshots.restoring.evolution import Loss, evolution_entry, evolves, losses, passing
 from penstock.snapshots.restoring.widening import widens
 
@@ -50,7 +56,7 @@ class LostState(Difference):
 def plan_changed(changed: Sequence[Difference], way_out: str = "") -> PlanChanged:
     """The error with the table. ``way_out``: by default what there is for these lines."""
     if not way_out:
-        ways = {LostState: DECLARED, ChangedMeaning: MEANT, Difference: ANEW}
+        ways = {LostState: DECLARED, ChangedMeaning: CHANGED_MEANING_HINT, Difference: ANEW}
         way_out = "\n".join(text for kind, text in ways.items() if any(type(line) is kind for line in changed))
     rows = "\n".join(f"  {line.what}: stored {line.stored}, now {line.new}" for line in changed)
     return PlanChanged(f"the query does not fit the state at its checkpointLocation:\n{rows}\n{way_out}")

@@ -33,7 +33,7 @@ from penstock.snapshots.log.entries import (
     passed,
     summary_of,
 )
-from penstock.snapshots.store.parallel_reads import together
+from penstock.snapshots.store.parallel_reads import read_in_parallel
 from penstock.snapshots.store.store import Store
 
 FOLDER = "log"
@@ -292,7 +292,7 @@ class SnapshotLog:
         bodies: list[Body] = []
         left = range(newest, known, -1)
         while left:
-            for body in together(self._store, self._read_if_whole, left[: self._store.at_once]):
+            for body in read_in_parallel(self._store, self._read_if_whole, left[: self._store.at_once]):
                 if isinstance(body, CorruptSnapshot):
                     raise body
                 bodies.append(body)

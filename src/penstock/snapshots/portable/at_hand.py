@@ -29,7 +29,7 @@ from penstock.snapshots.portable.layout import (
     read_manifest,
 )
 from penstock.snapshots.progress_meter import Meter, Progress, untold
-from penstock.snapshots.store.parallel_reads import together
+from penstock.snapshots.store.parallel_reads import read_in_parallel
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.store.store_access import StoreAccess
 from penstock.snapshots.store.stores import is_object_store, local_folder, store_at
@@ -137,7 +137,7 @@ def _fetched(store: Store, manifest: Manifest, folder: Path, meter: Meter) -> di
             "free; make room there"
         )
     numbered = [(ref, folder / f"{number:08d}") for number, ref in enumerate(files)]
-    together(store, lambda one: _fetch(store, *one, meter), numbered)
+    read_in_parallel(store, lambda one: _fetch(store, *one, meter), numbered)
     return {ref.path: path for ref, path in numbered}
 
 

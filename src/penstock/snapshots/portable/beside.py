@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from penstock.errors import LocationError
 from penstock.snapshots.catalog import portable_folder
-from penstock.snapshots.commands.opened import open_location_to_read, opened_store
+from penstock.snapshots.commands.opened_location import open_location_to_read, open_store_to_read
 from penstock.snapshots.portable.export import write_portable
 from penstock.snapshots.portable.layout import MANIFEST
 from penstock.snapshots.store.store import Store
@@ -27,7 +27,7 @@ def write_beside(location: str | Store, snapshot: str, access: StoreAccess | Non
             written up to then means nothing, and is collected with the snapshot at the latest.
         NotSupported: a table cannot be written as Parquet.
     """
-    opened = open_location_to_read(location, access) if isinstance(location, str) else opened_store(location)
+    opened = open_location_to_read(location, access) if isinstance(location, str) else open_store_to_read(location)
     record = opened.record(snapshot)
     folder = portable_folder(record.checkpoint)
     target = Subfolder(opened.store, folder)

@@ -20,9 +20,14 @@ from penstock.errors import CheckpointFailed, CorruptSnapshot, LocationError
 from penstock.model.ids import SubtaskId
 from penstock.model.manifest import InflightEntry, SnapshotMetadata, StateEntry
 from penstock.model.plain import Plain
-from penstock.snapshots.bootstrap import LocationBootstrap, attempt_at, founding, in_use, without_data
-from penstock.snapshots.format.blob import Blob
-from penstock.snapshots.format.blobs import BlobStore, joined
+from penstock.snapshots.bootstrap import (
+    LocationBootstrap,
+    bootstrap_location,
+    location_in_use_error,
+    new_attempt,
+    without_data_references,
+)
+from penstock.snapshots.format.blobs import Blob, BlobStore, insert_blobs
 from penstock.snapshots.format.sections import SectionWriter, data_path, state_path
 from penstock.snapshots.log.entries import SnapshotRecord
 from penstock.snapshots.portable.at_hand import PortableAtHand, portable_at_hand
@@ -120,7 +125,7 @@ def convert_snapshot(
             if folder is not None:
                 with new_directory(folder, "the location") as new:
                     return _Conversion(found, LocationBootstrap(LocalStore(new)), states).written()
-            with founding(str(location), access) as made:
+            with bootstrap_location(str(location), access) as made:
                 return _written_in_place(found, made, states)
     except (CheckpointFailed, OSError) as error:
         raise LocationError(f"the location {location} cannot be written: {error}") from error
@@ -146,8 +151,8 @@ def bring_snapshot(
     staging = Path(store.root).parent if isinstance(store, LocalStore) else None
     try:
         with portable_at_hand(directory, access, staging) as found:
-            made = attempt_at(store)
-            ref, metadata = made.described(_Conversion(found, made, write_states).data())
+            made = new_attempt(store)
+            ref, metadata = made.write_metadata(_Conversion(found, made, write_states).data())
     except CheckpointFailed as error:
         raise LocationError(f"the location {store.root} cannot be written: {error}") from error
     record = SnapshotRecord(
@@ -164,8 +169,8 @@ def bring_snapshot(
 def _written_in_place(found: PortableAtHand, made: LocationBootstrap, states: WriteStates) -> SnapshotMetadata:
     if made.found is None:
         return _Conversion(found, made, states).written()
-    if without_data(made.found) != found.manifest.metadata:
-        raise in_use(made.store)
+    if without_data_references(made.found) != found.manifest.metadata:
+        raise location_in_use_error(made.store)
     return made.found  # an attempt before this one was interrupted behind its last step but one
 
 
@@ -184,7 +189,7 @@ class _Conversion:
 
     def written(self) -> SnapshotMetadata:
         """The log comes last."""
-        return self._made.completed(self.data())
+        return self._made.complete(self.data())
 
     def data(self) -> SnapshotMetadata:
         """Write all data files; return the metadata that refers to them."""
@@ -291,11 +296,13 @@ class _Conversion:
         for source in metadata.sources:
             state: Plain = source.state
             try:
-                state = joined(state, blobs.get(source.operator_id, []))
+                state = insert_blobs(state, blobs.get(source.operator_id, []))
             except (IndexError, RecursionError):
                 raise CorruptSnapshot(f"the state of source {source.operator_id!r} lacks a blob") from None
             sources.append(msgspec.structs.replace(source, state=state))
-        return BlobStore(self._store, self._made.first_file).written(msgspec.structs.replace(metadata, sources=sources))
+        return BlobStore(self._store, self._made.first_file).write_blobs(
+            msgspec.structs.replace(metadata, sources=sources)
+        )
 
     def _blob(self, path: str) -> Blob:
         """A whole Arrow stream that can be read."""

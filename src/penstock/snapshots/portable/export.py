@@ -13,8 +13,8 @@ from penstock.model.elements import Side
 from penstock.model.ids import snapshot_id
 from penstock.model.manifest import InflightEntry, PlanManifest, SnapshotMetadata, StateEntry
 from penstock.model.plain import Plain
-from penstock.snapshots.bootstrap import without_data
-from penstock.snapshots.commands.opened import OpenedLocation, open_location_to_read, plan_of_snapshot
+from penstock.snapshots.bootstrap import without_data_references
+from penstock.snapshots.commands.opened_location import OpenedLocation, open_location_to_read, plan_of_snapshot
 from penstock.snapshots.format.plan import key_columns, younger_columns
 from penstock.snapshots.format.sections import read_verified
 from penstock.snapshots.location import KEPT_FOLDER
@@ -105,7 +105,7 @@ def write_portable(
         manifest = _Export(opened.store, metadata, plan, target, range_bytes).written(run, progress)
         target.create_if_absent(MANIFEST, sealed(manifest))
     except (CorruptSnapshot, FileNotFoundError, ValueError) as error:
-        raise opened.damage([record.checkpoint], error) from error
+        raise opened.damage_error([record.checkpoint], error) from error
     return manifest
 
 
@@ -153,7 +153,7 @@ class _Export:
         stored_tables = [table.stored(written) for table in tables]
         stored_streams = [stream.stored(next(written)) for stream in streams]
         blobs = [self._blobs(source.operator_id) for source in self._metadata.sources if source.sections]
-        bare, lane = without_data(self._metadata), list(self._lane())
+        bare, lane = without_data_references(self._metadata), list(self._lane())
         return Manifest(FORMAT, FORMAT_VERSION, bare, stored_tables, stored_streams, blobs, lane)
 
     # -- state --------------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class _Rescale:
             for one in cut:
                 parts.setdefault((edge.consumer, one.consumer), []).append((entry.consumer, one))
             before[edge.id] += entry.rows
-        self._inflight = {subtask: _each_section_once(taken_over) for subtask, taken_over in parts.items()}
+        self._inflight = {subtask: _each_section_once(take_over) for subtask, take_over in parts.items()}
 
     def _cut(self, entry: InflightEntry, before: int, total: int) -> Iterator[InflightEntry]:
         """Cut all ``total`` rows of an edge into one run per subtask. ``before``: number of rows in front of this

@@ -21,7 +21,7 @@ from penstock.model.job_graph import Edge, JobGraph
 from penstock.model.manifest import InflightEntry, SectionRef, SubtaskManifest
 from penstock.snapshots.format.inflight_counts import distinct_rows
 from penstock.snapshots.restoring.restore import load_inflight
-from penstock.snapshots.store.parallel_reads import together
+from penstock.snapshots.store.parallel_reads import read_in_parallel
 from penstock.snapshots.store.store import Store
 from penstock.state.hashing import key_groups
 
@@ -91,7 +91,7 @@ def count_own(store: Store, entries: Iterable[InflightEntry], graph: JobGraph) -
             own += int(np.count_nonzero((those >= entry.key_group_first) & (those <= entry.key_group_last)))
         return own
 
-    return count + sum(together(store, of_section, list(narrowed.values())))
+    return count + sum(read_in_parallel(store, of_section, list(narrowed.values())))
 
 
 def own_positions(

@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-def together(store: Store, do: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+def read_in_parallel(store: Store, do: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
     """``do`` of each item, in order; ``store.at_once`` at a time, on threads of their own if that is more than one.
 
     Raises what the first item of those that failed raised; what has not begun by then is not done.

@@ -84,7 +84,7 @@ class Store(ABC):
 
     Attributes:
         root: where it is, as ``store_at`` opens it and messages name it.
-        at_once: how many calls are worth waiting for together; see ``together``.
+        at_once: how many calls are worth waiting for together; see ``read_in_parallel``.
     """
 
     root: str

@@ -1,7 +1,7 @@
-"""In-flight rows counted once, for snapshots that were taken after a rescale.
+"""Row counts of narrowed in-flight entries, which snapshots have that were taken after a rescale.
 
 A narrowed entry refers to all rows of its section that its consumer has not passed. Entries of other consumers refer to
-the same rows. Only the keys of the rows say which consumer owns them.
+the same rows. Only the keys of the rows tell which consumer owns them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from penstock.snapshots.restoring.restore import load_inflight
 from penstock.snapshots.store.store import Store
 
 
-def with_own_rows(store: Store, metadata: SnapshotMetadata, plan: PlanManifest) -> SnapshotMetadata:
-    """Return metadata whose in-flight entries count the rows of their own consumer only; never to be restored from.
+def count_narrowed_rows(store: Store, metadata: SnapshotMetadata, plan: PlanManifest) -> SnapshotMetadata:
+    """Return metadata whose in-flight entries count only the rows of their own consumer. It must not be restored from.
 
     Reads the sections of narrowed entries. Metadata without narrowed entries is returned as it is.
 
@@ -36,17 +36,17 @@ def with_own_rows(store: Store, metadata: SnapshotMetadata, plan: PlanManifest) 
         names = keys.get(entry.edge)
         if not isinstance(names, list):
             raise CorruptSnapshot(f"{metadata.id}: the plan has no keys of edge {entry.edge}, which has rows in flight")
-        rows = _own_rows(store, entry, [str(name) for name in names], metadata.max_parallelism)
+        rows = _count_own_rows(store, entry, [str(name) for name in names], metadata.max_parallelism)
         return msgspec.structs.replace(entry, rows=rows, narrowed=False)
 
-    def subtask_of(subtask: SubtaskManifest) -> SubtaskManifest:
+    def count_of_subtask(subtask: SubtaskManifest) -> SubtaskManifest:
         return msgspec.structs.replace(subtask, inflight=[counted(entry) for entry in subtask.inflight])
 
-    slots = [msgspec.structs.replace(slot, subtasks=[*map(subtask_of, slot.subtasks)]) for slot in metadata.slots]
+    slots = [msgspec.structs.replace(slot, subtasks=[*map(count_of_subtask, slot.subtasks)]) for slot in metadata.slots]
     return msgspec.structs.replace(metadata, slots=slots)
 
 
-def _own_rows(store: Store, entry: InflightEntry, keys: Sequence[str], max_parallelism: int) -> int:
+def _count_own_rows(store: Store, entry: InflightEntry, keys: Sequence[str], max_parallelism: int) -> int:
     count = 0
     for batch in load_inflight(store, entry):
         positions = [batch.schema.names.index(key) for key in keys]

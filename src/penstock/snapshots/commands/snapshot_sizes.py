@@ -1,4 +1,4 @@
-"""Sizes of a snapshot, derived from its metadata alone."""
+"""Sizes of a snapshot, derived from its metadata."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from penstock.model.manifest import InflightEntry, SectionRef, SnapshotMetadata,
 from penstock.snapshots.catalog import sections_of
 
 
-class Measures(msgspec.Struct, frozen=True):
-    """Of one snapshot.
+class SnapshotSizes(msgspec.Struct, frozen=True):
+    """Sizes of one snapshot. Bytes are stored bytes; each section counts once.
 
     Attributes:
-        unaligned_subtasks: how many were captured unaligned, of ``subtasks``.
-        state_rows: of all tables, as their operators counted them.
-        state_bytes: stored, of all sections that hold state, each once.
-        inflight_rows: rows that wait to be processed, if the metadata has them counted (``own_rows``).
-        inflight_bytes: stored, as ``state_bytes``.
-        section_bytes: of all sections that it refers to, each once.
-        files: the data files that these lie in.
+        unaligned_subtasks: number of the ``subtasks`` that were captured unaligned.
+        state_rows: rows of all tables, as their operators counted them.
+        state_bytes: size of all sections with state.
+        inflight_rows: rows of in-flight data; narrowed entries must be counted first (``count_narrowed_rows``).
+        inflight_bytes: size of all sections with in-flight data.
+        section_bytes: size of all sections that it refers to.
+        files: the data files with these sections.
     """
 
     created_ms: int
@@ -36,11 +36,11 @@ class Measures(msgspec.Struct, frozen=True):
     files: list[str]
 
 
-def measured(metadata: SnapshotMetadata) -> Measures:
-    """All of it, in one pass."""
+def measure_snapshot(metadata: SnapshotMetadata) -> SnapshotSizes:
+    """Return the sizes of a snapshot."""
     metrics = [metric for slot in metadata.slots for metric in slot.metrics]
     sections = dict.fromkeys(sections_of(metadata))
-    return Measures(
+    return SnapshotSizes(
         created_ms=metadata.created_ms,
         alignment=metadata.alignment,
         parallelism=metadata.parallelism,
@@ -71,5 +71,5 @@ def inflight_entries(metadata: SnapshotMetadata) -> Iterator[InflightEntry]:
 
 
 def stored_bytes(sections: Iterable[SectionRef]) -> int:
-    """Of the sections, each once."""
+    """Return the total size of the sections; each counts once."""
     return sum(section.length for section in dict.fromkeys(sections))

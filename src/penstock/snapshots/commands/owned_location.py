@@ -1,4 +1,4 @@
-"""What whoever owns a location's log holds in hand: a running driver, or a verb that has taken the location over."""
+"""Location whose log the caller owns: a running driver, or a command that has taken the location over."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.snapshots.store.store import Store
 
 
 @dataclass(frozen=True)
-class Owned:
-    """A location, for its owner only: who does not own the log is ``Fenced`` by its first entry.
+class OwnedLocation:
+    """Location for the owner of its log. Any other process is ``Fenced`` by its first log entry.
 
     Attributes:
         pinned: snapshots that checkpoints in flight may refer to.
         in_flight: those checkpoints.
-        kept: files that metadata refers to which is written, but not logged yet.
-        foreseen: for plans of who does not own it: the log as it would be then.
+        kept: files that are referred to by metadata that is written, but not logged yet.
+        foreseen: the log as it would be after a takeover; for plans of a caller that does not own the location.
     """
 
     store: Store
@@ -29,13 +29,13 @@ class Owned:
     pinned: Collection[CheckpointId] = ()
     in_flight: Collection[CheckpointId] = ()
     kept: Collection[str] = ()
-    foreseen: LogView | None = None
+    planned_view: LogView | None = None
 
     @property
     def view(self) -> LogView:
-        return self.log.view if self.foreseen is None else self.foreseen
+        return self.log.view if self.planned_view is None else self.planned_view
 
 
-def bytes_of(store: Store, paths: Collection[str]) -> int:
-    """What these files occupy; those that are gone, nothing."""
+def total_size(store: Store, paths: Collection[str]) -> int:
+    """Return the total size of the existing files."""
     return sum(store.sizes(paths).values())

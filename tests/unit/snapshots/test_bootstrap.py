@@ -16,7 +16,7 @@ from penstock.model.manifest import SnapshotMetadata
 from penstock.snapshots import bootstrap as fd
 from penstock.snapshots.catalog import Catalog, sections_of
 from penstock.snapshots.format.envelope import seal_envelope
-from penstock.snapshots.location import FOUNDING_PATH, IDENTITY_PATH, read_identity
+from penstock.snapshots.location import BOOTSTRAP_MARK_PATH, IDENTITY_PATH, read_identity
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.portable.convert import convert_snapshot
 from penstock.snapshots.portable.export import export_snapshot
@@ -106,11 +106,11 @@ def convert(portable: Path) -> SnapshotMetadata:
 def interrupted(bucket: Bucket, portable: Path, at: int, act: Callable[[], None] = killed) -> str:
     """What came of a conversion to which that happens then. Nothing is taken back by one that was killed."""
     bucket.at = {bucket.effects + at: act}
-    take_back = fd.LocationBootstrap.take_back
+    take_back = fd.LocationBootstrap.discard
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                fd.LocationBootstrap, "take_back", lambda attempt: None if act is killed else take_back(attempt)
+                fd.LocationBootstrap, "discard", lambda attempt: None if act is killed else take_back(attempt)
             )
             return convert(portable).id
     except _Killed:
@@ -123,7 +123,7 @@ def interrupted(bucket: Bucket, portable: Path, at: int, act: Callable[[], None]
 
 def check_whole(bucket: Bucket) -> SnapshotMetadata:
     """It is a location, with one snapshot, and nothing else is there."""
-    assert FOUNDING_PATH not in bucket.files
+    assert BOOTSTRAP_MARK_PATH not in bucket.files
     [record] = SnapshotLog(bucket).refresh().snapshots
     metadata = Catalog(bucket).read(record)
     Catalog(bucket).check(metadata, checksums=True)
@@ -147,7 +147,7 @@ def test_killed_anywhere_the_same_completes_it(origin: Origin, bucket: Bucket) -
     for at in range(1, total + 1):
         bucket.files.clear()
         assert interrupted(bucket, origin.one, at) == "killed"
-        done.append(FOUNDING_PATH not in bucket.files and IDENTITY_PATH in bucket.files)
+        done.append(BOOTSTRAP_MARK_PATH not in bucket.files and IDENTITY_PATH in bucket.files)
         assert convert_or_none(origin.one) == (None if done[-1] else "chk-2")
         assert check_whole(bucket).id == "chk-2"
     assert done.count(False) > total // 2
@@ -274,9 +274,12 @@ def test_two_that_are_interrupted_in_turn(origin: Origin, bucket: Bucket) -> Non
 def test_a_location_that_is_there_and_files_of_others_are_left_alone(origin: Origin, tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     store.create_if_absent("theirs.txt", b"x")
-    with pytest.raises(LocationError, match="holds files that are not Penstock's"), fd.founding(str(tmp_path)):
+    with (
+        pytest.raises(LocationError, match="holds files that are not Penstock's"),
+        fd.bootstrap_location(str(tmp_path)),
+    ):
         raise AssertionError
     assert store.names() == ["theirs.txt"]
-    with pytest.raises(ZeroDivisionError), fd.founding(str(tmp_path / "new")):
+    with pytest.raises(ZeroDivisionError), fd.bootstrap_location(str(tmp_path / "new")):
         raise ZeroDivisionError
     assert LocalStore(tmp_path / "new").names() == []

@@ -1,0 +1,57 @@
+"""Changes that do not need the query of a location (``delete``, ``gc``, ``label``), carried out by the log's owner."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from penstock.errors import LocationError
+from penstock.model.ids import snapshot_id
+from penstock.snapshots.commands import requests as rq
+from penstock.snapshots.commands.deleting import delete_snapshots
+from penstock.snapshots.commands.owned_location import OwnedLocation, total_size
+from penstock.snapshots.log.entries import SnapshotLabelled, called
+from penstock.snapshots.retention import find_orphans
+
+
+def apply_change(owned: OwnedLocation, change: rq.Change) -> rq.Answer:
+    """Carry out a change. It may be repeated; raises what the command raises."""
+    match change:
+        case rq.DeleteSnapshots():
+            return delete_snapshots(owned, change.checkpoints)
+        case rq.CollectOrphans():
+            return collect_orphans(owned, change.dry_run)
+        case rq.LabelSnapshot():
+            return label_snapshot(owned, change)
+        case _:
+            assert_never(change)
+
+
+def collect_orphans(owned: OwnedLocation, dry_run: bool) -> rq.Answer:
+    """Remove files that nothing refers to, such as a crash leaves. With ``dry_run`` only count them.
+
+    Raises:
+        CorruptSnapshot: the references of a snapshot cannot be read, so no file is known to be an orphan.
+        OSError: the store fails; the next collection finds the remaining files.
+    """
+    found = find_orphans(owned.store, owned.view, owned.catalog, owned.in_flight, owned.kept)
+    answer = rq.Answer(files=len(found), bytes=total_size(owned.store, found))
+    if not dry_run:
+        owned.store.delete_all(found)
+    return answer
+
+
+def label_snapshot(owned: OwnedLocation, wanted: rq.LabelSnapshot) -> rq.Answer:
+    """Set the label and the note of a snapshot by one log entry; none if they are the same already.
+
+    Raises:
+        LocationError: the snapshot does not exist any more.
+        Fenced: another driver owns the location.
+        OSError: the store fails; the request may be repeated.
+    """
+    name = snapshot_id(wanted.checkpoint)
+    record = owned.view.snapshot(wanted.checkpoint)
+    if record is None:
+        raise LocationError(f"there is no snapshot {name} any more: it was deleted, or collected, meanwhile")
+    if called(record, wanted.label, wanted.note) != record:
+        owned.log.append(SnapshotLabelled(owned.view.owner, wanted.checkpoint, wanted.label, wanted.note))
+    return rq.Answer(snapshot=name)
