@@ -20,7 +20,7 @@ SHOWN = {
         "comparing",
         "listing",
         "location_cache",
-        "measures",
+        "snapshot_sizes",
         "messages",
         "positions",
         "sharing",

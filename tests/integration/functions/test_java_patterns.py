@@ -168,9 +168,9 @@ def test_patterns_anchored_at_the_start_split_with_python_only() -> None:
 
 def test_patterns_that_may_backtrack_have_a_length_limit() -> None:
     function = partial(patterns.rlike, "(?i)a+b")
-    assert patterns.bounded(3, function, "xab") is True
+    assert patterns.limit_length(3, function, "xab") is True
     with pytest.raises(EvaluationError, match=r"text of 4 characters; the limit is 3: .*regexp\.maxLength"):
-        patterns.bounded(3, function, "xxab")
+        patterns.limit_length(3, function, "xxab")
 
 
 def test_like_agrees_with_re2_and_never_backtracks() -> None:

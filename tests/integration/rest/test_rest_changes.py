@@ -68,7 +68,7 @@ def test_the_spec_is_changed_and_the_query_goes_there(
     assert changed.status == 200
     assert changed.json["spec"]["checkpoint"] == {"interval_ms": 300, "alignment": "unaligned"}
     eventually(lambda: query.view().checkpoints[-1].alignment == "unaligned", "an unaligned checkpoint")
-    assert_problem(patch(client, query.id, {"parallelism": 3}, tag), 412, "meanwhile")
+    assert_problem(patch(client, query.id, {"parallelism": 3}, tag), 412, "another client")
     tag = changed.headers["etag"]
     accepted = patch(client, query.id, {"parallelism": 3}, tag)
     assert accepted.json["verb"] == "rescale"

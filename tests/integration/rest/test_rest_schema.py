@@ -87,10 +87,11 @@ def test_schemathesis_finds_nothing(
 def examine(document: Any, url: str, folder: Path, *more: str) -> None:
     described = folder / "openapi.json"
     described.write_text(json.dumps(document))
+    # use_after_free takes `DELETE .../snapshots?snapshot=chk-4` for the end of everything below `.../snapshots`.
     command = [
         str(Path(sys.executable).with_name("schemathesis")), "run", str(described), "--url", url,
         "-H", f"Authorization: Bearer {TOKEN}", "-H", "If-Match: *", "--max-examples", str(EXAMPLES), "--seed", "1",
-        "--checks", "all", "--no-color", *more,
+        "--checks", "all", "--exclude-checks", "use_after_free", "--no-color", *more,
     ]  # fmt: skip
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
     assert ran.returncode == 0, ran.stdout[-9000:] + ran.stderr[-1000:]
