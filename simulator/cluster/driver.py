@@ -35,6 +35,7 @@ from penstock.coordinator.machines.checkpoint_events import (
     GenerationEnded,
     PolicyChanged,
     SnapshotFailed,
+    SnapshotRequest,
     SnapshotSucceeded,
     Tick,
 )
@@ -42,7 +43,7 @@ from penstock.coordinator.machines.job import JobCoordinator, rows_read
 from penstock.coordinator.machines.restarts import Failure, GiveUp, RestartPolicy, Restarts
 from penstock.coordinator.machines.splits import Discover, FreezeSource
 from penstock.coordinator.request_files import LOOK_EVERY_MS, RequestFiles
-from penstock.coordinator.snapshot_tickets import DRAINED, SnapshotRequest, SnapshotTickets
+from penstock.coordinator.snapshot_tickets import DRAINED, SnapshotTickets
 from penstock.errors import CorruptSnapshot, Fenced, LocationError, PlanChanged, ProtocolViolation, QueryFailed
 from penstock.model.elements import Alignment
 from penstock.model.ids import CheckpointId
@@ -240,11 +241,11 @@ class SimulatedDriver:
             self._declines = declined
             self.world.figures.count("in-flight drains", drain)
 
-    def _take(self, future: Future[SnapshotMetadata], wish: SnapshotRequest) -> None:
-        request = wish.requested(self._tickets.issue(future))
-        self._watched_requests.requested(request)
-        self._watched_drains.requested(request)
-        self.feed(request)
+    def _take(self, future: Future[SnapshotMetadata], request: SnapshotRequest) -> None:
+        requested = self._tickets.issue(future, request)
+        self._watched_requests.requested(requested)
+        self._watched_drains.requested(requested)
+        self.feed(requested)
 
     def drain(self) -> None:
         """A user ends the query."""
@@ -484,7 +485,7 @@ class SimulatedDriver:
 
     def _deploy(self, ready: GenerationReady, paused: bool) -> None:
         world = self.world
-        world.newest_generation = max(world.newest_generation, ready.generation)
+        world.newest_generation = max(world.newest_generation, ready.opened.generation)
         self.splits.opened(ready)
         self._event_time = EventTimeWatch(self)
         self.frozen_ms = None

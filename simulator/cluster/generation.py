@@ -32,12 +32,12 @@ class SimulatedGeneration:
         takes_input: bool = True,
         paused: bool = False,
     ) -> None:
-        self.generation = ready.generation
+        self.generation = ready.opened.generation
         self.world = world
         self.graph = graph
         self.ledger = Ledger(world, graph, ready)
         self.slots = [
-            SimulatedSlot(index, self, parts, hear, takes_input, ready.checkpoint, paused)
+            SimulatedSlot(index, self, parts, hear, takes_input, ready.opened.restored, paused)
             for index, parts in enumerate(ready.slots)
         ]
         self.links: list[Link] = []

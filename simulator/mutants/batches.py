@@ -30,7 +30,7 @@ def _of_the_snapshot(original: Any) -> Any:
     def opened(self: CommandExecutor, entry: Any, metadata: Any, skipped: Any) -> GenerationReady:
         ready: GenerationReady = original(self, entry, metadata, skipped)
         known = 0 if ready.restored is None else ready.restored.next_batch
-        return replace(ready, next_batch=known or 0)
+        return replace(ready, opened=replace(ready.opened, next_batch=known or 0))
 
     return opened
 

@@ -104,7 +104,7 @@ def _logged_as_committed(original: Any) -> Any:
 def _abandon_at_once(original: Any) -> Any:
     def on_ready(self: JobCoordinator, event: GenerationReady, now_ms: float) -> list[Output]:
         outputs = original(self, event, now_ms)
-        if self._abandon is not None and len({commit.epoch for commit in event.pending}) > 1:
+        if self._abandon is not None and len({commit.epoch for commit in event.opened.pending}) > 1:
             outputs.insert(0, AbandonStagedData(self._abandon[0]))
             self._abandon = None
         return outputs  # type: ignore[no-any-return]

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import Future
 from typing import Any
 
 from penstock.coordinator.commands import GenerationReady, LaunchSlots, Output
-from penstock.coordinator.machines.checkpoint_events import GenerationEnded, SnapshotRequested
+from penstock.coordinator.machines.checkpoint_events import GenerationEnded, SnapshotRequest, SnapshotRequested
 from penstock.coordinator.machines.checkpoint_lifecycle import Pending
 from penstock.coordinator.machines.checkpoints import MAX_CANCELLATIONS, CheckpointCoordinator
 from penstock.coordinator.machines.job import JobCoordinator
-from penstock.coordinator.snapshot_tickets import SnapshotRequest
+from penstock.coordinator.snapshot_tickets import SnapshotTickets
 from penstock.model.elements import Alignment
+from penstock.model.manifest import SnapshotMetadata
 from penstock.worker.source_task import SourceTask
 from simulator.mutants.mutation import mutant
 
 
 def _overtakes(original: Any) -> Any:
-    def requested(self: SnapshotRequest, ticket: int) -> SnapshotRequested:
-        request: SnapshotRequested = original(self, ticket)
-        return dataclasses.replace(request, alignment=Alignment.UNALIGNED) if self.drain else request
+    def issue(self: SnapshotTickets, future: Future[SnapshotMetadata], request: SnapshotRequest) -> SnapshotRequested:
+        requested: SnapshotRequested = original(self, future, request)
+        return dataclasses.replace(requested, alignment=Alignment.UNALIGNED) if request.drain else requested
 
-    return requested
+    return issue
 
 
 def _reads_on(original: Any) -> Any:
@@ -84,7 +86,7 @@ def _ends_with_generation(original: Any) -> Any:
 DRAINS = {
     "drained-unaligned": mutant(
         "the barriers of a drained snapshot overtake what is in flight",
-        (SnapshotRequest, "requested", _overtakes),
+        (SnapshotTickets, "issue", _overtakes),
     ),
     "drained-source-reads-on": mutant(
         "a reader that is paused for a drain reads on",

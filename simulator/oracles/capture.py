@@ -45,9 +45,9 @@ class Ledger:
     def __init__(self, world: World, graph: JobGraph, ready: GenerationReady) -> None:
         self._world = world
         self._graph = graph
-        self._generation = ready.generation
+        self._generation = ready.opened.generation
         rescaled = any(subtask.shares for slot in ready.slots for subtask in slot)
-        self._past = world.books.opened(ready.generation, ready.restored, rescaled)
+        self._past = world.books.opened(ready.opened.generation, ready.restored, rescaled)
         self._parts = len(graph.vertices) * graph.parallelism
         self._edges = {(edge.producer, edge.consumer): edge.id for edge in graph.edges}
         self._books: dict[CheckpointId, _Books] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from typing import assert_never
 
 import msgspec
 
@@ -33,6 +34,7 @@ from penstock.coordinator.machines.checkpoint_events import (
     CommitEpoch,
     CommitFailed,
     EpochCommitted,
+    GenerationOpened,
     IdsReserved,
     LogFailed,
     LogSnapshot,
@@ -188,6 +190,8 @@ class CommandExecutor:
                 self._sources[work.vertex].freeze()
             case NotifySourceCommitted():
                 self._tell_source(work)
+            case _:
+                assert_never(work)
         return None
 
     def close(self, committed_epoch: int, next_checkpoint: CheckpointId) -> None:
@@ -376,20 +380,19 @@ class CommandExecutor:
             batches = batch_ids(metadata, self._log.view.counted)
             pending = pending_epochs(self._graph, metadata, entry.committed_epoch, batches)
         planned = self._log.view.planned
-        return GenerationReady(
+        opened = GenerationOpened(
             entry.generation,
-            metadata,
-            slots,
+            entry.restored,
             entry.first_checkpoint,
             entry.reserved_until,
             entry.committed_epoch,
             tuple(pending),
-            skipped,
-            self._fences,
+            self._graph.parallelism,
             self._log.view.next_batch,
             planned.batch if planned is not None and planned.pending else None,
-            rows_to_replay(self._store, slots, self._graph, exactly=begins),
         )
+        inflight_rows = rows_to_replay(self._store, slots, self._graph, exactly=begins)
+        return GenerationReady(opened, metadata, slots, skipped, self._fences, inflight_rows)
 
     def _of_this_query(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
         """Return the snapshot with states of sources that belong to this query.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from penstock.coordinator.machines.checkpoint_events import (
     CheckpointAborted,
@@ -13,6 +14,7 @@ from penstock.coordinator.machines.checkpoint_events import (
     CommitFailed,
     FailGeneration,
     FailQuery,
+    GenerationOpened,
     Ignored,
     LogSnapshot,
     MetadataFailed,
@@ -21,7 +23,6 @@ from penstock.coordinator.machines.checkpoint_events import (
     SnapshotSucceeded,
     Tick,
 )
-from penstock.coordinator.machines.commits import PendingCommit
 from penstock.coordinator.machines.splits import Discover, FreezeSource, SplitsFound
 from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.manifest import SnapshotMetadata, SubtaskManifest
@@ -114,28 +115,24 @@ Command = (
 
 @dataclass(frozen=True)
 class GenerationReady:
-    """This driver owns the location. ``slots``: what each slot restores, by index; empty lists at the first start.
-    ``fences``: results of ``SinkCommitter.fence``, by operator id. ``next_batch``: the log's. ``planned``: the id of
-    the batch that must be processed alone first. ``inflight_rows``: rows of in-flight data that will be replayed; a
-    driver that has begun before knows them exactly from there, and has an upper bound here."""
+    """This driver owns the location.
 
-    generation: GenerationId
+    Attributes:
+        opened: what the log holds about the Generation.
+        restored: metadata of the restored snapshot; None for a first start.
+        slots: what each slot restores, by index; empty lists for a first start.
+        skipped: reasons for which newer snapshots were not chosen.
+        fences: results of ``SinkCommitter.fence``, by operator id.
+        inflight_rows: rows of in-flight data that will be replayed. Exact if this driver has opened a Generation
+            before, otherwise an upper bound.
+    """
+
+    opened: GenerationOpened
     restored: SnapshotMetadata | None
     slots: list[list[SubtaskManifest]]
-    first_checkpoint: CheckpointId
-    reserved_until: CheckpointId
-    committed_epoch: int
-    pending: tuple[PendingCommit, ...] = ()
     skipped: tuple[str, ...] = ()
     fences: Mapping[str, str] = field(default_factory=dict)
-    next_batch: int = 0
-    planned: int | None = None
     inflight_rows: int = 0
-
-    @property
-    def checkpoint(self) -> CheckpointId:
-        """The restored checkpoint; 0 for a first start."""
-        return 0 if self.restored is None else self.restored.checkpoint
 
 
 @dataclass(frozen=True)
@@ -248,8 +245,19 @@ def executor_of(command: Command) -> str:
             return "commit"
         case Discover(vertex=vertex) | FreezeSource(vertex=vertex) | NotifySourceCommitted(vertex=vertex):
             return f"source {vertex}"
-        case _:
+        case (
+            OpenGeneration()
+            | WriteSnapshot()
+            | LogSnapshot()
+            | ReserveIds()
+            | CollectGarbage()
+            | AnswerRequestFiles()
+            | AnswerTake()
+            | CheckLocation()
+        ):
             return "log"
+        case _:
+            assert_never(command)
 
 
 def event_of_failure(command: Command, reason: str) -> JobEvent:

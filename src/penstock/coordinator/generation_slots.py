@@ -72,8 +72,8 @@ class GenerationSlots:
         now_s: float,
         paused: bool = False,
     ) -> None:
-        self.generation = ready.generation
-        now_about(generation=ready.generation)
+        self.generation = ready.opened.generation
+        now_about(generation=ready.opened.generation)
         self._ready = ready
         self._paused = paused
         self._parallelism = plan.graph.parallelism
@@ -95,7 +95,7 @@ class GenerationSlots:
             loop,
             address.bind,
             secret,
-            ready.generation,
+            ready.opened.generation,
             self._parallelism,
             on_event,
             ports,
@@ -106,7 +106,7 @@ class GenerationSlots:
         task = SlotTask(
             plan.query_id,
             plan.name,
-            ready.generation,
+            ready.opened.generation,
             plan.graph,
             plan.options,
             plan.location,
@@ -114,7 +114,7 @@ class GenerationSlots:
             self._server.port,
             secret,
             tls,
-            first_epoch=ready.first_checkpoint,
+            first_epoch=ready.opened.next_checkpoint,
             fences=ready.fences,
         )
         try:
@@ -143,7 +143,9 @@ class GenerationSlots:
         self._heard_s = {slot: self._heard_s[seat] for slot, seat in enumerate(self._seats)}
         peers, access = peers_of(self.registered), self._access
         for slot in range(self._parallelism):
-            self.send(slot, Deploy(slot, peers, self._ready.slots[slot], self._ready.checkpoint, access, self._paused))
+            self.send(
+                slot, Deploy(slot, peers, self._ready.slots[slot], self._ready.opened.restored, access, self._paused)
+            )
         return True
 
     def run(self, slot: int) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from penstock.coordinator.generation_slots import GenerationSlots
+from penstock.coordinator.machines.checkpoint_events import SnapshotRequest
 from penstock.coordinator.machines.job import JobCoordinator
 from penstock.coordinator.machines.process_all_available import ProcessAllTracker
-from penstock.coordinator.snapshot_tickets import SnapshotRequest
 from penstock.errors import PenstockError, QueryFailed
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SnapshotMetadata

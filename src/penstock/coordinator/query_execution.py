@@ -17,11 +17,12 @@ from penstock.coordinator.claimed_location import ClaimedLocation
 from penstock.coordinator.generation_slots import GenerationPlan
 from penstock.coordinator.history_writer import HistoryWriter
 from penstock.coordinator.launching import SlotLauncher
+from penstock.coordinator.machines.checkpoint_events import SnapshotRequest
 from penstock.coordinator.machines.scaling import no_such_parallelism
 from penstock.coordinator.metrics import QueryMetrics
 from penstock.coordinator.policy import policy_of
 from penstock.coordinator.service import CoordinatorService
-from penstock.coordinator.snapshot_tickets import DRAINED, SnapshotRequest
+from penstock.coordinator.snapshot_tickets import DRAINED
 from penstock.coordinator.view import EpochProgress, ExecutionState, ExecutionView, Wanted
 from penstock.errors import (
     CheckpointFailed,

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 from penstock.config import Options, SnapshotFormat
 from penstock.coordinator.commands import AnswerTake, JobEvent, TakesRequested
-from penstock.coordinator.snapshot_tickets import SnapshotRequest
+from penstock.coordinator.machines.checkpoint_events import SnapshotRequest
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SnapshotMetadata
 from penstock.snapshots.commands.requests import TakeSnapshot

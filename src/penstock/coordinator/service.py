@@ -57,6 +57,7 @@ from penstock.coordinator.machines.checkpoint_events import (
     Ignored,
     PolicyChanged,
     SnapshotFailed,
+    SnapshotRequest,
     SnapshotSucceeded,
     Tick,
 )
@@ -73,7 +74,7 @@ from penstock.coordinator.scaler import Scaler
 from penstock.coordinator.serial_executors import SerialExecutors
 from penstock.coordinator.service_events import Call, CommandDone, CommandRaised, EndQuery, QueueEvent
 from penstock.coordinator.shutdown import await_goodbyes, close_connectors, log_the_end
-from penstock.coordinator.snapshot_tickets import SnapshotRequest, SnapshotTickets
+from penstock.coordinator.snapshot_tickets import SnapshotTickets
 from penstock.coordinator.view import EpochProgress
 from penstock.errors import CheckpointFailed, Fenced, PenstockError, QueryFailed, ResourceError, SinkError, SinkFenced
 from penstock.logs import daemon_thread, get_logger
@@ -234,7 +235,6 @@ class CoordinatorService:
 
     @property
     def _slots(self) -> GenerationSlots | None:
-        """The current Generation's slots."""
         return self._generations.current
 
     # -- the thread ---------------------------------------------------------------------------------------------------
@@ -308,6 +308,8 @@ class CoordinatorService:
                 self._work_raised(work, error)
             case Call(function):
                 function()
+            case _:
+                assert_never(event)
 
     def _feed(self, event: JobEvent) -> None:
         self._carry_out(self._job.handle(event, now_ms()))
@@ -347,6 +349,8 @@ class CoordinatorService:
                 self._generation_failed(failures.failure_of(message), failures.error_of(message))
             case Stopped():
                 attempt.gone(slot)
+            case _:
+                assert_never(message)
 
     # -- outputs of the job coordinator -------------------------------------------------------------------------------
 
@@ -407,8 +411,7 @@ class CoordinatorService:
             self._metrics.triggered(message.checkpoint, message.requested_alignment.value, request)
         self._slots.tell(message)
 
-    def _execute(self, work: Command) -> None:
-        """On the executor's thread."""
+    def _execute(self, work: Command) -> None:  # on the executor's thread
         try:
             self._queue.put(CommandDone(work, self._executor.execute(work)))
         except Exception as problem:  # noqa: BLE001 - handed to the coordinator thread
@@ -429,7 +432,7 @@ class CoordinatorService:
     # -- Generations --------------------------------------------------------------------------------------------------
 
     def _launch(self, ready: GenerationReady, paused: bool) -> None:
-        self._metrics.opened(ready.generation, ready.restored, ready.committed_epoch, ready.inflight_rows)
+        self._metrics.opened(ready.opened.generation, ready.restored, ready.opened.committed_epoch, ready.inflight_rows)
         if ready.restored is not None:
             self._restarts.restored(rows_read(ready.restored))
         for reason in ready.skipped:
@@ -523,8 +526,8 @@ class CoordinatorService:
         self._feed(DrainRequested())
         future.set_result(None)
 
-    def _snapshot(self, future: Future[SnapshotMetadata], wish: SnapshotRequest) -> None:
-        self._feed(wish.requested(self._tickets.issue(future)))
+    def _snapshot(self, future: Future[SnapshotMetadata], request: SnapshotRequest) -> None:
+        self._feed(self._tickets.issue(future, request))
 
     def _answer(self, work: AnswerTake) -> None:
         if self._lanes_work:

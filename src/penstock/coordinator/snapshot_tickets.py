@@ -5,40 +5,12 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass
 
-from penstock.coordinator.machines.checkpoint_events import SnapshotRequested
+from penstock.coordinator.machines.checkpoint_events import SnapshotRequest, SnapshotRequested
 from penstock.errors import CheckpointFailed
 from penstock.model.elements import Alignment
 from penstock.model.ids import CheckpointId
 from penstock.model.manifest import SnapshotMetadata
-
-
-@dataclass(frozen=True)
-class SnapshotRequest:
-    """A request for a snapshot; see ``checkpoint_events.SnapshotRequested``."""
-
-    alignment: Alignment
-    label: str = ""
-    note: str = ""
-    timeout_ms: int | None = None
-    kept: bool = True
-    last: bool = False
-    drain: bool = False
-
-    def requested(self, ticket: int) -> SnapshotRequested:
-        """The event for the coordinator."""
-        return SnapshotRequested(
-            ticket,
-            self.alignment,
-            self.label,
-            self.timeout_ms,
-            self.kept,
-            self.note,
-            self.last,
-            drain=self.drain,
-        )
-
 
 DRAINED = SnapshotRequest(Alignment.ALIGNED, last=True, drain=True)
 """The last snapshot of a query, with nothing in flight."""
@@ -70,11 +42,11 @@ class SnapshotTickets:
             future.set_exception(CheckpointFailed(over))
         return future
 
-    def issue(self, future: Future[SnapshotMetadata]) -> int:
-        """A new ticket: positive, as users' are."""
+    def issue(self, future: Future[SnapshotMetadata], request: SnapshotRequest) -> SnapshotRequested:
+        """Return the event for the checkpoint coordinator, with a new ticket that the future waits for."""
         ticket = next(self._numbers)
         self._waiting[ticket] = future
-        return ticket
+        return SnapshotRequested(**vars(request), ticket=ticket)
 
     def exists(self, metadata: SnapshotMetadata) -> None:
         """A snapshot is complete; whoever asked for it is told next."""

@@ -180,7 +180,7 @@ class Run:
             [spec] = self.graph.vertex(1).operators
             operator = spec.create()
             operator.open(OperatorContext(STATEFUL, index, parallelism, GROUPS, self.backends[index]))
-            writer = SlotWriter(self.store, self.graph, ready.generation, index, whole_bytes=0)
+            writer = SlotWriter(self.store, self.graph, ready.opened.generation, index, whole_bytes=0)
             if ready.restored is not None:
                 restore = load_restore(manifests[1], self.store, [spec])
                 operator.restore(restore.operators[STATEFUL])

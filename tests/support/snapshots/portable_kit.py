@@ -99,7 +99,7 @@ class Scene:
             table.pop((keys[number],), None)
         player, before = self.player, len(self.player.others)
         player.now += 1000
-        player.feed(SnapshotRequested(number, Alignment.UNALIGNED, label) if label else Tick())
+        player.feed(SnapshotRequested(Alignment.UNALIGNED, label, ticket=number) if label else Tick())
         trigger = next(o for o in player.others[before:] if isinstance(o, TriggerCheckpoint))
         for slot, writer in enumerate(self.slots):
             # Which splits a reader has is of no importance here; that they come back is.

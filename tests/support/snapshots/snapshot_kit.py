@@ -292,7 +292,7 @@ class Driver:
             if subtask.vertex == 1
         }
         for slot in range(self.graph.parallelism):
-            self.feed(FromSlot(ready.generation, SlotRunning(slot)))
+            self.feed(FromSlot(ready.opened.generation, SlotRunning(slot)))
         self.work()
         return ready
 

@@ -29,7 +29,7 @@ class Kept:
         self.store = open_location(str(location))
         self.player = Driver(self.store, Target(), parallelism=parallelism, **{"retained": 100, **options})  # type: ignore[arg-type]
         claim_identity(self.store, identity_of(self.player.graph, "query-1"))
-        generation = self.player.start().generation
+        generation = self.player.start().opened.generation
         self.tables = [CountTable(STATE, GROUPS) for _ in range(parallelism)]
         self.slots = [
             SlotWriter(self.store, self.player.graph, generation, slot, whole_bytes=0) for slot in range(parallelism)
@@ -61,7 +61,7 @@ class Kept:
         """Take one; ``in_flight``: rows on every channel to subtask 0."""
         before = len(self.player.others)
         if label:
-            self.player.feed(SnapshotRequested(1, Alignment.UNALIGNED, label))
+            self.player.feed(SnapshotRequested(Alignment.UNALIGNED, label, ticket=1))
             checkpoint = self.player.core.coordinator.in_flight[-1]
         else:
             checkpoint = self.player.trigger()

@@ -157,7 +157,7 @@ def test_one_starts_from_a_copy(archive: Path, tmp_path: Path) -> None:
         start_fork(Origin(str(archive)), store, identity, graph(1))
     begins_with = start_fork(Origin(str(archive), "chk-2"), store, identity, graph(1))
     ready = Driver(store, Target(), query_id="query-2", forked=begins_with).start()
-    assert (ready.checkpoint, ready.generation) == (2, 2)
+    assert (ready.opened.restored, ready.opened.generation) == (2, 2)
 
 
 # -- move ----------------------------------------------------
@@ -198,7 +198,7 @@ def test_a_damaged_query_stays_where_it_is(location: Path, tmp_path: Path) -> No
     flip(location / "data" / "1-2-0-state.arrows")
     assert "1-2-0-state.arrows" in refused("move", location, tmp_path / "moved")
     assert ids(location) == [1, 2, 3, 4]
-    assert Driver(LocalStore(location), Target(), "B").start().checkpoint == 4
+    assert Driver(LocalStore(location), Target(), "B").start().opened.restored == 4
 
 
 def test_single_snapshots_are_moved_into_an_archive(location: Path, tmp_path: Path) -> None:  # noqa: F811
@@ -224,7 +224,7 @@ def test_a_fork_is_made_once_and_begins_with_its_snapshot(location: Path, tmp_pa
     store = LocalStore(fork)
     assert start_fork(None, store, read_identity(store), graph(1)) is None
     driver = Driver(store, Target(), query_id=first["query_id"])
-    assert driver.start().checkpoint == 3
+    assert driver.start().opened.restored == 3
     assert driver.checkpoint() > 3
     assert intact(fork)
     assert "holds something else" in refused("fork", location, "chk-3", location)
@@ -246,7 +246,7 @@ def test_a_rollback_is_shown_and_undone_by_nothing(location: Path) -> None:  # n
     assert intact(location)
     assert "as it is" in penstock("rollback", location, "chk-2", "--output", "keep").output
     driver = Driver(LocalStore(location), Target(), "B", retained=100)
-    assert driver.start().checkpoint == 2
+    assert driver.start().opened.restored == 2
     assert "no driver answers" in refused("rollback", location, "chk-1", "--output", "keep")
     end(driver)
 

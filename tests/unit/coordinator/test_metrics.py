@@ -223,8 +223,8 @@ def test_slots_that_said_goodbye_do_not_run(tmp_path: Path) -> None:
 def test_a_checkpoint_in_flight_says_who_asked_for_it(tmp_path: Path) -> None:
     figures = QueryMetrics(tiny_graph(tmp_path, 1, Numbers(1000)), "q", "run", None)
     figures.triggered(1, "auto")
-    figures.triggered(2, "auto", SnapshotRequested(1, Alignment.AUTO, "mine"))
-    figures.triggered(3, "unaligned", SnapshotRequested(2, Alignment.UNALIGNED, kept=False))
+    figures.triggered(2, "auto", SnapshotRequested(Alignment.AUTO, "mine", ticket=1))
+    figures.triggered(3, "unaligned", SnapshotRequested(Alignment.UNALIGNED, kept=False, ticket=2))
     figures.aborted(2, "a slot declined", wrong=False)
     assert [(one.requested, one.label) for one in figures.view().checkpoints] == [
         (False, ""), (True, "mine"), (False, ""),

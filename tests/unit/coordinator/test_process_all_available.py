@@ -6,8 +6,8 @@ from concurrent.futures import Future
 
 import pytest
 
+from penstock.coordinator.machines.checkpoint_events import SnapshotRequest
 from penstock.coordinator.process_all_available import ProcessAllAvailable
-from penstock.coordinator.snapshot_tickets import SnapshotRequest
 from penstock.errors import FunctionError, QueryFailed
 from penstock.model.manifest import SnapshotMetadata
 from tests.support.coordinator.coordinator_kit import discover

@@ -225,7 +225,7 @@ def test_a_driver_keeps_what_it_should_and_removes_the_rest() -> None:
     player = driver(retained=2)
     assert isinstance(player.store, MemoryStore)
     player.start()
-    player.feed(SnapshotRequested(1, Alignment.UNALIGNED, "mine"))
+    player.feed(SnapshotRequested(Alignment.UNALIGNED, "mine", ticket=1))
     requested = next(o.checkpoint for o in player.others if isinstance(o, TriggerCheckpoint))
     player.acknowledge(requested)
     player.work()

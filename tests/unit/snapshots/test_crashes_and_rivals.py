@@ -96,7 +96,7 @@ def test_a_crash_at_any_effect_leaves_a_location_from_which_the_next_driver_goes
     last = fresh.checkpoint()
     after = check_location(store, target)
     assert [record.checkpoint for record in after.snapshots] == [last]
-    assert store.list("data") == [f"data/{ready.generation}-{last}-0-state.arrows"], "no orphan is left"
+    assert store.list("data") == [f"data/{ready.opened.generation}-{last}-0-state.arrows"], "no orphan is left"
     assert store.list("snapshots") == [f"snapshots/chk-{last}/metadata.json"]
 
 
@@ -237,7 +237,7 @@ def test_a_snapshot_that_its_owner_deletes_while_a_newcomer_reads_it_is_not_call
     store.hook = overtake
     ready = Driver(store, target, "B").start()
     assert ready.restored is not None
-    assert (ready.generation, ready.restored.checkpoint) == (2, first + 1)
+    assert (ready.opened.generation, ready.restored.checkpoint) == (2, first + 1)
 
 
 @settings(max_examples=some(100), deadline=None)

@@ -171,7 +171,7 @@ def test_a_stranger_can_read_a_location(tmp_path: Path) -> None:
     player.acknowledge(first, inflight=[captured(zero, Side.CONSUMER, 2, rows(1, 2, 3), offset=1)])
     player.work()
     player.checkpoint()
-    player.feed(SnapshotRequested(1, Alignment.UNALIGNED, "mine, für später"))
+    player.feed(SnapshotRequested(Alignment.UNALIGNED, "mine, für später", ticket=1))
     requested = player.core.coordinator.in_flight[0]
     player.acknowledge(requested, inflight=[captured(zero, Side.CONSUMER, 7, rows(8, 9))])
     for _ in range(3):  # metadata written, logged, and not yet committed

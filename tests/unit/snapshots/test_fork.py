@@ -48,7 +48,7 @@ class Scene:
 
     def request(self, label: str) -> int:
         """A snapshot that its user keeps."""
-        self.owner.feed(SnapshotRequested(len(label), Alignment.UNALIGNED, label))
+        self.owner.feed(SnapshotRequested(Alignment.UNALIGNED, label, ticket=len(label)))
         checkpoint = self.owner.core.coordinator.in_flight[0]
         self.owner.acknowledge(checkpoint)
         self.owner.work()
@@ -98,10 +98,11 @@ def test_a_fork_goes_on_behind_its_snapshot_and_commits_none_of_its_origins_epoc
     store, begins_with = scene.fork()
     fork = scene.driver(store, begins_with)
     ready = fork.start()
-    assert (ready.generation, ready.first_checkpoint, ready.committed_epoch) == (2, pending + 1, pending)
+    opened = ready.opened
+    assert (opened.generation, opened.next_checkpoint, opened.committed_epoch) == (2, pending + 1, pending)
     assert ready.restored is not None
     assert ready.restored.query_id == "query-1"
-    assert ready.pending == ()
+    assert ready.opened.pending == ()
     assert [subtask.pending_messages for slot in ready.slots for subtask in slot] == [{}, {}]
     own = fork.checkpoint()
     assert own == pending + 1
@@ -184,7 +185,7 @@ def test_what_an_interrupted_fork_of_a_newer_snapshot_left_is_in_nobodys_way(
     scene.fork("newest")
     store, begins_with = scene.fork("older")
     fork = scene.driver(store, begins_with)
-    assert fork.start().first_checkpoint == newer + 1
+    assert fork.start().opened.next_checkpoint == newer + 1
     assert older < newer
     for _ in range(3):
         fork.checkpoint()
@@ -243,7 +244,7 @@ def test_two_drivers_that_make_the_same_fork_share_it(scene: Scene) -> None:
     winner = scene.driver(one, first, "W")
     winner.start()
     ready = scene.driver(two, second, "L").start()
-    assert ready.generation == 3
+    assert ready.opened.generation == 3
     with pytest.raises(Fenced):
         winner.checkpoint()
 
@@ -252,7 +253,7 @@ def test_a_driver_that_loses_the_first_entry_reads_it(scene: Scene, monkeypatch:
     one, first = scene.fork()
     two, second = scene.fork()
     somebody_is_quicker(monkeypatch, scene.driver(one, first, "W"))
-    assert scene.driver(two, second, "L").start().generation == 3
+    assert scene.driver(two, second, "L").start().opened.generation == 3
 
 
 def test_the_origins_owner_may_collect_meanwhile(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,7 +393,7 @@ def test_a_planned_batch_is_an_epoch_of_its_own_or_begins_again(scene: Scene) ->
     source = Looked()
     fork = Driver(store, Target(), "F", query_id="query-2", forked=begins_with, source=source)
     for attempt in (2, 3):
-        assert fork.start().planned == 40
+        assert fork.start().opened.planned == 40
         fork.now += 60_000
         fork.feed(Tick())
         assert not [o for o in fork.others if isinstance(o, TriggerCheckpoint) and o.checkpoint > 42], (
@@ -419,5 +420,5 @@ def test_a_planned_batch_is_an_epoch_of_its_own_or_begins_again(scene: Scene) ->
     fork.work()
     assert (fork.committer.permits[-1].batch, fork.committer.permits[-1].writer_id) == (41, "query-2")
     again = Driver(store, Target(), "A", query_id="query-2")
-    assert again.start().planned is None
+    assert again.start().opened.planned is None
     assert again.effects.view.planned == PlannedBatch("spark", 40, pending=False)

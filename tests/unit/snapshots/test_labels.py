@@ -130,7 +130,7 @@ def test_one_that_was_asked_for_stays_without_its_label() -> None:
     store = MemoryStore()
     driver = Driver(store, Target(), retained=1)
     driver.start()
-    driver.feed(SnapshotRequested(1, Alignment.UNALIGNED, "mine"))
+    driver.feed(SnapshotRequested(Alignment.UNALIGNED, "mine", ticket=1))
     driver.acknowledge(1)
     driver.work()
     ownership.request_change(store, rq.LabelSnapshot(1, ""), ask=Asker(driver))
@@ -160,7 +160,7 @@ def test_the_next_driver_knows_and_goes_on_from_the_same() -> None:
     end(driver)
     ownership.request_change(store, rq.LabelSnapshot(3, "mine"), ask=Asker(None))
     successor = Driver(store, target, "B", retained=1)
-    assert successor.start().checkpoint == 3
+    assert successor.start().opened.restored == 3
     for _ in range(2):
         successor.checkpoint()
     assert [label for label, _, _ in kept(store).values()] == ["mine", ""]

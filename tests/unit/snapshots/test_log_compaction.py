@@ -359,7 +359,7 @@ def test_a_golden_location_with_a_compacted_log_goes_on(version: str, tmp_path: 
     assert all(log.contains(LogPosition(*position)) for position in said["positions"])
     assert not check_log(store).problems
     driver = Driver(store, Target(), "third")
-    assert driver.start().checkpoint == said["checkpoint"]
+    assert driver.start().opened.restored == said["checkpoint"]
     assert driver.checkpoint() > said["checkpoint"]
 
 
@@ -385,6 +385,6 @@ def test_a_query_with_a_compacted_log_is_moved() -> None:
     with pytest.raises(Fenced):
         sleeper.checkpoint()
     successor = Driver(here, target, "successor")
-    assert successor.start().checkpoint == view.lineage[-1].checkpoint
+    assert successor.start().opened.restored == view.lineage[-1].checkpoint
     successor.checkpoint()
     assert len(target.visible) == 1 + 8 + 1

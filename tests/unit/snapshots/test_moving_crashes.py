@@ -234,7 +234,7 @@ def test_a_moved_query_goes_on_where_it_is_now_and_nowhere_else() -> None:
         driver(scene.there, scene.target).start()
     again = driver(scene.here, scene.target)
     ready = again.start()
-    assert (ready.generation, ready.checkpoint) == (3, 4)
+    assert (ready.opened.generation, ready.opened.restored) == (3, 4)
     assert again.checkpoint() > 4
     assert check(scene.here).lineage[-1].checkpoint > 4
 
@@ -269,7 +269,7 @@ def test_a_rollback_with_retract_is_enforced_before_anything_runs_and_only_once(
     assert sorted(scene.target.visible) == [1, 2, 3, 4], "nothing is taken back yet"
     again = driver(scene.there, scene.target)
     ready = again.start()
-    assert ready.checkpoint == 2
+    assert ready.opened.restored == 2
     assert sorted(scene.target.visible) == [1, 2]
     new = again.checkpoint()
     assert new > 4, "no id is used twice"
@@ -301,7 +301,7 @@ def test_a_start_that_dies_at_any_effect_takes_back_all_the_same() -> None:
         view = check(scene.there)
         assert view.retract is not None or sorted(scene.target.visible) == [1, 2], "the mark goes when it is done"
         again = driver(scene.there, scene.target, "C")
-        assert again.start().checkpoint == 2
+        assert again.start().opened.restored == 2
         new = again.checkpoint()
         assert sorted(scene.target.visible) == [1, 2, new]
 
@@ -322,7 +322,7 @@ def test_a_second_driver_that_takes_back_late_takes_nothing_of_the_first_ones() 
     late.committer.retract = retract  # type: ignore[method-assign]
     ready = late.start()
     assert sorted(scene.target.visible) == [1, 2, *new]
-    assert ready.checkpoint == new[0], "it looked again, and went on behind the first one"
+    assert ready.opened.restored == new[0], "it looked again, and went on behind the first one"
 
 
 def test_other_verbs_and_a_move_keep_what_a_rollback_demands() -> None:
@@ -353,7 +353,7 @@ def test_what_cannot_be_taken_back_stops_the_start_and_keep_is_the_way_out() -> 
     done = roll_back(scene.there, "chk-2", output=Output.KEEP, ask=no_answer)
     assert (done.abandoned, done.retracts, done.changed) == ((), False, True)
     again = Driver(scene.there, scene.target, "P", retained=100)
-    assert again.start().checkpoint == 2
+    assert again.start().opened.restored == 2
     new = again.checkpoint()
     assert sorted(scene.target.visible) == [1, 2, 3, 4, new]
 

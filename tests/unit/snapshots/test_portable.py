@@ -228,8 +228,8 @@ def test_the_new_location_is_a_fork_that_a_query_goes_on_in(made: tuple[Scene, P
     checkpoint = SnapshotLog(store).refresh().lineage[-1].checkpoint
     fork = Driver(store, Target(), source=NoSource(), parallelism=2, query_id=identity.query_id)
     ready = fork.start()
-    assert (ready.checkpoint, ready.committed_epoch, ready.pending) == (checkpoint, checkpoint, ())
-    assert ready.first_checkpoint == checkpoint + 1
+    assert (ready.opened.restored, ready.opened.committed_epoch, ready.opened.pending) == (checkpoint, checkpoint, ())
+    assert ready.opened.next_checkpoint == checkpoint + 1
     own = fork.checkpoint()
     assert sorted(fork.committer.target.visible) == [own], "epochs up to the snapshot are the origin's to commit"
 

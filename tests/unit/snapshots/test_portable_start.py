@@ -62,15 +62,15 @@ def files(directory: Path) -> list[str]:
 def test_a_query_restores_what_a_conversion_gives(portable: Path, tmp_path: Path, parallelism: int, name: str) -> None:
     driver, begins_with = start(portable, tmp_path / "here", graph(2), name)
     assert begins_with is not None
-    ready = driver.start()
-    assert (ready.generation, ready.checkpoint, ready.committed_epoch, ready.pending) == (2, 2, 2, ())
+    opened = driver.start().opened
+    assert (opened.generation, opened.restored, opened.committed_epoch, opened.pending) == (2, 2, 2, ())
     job = at(graph(2), parallelism)
     there = restored(portable.parent / "back", job)
     assert restored(tmp_path / "here", job) == there
     assert any(rows for entry in there if len(entry) == 2 for _, _, rows, _ in entry[1]), "rows in flight are among it"
     again, begins_with = start(portable, tmp_path / "here", graph(2), name)
     assert begins_with is None, "it has begun"
-    own = again.start().first_checkpoint
+    own = again.start().opened.next_checkpoint
     assert own > 2
 
 

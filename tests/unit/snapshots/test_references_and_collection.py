@@ -168,9 +168,9 @@ class StateBench:
     def start(self) -> None:
         ready = self.driver.start()
         self.table = CountTable(state_schema("key", "count"), 128)
-        self.slot = SlotWriter(self.store, self.driver.graph, ready.generation, 0, whole_bytes=0)
+        self.slot = SlotWriter(self.store, self.driver.graph, ready.opened.generation, 0, whole_bytes=0)
         if ready.restored is not None:
-            self.slot.restored(ready.checkpoint, ready.slots[0])
+            self.slot.restored(ready.opened.restored, ready.slots[0])
             self.table.load(_pieces(self.store, ready.slots[0][1]))
 
     def restart(self, rival: bool) -> None:

@@ -101,7 +101,7 @@ def test_a_snapshot_that_was_asked_for_is_never_collected_but_can_be_deleted() -
     store = MemoryStore()
     driver = Driver(store, Target(), retained=1)
     driver.start()
-    driver.feed(SnapshotRequested(1, Alignment.UNALIGNED, "mine", note="before the move"))
+    driver.feed(SnapshotRequested(Alignment.UNALIGNED, "mine", note="before the move", ticket=1))
     driver.acknowledge(1)
     driver.work()
     driver.checkpoint()
@@ -130,12 +130,12 @@ def test_files_go_with_the_last_snapshot_that_needs_them() -> None:
 def test_files_of_a_snapshot_that_is_not_logged_yet_are_no_orphans() -> None:
     store = MemoryStore()
     driver = a_driver(store, 1)
-    driver.feed(SnapshotRequested(1, Alignment.UNALIGNED))
+    driver.feed(SnapshotRequested(Alignment.UNALIGNED, ticket=1))
     driver.acknowledge(2)
     (write,) = (work for work in driver.works if isinstance(work, WriteSnapshot))
     driver.works.remove(write)
     assert isinstance(driver.effects.execute(write), MetadataWritten)
-    driver.feed(SnapshotRequested(2, Alignment.UNALIGNED))
+    driver.feed(SnapshotRequested(Alignment.UNALIGNED, ticket=2))
     driver.acknowledge(3)
     driver.work()
     captured = state_path(1, 2, 0)
@@ -157,9 +157,10 @@ def test_the_newest_is_refused_and_so_is_what_a_checkpoint_in_flight_builds_on()
     with pytest.raises(LocationError, match="chk-3 is the newest snapshot"):
         request_change(store, rq.DeleteSnapshots([2, 3]), ask=Asker(driver))
     in_flight = driver.trigger()
-    driver.feed(SnapshotRequested(1, Alignment.UNALIGNED))  # it completes first, and makes 3 old, but still a base
+    # It completes first. Then 3 is old, but still a base.
+    driver.feed(SnapshotRequested(Alignment.UNALIGNED, ticket=1))
     driver.acknowledge(in_flight + 1)
-    driver.feed(SnapshotRequested(2, Alignment.UNALIGNED))
+    driver.feed(SnapshotRequested(Alignment.UNALIGNED, ticket=2))
     works, driver.works = driver.works, []
     for work in works:
         event = driver.effects.execute(work)
@@ -414,7 +415,7 @@ def test_names_are_ids_or_labels_and_a_wrong_one_is_named() -> None:
     store = MemoryStore()
     driver = a_driver(store, 1)
     for ticket in (1, 2):
-        driver.feed(SnapshotRequested(ticket, Alignment.UNALIGNED, "twice"))
+        driver.feed(SnapshotRequested(Alignment.UNALIGNED, "twice", ticket=ticket))
         driver.acknowledge(driver.core.coordinator.in_flight[-1])
         driver.work()
     driver.checkpoint()

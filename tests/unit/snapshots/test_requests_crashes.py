@@ -192,6 +192,6 @@ def test_a_driver_that_wakes_up_in_the_middle_of_a_forced_verb_is_fenced_or_wins
     assert requests_of(store) == []
     successor = Driver(store, target, "B", retained=100)
     ready = successor.start()
-    assert ready.checkpoint == view.lineage[-1].checkpoint
+    assert ready.opened.restored == view.lineage[-1].checkpoint
     assert successor.checkpoint() > checkpoint, "no id is used twice"
     check_location(store, target)

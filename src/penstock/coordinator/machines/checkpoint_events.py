@@ -103,27 +103,42 @@ class GenerationEnded:
 
 
 @dataclass(frozen=True)
-class SnapshotRequested:
-    """A user asks for a snapshot; exactly one of SnapshotSucceeded and SnapshotFailed answers the ticket.
+class SnapshotRequest:
+    """Request for a snapshot.
 
-    ``timeout_ms`` counts from the request; None: the policy's, from its trigger. So a strictly aligned one, which
-    keeps all others waiting, always has a time-out. ``kept``: it is never collected; False for one that the driver
-    itself wants now. ``last``: nothing is triggered behind it, unless it fails: the query is to end with it. Tickets of
-    the driver's owner are positive; others are the driver's own. ``planned``: it is the checkpoint of the planned
-    batch; all others wait for it. ``drain``: nothing may be in flight in it. It is strictly aligned and the ``last``,
-    and sources read nothing while it is requested. It may give way any number of times, and the next Generation
-    triggers it again if its own ends.
+    Attributes:
+        alignment: of its checkpoint.
+        label: name that the user gives it; empty for none.
+        note: text of the user about it.
+        timeout_ms: counts from the request; None: the policy's, from its trigger. So a strictly aligned one, which
+            keeps all others waiting, always has a time-out.
+        kept: it is never collected; False for a snapshot that the driver itself wants now.
+        last: nothing is triggered after it, unless it fails: the query ends with it.
+        drain: nothing may be in flight in it. It is strictly aligned and the ``last``, and sources read nothing while
+            it is requested. It may give way any number of times, and the next Generation triggers it again if its own
+            ends.
     """
 
-    ticket: int
     alignment: Alignment
     label: str = ""
+    note: str = ""
     timeout_ms: int | None = None
     kept: bool = True
-    note: str = ""
     last: bool = False
-    planned: bool = False
     drain: bool = False
+
+
+@dataclass(frozen=True)
+class SnapshotRequested(SnapshotRequest):
+    """A snapshot is requested. Exactly one of SnapshotSucceeded and SnapshotFailed answers the ticket.
+
+    Attributes:
+        ticket: positive for the driver's owner, others are the driver's own.
+        planned: it is the checkpoint of the planned batch; all others wait for it.
+    """
+
+    ticket: int = field(kw_only=True)
+    planned: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,6 @@ from penstock.coordinator.machines.checkpoint_events import (
     CheckpointPolicy,
     FailGeneration,
     GenerationEnded,
-    GenerationOpened,
     MetadataWritten,
     SnapshotFailed,
     SnapshotRequested,
@@ -264,7 +263,7 @@ class JobCoordinator:
             case Tick():
                 outputs += self._coordinate(event, now_ms)
                 outputs += self._assign_all(event, now_ms)
-            case _:
+            case _:  # the type checker holds what is left against CheckpointEvent
                 outputs += self._coordinate(event, now_ms)
         outputs += self._request_checkpoint(now_ms)
         pause = self._pause(now_ms)
@@ -287,25 +286,13 @@ class JobCoordinator:
 
     def _on_ready(self, event: GenerationReady, now_ms: float) -> list[Output]:
         self._opening = False
-        metadata = event.restored
-        restored = event.checkpoint
-        opened = GenerationOpened(
-            event.generation,
-            restored,
-            event.first_checkpoint,
-            event.reserved_until,
-            event.committed_epoch,
-            event.pending,
-            self._graph.parallelism,
-            event.next_batch,
-            event.planned,
-        )
+        metadata, opened = event.restored, event.opened
         outputs = self._coordinate(opened, now_ms)
-        self._planned, self._covers_planned = event.planned, False
+        self._planned, self._covers_planned = opened.planned, False
         self._paused = self._drains_inflight
         self._captures.clear()
         self._metadata.clear()
-        self._abandon = (event.generation - 1, restored) if event.generation > 1 else None
+        self._abandon = (opened.generation - 1, opened.restored) if opened.generation > 1 else None
         manifests = {} if metadata is None else {manifest.vertex: manifest for manifest in metadata.sources}
         if any(manifest.drained for manifest in manifests.values()):
             # Whoever took that snapshot has begun to drain: it has to be carried through.
@@ -315,14 +302,14 @@ class JobCoordinator:
             if vertex.source is not None:
                 groups.setdefault(vertex.source.clock or f"vertex {vertex.id}", []).append(vertex.id)
                 self._assigners[vertex.id] = SplitAssigner(
-                    event.generation,
+                    opened.generation,
                     vertex.source.operator_id,
                     vertex.id,
                     self._graph.parallelism,
                     manifests.get(vertex.id),
                     [] if metadata is None else [split.split_id for split in unread_splits(metadata, vertex.id)],
                     vertex.source.source.looks_ahead,
-                    discovery_held=event.planned is not None,
+                    discovery_held=opened.planned is not None,
                     paused=self._paused,
                 )
         for name, group in groups.items():
@@ -465,12 +452,12 @@ class JobCoordinator:
             if self._covers_planned or not all(assigner.readers_idle for assigner in self.assigners):
                 return []
             self._covers_planned = True
-            request = SnapshotRequested(PLANNED_TICKET, Alignment.ALIGNED, kept=False, planned=True)
+            request = SnapshotRequested(Alignment.ALIGNED, kept=False, planned=True, ticket=PLANNED_TICKET)
             return self._coordinate(request, now_ms)
         ticket = self._ending.ask(now_ms)
         if ticket is None:
             return []
-        return self._coordinate(SnapshotRequested(ticket, Alignment.UNALIGNED, kept=False), now_ms)
+        return self._coordinate(SnapshotRequested(Alignment.UNALIGNED, kept=False, ticket=ticket), now_ms)
 
     def _completions(self) -> list[Output]:
         outputs: list[Output] = []

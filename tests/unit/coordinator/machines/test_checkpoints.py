@@ -151,10 +151,10 @@ def test_a_slow_periodic_checkpoint_holds_back_the_next_and_the_pause_follows_it
 def test_a_user_snapshot_runs_beside_a_periodic_one_and_may_complete_after_it() -> None:
     machine = started()
     machine.handle(TICK, 1000)
-    assert machine.handle(SnapshotRequested(7, UNALIGNED, "mine"), 1100) == [TriggerCheckpoint(2, UNALIGNED)]
-    assert machine.handle(SnapshotRequested(8, UNALIGNED), 1101) == [TriggerCheckpoint(3, UNALIGNED)]
+    assert machine.handle(SnapshotRequested(UNALIGNED, "mine", ticket=7), 1100) == [TriggerCheckpoint(2, UNALIGNED)]
+    assert machine.handle(SnapshotRequested(UNALIGNED, ticket=8), 1101) == [TriggerCheckpoint(3, UNALIGNED)]
     assert [machine.request_of(checkpoint) for checkpoint in (1, 2, 4)] == [
-        None, SnapshotRequested(7, UNALIGNED, "mine"), None,
+        None, SnapshotRequested(UNALIGNED, "mine", ticket=7), None,
     ]  # fmt: skip
     complete(machine, 1, 1200)
     assert SnapshotSucceeded(8, 3) in complete(machine, 3, 1250)
@@ -164,9 +164,9 @@ def test_a_user_snapshot_runs_beside_a_periodic_one_and_may_complete_after_it() 
 
 def test_nothing_is_triggered_while_an_aligned_checkpoint_is_in_flight() -> None:
     machine = started()
-    assert machine.handle(SnapshotRequested(1, ALIGNED, timeout_ms=1500), 100) == [TriggerCheckpoint(1, ALIGNED)]
+    assert machine.handle(SnapshotRequested(ALIGNED, timeout_ms=1500, ticket=1), 100) == [TriggerCheckpoint(1, ALIGNED)]
     assert machine.handle(TICK, 1000) == []
-    assert machine.handle(SnapshotRequested(2, UNALIGNED), 1200) == []
+    assert machine.handle(SnapshotRequested(UNALIGNED, ticket=2), 1200) == []
     way_out = "A strictly aligned snapshot waits for all queued data; an unaligned one does not"
     text = f"not acknowledged by slots [0, 1] within 1500 ms. {way_out}"
     assert machine.handle(TICK, 1600) == [
@@ -244,7 +244,7 @@ def test_a_failing_commit_is_repeated_as_the_options_say_and_then_the_query_fail
     retries: RestartPolicy, timeout_ms: int | None, expected: list[float]
 ) -> None:
     machine = started(interval_ms=10_000_000, commit_retries=retries, commit_timeout_ms=timeout_ms)
-    machine.handle(SnapshotRequested(1, UNALIGNED), 0)
+    machine.handle(SnapshotRequested(UNALIGNED, ticket=1), 0)
     complete(machine, 1, 0, {1: b"one"})
     now, pauses = 0.0, []
     for _ in expected:
@@ -261,7 +261,7 @@ def test_a_failing_commit_is_repeated_as_the_options_say_and_then_the_query_fail
     assert machine.handle(CommitFailed(1, SINK, "down"), now) == [
         FailQuery(f"epoch 1 of sink {SINK}: down\nThe commit is not repeated any more: {told}")
     ]
-    assert machine.handle(SnapshotRequested(2, UNALIGNED), now) == [SnapshotFailed(2, 0, "the query has failed")]
+    assert machine.handle(SnapshotRequested(UNALIGNED, ticket=2), now) == [SnapshotFailed(2, 0, "the query has failed")]
 
 
 def test_a_commit_of_unknown_outcome_is_never_sent_again() -> None:
@@ -277,7 +277,7 @@ def test_a_commit_of_unknown_outcome_is_never_sent_again() -> None:
 def test_the_end_of_a_generation_kills_what_is_not_being_logged() -> None:
     machine = started()
     machine.handle(TICK, 1000)
-    machine.handle(SnapshotRequested(5, UNALIGNED), 1000)
+    machine.handle(SnapshotRequested(UNALIGNED, ticket=5), 1000)
     acknowledge(machine, 1, 1001)
     machine.handle(MetadataWritten(1), 1002)
     acknowledge(machine, 2, 1002)
@@ -370,8 +370,8 @@ def test_requests_wait_over_a_restart_but_not_without_bound() -> None:
     machine = started()
     machine.handle(GenerationEnded(1, "lost"), 10)
     for ticket in range(MAX_REQUESTS):
-        assert machine.handle(SnapshotRequested(ticket, UNALIGNED), 11) == []
-    (refused,) = machine.handle(SnapshotRequested(99, UNALIGNED), 12)
+        assert machine.handle(SnapshotRequested(UNALIGNED, ticket=ticket), 11) == []
+    (refused,) = machine.handle(SnapshotRequested(UNALIGNED, ticket=99), 12)
     assert isinstance(refused, SnapshotFailed)
     machine.handle(GenerationOpened(2, 0, 1, 65), 13)
     assert machine.handle(AllSlotsRunning(2), 14) == [

@@ -19,7 +19,7 @@ from penstock.model.splits import Discovery
 from tests.support.coordinator.coordinator_kit import ALIGNED, UNALIGNED, ask, complete, started
 
 TICK = Tick()
-DRAIN = SnapshotRequested(7, ALIGNED, last=True, drain=True)
+DRAIN = SnapshotRequested(ALIGNED, last=True, drain=True, ticket=7)
 
 
 def triggers(commands: list[CheckpointCommand]) -> list[TriggerCheckpoint]:

@@ -80,7 +80,7 @@ def test_requested_ones_come_on_top_and_first_but_no_more_than_the_bound_of_all(
     ticking(machine, 0, 500)
     assert machine.in_flight == (1, 2, 3, 4, 5)
     for ticket in range(1, 6):
-        machine.handle(SnapshotRequested(ticket, UNALIGNED), 501)
+        machine.handle(SnapshotRequested(UNALIGNED, ticket=ticket), 501)
     assert machine.in_flight == (1, 2, 3, 4, 5, 6, 7, 8)
     assert machine.has_user_requests
     assert ticking(machine, 600, 900) == [], "full"
@@ -94,12 +94,12 @@ def test_requested_ones_come_on_top_and_first_but_no_more_than_the_bound_of_all(
 def test_auto_ones_have_a_budget_and_overlap_with_everything() -> None:
     machine = started(alignment=AUTO, alignment_timeout_ms=150, max_concurrent=2, timeout_ms=60_000)
     assert ticking(machine, 1000, 2000) == [TriggerCheckpoint(1, ALIGNED, 150), TriggerCheckpoint(2, ALIGNED, 150)]
-    assert machine.handle(SnapshotRequested(1, UNALIGNED), 2001) == [TriggerCheckpoint(3, UNALIGNED)]
-    assert machine.handle(SnapshotRequested(2, AUTO), 2002) == [TriggerCheckpoint(4, ALIGNED, 150)]
-    assert machine.handle(SnapshotRequested(3, ALIGNED), 2003) == [TriggerCheckpoint(5, ALIGNED)], (
+    assert machine.handle(SnapshotRequested(UNALIGNED, ticket=1), 2001) == [TriggerCheckpoint(3, UNALIGNED)]
+    assert machine.handle(SnapshotRequested(AUTO, ticket=2), 2002) == [TriggerCheckpoint(4, ALIGNED, 150)]
+    assert machine.handle(SnapshotRequested(ALIGNED, ticket=3), 2003) == [TriggerCheckpoint(5, ALIGNED)], (
         "strictly, behind them"
     )
-    assert machine.handle(SnapshotRequested(4, UNALIGNED), 2004) == []
+    assert machine.handle(SnapshotRequested(UNALIGNED, ticket=4), 2004) == []
     for checkpoint in (1, 2, 3, 4):
         machine.handle(DeclineCheckpoint(0, checkpoint, "no"), 2005)
     assert ticking(machine, 2100, 2900) == [], "nothing beside a strictly aligned one"
@@ -112,7 +112,7 @@ def test_auto_ones_have_a_budget_and_overlap_with_everything() -> None:
 
 def test_a_strictly_aligned_snapshot_gives_way_after_an_interval_and_is_tried_again_three_times() -> None:
     machine = started(alignment=AUTO, alignment_timeout_ms=150, timeout_ms=60_000, interval_ms=1000)
-    assert machine.handle(SnapshotRequested(1, ALIGNED, label="x"), 500) == [TriggerCheckpoint(1, ALIGNED)]
+    assert machine.handle(SnapshotRequested(ALIGNED, label="x", ticket=1), 500) == [TriggerCheckpoint(1, ALIGNED)]
     text = "not acknowledged by slots [0, 1]; others had waited for one checkpoint.interval"
     for number, now_ms in enumerate((2000, 4000, 6000)):
         strict, base = 2 * number + 1, 2 * number
@@ -134,9 +134,9 @@ def test_a_strictly_aligned_snapshot_gives_way_after_an_interval_and_is_tried_ag
 
 def test_it_gives_way_to_a_snapshot_that_has_waited_for_an_interval() -> None:
     machine = started(alignment=ALIGNED, timeout_ms=60_000, interval_ms=1000)
-    machine.handle(SnapshotRequested(1, ALIGNED, timeout_ms=5000), 100)
+    machine.handle(SnapshotRequested(ALIGNED, timeout_ms=5000, ticket=1), 100)
     assert machine.next_wake_ms() == 5100, "strictly aligned periodic ones would wait as long"
-    machine.handle(SnapshotRequested(2, UNALIGNED), 700)
+    machine.handle(SnapshotRequested(UNALIGNED, ticket=2), 700)
     assert machine.next_wake_ms() == 1700
     assert [type(c) for c in machine.handle(TICK, 1700)] == [
         AbortCheckpoint,
@@ -152,7 +152,7 @@ def test_it_gives_way_to_a_snapshot_that_has_waited_for_an_interval() -> None:
 
 def test_the_driver_s_own_one_is_triggered_again_without_end() -> None:
     machine = started(alignment=AUTO, timeout_ms=60_000, interval_ms=1000)
-    machine.handle(SnapshotRequested(-1, ALIGNED, kept=False), 0)
+    machine.handle(SnapshotRequested(ALIGNED, kept=False, ticket=-1), 0)
     commands = ticking(machine, 100, 30_000)
     assert not [c for c in commands if isinstance(c, SnapshotFailed)]
     assert len([c for c in commands if isinstance(c, CheckpointAborted)]) > 5
@@ -167,7 +167,7 @@ def test_strictly_aligned_periodic_ones_never_overlap() -> None:
 def test_a_strictly_aligned_periodic_one_gives_way_to_a_snapshot_that_has_waited_for_an_interval() -> None:
     machine = started(alignment=ALIGNED, timeout_ms=60_000, interval_ms=1000)
     assert ticking(machine, 1000, 1000) == [TriggerCheckpoint(1, ALIGNED)]
-    assert machine.handle(SnapshotRequested(1, UNALIGNED), 1500) == []
+    assert machine.handle(SnapshotRequested(UNALIGNED, ticket=1), 1500) == []
     assert machine.next_wake_ms() == 2500
     assert machine.handle(TICK, 2499) == []
     text = "not acknowledged by slots [0, 1]; others had waited for one checkpoint.interval"
@@ -189,7 +189,7 @@ def test_a_strictly_aligned_periodic_one_gives_way_when_the_query_turns_to_unali
 
 def test_a_strictly_aligned_snapshot_without_a_time_out_has_the_query_s() -> None:
     machine = started(interval_ms=100_000, timeout_ms=5000)
-    machine.handle(SnapshotRequested(1, ALIGNED), 10)
+    machine.handle(SnapshotRequested(ALIGNED, ticket=1), 10)
     assert machine.next_wake_ms() == 5010
     text = f"not acknowledged by slots [0, 1] within 5000 ms. {WAY_OUT}"
     assert machine.handle(TICK, 5010) == [
@@ -201,8 +201,8 @@ def test_a_strictly_aligned_snapshot_without_a_time_out_has_the_query_s() -> Non
 def test_a_time_out_of_a_request_counts_while_it_waits() -> None:
     machine = started(alignment=ALIGNED, timeout_ms=60_000)
     machine.handle(TICK, 1000)
-    machine.handle(SnapshotRequested(1, UNALIGNED, timeout_ms=300), 1100)
-    machine.handle(SnapshotRequested(2, UNALIGNED), 1100)
+    machine.handle(SnapshotRequested(UNALIGNED, timeout_ms=300, ticket=1), 1100)
+    machine.handle(SnapshotRequested(UNALIGNED, ticket=2), 1100)
     assert machine.next_wake_ms() == 1400
     assert machine.handle(TICK, 1400) == [SnapshotFailed(1, 0, "not triggered within 300 ms")]
     assert TriggerCheckpoint(2, UNALIGNED, base=1) in complete(machine, 1, 1500)
@@ -211,7 +211,7 @@ def test_a_time_out_of_a_request_counts_while_it_waits() -> None:
 def test_one_that_completes_makes_older_periodic_ones_superfluous() -> None:
     machine = started(max_concurrent=4, timeout_ms=60_000)
     ticking(machine, 1000, 2000)
-    machine.handle(SnapshotRequested(9, UNALIGNED), 2001)
+    machine.handle(SnapshotRequested(UNALIGNED, ticket=9), 2001)
     ticking(machine, 3000, 4000)
     assert machine.in_flight == (1, 2, 3, 4, 5)
     acknowledge(machine, 1, 4001)
@@ -255,10 +255,10 @@ def test_the_base_is_the_newest_that_slots_were_told_of_and_stays_pinned() -> No
         NotifyCheckpointComplete(1, 1),
         CollectGarbage(pinned=(1, 2), in_flight=(2,)),
     ]
-    assert machine.handle(SnapshotRequested(1, UNALIGNED), 2002) == [TriggerCheckpoint(3, UNALIGNED, base=1)]
+    assert machine.handle(SnapshotRequested(UNALIGNED, ticket=1), 2002) == [TriggerCheckpoint(3, UNALIGNED, base=1)]
     commands = complete(machine, 2, 2003)
     assert CollectGarbage(pinned=(1, 2, 3), in_flight=(3,)) in commands, "3 refers to 1, the next one to 2"
-    assert machine.handle(SnapshotRequested(2, UNALIGNED), 2004) == [TriggerCheckpoint(4, UNALIGNED, base=2)]
+    assert machine.handle(SnapshotRequested(UNALIGNED, ticket=2), 2004) == [TriggerCheckpoint(4, UNALIGNED, base=2)]
     machine.handle(DeclineCheckpoint(0, 3, "no"), 2005)
     assert CollectGarbage(pinned=(4,), in_flight=()) in complete(machine, 4, 2006)
 
@@ -270,8 +270,8 @@ def test_the_restored_snapshot_is_the_first_base_and_pinned_for_the_channels_tha
     machine.handle(GenerationEnded(1, "lost"), 1002)
     machine.handle(GenerationOpened(2, 1, 2, 66, 1), 1003)
     machine.handle(AllSlotsRunning(2), 1004)
-    assert machine.handle(SnapshotRequested(1, UNALIGNED), 1005) == [TriggerCheckpoint(2, UNALIGNED, base=1)]
-    assert machine.handle(SnapshotRequested(2, UNALIGNED), 1006) == [TriggerCheckpoint(3, UNALIGNED, base=1)]
+    assert machine.handle(SnapshotRequested(UNALIGNED, ticket=1), 1005) == [TriggerCheckpoint(2, UNALIGNED, base=1)]
+    assert machine.handle(SnapshotRequested(UNALIGNED, ticket=2), 1006) == [TriggerCheckpoint(3, UNALIGNED, base=1)]
     commands = complete(machine, 3, 1007)
     assert CollectGarbage(pinned=(1, 2, 3), in_flight=(2,)) in commands
 
@@ -304,7 +304,7 @@ def test_one_failure_too_many_in_a_row_fails_the_generation_once() -> None:
         )
     ]
     assert machine.handle(TICK, 9000) == [], "nothing is triggered any more"
-    machine.handle(SnapshotRequested(1, UNALIGNED), 9001)
+    machine.handle(SnapshotRequested(UNALIGNED, ticket=1), 9001)
     assert machine.in_flight == ()
     machine.handle(GenerationEnded(1, "checkpoints"), 9002)
     machine.handle(GenerationOpened(2, 0, 4, 68), 9003)
@@ -328,7 +328,7 @@ def test_what_fails_the_store_fails_checkpoints() -> None:
 def test_a_complete_one_begins_the_count_anew_and_others_ends_do_not_count() -> None:
     machine = started(tolerable_failures=1, max_concurrent=3)
     assert failures(machine, 1, 0) == []
-    machine.handle(SnapshotRequested(1, UNALIGNED), 1001)
+    machine.handle(SnapshotRequested(UNALIGNED, ticket=1), 1001)
     assert machine.handle(DeclineCheckpoint(0, 2, "no"), 1002)[-1] == SnapshotFailed(1, 2, "slot 0 declined: no")
     ticking(machine, 2000, 4000, 1000)
     assert machine.in_flight == (3, 4, 5)

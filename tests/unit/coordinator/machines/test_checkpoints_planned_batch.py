@@ -25,7 +25,7 @@ from tests.support.coordinator.coordinator_kit import SINK, SINK_VERTEX, ask, co
 
 TICK = Tick()
 
-COVERS = SnapshotRequested(PLANNED_TICKET, Alignment.ALIGNED, kept=False, planned=True)
+COVERS = SnapshotRequested(Alignment.ALIGNED, kept=False, planned=True, ticket=PLANNED_TICKET)
 
 
 def begun() -> CheckpointCoordinator:
@@ -41,7 +41,7 @@ def test_the_checkpoint_of_a_planned_batch_is_first_and_uses_its_id() -> None:
     machine = begun()
     assert machine.next_wake_ms() is None
     assert machine.handle(TICK, 10_000) == [], "no periodic one"
-    users = SnapshotRequested(5, Alignment.UNALIGNED)
+    users = SnapshotRequested(Alignment.UNALIGNED, ticket=5)
     assert machine.handle(users, 10_001) == [], "nor a user's"
     assert machine.handle(COVERS, 10_002) == [TriggerCheckpoint(9, Alignment.ALIGNED, base=1)]
     commands = complete(machine, 9, 10_003, {9: b"planned"})

@@ -202,7 +202,7 @@ class CoordinatorWorld(RuleBasedStateMachine):
     @rule(alignment=st.sampled_from(list(Alignment)), timeout_ms=st.sampled_from([None, None, 500]))
     def request_snapshot(self, alignment: Alignment, timeout_ms: int | None) -> None:
         self.tickets += 1
-        self.feed(SnapshotRequested(self.tickets, alignment, timeout_ms=timeout_ms))
+        self.feed(SnapshotRequested(alignment, timeout_ms=timeout_ms, ticket=self.tickets))
 
     @precondition(lambda self: self.alive() and self.triggered)
     @rule(pick=PICKS, slot=st.integers(0, PARALLELISM - 1))

@@ -35,7 +35,8 @@ from tests.support.snapshots.snapshot_kit import COUNT, SINK, Driver, NoSource, 
 def test_a_first_start_restores_nothing_and_numbers_from_one() -> None:
     player = driver(parallelism=2)
     ready = player.start()
-    assert (ready.generation, ready.restored, ready.slots, ready.committed_epoch) == (1, None, [[], []], 0)
+    assert (ready.restored, ready.slots) == (None, [[], []])
+    assert (ready.opened.generation, ready.opened.committed_epoch) == (1, 0)
     assert player.checkpoint() == 1
     assert player.core.coordinator.committed_epoch == 1
     assert EpochsCommitted(1) in player.others
@@ -66,7 +67,7 @@ def test_a_lost_generation_is_restored_with_exact_ids_state_and_uncommitted_mess
         player.take([*player.core.open(), *player.core.open()])
     player.core._opening = False
     ready = player.start()
-    assert (ready.generation, ready.first_checkpoint, ready.committed_epoch) == (2, aborted + 1, 1)
+    assert (ready.opened.generation, ready.opened.next_checkpoint, ready.opened.committed_epoch) == (2, aborted + 1, 1)
     assert ready.restored is not None
     assert ready.restored.checkpoint == 1
     count = next(m for m in ready.slots[0] if m.vertex == 1)
@@ -92,9 +93,9 @@ def test_a_new_driver_commits_what_the_dead_one_had_logged_but_not_committed() -
     assert target.visible == {}
     fresh = Driver(store, target, "B")
     ready = fresh.start()
-    assert [p.epoch for p in ready.pending] == [checkpoint]
+    assert [p.epoch for p in ready.opened.pending] == [checkpoint]
     assert target.visible == {checkpoint: {0: b"g1 c1 s0"}}
-    assert ready.first_checkpoint == 66, "ids that the dead driver may have used are skipped"
+    assert ready.opened.next_checkpoint == 66, "ids that the dead driver may have used are skipped"
     assert fresh.checkpoint() == 66
 
 
@@ -107,7 +108,7 @@ def test_an_orderly_end_leaves_no_gap_and_nothing_to_commit_again() -> None:
     player.effects.close(player.core.coordinator.committed_epoch, player.core.coordinator.next_checkpoint)
     fresh = Driver(store, target, "B")
     ready = fresh.start()
-    assert (ready.first_checkpoint, ready.committed_epoch, ready.pending) == (last + 1, last, ())
+    assert (ready.opened.next_checkpoint, ready.opened.committed_epoch, ready.opened.pending) == (last + 1, last, ())
     assert target.calls == [("A", last)]
 
 
@@ -213,7 +214,7 @@ def test_a_sink_that_fails_is_tried_again_unless_its_outcome_is_unknown(unknown:
 def test_user_snapshots_carry_their_label_and_are_answered() -> None:
     player = driver()
     player.start()
-    player.feed(SnapshotRequested(42, Alignment.ALIGNED, "before-upgrade"))
+    player.feed(SnapshotRequested(Alignment.ALIGNED, "before-upgrade", ticket=42))
     player.acknowledge(1)
     player.work()
     assert SnapshotSucceeded(42, 1) in player.others

@@ -115,7 +115,7 @@ def test_a_final_checkpoint_that_is_declined_is_taken_again() -> None:
 def test_the_end_waits_for_a_snapshot_that_a_user_still_awaits() -> None:
     player = driver(source=Bounded(0))
     player.start()
-    player.feed(SnapshotRequested(7, Alignment.UNALIGNED))
+    player.feed(SnapshotRequested(Alignment.UNALIGNED, ticket=7))
     finish(player)
     mine, final = (o.checkpoint for o in all_of(player, TriggerCheckpoint) if isinstance(o, TriggerCheckpoint))
     player.acknowledge(final)
@@ -262,7 +262,7 @@ def test_sources_are_paused_before_the_trigger_of_a_drained_snapshot_and_read_on
     player = driver()
     player.start()
     player.others.clear()
-    player.feed(SnapshotRequested(7, Alignment.ALIGNED, last=True, drain=True))
+    player.feed(SnapshotRequested(Alignment.ALIGNED, last=True, drain=True, ticket=7))
     told = [o for o in player.others if isinstance(o, PauseReaders | TriggerCheckpoint)]
     assert [type(one) for one in told] == [PauseReaders, TriggerCheckpoint]
     assert told[0] == PauseReaders(0, True)

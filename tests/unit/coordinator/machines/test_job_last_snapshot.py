@@ -16,7 +16,7 @@ from penstock.model.messages import DeclineCheckpoint, FromSlot, TriggerCheckpoi
 from penstock.snapshots.store.store import MemoryStore
 from tests.support.snapshots.snapshot_kit import Driver, Target
 
-LAST = SnapshotRequested(7, Alignment.UNALIGNED, last=True)
+LAST = SnapshotRequested(Alignment.UNALIGNED, last=True, ticket=7)
 
 
 def a_driver() -> Driver:
@@ -48,7 +48,7 @@ def test_nothing_is_triggered_behind_the_last_and_the_owner_hears_of_it_once_it_
     driver.feed(LAST)
     last = driver.core.coordinator.in_flight[-1]
     assert last == older + 1
-    driver.feed(SnapshotRequested(8, Alignment.UNALIGNED))
+    driver.feed(SnapshotRequested(Alignment.UNALIGNED, ticket=8))
     assert driver.core.coordinator.in_flight == (older, last)
     assert pass_time(driver) == []
     driver.acknowledge(last)

@@ -8,7 +8,7 @@ from tests.support.coordinator.coordinator_kit import UNALIGNED
 
 
 def request(ticket: int, timeout_ms: int | None = None, planned: bool = False) -> SnapshotRequested:
-    return SnapshotRequested(ticket, UNALIGNED, timeout_ms=timeout_ms, planned=planned)
+    return SnapshotRequested(UNALIGNED, timeout_ms=timeout_ms, planned=planned, ticket=ticket)
 
 
 def tickets(queue: SnapshotRequests) -> list[int]:
