@@ -11,7 +11,7 @@ from benchmarks.suites.coordinator import BEHIND_THE_ENTRY, RETAINED, exponent, 
 from benchmarks.suites.scaling import PAYLOAD_BYTES, ROW_MS
 from benchmarks.suites.synthetic_slots import KEY_GROUPS, MESSAGE_BYTES, SHAPES, VERTICES
 from penstock.coordinator.metrics import REMEMBERED
-from penstock.snapshots.store.store import WHOLE_AT_MOST
+from penstock.snapshots.store.store import MAX_READ_BYTES
 
 
 def scaling(result: dict[str, Any]) -> str:
@@ -213,7 +213,7 @@ def _large_job(found: dict[str, Any]) -> list[str]:
         *lines,
         "`peak`: what the process grows to in its first checkpoint, above what it had. `kept`: what it has more of",
         f"after each, as the driver remembers the figures of the newest {REMEMBERED} checkpoints. Metadata is one file",
-        f"of at most {WHOLE_AT_MOST >> 20} MiB; a checkpoint with more fails."
+        f"of at most {MAX_READ_BYTES >> 20} MiB; a checkpoint with more fails."
         + (f" It did ({'; '.join(refused)})." if refused else ""),
         "",
         "What is not alike. No sockets, so neither reading from links nor writing to them is in it, nor waiting: a",

@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.reports.cells import machine, row
 from benchmarks.suites.soak import FLAT, KEYS, WINDOW
-from penstock.snapshots.history.keeping import KEPT_CHECKPOINTS, MERGED_CHECKPOINTS
+from penstock.snapshots.history.segment_writer import KEPT_CHECKPOINTS, MERGED_CHECKPOINTS
 
 UNITS = {
     "cpu_s_per_million": ("CPU seconds for a million events", 1.0, 3),

@@ -34,7 +34,7 @@ from penstock.coordinator.view import CheckpointState, CheckpointView
 from penstock.queries.active_queries import ACTIVE_QUERIES
 from penstock.queries.facts import QueryFacts
 from penstock.queries.streaming_query import StreamingQuery
-from penstock.snapshots.history.keeping import MERGED_CHECKPOINTS, HistoryKeeper
+from penstock.snapshots.history.segment_writer import MERGED_CHECKPOINTS, SegmentWriter
 from penstock.snapshots.store.stores import store_at
 from tests.support.rest.made_up_query import MadeUpQuery
 
@@ -324,13 +324,13 @@ def long_ago(checkpoints: int, location: Path) -> QueryFacts:
     it at the default interval: old ones merged, each of the newest in a file of its own until that is due."""
     query = MadeUpQuery(f"6f1c8a52-0000-4000-8000-{checkpoints:012d}", vertices=10, parallelism=2, checkpoints=0)
     location.mkdir()
-    keeper = HistoryKeeper(store_at(str(location)))
+    keeper = SegmentWriter(store_at(str(location)))
     merged = (checkpoints - NEWEST) // MERGED_CHECKPOINTS * MERGED_CHECKPOINTS
     for first in range(1, merged + 1, MERGED_CHECKPOINTS):
         keeper.append([recorded(query.checkpoint_at(first + number)) for number in range(MERGED_CHECKPOINTS)])
     for number in range(max(0, merged) + 1, checkpoints + 1):
         keeper.append([recorded(query.checkpoint_at(number))])
-        keeper.tidy()
+        keeper.compact()
     facts = query.facts()
     view = replace(facts.view, checkpoints=())
     return replace(facts, location=str(location), view=view)

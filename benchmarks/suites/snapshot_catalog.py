@@ -36,7 +36,7 @@ from penstock.snapshots.format.envelope import digest, seal_envelope
 from penstock.snapshots.location import IDENTITY_PATH, read_identity
 from penstock.snapshots.log.entries import EpochCommitted, GenerationOpened, MetadataRef, SnapshotComplete
 from penstock.snapshots.log.snapshot_log import SnapshotLog
-from penstock.snapshots.store.object_store import AT_ONCE
+from penstock.snapshots.store.object_store import PARALLEL_REQUESTS
 from penstock.snapshots.store.store import LocalStore
 from tests.support.s3_server import S3Server, moto
 
@@ -156,7 +156,7 @@ def measure(identity: QueryIdentity, template: bytes, count: int) -> dict[str, f
 def uploaded(folder: Path, bucket: S3Store, place: str) -> float:
     """Put all files of a location into the bucket; seconds."""
     began = time.perf_counter()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
         for _ in pool.map(
             lambda path: obstore.put(bucket, f"{place}/{path.relative_to(folder)}", path),
             (path for path in folder.rglob("*") if path.is_file()),
@@ -168,7 +168,7 @@ def uploaded(folder: Path, bucket: S3Store, place: str) -> float:
 def plain_get_s(bucket: S3Store, paths: Sequence[str]) -> float:
     """Seconds for getting these objects, as many side by side as a location's reader has."""
     began = time.perf_counter()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
         for _ in pool.map(lambda path: obstore.get(bucket, path).bytes(), paths):
             pass
     return time.perf_counter() - began

@@ -16,7 +16,7 @@ from penstock.errors import CorruptSnapshot, Fenced, LocationError
 from penstock.model.commits import LogPosition
 from penstock.snapshots.format.envelope import open_envelope
 from penstock.snapshots.log.entries import (
-    NOTHING_LOGGED,
+    EMPTY_LOG,
     EpochCommitted,
     GenerationOpened,
     LogView,
@@ -24,9 +24,9 @@ from penstock.snapshots.log.entries import (
     SnapshotComplete,
     SnapshotDeleted,
     fold,
-    passed,
+    with_writer,
 )
-from penstock.snapshots.log.snapshot_log import Body, SnapshotLog, entry_path, number_of
+from penstock.snapshots.log.snapshot_log import Body, SnapshotLog, entry_number, entry_path
 from penstock.snapshots.store.store import MemoryStore
 from penstock.testing.failure import SimulationFailure
 from simulator.engine.coroutine import Routine, call_of, suspend
@@ -59,9 +59,9 @@ class SteppedStore(MemoryStore):
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__()
-        self.at_once = chance.choice((1, 3))
+        self.parallel_calls = chance.choice((1, 3))
         self.bodies: list[Body] = []
-        self.views = [NOTHING_LOGGED]
+        self.views = [EMPTY_LOG]
         self.strays: list[LogPosition] = []
         self.is_critical = False
         self._chance = chance
@@ -95,7 +95,7 @@ class SteppedStore(MemoryStore):
     def delete(self, path: str) -> None:
         suspend()
         super().delete(path)
-        self._check_files(number_of(path))
+        self._check_files(entry_number(path))
         suspend()
 
     def _sleep_here(self) -> None:
@@ -110,7 +110,7 @@ class SteppedStore(MemoryStore):
             raise SimulationFailure(f"entry {body.seq} follows {len(self.bodies)}", "log")
         self.bodies.append(body)
         view = fold(self.views[-1], body.entry)
-        self.views.append(passed(view, LogPosition(body.seq, body.token)))
+        self.views.append(with_writer(view, LogPosition(body.seq, body.token)))
 
     def _check_files(self, removed: int) -> None:
         """What is left says what the whole log says, and all that is removed was below what is left."""

@@ -11,7 +11,7 @@ from penstock.errors import CorruptSnapshot
 from penstock.model.commits import LogPosition
 from penstock.snapshots.log import snapshot_log as log_module
 from penstock.snapshots.log.entries import LogView, Summary
-from penstock.snapshots.log.snapshot_log import FOLDER, SnapshotLog, entry_path, number_of
+from penstock.snapshots.log.snapshot_log import FOLDER, SnapshotLog, entry_number, entry_path
 from simulator.mutants.mutation import mutant
 
 
@@ -52,7 +52,7 @@ def _read_once(original: Any) -> Any:
     def refresh(self: SnapshotLog) -> LogView:
         newest = self.view.next_seq - 1
         if paths := self._above(newest):
-            self._take(self._read_back_to_summary(number_of(paths[-1]), newest))
+            self._apply(self._read_back_to_summary(entry_number(paths[-1]), newest))
         return self.view
 
     return refresh
@@ -65,10 +65,10 @@ def _reads_what_it_can(original: Any) -> Any:
         newest = self.view.next_seq - 1
         while paths := self._above(newest):
             try:
-                bodies = self._read_back_to_summary(number_of(paths[-1]), newest)
+                bodies = self._read_back_to_summary(entry_number(paths[-1]), newest)
             except CorruptSnapshot:
                 continue
-            self._take(bodies)
+            self._apply(bodies)
             break
         return self.view
 
@@ -100,7 +100,7 @@ COMPACTION = {
         (SnapshotLog, "_above", _one_listing),
     ),
     "removed-in-descending-order": mutant(
-        "the highest covered entry is removed first", (SnapshotLog, "_covered", _descending)
+        "the highest covered entry is removed first", (SnapshotLog, "_covered_paths", _descending)
     ),
     "last-summary-removed": mutant(
         "the last summary is removed with what it covers",
@@ -110,8 +110,12 @@ COMPACTION = {
         "entries are removed that no summary covers",
         (LogView, "is_covered", _covered_up_to(lambda view: view.next_seq - 2)),
     ),
-    "head-removed": mutant("the head is removed with the covered entries", (SnapshotLog, "_covered", _from_the_first)),
-    "strays-stay": mutant("a number that was removed is not removed again", (SnapshotLog, "_covered", _without_strays)),
+    "head-removed": mutant(
+        "the head is removed with the covered entries", (SnapshotLog, "_covered_paths", _from_the_first)
+    ),
+    "strays-stay": mutant(
+        "a number that was removed is not removed again", (SnapshotLog, "_covered_paths", _without_strays)
+    ),
     "removal-taken-for-damage": mutant(
         "a reader does not list again if an entry is missing", (SnapshotLog, "refresh", _read_once)
     ),

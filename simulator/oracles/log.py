@@ -10,7 +10,7 @@ from penstock.model.manifest import SlotManifest, SnapshotMetadata
 from penstock.snapshots.catalog import sections_of
 from penstock.snapshots.format.envelope import open_envelope
 from penstock.snapshots.log.entries import Entry, GenerationOpened, LogView, SnapshotComplete, fold
-from penstock.snapshots.log.snapshot_log import entry_path, number_of
+from penstock.snapshots.log.snapshot_log import entry_number, entry_path
 from penstock.testing.failure import SimulationFailure
 from simulator.engine.store import SimulatedStore
 from simulator.metrics import QueryMetrics
@@ -117,7 +117,7 @@ class LogWatch:
         self._hold()
 
     def deleted(self, path: str) -> None:
-        if path.startswith("log/") and not self.view.is_covered(number_of(path)):
+        if path.startswith("log/") and not self.view.is_covered(entry_number(path)):
             raise SimulationFailure(f"{path} is removed, and no summary covers it", "lineage")
         self._figures.count("log entries removed", path.startswith("log/"))
         holders = [c for c in self._held.get(path, ()) if self.view.snapshot(c) is not None]

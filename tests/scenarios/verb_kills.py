@@ -122,7 +122,7 @@ def _convert(place: Place) -> list[str]:
 
 
 def _export_to_bucket(place: Place) -> list[str]:
-    names = store_at(place.target).names()
+    names = store_at(place.target).top_names()
     if "manifest.json" in names and MARK not in names:
         return ["verify", str(place.location)]
     return ["export", str(place.location), EXPORTED, place.target]

@@ -15,7 +15,7 @@ from penstock.connectors.local_files import local_path
 from penstock.errors import ConfigError, PenstockError
 from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.store.store_access import is_access_option
-from penstock.snapshots.store.stores import place_of
+from penstock.snapshots.store.stores import canonical_location
 from penstock.spark.errors import pysparks_refusals, wrong_type
 
 _T = TypeVar("_T")
@@ -95,7 +95,7 @@ def _agreed(what: str, said: Sequence[_T | None], normal: Callable[[_T], object]
 
 def _place(location: str) -> str:
     try:
-        return place_of(location)
+        return canonical_location(location)
     except PenstockError:
         return location  # refused later, by name
 

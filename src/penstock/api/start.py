@@ -32,7 +32,7 @@ from penstock.snapshots.copied_locations import check_not_copied, copied_locatio
 from penstock.snapshots.fork import Origin, origin_parallelism, precheck_start
 from penstock.snapshots.location import last_parallelism, read_identity
 from penstock.snapshots.store.store_access import StoreAccess, is_access_option, parse_access
-from penstock.snapshots.store.stores import below, location_text, store_at
+from penstock.snapshots.store.stores import child_location, location_text, store_at
 from penstock.spark.commit_jobs import committing
 from penstock.spark.current_session import session_key
 from penstock.spark.errors import NoLocation
@@ -192,7 +192,7 @@ def _checkpoint_location(
         return location_text(request.checkpoint_location)
     base = spark.conf.get(LOCATION_CONF, None)
     if base:
-        return below(base, request.name or str(uuid.uuid4()))
+        return child_location(base, request.name or str(uuid.uuid4()))
     if all(output.sink.temporary for output in outputs):
         directory = tempfile.mkdtemp(prefix="penstock-checkpoint-")
         undo.callback(shutil.rmtree, directory, ignore_errors=True)

@@ -20,7 +20,7 @@ from penstock.snapshots.location import IDENTITY_PATH, refuse_archive
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.store.store_access import StoreAccess
-from penstock.snapshots.store.stores import location_text, same_place, store_at
+from penstock.snapshots.store.stores import is_same_location, location_text, store_at
 
 MODE_OPTION = "startMode"
 
@@ -66,7 +66,7 @@ def _restored(origin: Origin | None, store: Store) -> SnapshotMetadata | None:
 
 def refuse_own_location(origin: Origin, location: str) -> None:
     """Raise ConfigError if a fork is to be made where its origin is."""
-    if same_place(origin.location, location):
+    if is_same_location(origin.location, location):
         raise ConfigError(
             f"{OPTION} {origin} is the checkpointLocation itself: a fork needs one of its own; leave {OPTION} out "
             f"to go on with the query there, or say {MODE_OPTION}=claim"
@@ -99,7 +99,7 @@ def parse_start(
     origin = Origin(location_text(place), snapshot, access=access)
     if mode is StartMode.FORK:
         return StartFrom(origin)
-    if checkpoint_location is not None and not same_place(origin.location, checkpoint_location):
+    if checkpoint_location is not None and not is_same_location(origin.location, checkpoint_location):
         raise ConfigError(
             f"{MODE_OPTION}={mode.value} goes on with the query at {origin.location}, where it is: leave "
             f"checkpointLocation ({checkpoint_location}) out; or say {MODE_OPTION}=fork for a query of its own there"

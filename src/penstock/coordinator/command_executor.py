@@ -329,7 +329,7 @@ class CommandExecutor:
         """A location that was copied while its query ran may have an entry, and not the files of its snapshot."""
         if not self._log.contains(position):
             return False
-        return self._passed_over is None or not self._log.is_behind(position, self._passed_over)
+        return self._passed_over is None or not self._log.may_be_later(position, self._passed_over)
 
     def _open_fences(self, over: Collection[str] = ()) -> None:
         opener = self._opener(over)
@@ -338,7 +338,7 @@ class CommandExecutor:
     def _begun(self) -> LogView:
         """The log as it is now; that of a fork has begun."""
         view = self._log.refresh()
-        if gone := self._log.gone():
+        if gone := self._log.deletion_text():
             raise FileNotFoundError(gone)  # a mount may return: snapshots are away, and none is damaged
         refuse_moved(view)
         if view.next_seq > 1 or self._forked is None:
@@ -347,7 +347,7 @@ class CommandExecutor:
             return self._log.append(self._forked)
         except Fenced:
             view = self._log.refresh()
-            if self._log.forked() != self._forked:
+            if self._log.fork_entry() != self._forked:
                 raise LocationError(
                     "another driver has begun another query at this checkpointLocation; give an empty one"
                 ) from None
@@ -466,7 +466,7 @@ class CommandExecutor:
                 retained=self._retained,
                 pinned=command.pinned,
                 in_flight=command.in_flight,
-                kept=self._files_not_logged(),
+                unlogged=self._files_not_logged(),
             )
             self._log.summarise()
             self._log.remove_covered()
@@ -502,7 +502,7 @@ class CommandExecutor:
 
     def _check_location(self) -> JobEvent:
         try:
-            return LocationChecked(self._log.gone())
+            return LocationChecked(self._log.deletion_text())
         except OSError:
             return LocationChecked("")  # a store that fails may return; nothing is known to be deleted
 

@@ -15,9 +15,9 @@ from penstock.coordinator.view import CheckpointState, CheckpointView
 from penstock.errors import PenstockError
 from penstock.logs import daemon_thread, get_logger
 from penstock.redaction import without_secrets
-from penstock.snapshots.history.keeping import HistoryKeeper
 from penstock.snapshots.history.records import MAX_REASON, CheckpointRecord
-from penstock.snapshots.history.segments import Entry, entry_of
+from penstock.snapshots.history.segment_writer import SegmentWriter
+from penstock.snapshots.history.segments import StoredCheckpoint, stored_checkpoint
 
 log = get_logger(__name__)
 
@@ -34,8 +34,8 @@ RETRY_S = 30.0
 class HistoryWriter:
     """Thread-safe. The thread begins with the first checkpoint that ends."""
 
-    def __init__(self, keeper: HistoryKeeper, *, pause_s: float = PAUSE_S, retry_s: float = RETRY_S) -> None:
-        self._keeper = keeper
+    def __init__(self, segments: SegmentWriter, *, pause_s: float = PAUSE_S, retry_s: float = RETRY_S) -> None:
+        self._segments = segments
         self._pause_s = pause_s
         self._retry_s = retry_s
         self._changed = threading.Condition()
@@ -69,9 +69,9 @@ class HistoryWriter:
 
     def _run(self) -> None:
         while batch := self._next_batch():
-            if self._tried(lambda: self._keeper.append([recorded(one) for one in batch])):
+            if self._tried(lambda: self._segments.append([recorded(one) for one in batch])):
                 self._written(batch)
-                self._tried(self._keeper.tidy)
+                self._tried(self._segments.compact)
             elif self._closing:
                 return
             else:
@@ -106,7 +106,7 @@ class HistoryWriter:
         return True
 
 
-def recorded(checkpoint: CheckpointView) -> Entry:
+def recorded(checkpoint: CheckpointView) -> StoredCheckpoint:
     """What the history keeps of it."""
     record = CheckpointRecord(
         checkpoint=checkpoint.checkpoint,
@@ -126,7 +126,7 @@ def recorded(checkpoint: CheckpointView) -> Entry:
         state_bytes=checkpoint.state_bytes,
         state_total_bytes=checkpoint.state_total_bytes,
     )
-    return entry_of(record, checkpoint.subtasks)
+    return stored_checkpoint(record, checkpoint.subtasks)
 
 
 def _text(text: str) -> str:

@@ -18,7 +18,7 @@ from penstock.model.job_graph import JobGraph, SinkSpec
 from penstock.model.manifest import PlanManifest, SnapshotMetadata
 from penstock.model.plain import Plain
 from penstock.snapshots.format.plan import plan_of
-from penstock.snapshots.log.entries import Counted, SnapshotRecord
+from penstock.snapshots.log.entries import BatchCounts, SnapshotRecord
 
 
 def pending_epochs(
@@ -29,7 +29,7 @@ def pending_epochs(
     return pending_commits(metadata.slots, sinks, committed_epoch, metadata.checkpoint, batches)
 
 
-def batch_ids(metadata: SnapshotMetadata, counted: Counted) -> Mapping[int, int]:
+def batch_ids(metadata: SnapshotMetadata, counted: BatchCounts) -> Mapping[int, int]:
     """Return the batch id of each epoch of a snapshot. For a snapshot of format 1, continue the count in the log."""
     if metadata.next_batch is not None:
         return metadata.batches

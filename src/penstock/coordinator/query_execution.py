@@ -36,7 +36,7 @@ from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import SnapshotMetadata, checked_words
 from penstock.snapshots.commands.rolling_back import Output, roll_back
 from penstock.snapshots.fork import Origin
-from penstock.snapshots.history.keeping import HistoryKeeper
+from penstock.snapshots.history.segment_writer import SegmentWriter
 from penstock.snapshots.store.store_access import StoreAccess
 
 _POLL_S = 0.2
@@ -140,7 +140,7 @@ class QueryExecution:
             self._location, self._access, self._graph, self._options, self._origin, claimed=self._claimed
         )
         self._query_id = place.query_id
-        history = self._history = HistoryWriter(HistoryKeeper(place.store))
+        history = self._history = HistoryWriter(SegmentWriter(place.store))
         self._metrics = QueryMetrics(self._graph, self._query_id, self._run_id, self._name, ended=history.ended)
         try:
             self._begin(place)

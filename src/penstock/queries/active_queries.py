@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError, LocationError
 from penstock.logs import get_logger
-from penstock.snapshots.store.stores import place_of
+from penstock.snapshots.store.stores import canonical_location
 
 if TYPE_CHECKING:
     from penstock.queries.facts import QueryFacts
@@ -69,7 +69,7 @@ class ActiveQueries:
             ConfigError: another active query of the session has the name.
             LocationError: the query is active and ``stop_older`` is False, or another start of it was faster.
         """
-        reservation = Reservation(session, name, place_of(location), query_id)
+        reservation = Reservation(session, name, canonical_location(location), query_id)
         with self._lock:
             older = self._runs_of(reservation)
             self._refuse_name(reservation, older)

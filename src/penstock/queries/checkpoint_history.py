@@ -9,7 +9,7 @@ from penstock.coordinator.view import CheckpointView
 from penstock.errors import LocationError
 from penstock.queries.facts import QueryFacts
 from penstock.snapshots.history.reading import History
-from penstock.snapshots.history.records import CheckpointRecord, RecordedCheckpoint
+from penstock.snapshots.history.records import CheckpointDetails, CheckpointRecord
 from penstock.snapshots.store.store_access import StoreAccess
 from penstock.snapshots.store.stores import store_at
 
@@ -57,7 +57,7 @@ def remembered_checkpoint(facts: QueryFacts, checkpoint: int) -> CheckpointView 
     return next((known for known in facts.view.checkpoints if known.checkpoint == checkpoint), None)
 
 
-def checkpoint_of(facts: QueryFacts, checkpoint: int) -> CheckpointView | RecordedCheckpoint | None:
+def checkpoint_of(facts: QueryFacts, checkpoint: int) -> CheckpointView | CheckpointDetails | None:
     """One of them with the figures of its subtasks; None: there is none, or it is too old. Raises LocationError."""
     known = remembered_checkpoint(facts, checkpoint)
     if known is not None:

@@ -169,7 +169,7 @@ def collect_files(facts: QueryFacts) -> Operation | None:
 def has_files(facts: QueryFacts, target: str) -> bool:
     """Return True if ``target`` has files. Raise LocationError if it cannot be listed."""
     try:
-        return bool(store_at(target, facts.access).names())
+        return bool(store_at(target, facts.access).top_names())
     except FileNotFoundError:
         return False
     except NotADirectoryError:

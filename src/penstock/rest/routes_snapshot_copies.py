@@ -23,7 +23,7 @@ from penstock.rest.routes_changes import accepted
 from penstock.rest.routes_queries import QueryId
 from penstock.rest.routes_snapshot_changes import BEGUN, TOO_MANY_WHOLE, SnapshotId, begun
 from penstock.rest.snapshot_models import TargetRequest
-from penstock.snapshots.store.stores import below
+from penstock.snapshots.store.stores import child_location
 
 router = APIRouter(prefix="/api/v1/queries/{query_id}/snapshots/{snapshot:snapshot}", tags=["snapshots"])
 
@@ -83,7 +83,7 @@ def _begun(query_id: str, snapshot: str, wanted: TargetRequest, request: Request
             "this service writes no snapshots anywhere: begin it with spark.penstock.rest.exportRoot or "
             "penstock.serve(export_root=...), or use penstock snapshot export, fork and copy",
         )
-    target = below(root, wanted.name)
+    target = child_location(root, wanted.name)
     running = OPERATIONS.writing(target)
     if running is not None:
         if (running.verb, running.query_id, running.request) != (verb, facts.id, snapshot):

@@ -36,7 +36,7 @@ from penstock.snapshots.catalog import Catalog, metadata_path, sections_of
 from penstock.snapshots.format.envelope import digest, seal_envelope
 from penstock.snapshots.format.plan import targets_of
 from penstock.snapshots.format.sections import FOLDER as DATA_FOLDER
-from penstock.snapshots.location import BOOTSTRAP_MARK_PATH, IDENTITY_PATH, KEPT_FOLDER, open_location
+from penstock.snapshots.location import BOOTSTRAP_MARK_PATH, IDENTITY_PATH, SOURCE_FOLDER, open_location
 from penstock.snapshots.log.entries import Forked, MetadataRef, PlannedBatch, SnapshotRecord
 from penstock.snapshots.log.snapshot_log import FOLDER as LOG_FOLDER
 from penstock.snapshots.log.snapshot_log import SnapshotLog
@@ -157,7 +157,7 @@ class LocationBootstrap:
         try:
             SnapshotLog(store, lambda: secrets.token_hex(16)).append(entry)
         except Fenced:
-            begun = SnapshotLog(store).forked()
+            begun = SnapshotLog(store).fork_entry()
             if begun is None or begun.snapshot.metadata != ref:
                 if self._published:
                     self._published = False  # No other attempt can refer to the metadata after this point.
@@ -174,7 +174,7 @@ class LocationBootstrap:
         with suppress(OSError):
             if not self._published:
                 self.store.delete_all(self.attempt_files())
-            folders = (LOG_FOLDER, DATA_FOLDER, SNAPSHOTS_FOLDER, KEPT_FOLDER)
+            folders = (LOG_FOLDER, DATA_FOLDER, SNAPSHOTS_FOLDER, SOURCE_FOLDER)
             if self.store.exists(IDENTITY_PATH) or not any(self.store.list(folder) for folder in folders):
                 self.store.delete(BOOTSTRAP_MARK_PATH)
 
@@ -253,7 +253,7 @@ def location_in_use_error(store: Store) -> LocationError:
 
 def _finish_bootstrap(store: Store) -> SnapshotMetadata | None:
     """Complete a location whose log has begun. Return its first snapshot; None if its log does not begin with one."""
-    begun = SnapshotLog(store).forked()
+    begun = SnapshotLog(store).fork_entry()
     if begun is None:
         return None
     metadata = Catalog(store).read(begun.snapshot)

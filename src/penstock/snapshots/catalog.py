@@ -29,7 +29,7 @@ from penstock.snapshots.log.entries import LogView, MetadataRef, SnapshotRecord
 from penstock.snapshots.portable.layout import MANIFEST
 from penstock.snapshots.rescaling.rescale import rescale
 from penstock.snapshots.store.parallel_reads import read_in_parallel
-from penstock.snapshots.store.store import WHOLE_AT_MOST, Store
+from penstock.snapshots.store.store import MAX_READ_BYTES, Store
 
 FOLDER = "snapshots"
 NO_KNOWN_FILES: Mapping[str, Collection[str]] = MappingProxyType({})
@@ -95,8 +95,8 @@ class Catalog:
             check_reference(self._store, ref, sizes)
         data = msgspec.json.encode(metadata)
         path = metadata_path(metadata.checkpoint)
-        if len(data) > WHOLE_AT_MOST:
-            raise OSError(errno.EFBIG, f"the metadata has {len(data)} bytes, more than {WHOLE_AT_MOST}", path)
+        if len(data) > MAX_READ_BYTES:
+            raise OSError(errno.EFBIG, f"the metadata has {len(data)} bytes, more than {MAX_READ_BYTES}", path)
         checked_metadata(_decoded(data, path), path)  # Metadata that cannot be read must not count as a snapshot.
         if not self._store.create_if_absent(path, data) and self._store.read(path) != data:
             raise LocationError(f"{path} exists already with other content")

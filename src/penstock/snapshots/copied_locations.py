@@ -75,7 +75,7 @@ def copied_location_error(location: str, origin: str, query_id: str) -> Location
 
 
 def origin_runs_error(location: str, origin: str, query_id: str) -> LocationError:
-    """Return the error for a copy that is to take over the query from a run in the same application.
+    """Return the error for a copy that would take over the query from a run in the same application.
 
     The run is not stopped, because the copy may still be refused later.
     """

@@ -43,7 +43,7 @@ from penstock.snapshots.retention import ids_named
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.store.store_access import StoreAccess
 from penstock.snapshots.store.stores import store_at
-from penstock.snapshots.transfer import SnapshotTransfer, kept_files
+from penstock.snapshots.transfer import SnapshotTransfer, source_files
 
 OPTION = "startFrom"
 SHARE_OPTION = "allowSharedSink"
@@ -141,7 +141,7 @@ def precheck_start(origin: Origin, location: str, access: StoreAccess | None = N
     if store.exists(IDENTITY_PATH):
         refuse_archive(read_identity(store))
     if store.exists(IDENTITY_PATH) and SnapshotLog(store).refresh().next_seq > 1:
-        _check_descent(origin, read_identity(store), SnapshotLog(store).forked())
+        _check_descent(origin, read_identity(store), SnapshotLog(store).fork_entry())
     else:
         check_snapshot_exists(origin)
 
@@ -201,7 +201,7 @@ def start_fork(
     view = log.refresh()
     refuse_moved(view)
     if view.next_seq > 1:
-        begun = log.forked()
+        begun = log.fork_entry()
         if origin is not None:
             _check_descent(origin, identity, begun)
         if begun is not None:
@@ -264,7 +264,7 @@ def create_fork_entry(
 def sink_targets_of(origin_store: Store | None, metadata: SnapshotMetadata) -> list[str]:
     """Return the outputs of a query and of the query that it was forked from; the latter only for a location."""
     log = None if origin_store is None else SnapshotLog(origin_store)
-    begun = None if log is None or log.refresh().next_seq == 1 else log.forked()
+    begun = None if log is None or log.refresh().next_seq == 1 else log.fork_entry()
     own = (
         []
         if metadata.plan is None
@@ -351,8 +351,8 @@ def _copy_snapshot(
         try:
             metadata = catalog.read(record)
             check(metadata)
-            transfer.memories(kept_files(metadata))
-            transfer.bring(record, metadata)
+            transfer.copy_source_folders(source_files(metadata))
+            transfer.copy_snapshot(record, metadata)
         except (FileNotFoundError, CorruptSnapshot) as error:
             if choose_snapshot(log.refresh(), origin) == record:
                 text = f"{origin.description}: {snapshot_id(record.checkpoint)} is not whole: {error}"

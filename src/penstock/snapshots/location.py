@@ -1,4 +1,4 @@
-"""Opening a checkpoint location: whose it is, and whether the plan still fits what is stored there."""
+"""Identity of checkpoint locations: which query one belongs to, and whether a plan fits its stored state."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from penstock.snapshots.store.stores import store_at
 
 IDENTITY_PATH = "query.json"
 MOVING_PATH = "moving.json"
-"""The mark of a folder that becomes a location by ``move``, from before anything else is there."""
+"""Mark of a folder that becomes a location by ``move``. It is the first file there."""
 BOOTSTRAP_MARK_PATH = "founding.json"
-"""The mark of a place where a location is being made that begins with a snapshot; see ``bootstrap.py``."""
-KEPT_FOLDER = "lane"
-"""What sources keep at the location, by operator id: see ``Source.open``."""
+"""Mark of a location that is being bootstrapped from a snapshot; see ``bootstrap.py``."""
+SOURCE_FOLDER = "lane"
+"""Folder of the sources' own files, by operator id; see ``Source.open``."""
 STAGED_FOLDER = "staged"
-"""What sinks keep there, likewise: see ``Sink.stage_in``."""
+"""Folder of the sinks' own files, by operator id; see ``Sink.stage_in``."""
 SPARK_NAMES = ("metadata", "offsets", "commits", "state", "sources")
-"""What a checkpoint of Spark's own Structured Streaming consists of."""
+"""Top-level names of a checkpoint of Spark's Structured Streaming."""
 
 
 def open_location(
     location: str, access: StoreAccess | None = None, *, begun: bool = False, owner_only: bool = True
 ) -> Store:
-    """The store of a checkpoint location; what is absent or empty becomes a new one.
+    """Open the store of a checkpoint location. A missing or empty folder becomes a new location.
 
     Args:
-        location: as ``store_at`` takes it.
-        access: to an object store; None: as the environment says.
-        begun: what one that is being made has so far is no location, and still taken.
+        location: as for ``store_at``.
+        access: access to an object store; None for that of the environment.
+        begun: accept a location whose bootstrap is not complete.
         owner_only: see ``Store.prepare``.
 
     Raises:
-        LocationError: not a folder, not writable, without what a store has to promise, a Spark checkpoint, or somebody
-            else's files; the way out is said.
+        LocationError: it is not a folder, not writable, a Spark checkpoint, holds other files, or its store lacks a
+            guarantee of ``Store``. The message says what to do.
     """
     store = store_at(location, access)
     try:
@@ -66,86 +66,90 @@ def open_location(
         if isinstance(error, NotADirectoryError) and os.path.isfile(store.root):
             raise LocationError(f"checkpointLocation {store.root} is a file; give a folder") from error
         raise LocationError(
-            f"checkpointLocation {store.root} cannot be used: {error}; choose a writable {_place(store)}"
+            f"checkpointLocation {store.root} cannot be used: {error}; choose a writable {_container_name(store)}"
         ) from error
     if isinstance(store, LocalStore):
-        check_own_folders(Path(store.root), (KEPT_FOLDER, STAGED_FOLDER))
+        check_own_folders(Path(store.root), (SOURCE_FOLDER, STAGED_FOLDER))
     return store
 
 
-def existing_location(what: str, location: str, access: StoreAccess | None = None) -> Store:
-    """A location that holds a query, to be read only.
+def existing_location(option: str, location: str, access: StoreAccess | None = None) -> Store:
+    """Open the store of a location that holds a query, to read it.
 
     Args:
-        what: the option that names it, for messages.
+        option: the option that names it, for messages.
 
     Raises:
-        LocationError: there is none, or none of Penstock's.
+        LocationError: there is no location of Penstock.
     """
-    store, names = list_names(what, location, access)
+    store, names = list_names(option, location, access)
     if not names:
-        raise LocationError(f"{what} {store.root} is empty; give the checkpointLocation of a query")
+        raise LocationError(f"{option} {store.root} is empty; give the checkpointLocation of a query")
     if IDENTITY_PATH not in names:
-        raise LocationError(_foreign_text(what, store.root, names))
+        raise LocationError(_foreign_text(option, store.root, names))
     return store
 
 
-def list_names(what: str, location: str, access: StoreAccess | None = None) -> tuple[Store, list[str]]:
-    """A store, and what is at the top of it. Raises LocationError where that cannot be told."""
+def list_names(option: str, location: str, access: StoreAccess | None = None) -> tuple[Store, list[str]]:
+    """Return a store and its top-level names. Raises LocationError if they cannot be listed."""
     store = store_at(location, access)
     try:
-        return store, store.names()
+        return store, store.top_names()
     except FileNotFoundError:
         raise LocationError(
-            f"{what} {store.root}: there is no such {_place(store)}; give the checkpointLocation of a query"
+            f"{option} {store.root}: there is no such {_container_name(store)}; give the checkpointLocation of a query"
         ) from None
     except OSError as error:
-        raise LocationError(f"{what} {store.root} cannot be read: {error}") from error
+        raise LocationError(f"{option} {store.root} cannot be read: {error}") from error
 
 
 def is_spark_checkpoint(names: Sequence[str]) -> bool:
-    """Whether a place with these names is one of Spark's own Structured Streaming."""
+    """Return True if the top-level names are those of a checkpoint of Spark's Structured Streaming."""
     return SPARK_NAMES[0] in names and any(name in names for name in SPARK_NAMES[1:])
 
 
 def _names_if_any(store: Store) -> list[str]:
     try:
-        return store.names()
+        return store.top_names()
     except FileNotFoundError:
         return []
 
 
-def _place(store: Store) -> str:
+def _container_name(store: Store) -> str:
     return "folder" if isinstance(store, LocalStore) else "bucket"
 
 
-def _foreign_text(what: str, path: str, names: Sequence[str]) -> str:
+def _foreign_text(option: str, path: str, names: Sequence[str]) -> str:
     if is_spark_checkpoint(names):
         return (
-            f"{what} {path} is a checkpoint of Spark's own Structured Streaming; a query does not start there."
+            f"{option} {path} is a checkpoint of Spark's own Structured Streaming; a query does not start there."
             " penstock.importSparkCheckpoint makes a location that goes on from it; or give an empty folder (the query"
             " then starts from the beginning of its sources), and leave this one to Spark"
         )
     if MOVING_PATH in names:
         return (
-            f"{what} {path}: a query is being moved here; complete it with the same `penstock snapshot move` that "
+            f"{option} {path}: a query is being moved here; complete it with the same `penstock snapshot move` that "
             "began it"
         )
     if BOOTSTRAP_MARK_PATH in names:
         return (
-            f"{what} {path}: a location that begins with a snapshot is being made here, or was begun; complete it with "
-            "the command that began it, or give an empty folder"
+            f"{option} {path}: a location that begins with a snapshot is being made here, or was begun; complete it "
+            "with the command that began it, or give an empty folder"
         )
     listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    way_out = "give an empty folder" if what == "checkpointLocation" else "give the checkpointLocation of a query"
-    return f"{what} {path} holds files that are not Penstock's ({listed}); {way_out}"
+    way_out = "give an empty folder" if option == "checkpointLocation" else "give the checkpointLocation of a query"
+    return f"{option} {path} holds files that are not Penstock's ({listed}); {way_out}"
 
 
 # -- identity ---------------------------------------------------------------------------------------------------------
 
 
 def identity_of(graph: JobGraph, query_id: str, origin: str = "") -> QueryIdentity:
-    """What a plan is compared by, with the location's id and, of a fork, its origin's."""
+    """Return the identity of a query: its plan and the location's id.
+
+    Args:
+        origin: id of the query that it was forked from; empty if it is no fork.
+    """
     plan = plan_of(graph)
     return QueryIdentity(
         operators=plan.operators,
@@ -159,11 +163,7 @@ def identity_of(graph: JobGraph, query_id: str, origin: str = "") -> QueryIdenti
 
 
 def compare_identity(old: QueryIdentity, new: QueryIdentity, *, allow_dropped: bool = False) -> None:
-    """Refuse a plan that does not fit.
-
-    Raises:
-        PlanChanged: with the table of what changed.
-    """
+    """Raise PlanChanged, with a table of the changes, if the new plan does not fit the state of the old one."""
     changed = differences(old, new, allow_dropped=allow_dropped)
     if old.max_parallelism != new.max_parallelism:
         changed.append(Difference("maxParallelism", str(old.max_parallelism), str(new.max_parallelism)))
@@ -172,8 +172,10 @@ def compare_identity(old: QueryIdentity, new: QueryIdentity, *, allow_dropped: b
 
 
 def _newest_plan(store: Store, first: PlanManifest) -> PlanManifest | None:
-    """What is stored under, which may have departed from the first plan step by step; None: that cannot be told here,
-    and whoever restores says why."""
+    """Return the plan of the newest snapshot, which may differ from the first plan.
+
+    None if it cannot be read. The restore then reports the reason.
+    """
     try:
         lineage = SnapshotLog(store).refresh().lineage
         newest = Catalog(store).read(lineage[-1]).plan if lineage else None
@@ -183,15 +185,15 @@ def _newest_plan(store: Store, first: PlanManifest) -> PlanManifest | None:
 
 
 def claim_identity(store: Store, identity: QueryIdentity, *, allow_dropped: bool = False) -> QueryIdentity:
-    """Write ``query.json`` at a new location, or compare the plan with the one that was there last.
+    """Write ``query.json`` at a new location, or compare the plan with the last one that was stored.
 
     Returns:
-        The stored identity: its ``query_id`` is the query's, whatever ``identity`` proposed. ``identity`` itself, if
-        that is what stands there.
+        The stored identity, whose ``query_id`` may differ from that of ``identity``. ``identity`` itself if it is
+        stored.
 
     Raises:
         PlanChanged: see ``compare_identity``.
-        LocationError: ``query.json`` is of a later release.
+        LocationError: ``query.json`` has a later format version.
         CorruptSnapshot: it is damaged.
         OSError: the store fails.
     """
@@ -199,7 +201,7 @@ def claim_identity(store: Store, identity: QueryIdentity, *, allow_dropped: bool
         if store.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(identity))):
             return identity
     except OSError:
-        # Unknown outcome: what stands there tells.
+        # Unknown outcome: look for the file.
         if not store.exists(IDENTITY_PATH):
             raise
     stored = read_identity(store)
@@ -216,7 +218,7 @@ def claim_identity(store: Store, identity: QueryIdentity, *, allow_dropped: bool
 
 
 def refuse_archive(identity: QueryIdentity) -> None:
-    """Raise LocationError where no query runs."""
+    """Raise LocationError for an archive, where no query runs."""
     if identity.archive:
         raise LocationError(
             f"this is an archive, where copies of snapshots of query {identity.query_id} are and no query runs: start "
@@ -226,7 +228,7 @@ def refuse_archive(identity: QueryIdentity) -> None:
 
 
 def refuse_moved(view: LogView) -> None:
-    """Raise LocationError where a query was."""
+    """Raise LocationError for a location from which the query was moved."""
     if view.moved:
         raise LocationError(
             "the query of this location was moved to another one: start it there. If the move was interrupted, the "
@@ -236,17 +238,22 @@ def refuse_moved(view: LogView) -> None:
 
 
 def release_identity(store: Store) -> None:
-    """Take back a claim from which nothing came, so that another plan may be started here: no Generation was opened."""
+    """Undo ``claim_identity`` if no Generation was opened, so that another plan may be started here."""
     if store.list(LOG_FOLDER):
         return
     store.delete(IDENTITY_PATH)
     if store.list(LOG_FOLDER):
         return  # of another driver, which claims the location anew once it runs
-    store.delete_all([path for folder in (DATA_FOLDER, SNAPSHOTS_FOLDER, KEPT_FOLDER) for path in store.list(folder)])
+    store.delete_all([path for folder in (DATA_FOLDER, SNAPSHOTS_FOLDER, SOURCE_FOLDER) for path in store.list(folder)])
 
 
 def read_identity(store: Store) -> QueryIdentity:
-    """The identity at a location; see ``claim_identity`` for errors. FileNotFoundError where there is none."""
+    """Return the identity at a location.
+
+    Raises:
+        FileNotFoundError: there is none.
+        LocationError, CorruptSnapshot, OSError: as ``claim_identity``.
+    """
     body = open_envelope(store.read(IDENTITY_PATH), IDENTITY_PATH)
     try:
         stored = convert(body, QueryIdentity)
@@ -261,7 +268,7 @@ def read_identity(store: Store) -> QueryIdentity:
 
 
 def last_parallelism(store: Store) -> int:
-    """Of the newest snapshot at a location, or what the query was first started with.
+    """Return the parallelism of the newest snapshot of a location, or that of the first start.
 
     Raises:
         FileNotFoundError: there is no query.

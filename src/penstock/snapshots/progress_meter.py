@@ -1,4 +1,4 @@
-"""How far a long piece of work is, for whoever watches it."""
+"""Progress of a long operation, reported to a callback."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import threading
 from collections.abc import Callable
 
 Progress = Callable[[int, int], None]
-"""Is told how much is done, and of how much; from any thread, one call at a time."""
+"""Callback with the amounts done and in total. Called on any thread, one call at a time."""
 
 
-def untold(done: int, total: int) -> None:
-    """Nobody watches."""
+def no_progress(done: int, total: int) -> None:
+    """Ignore progress."""
 
 
 class Meter:
-    """Adds up what is done, by any thread.
+    """Progress meter of one operation. Any thread may call any method.
 
     Args:
-        total: of all of it, in whatever unit; what is done never counts as more.
-        progress: is told of every change.
+        total: total amount of work, in any unit. The amount done never exceeds it.
+        progress: called after every change.
     """
 
-    def __init__(self, total: int, progress: Progress = untold) -> None:
+    def __init__(self, total: int, progress: Progress = no_progress) -> None:
         self.total = total
         self._progress = progress
         self._done = 0
@@ -29,23 +29,24 @@ class Meter:
 
     @property
     def is_watched(self) -> bool:
-        return self._progress is not untold
+        """Return True if progress is reported."""
+        return self._progress is not no_progress
 
     def add(self, done: int) -> None:
-        """So much more is done."""
+        """Add an amount that was done."""
         with self._lock:
-            self._reached(self._done + done)
+            self._set_done(self._done + done)
 
     def part(self, size: int) -> Meter:
-        """Of a part of the work, which ``finish`` completes whatever was told of it."""
+        """Return the meter of a part of the work. Its ``finish`` adds the rest of the part."""
         return _Part(self, size)
 
     def finish(self) -> None:
-        """All of it is done."""
+        """Report that all work is done."""
         with self._lock:
-            self._reached(self.total)
+            self._set_done(self.total)
 
-    def _reached(self, done: int) -> None:
+    def _set_done(self, done: int) -> None:
         before, self._done = self._done, min(max(done, self._done), self.total)
         if self._done != before:
             self._progress(self._done, self.total)
@@ -53,11 +54,11 @@ class Meter:
 
 class _Part(Meter):
     def __init__(self, whole: Meter, size: int) -> None:
-        told = 0
+        reported = 0
 
-        def tell(done: int, _: int) -> None:
-            nonlocal told
-            whole.add(done - told)
-            told = done
+        def report(done: int, _: int) -> None:
+            nonlocal reported
+            whole.add(done - reported)
+            reported = done
 
-        super().__init__(size, tell if whole.is_watched else untold)
+        super().__init__(size, report if whole.is_watched else no_progress)

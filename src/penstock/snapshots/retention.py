@@ -1,9 +1,9 @@
-"""Retention and garbage: which snapshots expire, which files nobody refers to, and in which order they go.
+"""Retention and removal of orphans: which snapshots expire, which files have no references, and the order of deletion.
 
-Only the log's owner calls this. A snapshot is deleted by its log entry; its files go afterwards, and a crash between
-the two leaves orphans for the next collection. An orphan is a file of Penstock's own naming that no existing snapshot
-refers to and that no checkpoint in flight can still refer to: one of an older Generation, or of this one and not newer
-than its last complete snapshot.
+Only the log's owner uses this module. A snapshot is deleted by its log entry. Its files are removed afterwards, and a
+crash in between leaves orphans for the next collection. An orphan is a file with a name of Penstock's own that no
+existing snapshot refers to and no checkpoint in flight can still refer to. It belongs to an older Generation, or to
+this one and is not newer than its last complete snapshot.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ _PORTABLE = re.compile(rf"{PORTABLE_FOLDER}/chk-(\d+)/.+")
 
 
 def expired(view: LogView, retained: int, pinned: Collection[CheckpointId]) -> list[CheckpointId]:
-    """Snapshots that retention gives up, oldest first; pure.
+    """Return the snapshots that retention removes, oldest first. Pure.
 
-    Never those that a user requested, never pinned ones, never the newest ``retained`` periodic ones of the lineage,
-    and never the newest snapshot of the lineage. Periodic ones outside the lineage go once this Generation has
-    completed a snapshot of its own.
+    Never removed are requested and pinned snapshots, the newest ``retained`` periodic ones of the lineage, and the
+    newest snapshot of the lineage. Periodic ones outside the lineage are removed once this Generation has completed a
+    snapshot.
     """
     lineage = view.lineage
     periodic = [record.checkpoint for record in lineage if not record.requested]
     kept = {*periodic[-max(retained, 1) :], *pinned, *(record.checkpoint for record in lineage[-1:])}
-    settled = _last_own(view) is not None
+    has_own_snapshot = _last_own(view) is not None
     return [
         record.checkpoint
         for record in view.snapshots
-        if not record.requested and record.checkpoint not in kept and (record.in_lineage or settled)
+        if not record.requested and record.checkpoint not in kept and (record.in_lineage or has_own_snapshot)
     ]
 
 
 def orphans(
     view: LogView, files: Collection[str], referenced: Collection[str], in_flight: Collection[CheckpointId]
 ) -> list[str]:
-    """Files to remove, sorted; pure. Files that are not named as Penstock names them are left alone."""
+    """Return the files to remove, sorted. Pure. Files without a name of Penstock's own are ignored."""
     newest = _last_own(view) or 0
     existing = {record.checkpoint for record in view.snapshots}
     found = []
@@ -59,7 +59,7 @@ def orphans(
             if checkpoint not in existing and checkpoint not in in_flight and dead:
                 found.append(path)
         elif (portable := _PORTABLE.fullmatch(path)) and int(portable[1]) not in existing:
-            found.append(path)  # it is written when its snapshot is complete, so that was deleted
+            found.append(path)  # it was written after its snapshot was complete, so the snapshot was deleted
     return found
 
 
@@ -70,28 +70,28 @@ def portable_of(path: str) -> CheckpointId | None:
 
 
 def ids_named(files: Collection[str]) -> list[CheckpointId]:
-    """The checkpoints that these files are named after."""
+    """Return the checkpoints in the names of these files."""
     data, metadata = ([pattern.fullmatch(path) for path in files] for pattern in (_DATA, _METADATA))
     return [int(match[2]) for match in data if match] + [int(match[1]) for match in metadata if match]
 
 
 def slot_named(path: str) -> int | None:
-    """The last number in the name of a data file; None for another file."""
+    """Return the slot number in the name of a data file; None for another file."""
     match = _DATA.fullmatch(path)
     return int(match[3]) if match else None
 
 
 def _last_own(view: LogView) -> CheckpointId | None:
-    """The newest complete snapshot of the current Generation."""
+    """Return the newest complete snapshot of the current Generation."""
     return max((record.checkpoint for record in view.snapshots if record.generation == view.owner), default=None)
 
 
 def delete_snapshot(store: Store, log: SnapshotLog, catalog: Catalog, checkpoint: CheckpointId) -> None:
-    """Delete one snapshot: log entry first, then its metadata. Its data files are left to ``remove_orphans``.
+    """Delete one snapshot: its log entry first, then its metadata. ``remove_orphans`` removes its data files later.
 
     Raises:
-        Fenced: this driver does not own the location any more; nothing was deleted.
-        OSError: the store fails; if the entry was written, the next collection finishes the work.
+        Fenced: this driver no longer owns the location; nothing was deleted.
+        OSError: the store fails. If the entry was written, the next collection completes the deletion.
     """
     log.append(SnapshotDeleted(log.view.owner, checkpoint))
     catalog.forget(checkpoint)
@@ -99,28 +99,31 @@ def delete_snapshot(store: Store, log: SnapshotLog, catalog: Catalog, checkpoint
 
 
 def collectable(store: Store) -> list[str]:
-    """All files that may become orphans."""
+    """Return all files that may become orphans."""
     return [path for folder in ("data", FOLDER, PORTABLE_FOLDER) for path in store.list(folder)]
 
 
 def find_orphans(
-    store: Store, view: LogView, catalog: Catalog, in_flight: Collection[CheckpointId], kept: Collection[str] = ()
+    store: Store, view: LogView, catalog: Catalog, in_flight: Collection[CheckpointId], unlogged: Collection[str] = ()
 ) -> list[str]:
-    """What nothing refers to, sorted. ``kept``: files that metadata refers to which is written, but not logged yet.
+    """Return the files without references, sorted.
+
+    Args:
+        unlogged: files of snapshots whose metadata is written, but not logged yet.
 
     Raises:
-        CorruptSnapshot: the references of an existing snapshot cannot be read, so nothing can be called an orphan.
+        CorruptSnapshot: the references of an existing snapshot cannot be read, so no file counts as an orphan.
     """
     files = collectable(store)  # listed before references are read: newer files are not judged
-    referenced = catalog.referenced_files_of_all(view.snapshots) | set(kept)
+    referenced = catalog.referenced_files_of_all(view.snapshots) | set(unlogged)
     return orphans(view, files, referenced, in_flight)
 
 
 def remove_orphans(
-    store: Store, view: LogView, catalog: Catalog, in_flight: Collection[CheckpointId], kept: Collection[str] = ()
+    store: Store, view: LogView, catalog: Catalog, in_flight: Collection[CheckpointId], unlogged: Collection[str] = ()
 ) -> list[str]:
-    """Remove what nothing refers to; returns the paths. See ``find_orphans``."""
-    removed = find_orphans(store, view, catalog, in_flight, kept)
+    """Remove the files without references and return their paths. See ``find_orphans``."""
+    removed = find_orphans(store, view, catalog, in_flight, unlogged)
     store.delete_all(removed)
     return removed
 
@@ -133,13 +136,14 @@ def collect(
     retained: int,
     pinned: Collection[CheckpointId] = (),
     in_flight: Collection[CheckpointId] = (),
-    kept: Collection[str] = (),
+    unlogged: Collection[str] = (),
 ) -> list[CheckpointId]:
-    """Apply retention, then remove orphans; returns the deleted snapshots. See ``delete_snapshot`` for errors and
-    ``remove_orphans`` for ``kept``.
+    """Apply retention and remove orphans; return the deleted snapshots.
+
+    See ``delete_snapshot`` for errors and ``find_orphans`` for ``unlogged``.
     """
-    gone = expired(log.view, retained, pinned)
-    for checkpoint in gone:
+    deleted = expired(log.view, retained, pinned)
+    for checkpoint in deleted:
         delete_snapshot(store, log, catalog, checkpoint)
-    remove_orphans(store, log.view, catalog, in_flight, kept)
-    return gone
+    remove_orphans(store, log.view, catalog, in_flight, unlogged)
+    return deleted

@@ -1,4 +1,4 @@
-"""Snapshots brought from one location to another: every file once, and every section verified once where it is now."""
+"""Copies snapshots from one location to another: each file once, and each section verified once after the copy."""
 
 from __future__ import annotations
 
@@ -10,83 +10,86 @@ from penstock.model.manifest import SectionRef, SnapshotMetadata
 from penstock.model.splits import Split
 from penstock.snapshots.catalog import Catalog, sections_of
 from penstock.snapshots.format.sections import check_reference, read_verified
-from penstock.snapshots.location import KEPT_FOLDER
+from penstock.snapshots.location import SOURCE_FOLDER
 from penstock.snapshots.log.entries import SnapshotRecord
 from penstock.snapshots.store.store import Store
 
 COMPARED_BYTES = 1 << 20
-"""What a source keeps for itself is small; files above this are rows, which never change."""
-USUAL_BYTES = 64 << 20
-"""Sections are smaller, but for key groups that are larger."""
+"""Maximum size of a source's own file whose content is compared. Larger files hold rows, which never change."""
+USUAL_SECTION_BYTES = 64 << 20
+"""Sections are smaller unless a single key group is larger."""
 
 
 class SnapshotTransfer:
-    """Brings snapshots; they share most of their sections, so what one has brought the next one need not.
+    """Transfer of snapshots. They share most of their sections, and each file is copied only once.
 
     Args:
-        there: the origin, which is only read.
-        here: where they are to be.
+        origin: store to copy from, which is only read.
+        target: store to copy to.
     """
 
-    def __init__(self, there: Store, here: Store) -> None:
-        self._there = there
-        self._here = here
-        self._brought: set[str] = set()
-        self._whole: set[SectionRef] = set()
+    def __init__(self, origin: Store, target: Store) -> None:
+        self._origin = origin
+        self._target = target
+        self._copied: set[str] = set()
+        self._verified: set[SectionRef] = set()
 
-    def trust(self, metadata: SnapshotMetadata) -> None:
-        """A snapshot that is here: its sections were verified when it came."""
-        self._whole.update(sections_of(metadata))
+    def mark_verified(self, metadata: SnapshotMetadata) -> None:
+        """Skip the sections of a snapshot of the target, which were verified when it was copied."""
+        self._verified.update(sections_of(metadata))
 
-    def bring(self, record: SnapshotRecord, metadata: SnapshotMetadata) -> None:
-        """Have all that a snapshot refers to here, durable and verified.
+    def copy_snapshot(self, record: SnapshotRecord, metadata: SnapshotMetadata) -> None:
+        """Copy all files that a snapshot refers to, durably, and verify them.
 
         Raises:
-            FileNotFoundError: the origin's owner has deleted it, or it is not whole there.
-            CorruptSnapshot: what came is not what it has to be.
+            FileNotFoundError: the origin's owner has deleted the snapshot, or a file is missing there.
+            CorruptSnapshot: a copied file does not match its checksum.
             OSError: a store fails.
         """
         refs = list(dict.fromkeys(sections_of(metadata)))
-        self.files([*sorted(kept_files(metadata)), *(ref.path for ref in refs), record.metadata.path])
-        Catalog(self._here).read(record)
+        self.copy_files([*sorted(source_files(metadata)), *(ref.path for ref in refs), record.metadata.path])
+        Catalog(self._target).read(record)
         for ref in refs:
-            if ref not in self._whole:
-                if ref.length > USUAL_BYTES:  # a forged length is not to be asked for
-                    check_reference(self._here, ref)
-                read_verified(self._here, ref)
-                self._whole.add(ref)
+            if ref not in self._verified:
+                if ref.length > USUAL_SECTION_BYTES:  # a forged length must not be read
+                    check_reference(self._target, ref)
+                read_verified(self._target, ref)
+                self._verified.add(ref)
 
-    def files(self, paths: Iterable[str]) -> None:
-        """Have files here. Raises as ``bring``."""
+    def copy_files(self, paths: Iterable[str]) -> None:
+        """Copy files that were not copied yet. Raises as ``copy_snapshot``."""
         for path in paths:
-            if path not in self._brought:
+            if path not in self._copied:
                 try:
-                    self._here.bring(path, self._there)
+                    self._target.copy_from(path, self._origin)
                 except ValueError as error:
                     raise CorruptSnapshot(f"{path!r} leads out of the location") from error
-                self._brought.add(path)
+                self._copied.add(path)
 
-    def memories(self, immutable: Collection[str] = ()) -> None:
-        """What sources keep besides files of splits, as it is at the origin now. It may go there at any moment."""
-        for path in self._there.list(KEPT_FOLDER):
-            if path in immutable or path in self._brought:
+    def copy_source_folders(self, immutable: Collection[str] = ()) -> None:
+        """Copy the current files of sources. They may change or disappear at any time.
+
+        Args:
+            immutable: files that belong to splits, which ``copy_snapshot`` copies.
+        """
+        for path in self._origin.list(SOURCE_FOLDER):
+            if path in immutable or path in self._copied:
                 continue
             with suppress(FileNotFoundError):
-                if not self._same(path):
-                    self._here.delete(path)
-                    self._here.bring(path, self._there)
+                if not self._is_unchanged(path):
+                    self._target.delete(path)
+                    self._target.copy_from(path, self._origin)
 
-    def _same(self, path: str) -> bool:
-        size = self._here.size(path)
-        if size is None or size != self._there.size(path):
+    def _is_unchanged(self, path: str) -> bool:
+        size = self._target.size(path)
+        if size is None or size != self._origin.size(path):
             return False
-        return size > COMPARED_BYTES or self._here.read(path) == self._there.read(path)
+        return size > COMPARED_BYTES or self._target.read(path) == self._origin.read(path)
 
 
-def kept_files(metadata: SnapshotMetadata) -> set[str]:
-    """Files of the location that belong to a snapshot though they are no sections: sources' that unread splits name;
-    see ``Split``."""
+def source_files(metadata: SnapshotMetadata) -> set[str]:
+    """Return the paths of the sources' own files that unread splits of a snapshot name, see ``Split``."""
     splits: list[Split] = [split for source in metadata.sources for split in source.pending]
     splits += [split for slot in metadata.slots for subtask in slot.subtasks for split in subtask.splits]
     paths = [split.spec.get("path") for split in splits]
-    return {path for path in paths if isinstance(path, str) and path.startswith(f"{KEPT_FOLDER}/")}
+    return {path for path in paths if isinstance(path, str) and path.startswith(f"{SOURCE_FOLDER}/")}

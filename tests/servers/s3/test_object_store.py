@@ -11,12 +11,12 @@ from collections.abc import Callable
 import pytest
 
 from penstock.errors import CorruptSnapshot, LocationError
-from penstock.snapshots.history.keeping import HistoryKeeper
 from penstock.snapshots.history.reading import History
-from penstock.snapshots.history.segments import segments_at
+from penstock.snapshots.history.segment_writer import SegmentWriter
+from penstock.snapshots.history.segments import list_segments
 from penstock.snapshots.location import existing_location, open_location
 from penstock.snapshots.store import object_store
-from penstock.snapshots.store.object_store import GATHERED_BYTES, PART_BYTES, S3Store
+from penstock.snapshots.store.object_store import BUFFER_BYTES, PART_BYTES, S3Store
 from penstock.snapshots.store.stores import store_at
 from tests.support.s3_server import PAGE, SECRET, S3Server, client
 from tests.support.snapshots.history_kit import captures, entry
@@ -58,20 +58,20 @@ def uploads(s3: S3Server, store: S3Store) -> list[str]:
 
 
 def test_a_large_file_is_streamed_and_shows_when_it_is_closed(s3: S3Server, store: S3Store) -> None:
-    block = bytes(range(256)) * (GATHERED_BYTES // 256)
+    block = bytes(range(256)) * (BUFFER_BYTES // 256)
     file = store.create("data/large")
     for _ in range(20):
         file.write(block)
-        assert len(file._gathered) < GATHERED_BYTES  # type: ignore[attr-defined]
+        assert len(file._buffer) < BUFFER_BYTES  # type: ignore[attr-defined]
     file.write(b"end")
     assert len(uploads(s3, store)) == 1
     assert store.size("data/large") is None
     assert store.list("data") == []
     file.close()
     assert uploads(s3, store) == []
-    assert store.size("data/large") == 20 * GATHERED_BYTES + 3
-    assert store.read_range("data/large", 19 * GATHERED_BYTES, 1 << 30) == block + b"end"
-    assert store.read_range("data/large", 1, 20 * GATHERED_BYTES)[:256] == bytes(range(1, 256)) + b"\0"
+    assert store.size("data/large") == 20 * BUFFER_BYTES + 3
+    assert store.read_range("data/large", 19 * BUFFER_BYTES, 1 << 30) == block + b"end"
+    assert store.read_range("data/large", 1, 20 * BUFFER_BYTES)[:256] == bytes(range(1, 256)) + b"\0"
     assert store.read("data/large") == block * 20 + b"end"
 
 
@@ -105,11 +105,11 @@ def test_a_listing_has_many_pages(store: S3Store) -> None:
 
 
 def test_the_history_of_checkpoints_is_kept_there_as_in_a_folder(store: S3Store) -> None:
-    keeper = HistoryKeeper(store)
+    keeper = SegmentWriter(store)
     for number in range(1, 41):
         keeper.append([entry(number)])
-        keeper.tidy()
-    assert len(segments_at(store)) < 40
+        keeper.compact()
+    assert len(list_segments(store)) < 40
     assert [one.checkpoint for one in History(store).page(31, 20)] == list(range(30, 10, -1))
     found = History(store).find(7)
     assert found is not None
@@ -119,7 +119,7 @@ def test_the_history_of_checkpoints_is_kept_there_as_in_a_folder(store: S3Store)
 def test_locations_are_opened_told_apart_and_named(s3: S3Server, location: str) -> None:
     store = open_location(location, s3.access())
     assert store.root == location
-    assert store.names() == [], "the probe is gone"
+    assert store.top_names() == [], "the probe is gone"
     with pytest.raises(LocationError, match=rf"startFrom {location} is empty"):
         existing_location("startFrom", location, s3.access())
     store.create_if_absent("query.json", b"{}")
@@ -132,13 +132,13 @@ def test_somebody_elses_objects_are_left_alone(s3: S3Server, location: str) -> N
     there.create_if_absent("thesis.docx", b"x")
     with pytest.raises(LocationError, match=rf"{location} holds files that are not Penstock's \(thesis\.docx\)"):
         open_location(location, s3.access())
-    assert there.names() == ["thesis.docx"]
+    assert there.top_names() == ["thesis.docx"]
     spark = S3Store(f"{location}/spark", s3.access())
     for path in ("metadata", "offsets/0", "commits/0"):
         spark.create_if_absent(path, b"x")
     with pytest.raises(LocationError, match="Spark's own Structured Streaming"):
         open_location(spark.root, s3.access())
-    assert spark.names() == ["commits", "metadata", "offsets"]
+    assert spark.top_names() == ["commits", "metadata", "offsets"]
 
 
 def test_a_consoles_folder_is_no_file(s3: S3Server, location: str) -> None:
@@ -168,7 +168,7 @@ def test_a_server_that_is_not_there_is_named(
 
 def test_a_huge_object_is_not_read_whole(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.create_if_absent("log/1", b"x" * 11)
-    monkeypatch.setattr(object_store, "WHOLE_AT_MOST", 10)
+    monkeypatch.setattr(object_store, "MAX_READ_BYTES", 10)
     with pytest.raises(CorruptSnapshot, match="log/1 has 11 bytes"):
         store.read("log/1")
 

@@ -269,10 +269,10 @@ def test_a_server_without_conditional_puts_is_refused(s3: S3Server, proxy: Fault
     location = s3.location()
     with pytest.raises(LocationError, match=r"does not refuse to create an object that exists.*object-stores\.md"):
         open_location(location, s3.access(proxy.endpoint))
-    assert S3Store(location, s3.access()).names() == [], "the probe is gone"
+    assert S3Store(location, s3.access()).top_names() == [], "the probe is gone"
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.RESET_AFTER, Fault.CONFLICT])
 def test_a_probe_that_meets_a_fault_is_repeated(s3: S3Server, proxy: FaultyProxy, fault: Fault) -> None:
     proxy.plan = in_turn("PUT", fault)
-    assert open_location(s3.location(), s3.access(proxy.endpoint)).names() == []
+    assert open_location(s3.location(), s3.access(proxy.endpoint)).top_names() == []

@@ -122,7 +122,7 @@ def test_behind_faults_the_result_is_exact(
     start needs some 20 requests in a row, more with every entry of the log.
     """
     if not repeats:
-        for name, value in (("RETRIES", 0), ("LISTINGS", 1), ("CREATE_PAUSES_S", (0.0,))):
+        for name, value in (("RETRIES", 0), ("LISTING_ATTEMPTS", 1), ("CREATE_PAUSES_S", (0.0,))):
             monkeypatch.setattr(object_store, name, value)
     seed = random.SystemRandom().randrange(2**32)
     print("seed", seed)
@@ -239,7 +239,7 @@ def test_wrong_keys_are_an_error_before_anything_runs(
     with pytest.raises(LocationError, match=rf"{location} cannot be used.*AccessDenied"):
         run_at(location, s3.access(proxy.endpoint), tiny_graph(tmp_path / "out", 1, Numbers(10)), launcher)
     assert launcher.jobs == []
-    assert S3Store(location, s3.access()).names() == []
+    assert S3Store(location, s3.access()).top_names() == []
 
 
 def test_what_keeps_files_at_the_location_wants_a_folder(
@@ -252,4 +252,4 @@ def test_what_keeps_files_at_the_location_wants_a_folder(
     graph = tiny_graph(tmp_path / "out", 1, Keeper(10))
     with pytest.raises(NotSupported, match=r"Numbers\[10\] keeps files.*s3://.*give a checkpointLocation on a file"):
         run_at(location, s3.access(), graph, launcher)
-    assert S3Store(location, s3.access()).names() == [], "nothing was begun"
+    assert S3Store(location, s3.access()).top_names() == [], "nothing was begun"

@@ -62,7 +62,7 @@ def copied(store: Store, folder: Path) -> str:
     folder.mkdir()
     here = LocalStore(folder)
     for path in ["query.json", *(path for name in FOLDERS for path in store.list(name))]:
-        here.bring(path, store)
+        here.copy_from(path, store)
     return str(folder)
 
 

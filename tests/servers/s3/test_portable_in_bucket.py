@@ -58,7 +58,7 @@ def portable(scene: Scene, s3: S3Server, proxy: FaultyProxy) -> str:
 
 
 def files(store: Store) -> dict[str, bytes]:
-    folders = [name for name in store.names() if name != MANIFEST]
+    folders = [name for name in store.top_names() if name != MANIFEST]
     return {path: store.read(path) for path in [MANIFEST, *(path for name in folders for path in store.list(name))]}
 
 
@@ -162,7 +162,7 @@ def test_behind_faults_the_same_again_completes_it(
     scene: Scene, s3: S3Server, proxy: FaultyProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Requests fail somehow, done or not done, and the library repeats none of them."""
-    for name, value in (("RETRIES", 0), ("LISTINGS", 1), ("CREATE_PAUSES_S", (0.0,))):
+    for name, value in (("RETRIES", 0), ("LISTING_ATTEMPTS", 1), ("CREATE_PAUSES_S", (0.0,))):
         monkeypatch.setattr(object_store, name, value)
     chance, lock = random.Random(seed), threading.Lock()
     faults = [Fault.UNAVAILABLE, Fault.UNAVAILABLE_AFTER, Fault.RESET, Fault.RESET_AFTER, Fault.CUT]

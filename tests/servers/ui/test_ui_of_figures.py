@@ -10,7 +10,7 @@ from penstock.config import OPTION_NAMES, parse_options
 from penstock.coordinator.view import ExecutionState, Wanted
 from penstock.model.metrics import SubtaskReport
 from penstock.rest.server import RestServer
-from penstock.snapshots.history.keeping import HistoryKeeper
+from penstock.snapshots.history.segment_writer import SegmentWriter
 from penstock.snapshots.store.store import LocalStore
 from tests.support.rest.made_up_query import WATERMARK_US, MadeUpQuery
 from tests.support.rest.rest_client import Client
@@ -92,7 +92,7 @@ def test_checkpoints_of_another_run_are_told_apart(
     open_tab: OpenTab, server: RestServer, made_up: list[MadeUpQuery], tmp_path: Path
 ) -> None:
     before = 40
-    HistoryKeeper(LocalStore(tmp_path)).append([entry(number, generation=2) for number in range(1, before + 1)])
+    SegmentWriter(LocalStore(tmp_path)).append([entry(number, generation=2) for number in range(1, before + 1)])
     query = MadeUpQuery(
         vertices=2, parallelism=2, checkpoints=70, first_generation=3, earlier_run=before, location=str(tmp_path)
     )

@@ -6,7 +6,7 @@ import msgspec
 
 from penstock.model.manifest import CaptureMetrics
 from penstock.snapshots.history.records import CheckpointRecord
-from penstock.snapshots.history.segments import Entry, entry_of
+from penstock.snapshots.history.segments import StoredCheckpoint, stored_checkpoint
 
 
 def record(checkpoint: int, generation: int = 1, reason: str = "", label: str = "") -> CheckpointRecord:
@@ -35,5 +35,5 @@ def captures(checkpoint: int) -> list[CaptureMetrics]:
     return [msgspec.convert({"vertex": 0, "index": index, **figures}, CaptureMetrics) for index in range(2)]
 
 
-def entry(checkpoint: int, generation: int = 1) -> Entry:
-    return entry_of(record(checkpoint, generation), captures(checkpoint))
+def entry(checkpoint: int, generation: int = 1) -> StoredCheckpoint:
+    return stored_checkpoint(record(checkpoint, generation), captures(checkpoint))

@@ -44,9 +44,9 @@ class StoreContract:
         log = SnapshotLog(store, tokens("t"))
         log.refresh()
         log.append(GenerationOpened(1, 0, 1, 65, 0))
-        assert log.gone() == ""
+        assert log.deletion_text() == ""
         store.delete_all(store.list("log"))
-        assert f"the checkpoint location {store.root} is gone" in log.gone()
+        assert f"the checkpoint location {store.root} is gone" in log.deletion_text()
         with pytest.raises(FileNotFoundError, match=r"is gone while the query runs: log/0{19}1\.json is missing"):
             log.append(GenerationOpened(2, 0, 66, 130, 0))
         assert store.list("log") == []
@@ -111,10 +111,10 @@ class StoreContract:
         assert store.list("snapshots") == ["snapshots/chk-10/metadata.json"]
 
     def test_names_are_those_at_the_top(self, store: Store) -> None:
-        assert store.names() == []
+        assert store.top_names() == []
         for path in ("query.json", "log/1", "log/2", "data/a/b"):
             store.create_if_absent(path, b"x")
-        assert store.names() == ["data", "log", "query.json"]
+        assert store.top_names() == ["data", "log", "query.json"]
 
     @pytest.mark.parametrize("count", [3, 40])
     def test_many_are_measured_and_removed(self, store: Store, count: int) -> None:
@@ -130,16 +130,16 @@ class StoreContract:
         store.prepare()
         store.create_if_absent("query.json", b"x")
         store.prepare()
-        assert store.names() == ["query.json"], "nothing of the try is left"
+        assert store.top_names() == ["query.json"], "nothing of the try is left"
 
     def test_a_file_is_brought_once_and_stays(self, store: Store) -> None:
         origin = MemoryStore()
         origin.create_if_absent("data/1", b"rows" * 1000)
-        store.bring("data/1", origin)
+        store.copy_from("data/1", origin)
         origin.delete("data/1")
         assert store.read("data/1") == b"rows" * 1000
         with pytest.raises(FileNotFoundError):
-            store.bring("data/2", origin)
+            store.copy_from("data/2", origin)
         assert store.list("data") == ["data/1"]
 
     @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "data/../../x", "data//x", "", "./x", "a\\b", "a\0b"])

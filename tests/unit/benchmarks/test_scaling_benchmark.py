@@ -48,7 +48,7 @@ def test_what_slots_say_is_what_the_drivers_decoder_reads(tmp_path: Path) -> Non
 
 
 def test_metadata_that_is_too_large_is_told_as_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.snapshots.catalog.WHOLE_AT_MOST", 1_000)
+    monkeypatch.setattr("penstock.snapshots.catalog.MAX_READ_BYTES", 1_000)
     driver = Driver(SHAPES["state"], 1, tmp_path)
     driver.start()
     driver.checkpoint()
@@ -150,7 +150,7 @@ def test_the_driver_of_a_large_job_has_growth_and_what_was_refused() -> None:
     page = report_scaling.coordinator({"machine": FACTS, "shapes": shapes})
     assert "| state | 100 | 9 | 500.0 (500.0 to 500.0) | 5000 | 10.00 | 2.00 | 0.04 | 0.4 | 2 | 0.00 |" in page
     assert "5000.0 (5000.0 to 5000.0) **refused** | 5000 | 10.00 | 1.00 |  |" in page
-    assert f"{store.WHOLE_AT_MOST >> 20} MiB; a checkpoint with more fails. It did (state, 1,000: too large)." in page
+    assert f"{store.MAX_READ_BYTES >> 20} MiB; a checkpoint with more fails. It did (state, 1,000: too large)." in page
 
 
 def test_a_checkpoint_takes_until_its_entry_is_logged() -> None:

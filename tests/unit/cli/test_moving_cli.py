@@ -14,8 +14,8 @@ from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.commands.copying import copy_snapshots
 from penstock.snapshots.fork import Origin, start_fork
 from penstock.snapshots.format.envelope import digest
-from penstock.snapshots.history.keeping import HistoryKeeper
 from penstock.snapshots.history.reading import History
+from penstock.snapshots.history.segment_writer import SegmentWriter
 from penstock.snapshots.location import claim_identity, identity_of, open_location, read_identity
 from penstock.snapshots.log.entries import MetadataRef
 from penstock.snapshots.log.snapshot_log import SnapshotLog
@@ -165,7 +165,7 @@ def test_one_starts_from_a_copy(archive: Path, tmp_path: Path) -> None:
 
 def test_a_moved_query_leaves_its_log_behind(location: Path, tmp_path: Path) -> None:  # noqa: F811
     moved = tmp_path / "moved"
-    HistoryKeeper(LocalStore(location)).append([entry(3), entry(4)])
+    SegmentWriter(LocalStore(location)).append([entry(3), entry(4)])
     assert "4 snapshots" in penstock("move", location, moved).output
     assert [one.checkpoint for one in History(LocalStore(moved)).page(None, 9)] == [4, 3]
     assert ids(moved) == [1, 2, 3, 4]
@@ -272,6 +272,6 @@ def test_a_forged_length_or_path_is_damage_and_nothing_is_read(location: Path, t
         ref = MetadataRef(record.metadata.path, len(forged), digest(forged))
         (location / record.metadata.path).write_bytes(forged)
         with pytest.raises(CorruptSnapshot, match=reason):
-            SnapshotTransfer(store, here).bring(
+            SnapshotTransfer(store, here).copy_snapshot(
                 msgspec.structs.replace(record, metadata=ref), msgspec.json.decode(forged, type=SnapshotMetadata)
             )

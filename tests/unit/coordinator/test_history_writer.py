@@ -13,10 +13,10 @@ import pytest
 from penstock.coordinator.history_writer import WAITING_AT_MOST, HistoryWriter
 from penstock.coordinator.view import CheckpointState, CheckpointView
 from penstock.model.manifest import CaptureMetrics
-from penstock.snapshots.history.keeping import HistoryKeeper
 from penstock.snapshots.history.reading import History
 from penstock.snapshots.history.records import MAX_REASON
-from penstock.snapshots.history.segments import Entry
+from penstock.snapshots.history.segment_writer import SegmentWriter
+from penstock.snapshots.history.segments import StoredCheckpoint
 from penstock.snapshots.store.store import LocalStore, MemoryStore, Store
 
 
@@ -43,7 +43,7 @@ def known(store: Store) -> list[int]:
 
 def test_a_reason_is_kept_without_the_secret_that_it_is_cut_in(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
-    writer = HistoryWriter(HistoryKeeper(store))
+    writer = HistoryWriter(SegmentWriter(store))
     writer.ended(view(1, reason="x" * (MAX_REASON - 20) + "https://me:hunter2hunter2@host"))
     writer.close(10)
     failed = History(store).find(1)
@@ -51,7 +51,7 @@ def test_a_reason_is_kept_without_the_secret_that_it_is_cut_in(tmp_path: Path) -
     assert failed.reason.endswith("xhttps://me:***@host")
 
 
-class Failing(HistoryKeeper):
+class Failing(SegmentWriter):
     """The store fails until it is told not to."""
 
     def __init__(self, store: MemoryStore) -> None:
@@ -59,7 +59,7 @@ class Failing(HistoryKeeper):
         self.fails = True
         self.tried = threading.Event()
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[StoredCheckpoint]) -> None:
         self.tried.set()
         if self.fails:
             raise OSError(28, "No space left on device")
@@ -68,13 +68,13 @@ class Failing(HistoryKeeper):
 
 def test_what_ended_is_written_soon_and_the_rest_at_the_end(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
-    writer = HistoryWriter(HistoryKeeper(store), pause_s=0.05)
+    writer = HistoryWriter(SegmentWriter(store), pause_s=0.05)
     writer.ended(view(1))
     deadline_s = time.monotonic() + 10
     while known(store) != [1]:
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
-    patient = HistoryWriter(HistoryKeeper(store), pause_s=60)
+    patient = HistoryWriter(SegmentWriter(store), pause_s=60)
     patient.ended(view(2, reason="too slow, \udcff" + "x" * 2 * MAX_REASON))
     patient.ended(view(3))
     patient.close(10)
@@ -108,8 +108,8 @@ def test_a_store_that_fails_costs_history_alone_and_is_said_once(caplog: pytest.
 def test_a_store_that_hangs_holds_nobody_up() -> None:
     go_on = threading.Event()
 
-    class Hanging(HistoryKeeper):
-        def append(self, entries: Sequence[Entry]) -> None:
+    class Hanging(SegmentWriter):
+        def append(self, entries: Sequence[StoredCheckpoint]) -> None:
             go_on.wait(30)
 
     writer = HistoryWriter(Hanging(MemoryStore()), pause_s=0.0)
@@ -123,6 +123,6 @@ def test_a_store_that_hangs_holds_nobody_up() -> None:
 
 def test_a_run_without_checkpoints_begins_no_thread() -> None:
     before = set(threading.enumerate())
-    writer = HistoryWriter(HistoryKeeper(MemoryStore()))
+    writer = HistoryWriter(SegmentWriter(MemoryStore()))
     assert set(threading.enumerate()) <= before
     writer.close(1)

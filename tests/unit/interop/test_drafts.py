@@ -122,7 +122,7 @@ def test_a_write_that_was_killed_leaves_no_location_and_is_completed_by_the_next
     made = tmp_path / "made"
     with monkeypatch.context() as patch:
         patch.setattr(SnapshotLog, "append", killed)
-        patch.setattr(LocationBootstrap, "take_back", lambda attempt: None)
+        patch.setattr(LocationBootstrap, "discard", lambda attempt: None)
         with pytest.raises(KeyboardInterrupt):
             write(draft(scene.location), made)
     left = set(names(made))

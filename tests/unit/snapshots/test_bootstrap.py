@@ -279,7 +279,7 @@ def test_a_location_that_is_there_and_files_of_others_are_left_alone(origin: Ori
         fd.bootstrap_location(str(tmp_path)),
     ):
         raise AssertionError
-    assert store.names() == ["theirs.txt"]
+    assert store.top_names() == ["theirs.txt"]
     with pytest.raises(ZeroDivisionError), fd.bootstrap_location(str(tmp_path / "new")):
         raise ZeroDivisionError
-    assert LocalStore(tmp_path / "new").names() == []
+    assert LocalStore(tmp_path / "new").top_names() == []

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from penstock.errors import CorruptSnapshot
 from penstock.model.manifest import MAX_LABEL
-from penstock.snapshots.history import keeping
-from penstock.snapshots.history.keeping import HistoryKeeper
-from penstock.snapshots.history.reading import History, say_once
+from penstock.snapshots.history import segment_writer
+from penstock.snapshots.history.reading import History, warn_once
 from penstock.snapshots.history.records import MAX_REASON, CheckpointRecord
-from penstock.snapshots.history.segments import CODEC, Entry, OpenSegment, sealed, segments_at
+from penstock.snapshots.history.segment_writer import SegmentWriter
+from penstock.snapshots.history.segments import CODEC, OpenSegment, StoredCheckpoint, build_segment, list_segments
 from penstock.snapshots.store.store import MemoryStore
 from tests.support.effort import some
 from tests.support.snapshots.history_kit import captures, entry, record
@@ -51,16 +51,16 @@ class Meter(MemoryStore):
 
 
 def written(store: MemoryStore, first: int, last: int, generation: int = 1) -> None:
-    keeper = HistoryKeeper(store)
+    keeper = SegmentWriter(store)
     for checkpoint in range(first, last + 1):
         keeper.append([entry(checkpoint, generation)])
-        keeper.tidy()
+        keeper.compact()
 
 
 def test_every_checkpoint_comes_back_with_its_figures_however_segments_were_merged() -> None:
     store = MemoryStore()
     written(store, 1, 300)
-    assert len(segments_at(store)) < keeping.SMALL_ONES + 5
+    assert len(list_segments(store)) < segment_writer.SEGMENTS_PER_MERGE + 5
     history = History(store)
     assert history.page(None, 1000) == [record(number) for number in range(300, 0, -1)]
     found = history.find(17)
@@ -74,7 +74,9 @@ def test_figures_that_were_written_before_one_was_measured_are_read() -> None:
     store = MemoryStore()
     figures = [{k: v for k, v in one.items() if k != ADDED} for one in msgspec.to_builtins(captures(7))]
     content = msgspec.json.encode(figures)
-    segment, data = sealed([Entry(record(7), pa.compress(content, codec=CODEC, asbytes=True), len(content))], "0" * 16)
+    segment, data = build_segment(
+        [StoredCheckpoint(record(7), pa.compress(content, codec=CODEC, asbytes=True), len(content))], "0" * 16
+    )
     store.create_if_absent(segment.path, data)
     found = History(store).find(7)
     assert found is not None
@@ -93,10 +95,10 @@ def test_runs_go_on_with_one_history() -> None:
 
 def test_a_page_reads_what_it_needs_of_ten_thousand() -> None:
     store = Meter()
-    keeper = HistoryKeeper(store)
+    keeper = SegmentWriter(store)
     for first in range(1, 10_000, 40):
         keeper.append([entry(number) for number in range(first, first + 40)])
-        keeper.tidy()
+        keeper.compact()
     history = History(store)
     for before in (None, 9_000, 5_001, 51):
         store.looks.clear()
@@ -110,16 +112,16 @@ def test_a_page_reads_what_it_needs_of_ten_thousand() -> None:
 
 
 def test_the_oldest_are_dropped_and_never_the_newest_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "KEPT_CHECKPOINTS", 300)
+    monkeypatch.setattr(segment_writer, "KEPT_CHECKPOINTS", 300)
     store = MemoryStore()
     written(store, 1, 1000)
     kept = numbers(History(store).page(None, 2000))
     assert kept == list(range(1000, 1000 - len(kept), -1))
-    assert 300 <= len(kept) < 300 + 2 * keeping.MERGED_CHECKPOINTS + keeping.SMALL_ONES
-    monkeypatch.setattr(keeping, "KEPT_BYTES", 1)
-    HistoryKeeper(store).tidy()
-    HistoryKeeper(store).tidy()
-    (last,) = segments_at(store)
+    assert 300 <= len(kept) < 300 + 2 * segment_writer.MERGED_CHECKPOINTS + segment_writer.SEGMENTS_PER_MERGE
+    monkeypatch.setattr(segment_writer, "KEPT_BYTES", 1)
+    SegmentWriter(store).compact()
+    SegmentWriter(store).compact()
+    (last,) = list_segments(store)
     assert last.last == 1000
 
 
@@ -128,25 +130,25 @@ def test_what_is_missing_between_listing_and_reading_is_looked_for_again() -> No
         """Another one merges everything when the first segment is opened."""
 
         def read_range(self, path: str, offset: int, length: int) -> bytes:
-            old = [segment.path for segment in segments_at(self)]
+            old = [segment.path for segment in list_segments(self)]
             if len(old) > 1:
-                segment, data = sealed([entry(number) for number in range(1, 6)], "f" * 16)
+                segment, data = build_segment([entry(number) for number in range(1, 6)], "f" * 16)
                 self.create_if_absent(segment.path, data)
                 self.delete_all(old)
             return super().read_range(path, offset, length)
 
     store = Merging()
     for number in range(1, 6):
-        segment, data = sealed([entry(number)], f"{number:016x}")
+        segment, data = build_segment([entry(number)], f"{number:016x}")
         store.create_if_absent(segment.path, data)
     assert numbers(History(store).page(None, 10)) == [5, 4, 3, 2, 1]
 
 
 def test_damage_costs_its_own_segment_and_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    say_once.cache_clear()
+    warn_once.cache_clear()
     store = MemoryStore()
     written(store, 1, 10)
-    victim = next(segment for segment in segments_at(store) if segment.first == 4)
+    victim = next(segment for segment in list_segments(store) if segment.first == 4)
     data = store.read(victim.path)
     store.delete(victim.path)
     store.create_if_absent(victim.path, data[:-10])
@@ -159,10 +161,10 @@ def test_damage_costs_its_own_segment_and_is_said_once(caplog: pytest.LogCapture
     store.delete(victim.path)
     store.create_if_absent(victim.path, data[:100])
     assert numbers(History(store).page(None, 20)) == [10, 9, 8, 7, 6, 5, 3, 2, 1]
-    keeper = HistoryKeeper(store)
+    keeper = SegmentWriter(store)
     for number in range(11, 100):
         keeper.append([entry(number)])
-        keeper.tidy()
+        keeper.compact()
     assert numbers(History(store).page(None, 200)) == [number for number in range(99, 0, -1) if number != 4]
     assert store.exists(victim.path), "it may be of a later release"
 
@@ -172,7 +174,7 @@ def test_damage_costs_its_own_segment_and_is_said_once(caplog: pytest.LogCapture
 def test_a_changed_byte_or_a_cut_is_found_or_changes_nothing(data: st.DataObject) -> None:
     store = MemoryStore()
     checkpoints = data.draw(st.lists(st.integers(1, 1 << 53), min_size=1, max_size=4, unique=True))
-    segment, content = sealed([entry(number) for number in checkpoints], "0" * 16)
+    segment, content = build_segment([entry(number) for number in checkpoints], "0" * 16)
     if data.draw(st.booleans()):
         changed = content[: data.draw(st.integers(0, len(content) - 1))]
     else:
@@ -188,7 +190,7 @@ def test_a_changed_byte_or_a_cut_is_found_or_changes_nothing(data: st.DataObject
 
 
 def test_no_byte_of_the_figures_can_change() -> None:
-    whole, content = sealed([entry(8)], "0" * 16)
+    whole, content = build_segment([entry(8)], "0" * 16)
     for at in range(content.index(b"}\n") + 2, len(content)):
         store = MemoryStore()
         store.create_if_absent(whole.path, content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
@@ -202,10 +204,10 @@ def test_writers_one_after_the_other_and_one_that_sleeps_lose_nothing(steps: lis
     """``zombie``: a writer before the last one goes on as if nothing had happened, merging included. Checkpoints end in
     any order, some much later than newer ones: segments overlap."""
     chance, store, token = random.Random(seed), MemoryStore(), tokens()
-    writers, expected, in_flight, number = [HistoryKeeper(store, token)], set[int](), list[int](), 0
+    writers, expected, in_flight, number = [SegmentWriter(store, token)], set[int](), list[int](), 0
     for count, who in steps * 3:
         if who == "new":
-            writers.append(HistoryKeeper(store, token))
+            writers.append(SegmentWriter(store, token))
         writer = chance.choice(writers) if who == "zombie" else writers[-1]
         in_flight += range(number + 1, number + count + 1)
         number += count
@@ -213,7 +215,7 @@ def test_writers_one_after_the_other_and_one_that_sleeps_lose_nothing(steps: lis
         in_flight = [one for one in in_flight if one not in batch]
         expected |= set(batch)
         writer.append([entry(one) for one in batch])
-        writer.tidy()
+        writer.compact()
     assert numbers(History(store).page(None, 10_000)) == sorted(expected, reverse=True)
     paged: list[int] = []
     while page := numbers(History(store).page(paged[-1] if paged else None, 7)):
@@ -224,7 +226,7 @@ def test_writers_one_after_the_other_and_one_that_sleeps_lose_nothing(steps: lis
 def test_the_longest_texts_fit_a_header() -> None:
     store = MemoryStore()
     worst = [record(number, reason="\x01" * MAX_REASON, label="\x01" * MAX_LABEL) for number in range(1, 1001)]
-    segment, data = sealed([Entry(one) for one in worst], "0" * 16)
+    segment, data = build_segment([StoredCheckpoint(one) for one in worst], "0" * 16)
     store.create_if_absent(segment.path, data)
     assert OpenSegment(store, segment).records == worst
 
@@ -246,7 +248,7 @@ def test_what_was_opened_is_not_shown_once_it_is_gone() -> None:
     written(store, 1, 40)
     history = History(store)
     assert numbers(history.page(None, 50)) == list(range(40, 0, -1))
-    store.delete_all([segment.path for segment in segments_at(store) if segment.first > 32])
+    store.delete_all([segment.path for segment in list_segments(store) if segment.first > 32])
     assert numbers(history.page(None, 50)) == list(range(32, 0, -1))
     written(store, 41, 41)
     assert numbers(history.page(None, 50)) == [41, *range(32, 0, -1)]

@@ -153,23 +153,23 @@ def test_a_fork_drops_pending_actions_on_the_input_of_its_origin(tmp_path: Path)
 def killed_at(step: int, real: Callable[..., None]) -> Callable[..., None]:
     calls = iter(range(step))
 
-    def bring(self: Store, path: str, origin: Store) -> None:
+    def copy_from(self: Store, path: str, origin: Store) -> None:
         if next(calls, None) is None:
             raise Killed
         real(self, path, origin)
 
-    return bring
+    return copy_from
 
 
 def test_a_fork_killed_at_any_step_is_made_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = LocalStore.bring
+    real = LocalStore.copy_from
     for step in range(2):  # in front of its data, and of its metadata
-        monkeypatch.setattr(LocalStore, "bring", killed_at(step, real))
+        monkeypatch.setattr(LocalStore, "copy_from", killed_at(step, real))
         with pytest.raises(Killed):
             scene.fork()
         with pytest.raises(LocationError, match=r"a fork of query query-1 was begun .* and not finished"):
             start_fork(None, *scene.open(), graph(1))
-    monkeypatch.setattr(LocalStore, "bring", real)
+    monkeypatch.setattr(LocalStore, "copy_from", real)
     scene.fork()
     with pytest.raises(LocationError, match=r"a fork of query query-1 was begun .* and not finished"):
         start_fork(None, *scene.open(), graph(1))
@@ -257,15 +257,15 @@ def test_a_driver_that_loses_the_first_entry_reads_it(scene: Scene, monkeypatch:
 
 
 def test_the_origins_owner_may_collect_meanwhile(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = LocalStore.bring
+    real = LocalStore.copy_from
     newest: list[int] = []
 
-    def bring(self: LocalStore, path: str, origin: Store) -> None:
+    def copy_from(self: LocalStore, path: str, origin: Store) -> None:
         if not newest:
             newest.extend(scene.owner.checkpoint() for _ in range(4))
         real(self, path, origin)
 
-    monkeypatch.setattr(LocalStore, "bring", bring)
+    monkeypatch.setattr(LocalStore, "copy_from", copy_from)
     _, begins_with = scene.fork()
     assert begins_with is not None
     assert begins_with.snapshot.checkpoint == newest[-1]
@@ -357,10 +357,10 @@ def test_any_store_brings_from_any_other() -> None:
     origin, store = MemoryStore(), MemoryStore()
     origin.files["data/1-1-0.arrows"] = b"content" * 9
     store.files["data/1-1-0.arrows"] = b"cont"
-    store.bring("data/1-1-0.arrows", origin)
+    store.copy_from("data/1-1-0.arrows", origin)
     assert store.files == origin.files
     with pytest.raises(FileNotFoundError):
-        store.bring("data/1-2-0.arrows", origin)
+        store.copy_from("data/1-2-0.arrows", origin)
     origin.files["data/1-2-0.arrows"] = b"more"
 
     def fails(effect: store_module.Effect) -> None:
@@ -369,7 +369,7 @@ def test_any_store_brings_from_any_other() -> None:
 
     store.hook = fails
     with pytest.raises(OSError, match="full"):
-        store.bring("data/1-2-0.arrows", origin)
+        store.copy_from("data/1-2-0.arrows", origin)
     assert list(store.files) == ["data/1-1-0.arrows"]
 
 

@@ -117,8 +117,8 @@ OPERATIONS: dict[str, Callable[[LocalStore], object]] = {
     "abandon": lambda store: store.create("data/new").abandon(),
     "delete": lambda store: store.delete("data/precious"),
     "delete the folder": lambda store: store.delete("data/inner/precious"),
-    "bring": lambda store: store.bring("data/precious", LocalStore(f"{store.root}/../origin"), "data/new"),
-    "bring from": lambda store: LocalStore(f"{store.root}/../origin").bring("data/precious", store, "data/new"),
+    "copy to": lambda store: store.copy_from("data/precious", LocalStore(f"{store.root}/../origin"), "data/new"),
+    "copy from": lambda store: LocalStore(f"{store.root}/../origin").copy_from("data/precious", store, "data/new"),
 }
 
 

@@ -24,7 +24,7 @@ from penstock.snapshots.log.entries import (
     SnapshotDeleted,
     SnapshotLabelled,
     SnapshotRecord,
-    called,
+    relabeled,
 )
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.retention import expired
@@ -96,15 +96,15 @@ def test_records_of_earlier_releases_mean_what_they_meant() -> None:
     del said["kept_by_label"]
     record = msgspec.convert(said, SnapshotRecord)
     assert record == SnapshotRecord(1, 1, True, REF, "mine")
-    assert called(record, "", None).requested, "a user asked for it, by whatever name"
+    assert relabeled(record, "", None).requested, "a user asked for it, by whatever name"
 
 
 def test_retention_spares_what_has_a_label_and_takes_it_once_it_has_none() -> None:
     records = tuple(SnapshotRecord(checkpoint, 1, False, REF) for checkpoint in (1, 2, 3))
-    mine = called(records[0], "mine", None)
+    mine = relabeled(records[0], "mine", None)
     view = LogView(owner=1, snapshots=(mine, *records[1:]))
     assert expired(view, 1, ()) == [2]
-    assert expired(LogView(owner=1, snapshots=(called(mine, "", None), *records[1:])), 1, ()) == [1, 2]
+    assert expired(LogView(owner=1, snapshots=(relabeled(mine, "", None), *records[1:])), 1, ()) == [1, 2]
 
 
 # -- a driver carries it out ----------------------------------------------------

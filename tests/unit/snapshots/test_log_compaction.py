@@ -36,7 +36,7 @@ from penstock.snapshots.log.entries import (
     SummaryOfVersion2,
     fold,
 )
-from penstock.snapshots.log.snapshot_log import SUMMARY_EVERY, SnapshotLog, entry_path, number_of
+from penstock.snapshots.log.snapshot_log import SUMMARY_EVERY, SnapshotLog, entry_number, entry_path
 from penstock.snapshots.store.store import Effect, LocalStore, MemoryStore
 from tests.support.effort import some
 from tests.support.places import GOLDEN
@@ -95,7 +95,7 @@ def compacted(store: MemoryStore | LocalStore, name: str = "one", checkpoints: i
 
 
 def numbers(store: MemoryStore | LocalStore) -> list[int]:
-    return [number_of(path) for path in store.list("log")]
+    return [entry_number(path) for path in store.list("log")]
 
 
 def test_the_files_of_a_log_stay_below_the_stated_bound() -> None:
@@ -145,11 +145,11 @@ def test_a_driver_whose_last_entry_was_removed_is_fenced_and_one_whose_location_
     store = MemoryStore()
     sleeper = compacted(store)
     compacted(store, "owner")
-    assert sleeper.log.gone() == ""
+    assert sleeper.log.deletion_text() == ""
     with pytest.raises(Fenced):
         sleeper.checkpoint()
     store.files.clear()
-    assert "is gone while the query runs" in sleeper.log.gone()
+    assert "is gone while the query runs" in sleeper.log.deletion_text()
 
 
 def test_a_listing_that_misses_everything_is_found_out_by_the_entry_itself() -> None:
@@ -242,10 +242,10 @@ def test_whether_a_snapshot_covers_a_position_is_known_without_the_entry() -> No
     for _ in range(6):
         owner.checkpoint(retained=100)
     assert owner.log.view.is_covered(kept.logged_at)
-    assert not owner.log.is_behind(at[kept.logged_at], kept.checkpoint)
-    assert not owner.log.is_behind(at[kept.logged_at - 2], kept.checkpoint)
-    assert owner.log.is_behind(owner.positions[-1], kept.checkpoint)
-    assert not owner.log.is_behind(owner.positions[-1], owner.log.view.snapshots[-1].checkpoint)
+    assert not owner.log.may_be_later(at[kept.logged_at], kept.checkpoint)
+    assert not owner.log.may_be_later(at[kept.logged_at - 2], kept.checkpoint)
+    assert owner.log.may_be_later(owner.positions[-1], kept.checkpoint)
+    assert not owner.log.may_be_later(owner.positions[-1], owner.log.view.snapshots[-1].checkpoint)
 
 
 def test_a_snapshot_that_completes_after_a_later_one_does_not_say_which_entries_it_covers() -> None:
@@ -256,7 +256,7 @@ def test_a_snapshot_that_completes_after_a_later_one_does_not_say_which_entries_
     later = log.position
     log.append(SnapshotComplete(1, 1, True, REF, 0, 65, next_batch=0))
     assert [record.logged_at for record in log.view.snapshots] == [0, 2]
-    assert log.is_behind(later, 1)
+    assert log.may_be_later(later, 1)
 
 
 def test_an_earlier_release_refuses_the_log_by_the_name_of_its_summary() -> None:
@@ -344,7 +344,7 @@ def test_the_log_of_a_fork_still_says_how_it_began() -> None:
     begun = Forked("query-0", SnapshotRecord(7, 1, True, REF), 8, next_batch=0)
     SnapshotLog(store, tokens()).append(begun)
     compacted(store)
-    assert SnapshotLog(store).forked() == begun
+    assert SnapshotLog(store).fork_entry() == begun
 
 
 @pytest.mark.parametrize("version", ["3"])

@@ -144,7 +144,7 @@ def test_fork_takes_the_directory_of_a_portable_snapshot(portable: Path, tmp_pat
     assert identity["origin"] == "query-1"
     assert restored(tmp_path / "here", graph(2)) == restored(portable.parent / "back", graph(2))
     assert json.loads(fork(LABEL, "here").stdout) == identity, "nothing happens where it is complete"
-    assert SnapshotLog(open_location(str(tmp_path / "here"))).forked() is not None
+    assert SnapshotLog(open_location(str(tmp_path / "here"))).fork_entry() is not None
     wrong = fork("chk-9", "there")
     assert (wrong.exit_code, "there is no snapshot 'chk-9'" in wrong.stderr) == (1, True)
     assert not (tmp_path / "there").exists()

@@ -199,9 +199,9 @@ def test_missing_renamed_and_foreign_entries_are_found() -> None:
 def test_a_removed_log_is_not_continued() -> None:
     store = MemoryStore()
     log = log_of(store)
-    assert log.gone() == "", "there is none yet"
+    assert log.deletion_text() == "", "there is none yet"
     log.append(opened(1))
-    assert log.gone() == ""
+    assert log.deletion_text() == ""
     store.files.clear()
     with pytest.raises(FileNotFoundError, match=r"is gone while the query runs: log/0{19}1\.json is missing"):
         log.append(complete(1, 1))

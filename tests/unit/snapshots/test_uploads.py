@@ -171,9 +171,9 @@ def test_an_acknowledgement_says_how_long_its_subtasks_waited_for_the_limit() ->
         time.sleep(0.05)
         assert made.uploader.allow(2, 2 * PART)
         made.whole(2, 0, 1)
-        at_once, waited = made.answer(0), made.answer(1)
-        assert isinstance(at_once, AcknowledgeCheckpoint)
-        assert at_once.limit_wait_ms == 0.0
+        parallel_calls, waited = made.answer(0), made.answer(1)
+        assert isinstance(parallel_calls, AcknowledgeCheckpoint)
+        assert parallel_calls.limit_wait_ms == 0.0
         assert isinstance(waited, AcknowledgeCheckpoint)
         assert waited.checkpoint == 2
         assert 50 <= waited.limit_wait_ms < 5_000

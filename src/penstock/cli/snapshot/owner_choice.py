@@ -18,7 +18,7 @@ from penstock.cli.snapshot.owner_by_files import ByFiles
 from penstock.cli.snapshot.owner_by_service import ByService
 from penstock.errors import ConfigError, LocationError, ServiceError
 from penstock.snapshots.location import IDENTITY_PATH, read_identity
-from penstock.snapshots.store.stores import place_of, store_at
+from penstock.snapshots.store.stores import canonical_location, store_at
 
 
 def owner_of(
@@ -51,14 +51,14 @@ def owner_of(
 
 
 def _running_at(location: str, service: Service) -> Query | None:
-    place = place_of(location)
+    place = canonical_location(location)
     query = next((one for one in all_queries(service) if not one.over and _is_at(one, place)), None)
     return None if query is None or _id_at(location) not in (None, query.id) else query
 
 
 def _is_at(query: Query, place: str) -> bool:
     try:
-        return place_of(query.location) == place
+        return canonical_location(query.location) == place
     except LocationError:  # a later release knows more schemes
         return False
 
@@ -68,7 +68,7 @@ def _id_at(location: str) -> str | None:
     anything else (empty then). None: it is not to be seen from here, so it can only be the service's."""
     with suppress(LocationError, OSError):
         store = store_at(location)
-        names = store.names()
+        names = store.top_names()
         if IDENTITY_PATH in names:
             return read_identity(store).query_id
         return "" if names else None

@@ -20,13 +20,13 @@ from penstock.connectors.local_files import fsync_directory, fsync_file
 from penstock.connectors.option_texts import OptionTexts
 from penstock.model.plain import Plain
 from penstock.model.splits import Split
-from penstock.snapshots.location import KEPT_FOLDER
+from penstock.snapshots.location import SOURCE_FOLDER
 from penstock.snapshots.store.local_files import folder_of
-from penstock.snapshots.store.store import is_clean
+from penstock.snapshots.store.store import is_clean_path
 
 _RANGE = re.compile(r"(\d{10})-[0-9a-f]{1,64}")
 """A staged range: its number and a token, new for each try, since an older driver may still be writing its own."""
-_FILE = re.compile(rf"{KEPT_FOLDER}/(?:[^/\0]+/)+{_RANGE.pattern}/part-[^/\0]+")
+_FILE = re.compile(rf"{SOURCE_FOLDER}/(?:[^/\0]+/)+{_RANGE.pattern}/part-[^/\0]+")
 """Path of a file of a range, relative to the location."""
 
 
@@ -50,7 +50,7 @@ class StagedRanges:
 
     @property
     def directory(self) -> Path:
-        return self._location / KEPT_FOLDER / self._operator_id
+        return self._location / SOURCE_FOLDER / self._operator_id
 
     def stage(self, number: int, write: Callable[[str], None]) -> list[Split]:
         """A range as splits, durable on return.
@@ -91,4 +91,4 @@ class StagedRanges:
 
 def _is_staged(path: str) -> bool:
     """Return True if ``StagedRanges.stage`` may have given a split this path."""
-    return is_clean(path) and _FILE.fullmatch(path) is not None
+    return is_clean_path(path) and _FILE.fullmatch(path) is not None

@@ -50,7 +50,7 @@ from penstock.snapshots.format.blobs import BlobStore
 from penstock.snapshots.format.plan import plan_of
 from penstock.snapshots.log.entries import PlannedBatch
 from penstock.snapshots.portable.files import new_directory
-from penstock.snapshots.progress_meter import Meter, Progress, untold
+from penstock.snapshots.progress_meter import Meter, Progress, no_progress
 from penstock.snapshots.store.store import LocalStore, Store
 from penstock.snapshots.store.stores import store_at
 from penstock.spark.errors import pysparks_refusals
@@ -137,7 +137,7 @@ def import_checkpoint(
     output_mode: str,
     parallelism: int | None,
     planned: str = EXACT,
-    progress: Progress = untold,
+    progress: Progress = no_progress,
 ) -> ImportedCheckpoint:
     """See ``importSparkCheckpoint``. ``progress`` is told what share of the state has been read, and then written."""
     if planned not in (EXACT, AGAIN):

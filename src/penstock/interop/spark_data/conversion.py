@@ -20,7 +20,7 @@ from penstock.snapshots.format.sections import SectionWriter, state_path
 from penstock.snapshots.portable.convert import StatePart, States, convert_snapshot, write_states
 from penstock.snapshots.portable.foreign import key_groups_by_row_group, read_rows
 from penstock.snapshots.portable.layout import Manifest
-from penstock.snapshots.progress_meter import Meter, Progress, untold
+from penstock.snapshots.progress_meter import Meter, Progress, no_progress
 from penstock.snapshots.store.stores import store_at
 from penstock.snapshots.writing.state_index import KeyGroups
 from penstock.snapshots.writing.state_parts import append_rows
@@ -38,7 +38,7 @@ def convert_with_spark(
     directory: str | Path,
     location: str | Path,
     task_bytes: int = TASK_BYTES,
-    progress: Progress = untold,
+    progress: Progress = no_progress,
 ) -> SnapshotMetadata:
     """As ``convert_snapshot``, by tasks of the session's executors, which have to see both folders, and the one that a
     portable snapshot of an object store is brought to.

@@ -30,9 +30,9 @@ from penstock.operators.watermark import WatermarkSpec, watermark_scalars
 from penstock.snapshots.commands.opened_location import OpenedLocation, plan_of_snapshot
 from penstock.snapshots.format.plan import hashed_columns, key_columns, plan_of
 from penstock.snapshots.format.table_entries import table_entries
-from penstock.snapshots.location import KEPT_FOLDER
+from penstock.snapshots.location import SOURCE_FOLDER
 from penstock.snapshots.restoring.state_tables import StateTable, find_table, table_name
-from penstock.snapshots.transfer import kept_files
+from penstock.snapshots.transfer import source_files
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,199}")
 
@@ -48,7 +48,7 @@ class Origin:
     @property
     def remembered(self) -> list[str]:
         """What sources have at the location now, of ``kept`` and besides."""
-        return self.opened.store.list(KEPT_FOLDER)
+        return self.opened.store.list(SOURCE_FOLDER)
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def draft_of_snapshot(opened: OpenedLocation, snapshot: str) -> Draft:
         batches={},  # the origin commits what is pending there
         next_batch=max(opened.view.next_batch, next_batch_after(metadata)),
     )
-    origin = Origin(opened, record.checkpoint, frozenset(kept_files(metadata)))
+    origin = Origin(opened, record.checkpoint, frozenset(source_files(metadata)))
     return Draft(draft, {table.name: table for table in tables}, origin)
 
 
@@ -249,7 +249,7 @@ def rename_operator(draft: Draft, old: str, new: str) -> Draft:
         raise ConfigError(f"there is an operator {new!r} already ({operators[new]['name']})")
     if operators[old]["role"] == "sink":
         raise ConfigError(f"{old} is a sink: sinks are called by the number of their output, and keep no state")
-    folder = f"{KEPT_FOLDER}/{old}/"
+    folder = f"{SOURCE_FOLDER}/{old}/"
     if draft.origin is not None and any(path.startswith(folder) for path in draft.origin.remembered):
         raise ConfigError(f"source {old} keeps files of its own at the location, by its id; it cannot be renamed")
     metadata = msgspec.structs.replace(

@@ -166,32 +166,32 @@ def _brought(origin: Origin, metadata: SnapshotMetadata, made: LocationBootstrap
         path: data_path(metadata.generation, metadata.checkpoint, first + number) for number, path in enumerate(files)
     }
 
-    def bring() -> SnapshotMetadata:
+    def copy_files() -> SnapshotMetadata:
         for path, name in names.items():
             try:
-                store.bring(path, there, name)
+                store.copy_from(path, there, name)
             except FileNotFoundError:
                 raise CorruptSnapshot(f"{path} is missing") from None
         moved = with_renamed_files(metadata, names)
         Catalog(store).check(moved, checksums=True)
         return moved
 
-    return origin.opened.unless_deleted([origin.checkpoint], bring)
+    return origin.opened.unless_deleted([origin.checkpoint], copy_files)
 
 
 def _bring_kept(origin: Origin, made: LocationBootstrap) -> None:
     """Sources' own files, which keep their names: others may bring the same, so nobody takes them back."""
     there = origin.opened.store
 
-    def bring() -> None:
+    def copy_files() -> None:
         for path in dict.fromkeys([*sorted(origin.kept), *origin.remembered]):
             try:
-                made.store.bring(path, there)
+                made.store.copy_from(path, there)
             except FileNotFoundError:
                 if path in origin.kept:
                     raise CorruptSnapshot(f"{path} is missing") from None
 
-    origin.opened.unless_deleted([origin.checkpoint], bring)
+    origin.opened.unless_deleted([origin.checkpoint], copy_files)
 
 
 def _write(

@@ -9,7 +9,7 @@ from penstock.model.ids import snapshot_id
 from penstock.snapshots.commands import requests as rq
 from penstock.snapshots.commands.deleting import delete_snapshots
 from penstock.snapshots.commands.owned_location import OwnedLocation, total_size
-from penstock.snapshots.log.entries import SnapshotLabelled, called
+from penstock.snapshots.log.entries import SnapshotLabelled, relabeled
 from penstock.snapshots.retention import find_orphans
 
 
@@ -52,6 +52,6 @@ def label_snapshot(owned: OwnedLocation, wanted: rq.LabelSnapshot) -> rq.Answer:
     record = owned.view.snapshot(wanted.checkpoint)
     if record is None:
         raise LocationError(f"there is no snapshot {name} any more: it was deleted, or collected, meanwhile")
-    if called(record, wanted.label, wanted.note) != record:
+    if relabeled(record, wanted.label, wanted.note) != record:
         owned.log.append(SnapshotLabelled(owned.view.owner, wanted.checkpoint, wanted.label, wanted.note))
     return rq.Answer(snapshot=name)

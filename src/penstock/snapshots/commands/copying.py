@@ -28,7 +28,7 @@ from penstock.snapshots.location import IDENTITY_PATH, read_identity
 from penstock.snapshots.log.entries import GenerationOpened, LogView, SnapshotCopied, SnapshotRecord
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.store import Store
-from penstock.snapshots.transfer import SnapshotTransfer, kept_files
+from penstock.snapshots.transfer import SnapshotTransfer, source_files
 
 Progress = Callable[[int, int], None]
 """Called with the number of snapshots done and the total."""
@@ -161,9 +161,9 @@ def _copy(origin: Store, owned: OwnedLocation, record: SnapshotRecord, result: C
         older = next((one for one in reversed(owned.view.snapshots) if one.checkpoint < record.checkpoint), None)
         if older is not None:
             with suppress(CorruptSnapshot):  # Most sections are the same and were verified when they were copied.
-                transfer.trust(owned.catalog.read(older))
-        transfer.bring(record, metadata)
-        transfer.memories(kept_files(metadata))
+                transfer.mark_verified(owned.catalog.read(older))
+        transfer.copy_snapshot(record, metadata)
+        transfer.copy_source_folders(source_files(metadata))
     except (FileNotFoundError, CorruptSnapshot) as error:
         if SnapshotLog(origin).refresh().snapshot(record.checkpoint) is None:
             result.deleted.append(record.checkpoint)

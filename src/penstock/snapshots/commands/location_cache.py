@@ -21,7 +21,7 @@ import xxhash
 from penstock.decoding import decode_msgpack
 from penstock.snapshots.commands.snapshot_sizes import SnapshotSizes
 from penstock.snapshots.format.envelope import digest
-from penstock.snapshots.log.entries import NOTHING_LOGGED, LogView
+from penstock.snapshots.log.entries import EMPTY_LOG, LogView
 from penstock.snapshots.log.snapshot_log import entry_path
 from penstock.snapshots.store.store import Store
 
@@ -44,7 +44,7 @@ class CachedLocation(msgspec.Struct, frozen=True):
     """
 
     measures: dict[str, SnapshotSizes] = {}
-    log: LogView = NOTHING_LOGGED
+    log: LogView = EMPTY_LOG
     last_entry: str = ""
     sizes: dict[str, int] = {}
 
@@ -113,8 +113,8 @@ class LogCache:
     def get(self, store: Store) -> LogView:
         """Return the cached view of the store's log; empty if there is none. Raises OSError if the store fails."""
         with self._lock:
-            view, last_entry = self._logs.get(store.root, (NOTHING_LOGGED, ""))
-        return view if last_entry and _last_entry(store, view) == last_entry else NOTHING_LOGGED
+            view, last_entry = self._logs.get(store.root, (EMPTY_LOG, ""))
+        return view if last_entry and _last_entry(store, view) == last_entry else EMPTY_LOG
 
     def put(self, store: Store, view: LogView) -> None:
         """Keep a view of the store's log. Raises OSError if the store fails."""

@@ -19,7 +19,7 @@ from penstock.snapshots.log.entries import (
     GenerationOpened,
     LogView,
     fold,
-    passed,
+    with_writer,
 )
 from penstock.snapshots.log.snapshot_log import FOLDER, Body, SnapshotLog, entry_path
 from penstock.snapshots.store.parallel_reads import read_in_parallel
@@ -137,7 +137,7 @@ def _check_entry(
         if is_complete and summary_view != before:
             checked.problems[path] = "is a summary that says something else than the entries before it"
         is_complete = True
-    checked.view = passed(after, position)
+    checked.view = with_writer(after, position)
     return is_complete
 
 

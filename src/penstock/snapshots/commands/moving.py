@@ -30,7 +30,7 @@ from penstock.snapshots.commands.ownership import Ask, ended_entry, require_stop
 from penstock.snapshots.format.envelope import open_envelope, seal_envelope
 from penstock.snapshots.format.sections import FOLDER as DATA_FOLDER
 from penstock.snapshots.history.segments import FOLDER as HISTORY_FOLDER
-from penstock.snapshots.location import IDENTITY_PATH, KEPT_FOLDER, MOVING_PATH, STAGED_FOLDER, read_identity
+from penstock.snapshots.location import IDENTITY_PATH, MOVING_PATH, SOURCE_FOLDER, STAGED_FOLDER, read_identity
 from penstock.snapshots.log.entries import LogView, Moved
 from penstock.snapshots.log.snapshot_log import SnapshotLog, entry_path
 from penstock.snapshots.store.store import Store
@@ -77,7 +77,7 @@ def move_query(
             lambda: _leave_origin(origin, target, query_id, require_stopped(origin, force=force, ask=ask), progress)
         )
     _complete_target(origin, target, MoveMark(query_id, token))
-    folders = (SNAPSHOTS_FOLDER, PORTABLE_FOLDER, DATA_FOLDER, STAGED_FOLDER, KEPT_FOLDER, HISTORY_FOLDER, rq.FOLDER)
+    folders = (SNAPSHOTS_FOLDER, PORTABLE_FOLDER, DATA_FOLDER, STAGED_FOLDER, SOURCE_FOLDER, HISTORY_FOLDER, rq.FOLDER)
     for folder in folders:
         for path in origin.list(folder):
             origin.delete(path)
@@ -126,14 +126,14 @@ def _copy_all(origin: Store, target: Store, view: LogView, progress: Progress) -
     total = len(view.snapshots) + len(paths)
     for done, record in enumerate(view.snapshots):
         progress(done, total)
-        transfer.bring(record, catalog.read(record))
-    transfer.memories()
+        transfer.copy_snapshot(record, catalog.read(record))
+    transfer.copy_source_folders()
     for path in origin.list(HISTORY_FOLDER):
         with suppress(FileNotFoundError):  # A driver that has lost the location may still merge segments.
-            transfer.files([path])
+            transfer.copy_files([path])
     for done, path in enumerate(paths, len(view.snapshots)):
         progress(done, total)
-        transfer.files([path])
+        transfer.copy_files([path])
     progress(total, total)
     if SnapshotLog(target).refresh() != view:
         raise LocationError(f"{target.root}: its log is not what came from {origin.root}; give an empty folder")

@@ -15,9 +15,9 @@ from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.commands.location_cache import EMPTY_CACHE, CachedLocation, LocationCache, LogCache
 from penstock.snapshots.format.names import find_record
 from penstock.snapshots.location import existing_location, is_spark_checkpoint, list_names, read_identity
-from penstock.snapshots.log.entries import NOTHING_LOGGED, LogView, SnapshotRecord
+from penstock.snapshots.log.entries import EMPTY_LOG, LogView, SnapshotRecord
 from penstock.snapshots.log.snapshot_log import SnapshotLog
-from penstock.snapshots.store.store import Store, is_clean
+from penstock.snapshots.store.store import Store, is_clean_path
 from penstock.snapshots.store.store_access import StoreAccess
 
 WHAT = "checkpoint location"
@@ -111,7 +111,7 @@ def open_store_to_read(
     """Open a store that is known to be a location, as ``open_location_to_read`` does."""
     identity = identity_of_location(store.root, store)
     known = EMPTY_CACHE if cache is None else _with_path_in_errors(store.root, lambda: cache.load(store))
-    read = NOTHING_LOGGED if logs is None else _with_path_in_errors(store.root, lambda: logs.get(store))
+    read = EMPTY_LOG if logs is None else _with_path_in_errors(store.root, lambda: logs.get(store))
     view = read_log(store.root, store, max(read, known.log, key=lambda log: log.next_seq))
     if logs is not None:
         _with_path_in_errors(store.root, lambda: logs.put(store, view))
@@ -134,7 +134,7 @@ def identity_of_location(path: str, store: Store) -> QueryIdentity:
     return _with_path_in_errors(path, lambda: read_identity(store))
 
 
-def read_log(path: str, store: Store, known: LogView = NOTHING_LOGGED) -> LogView:
+def read_log(path: str, store: Store, known: LogView = EMPTY_LOG) -> LogView:
     """Return the log of a location, given the view ``known`` that was read before.
 
     Raises as ``open_location_to_read``.
@@ -145,7 +145,7 @@ def read_log(path: str, store: Store, known: LogView = NOTHING_LOGGED) -> LogVie
 def file_sizes(opened: OpenedLocation, paths: Iterable[str]) -> dict[str, int]:
     """Return the sizes of existing files by path. Invalid paths are skipped. Raises LocationError."""
     try:
-        return opened.store.sizes([path for path in paths if is_clean(path)])
+        return opened.store.sizes([path for path in paths if is_clean_path(path)])
     except OSError as error:
         raise LocationError(f"{opened.path} cannot be read: {error}; check its permissions") from error
 

@@ -29,9 +29,9 @@ from penstock.snapshots.log.snapshot_log import FOLDER as LOG_FOLDER
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.retention import collectable, orphans
 from penstock.snapshots.store.parallel_reads import read_in_parallel
-from penstock.snapshots.store.store import Store, is_clean
+from penstock.snapshots.store.store import Store, is_clean_path
 from penstock.snapshots.store.store_access import StoreAccess
-from penstock.snapshots.transfer import kept_files
+from penstock.snapshots.transfer import source_files
 
 PIECE_BYTES = 4 << 20
 """Bytes of a section that are read at once."""
@@ -177,8 +177,8 @@ def _check_all(
     for snapshot in metadata.values():
         for section in dict.fromkeys(sections_of(snapshot)):
             users.setdefault(section, []).append(snapshot.id)
-        for path in sorted(kept_files(snapshot)):
-            if not (is_clean(path) and store.size(path)):
+        for path in sorted(source_files(snapshot)):
+            if not (is_clean_path(path) and store.size(path)):
                 found.note(path, "is missing", [snapshot.id])
     whole: list[SectionRef] = []
     sizes: dict[str, int] | None = None

@@ -17,7 +17,7 @@ import xxhash
 from penstock.errors import CheckpointFailed, CorruptSnapshot
 from penstock.model.manifest import SectionRef
 from penstock.snapshots.format.arrow_streams import check_schema, decoding, look_through
-from penstock.snapshots.store.store import DataFile, Store, checked_path, is_clean
+from penstock.snapshots.store.store import DataFile, Store, checked_path, is_clean_path
 
 FOLDER = "data"
 _MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -233,7 +233,7 @@ def check_reference(store: Store, ref: SectionRef, sizes: Mapping[str, int] | No
 
 def sizes_of_files(store: Store, refs: Iterable[SectionRef]) -> dict[str, int]:
     """Of the files that sections lie in; each is asked for once. A path that leads out of the store is no file."""
-    return store.sizes([path for path in dict.fromkeys(ref.path for ref in refs) if is_clean(path)])
+    return store.sizes([path for path in dict.fromkeys(ref.path for ref in refs) if is_clean_path(path)])
 
 
 def _place(ref: SectionRef) -> str:

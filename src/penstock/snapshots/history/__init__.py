@@ -1,1 +1,1 @@
-"""What became of the checkpoints of a location, over the runs of its query; nothing depends on it."""
+"""History of a location's checkpoints over all runs of its query. Recovery does not depend on it."""

@@ -1,4 +1,4 @@
-"""The history of a location, read in pages: only the segments that a page needs are opened."""
+"""Reader of a location's history. It opens only the segments that a page needs."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ import msgspec
 
 from penstock.errors import CorruptSnapshot
 from penstock.logs import get_logger
-from penstock.snapshots.history.records import CheckpointRecord, RecordedCheckpoint
-from penstock.snapshots.history.segments import OpenSegment, Segment, segments_at
+from penstock.snapshots.history.records import CheckpointDetails, CheckpointRecord
+from penstock.snapshots.history.segments import OpenSegment, Segment, list_segments
 from penstock.snapshots.store.store import Store
 
 log = get_logger(__name__)
 
-KEPT_OPEN = 48
-"""Headers of segments: the newest, of one checkpoint each and up to ``SMALL_ONES``, are in every look at the first
-page, and who leafs through pages of 50 comes to each of the full ones, of 128, again."""
-LOOKS = 3
-"""How often a listing is made anew because its segments were merged before they were read."""
+CACHED_HEADERS = 48
+"""Headers of segments in memory. The first page reads the newest segments, of one checkpoint each, every time; paging
+through the history reads each full segment several times."""
+READ_ATTEMPTS = 3
+"""Listings per read. A listed segment may have been merged before it is read."""
 
 
 class History:
-    """For readers, of any process, while a driver writes it. What is damaged is left out, and said once in the log.
+    """History of a location, for readers in any process while a driver writes it.
 
-    What segments there are is looked up each time. What one of them says is kept: none is ever changed, and no name is
-    used twice. It may be used by several threads.
+    Damaged segments are skipped, with one warning. Segments are listed for each read. Their headers are cached, because
+    a segment never changes and no name is used twice. Any thread may call any method.
 
-    All raise OSError if the store fails.
+    All methods raise OSError if the store fails.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._open = lru_cache(KEPT_OPEN)(partial(OpenSegment, store))
+        self._open = lru_cache(CACHED_HEADERS)(partial(OpenSegment, store))
 
     def page(self, before: int | None, limit: int) -> list[CheckpointRecord]:
-        """The newest that are older than ``before``, at most ``limit``, newest first."""
-        for _ in range(LOOKS - 1):
+        """Return at most ``limit`` of the newest records with ids below ``before`` (None: all), newest first."""
+        for _ in range(READ_ATTEMPTS - 1):
             try:
                 return self._page(before, limit)
             except FileNotFoundError:
@@ -46,7 +46,7 @@ class History:
 
     def _page(self, before: int | None, limit: int, missing_ok: bool = False) -> list[CheckpointRecord]:
         found: dict[int, CheckpointRecord] = {}
-        for segment in segments_at(self._store):
+        for segment in list_segments(self._store):
             if before is not None and segment.first >= before:
                 continue
             if len(found) == limit and segment.last < min(found):
@@ -57,32 +57,32 @@ class History:
             found = {number: found[number] for number in sorted(found, reverse=True)[:limit]}
         return list(found.values())
 
-    def find(self, checkpoint: int) -> RecordedCheckpoint | None:
-        """One checkpoint with the figures of its subtasks; None: it is not known, or not any more."""
-        for _ in range(LOOKS):
+    def find(self, checkpoint: int) -> CheckpointDetails | None:
+        """Return one checkpoint with the metrics of its subtasks; None if it is unknown or was dropped."""
+        for _ in range(READ_ATTEMPTS):
             try:
                 return next(self._found(checkpoint), None)
             except FileNotFoundError:
                 continue
         return None
 
-    def _found(self, checkpoint: int) -> Iterator[RecordedCheckpoint]:
-        for segment in segments_at(self._store):
+    def _found(self, checkpoint: int) -> Iterator[CheckpointDetails]:
+        for segment in list_segments(self._store):
             if segment.first <= checkpoint <= segment.last:
                 try:
                     opened = self._open(segment)
                     for record in opened.records:
                         if record.checkpoint == checkpoint:
                             known = msgspec.structs.asdict(record)
-                            yield RecordedCheckpoint(**known, subtasks=opened.subtasks_of(checkpoint))
+                            yield CheckpointDetails(**known, subtasks=opened.subtasks_of(checkpoint))
                 except CorruptSnapshot as damage:
-                    say_once(self._store.root, str(damage))
+                    warn_once(self._store.root, str(damage))
 
     def _records(self, segment: Segment, missing_ok: bool) -> list[CheckpointRecord]:
         try:
             return self._open(segment).records
         except CorruptSnapshot as damage:
-            say_once(self._store.root, str(damage))
+            warn_once(self._store.root, str(damage))
         except FileNotFoundError:
             if not missing_ok:
                 raise
@@ -90,6 +90,6 @@ class History:
 
 
 @lru_cache(maxsize=256)
-def say_once(root: str, damage: str) -> None:
-    """Whoever looks at a page looks again and again."""
+def warn_once(root: str, damage: str) -> None:
+    """Log a warning about damage once, though each read finds it again."""
     log.warning("%s: %s; these checkpoints are missing from the history, and nothing else is", root, damage)

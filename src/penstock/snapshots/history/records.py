@@ -1,4 +1,4 @@
-"""One checkpoint that has ended, as the history keeps it. What is read may be somebody else's work: all is bounded."""
+"""Records of completed and failed checkpoints in the history. All lengths are bounded, because files may be forged."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ import msgspec
 from penstock.model.manifest import MAX_LABEL, CaptureMetrics, Count, Ordinal
 
 MAX_REASON = 1000
-"""Characters; the rest is in the driver's log."""
+"""Characters. The driver's log has the full text."""
 MAX_SUBTASKS_BYTES = 16 << 20
-"""Of the figures of one checkpoint's subtasks, unpacked: 50,000 of them have less than that."""
+"""Maximum size of the decompressed metrics of one checkpoint's subtasks: enough for 50,000 subtasks."""
 
 
 class CheckpointRecord(msgspec.Struct, frozen=True):
-    """What a list shows of it.
+    """Summary of one checkpoint, as lists show it.
 
     Attributes:
         state: ``complete`` or ``failed``.
-        alignment: as it was asked for: ``auto``, ``aligned`` (strictly) or ``unaligned``.
-        requested: by a user.
-        triggered_ms: wall clock. ``duration_us``: from then to its end; envelopes hold no fractions.
-        acknowledged: slots that did.
-        reason: why it was given up, or which limit it waited for; else empty.
+        alignment: requested alignment: ``auto``, ``aligned`` (strictly) or ``unaligned``.
+        requested: True if a user has requested it.
+        triggered_ms: wall clock time of the trigger.
+        duration_us: time from the trigger to the end. An integer, because envelopes hold no fractions.
+        acknowledged: number of slots that have acknowledged it.
+        reason: why it failed, or which limit delayed it; empty otherwise.
         snapshot_id: empty unless it is complete.
-        unaligned_subtasks: how many captured what the barrier overtook.
-        inflight_rows: captured, and recovered ones that were not read. inflight_bytes: captured.
-        ``state_bytes``: written; ``state_total_bytes``: all that hold state.
+        unaligned_subtasks: number of subtasks that captured rows which the barrier overtook.
+        inflight_rows: captured rows, and recovered rows that were not read yet.
+        inflight_bytes: bytes of captured rows.
+        state_bytes: bytes of state written.
+        state_total_bytes: bytes of all sections that hold state.
     """
 
     checkpoint: Ordinal
@@ -52,7 +55,7 @@ class CheckpointRecord(msgspec.Struct, frozen=True):
         return self.duration_us / 1000
 
 
-class RecordedCheckpoint(CheckpointRecord, frozen=True):
-    """With the figures of every subtask."""
+class CheckpointDetails(CheckpointRecord, frozen=True):
+    """Record of one checkpoint with the metrics of every subtask."""
 
     subtasks: tuple[CaptureMetrics, ...] = ()

@@ -1,13 +1,13 @@
-"""A segment: one immutable file of the history. What lists need comes first, the figures of subtasks behind it.
+"""Segments: immutable files of the history. The header holds what lists need; the metrics of subtasks follow it.
 
 ::
 
     penstock-history 1 0000004711\\n      29 + 1 bytes: format version, length of the header
     {"body": {"entries": [...]}, ...}    the header, an envelope
-    <figures of the first checkpoint's subtasks><of the second's>...
+    <metrics of the first checkpoint's subtasks><those of the second's>...
 
-An entry is a ``CheckpointRecord`` and where its subtasks' figures are: a JSON list, compressed with zstd. So a page of
-a list reads a header, whatever the number of subtasks, and one checkpoint the header and its own figures.
+An entry is a ``CheckpointRecord`` and a reference to its subtasks' metrics: a JSON list, compressed with zstd. A page
+of a list reads only the header, for any number of subtasks. Details of one checkpoint also read its own metrics.
 """
 
 from __future__ import annotations
@@ -32,20 +32,26 @@ from penstock.snapshots.store.store import Store
 FOLDER = "history"
 FORMAT_VERSION = 1
 MAX_ENTRIES = 1000
-"""Of one segment."""
+"""Maximum number of checkpoints of one segment."""
 MAX_HEADER = 8 << 20
-"""Bytes: that many entries with the longest texts have less than that."""
+"""Bytes: enough for ``MAX_ENTRIES`` entries with the longest texts."""
 CODEC = "zstd"
 _FIRST_READ = 128 << 10
-"""Bytes: the header of 250 checkpoints is within, if few of them say why they failed."""
+"""Bytes: contains the header of 250 checkpoints if few of them have failed."""
 _NAME = re.compile(rf"{FOLDER}/(\d{{16}})-(\d{{16}})-(\d{{4}})-([0-9a-f]{{16}})\.segment")
 _PREFIX = re.compile(rb"penstock-history (\d{1,9}) (\d{10})\n")
 _PREFIX_BYTES = len(b"penstock-history 1 0000000000\n")
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Of the packed figures of one checkpoint's subtasks. ``offset`` counts from the header's end; ``size`` is theirs
-    unpacked; the checksum is taken over what is packed."""
+class SubtaskMetricsRef(msgspec.Struct, frozen=True):
+    """Reference to the compressed metrics of one checkpoint's subtasks.
+
+    Attributes:
+        offset: in bytes from the end of the header.
+        length: compressed size.
+        size: decompressed size.
+        checksum: of the compressed bytes.
+    """
 
     offset: Count
     length: Count
@@ -53,18 +59,23 @@ class Place(msgspec.Struct, frozen=True):
     checksum: FreeText
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _HeaderEntry(msgspec.Struct, frozen=True):
     checkpoint: CheckpointRecord
-    subtasks: Place | None = None
+    subtasks: SubtaskMetricsRef | None = None
 
 
 class _Header(msgspec.Struct, frozen=True):
-    entries: Annotated[list[_Line], msgspec.Meta(min_length=1, max_length=MAX_ENTRIES)]
+    entries: Annotated[list[_HeaderEntry], msgspec.Meta(min_length=1, max_length=MAX_ENTRIES)]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One checkpoint. ``packed``: the figures of its subtasks, empty if there are none; ``size``: unpacked."""
+class StoredCheckpoint:
+    """One checkpoint of a segment.
+
+    Attributes:
+        packed: compressed metrics of its subtasks; empty if there are none.
+        size: their decompressed size.
+    """
 
     record: CheckpointRecord
     packed: bytes = b""
@@ -73,7 +84,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Segment:
-    """What the name of one says: which checkpoints lie within, by id, and how many there are."""
+    """Name of a segment, which contains the first and last checkpoint id and the number of checkpoints."""
 
     path: str
     first: int
@@ -81,38 +92,39 @@ class Segment:
     count: int
 
 
-def segments_at(store: Store) -> list[Segment]:
-    """All of them, those with the newest checkpoints first; what is not named so is none. Raises OSError."""
-    found = [segment for segment in map(_named, store.list(FOLDER)) if segment]
+def list_segments(store: Store) -> list[Segment]:
+    """Return all segments, those with the newest checkpoints first. Other files are ignored. Raises OSError."""
+    found = [segment for segment in map(_parse_name, store.list(FOLDER)) if segment]
     return sorted(found, key=lambda segment: (segment.last, segment.path), reverse=True)
 
 
 @lru_cache(maxsize=4096)
-def _named(path: str) -> Segment | None:
-    """The same names are listed again and again: for every page that is read."""
+def _parse_name(path: str) -> Segment | None:
+    """Return the segment with this path; None for another file. Cached, because each page lists the same names."""
     match = _NAME.fullmatch(path)
     return Segment(path, int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
-def entry_of(record: CheckpointRecord, subtasks: Sequence[CaptureMetrics]) -> Entry:
-    """What is stored of a checkpoint; figures beyond all measure are left out."""
+def stored_checkpoint(record: CheckpointRecord, subtasks: Sequence[CaptureMetrics]) -> StoredCheckpoint:
+    """Return a checkpoint in its stored form. Metrics above the size limit are left out."""
     content = msgspec.json.encode(subtasks) if subtasks else b""
     if not 0 < len(content) <= MAX_SUBTASKS_BYTES:
-        return Entry(record)
-    return Entry(record, pa.compress(content, codec=CODEC, asbytes=True), len(content))
+        return StoredCheckpoint(record)
+    return StoredCheckpoint(record, pa.compress(content, codec=CODEC, asbytes=True), len(content))
 
 
-def sealed(entries: Iterable[Entry], token: str) -> tuple[Segment, bytes]:
-    """A segment of these, at most ``MAX_ENTRIES``, each checkpoint once.
+def build_segment(entries: Iterable[StoredCheckpoint], token: str) -> tuple[Segment, bytes]:
+    """Return a segment and its bytes.
 
     Args:
-        token: 16 random hex digits: names are never used twice, whoever writes.
+        entries: at most ``MAX_ENTRIES``, each checkpoint once.
+        token: 16 random hex digits, so that no name is used twice.
     """
     ordered = sorted(entries, key=lambda entry: entry.record.checkpoint)
     lines, offset = [], 0
     for entry in ordered:
-        place = Place(offset, len(entry.packed), entry.size, digest(entry.packed)) if entry.packed else None
-        lines.append(_Line(entry.record, place))
+        place = SubtaskMetricsRef(offset, len(entry.packed), entry.size, digest(entry.packed)) if entry.packed else None
+        lines.append(_HeaderEntry(entry.record, place))
         offset += len(entry.packed)
     header = seal_envelope(msgspec.to_builtins(_Header(lines)))
     first, last = ordered[0].record.checkpoint, ordered[-1].record.checkpoint
@@ -122,11 +134,11 @@ def sealed(entries: Iterable[Entry], token: str) -> tuple[Segment, bytes]:
 
 
 class OpenSegment:
-    """The header of one, verified.
+    """Verified header of one segment.
 
     Raises:
-        CorruptSnapshot: it is not what its name and its checksum say, or of a later release.
-        FileNotFoundError: it is gone: merged into another one, or dropped.
+        CorruptSnapshot: it does not match its name or checksum, or has a later format version.
+        FileNotFoundError: the segment was merged into another one, or dropped.
         OSError: the store fails.
     """
 
@@ -149,7 +161,7 @@ class OpenSegment:
         if (len(self._lines), min(self._lines), max(self._lines)) != (segment.count, segment.first, segment.last):
             raise CorruptSnapshot(f"{segment.path} has other checkpoints than its name says")
 
-    def _read(self, header: bytes) -> list[_Line]:
+    def _read(self, header: bytes) -> list[_HeaderEntry]:
         try:
             return decode_json(sealed_body(header, self._path), _Header).entries
         except msgspec.DecodeError as error:
@@ -160,7 +172,7 @@ class OpenSegment:
         return [line.checkpoint for line in self._lines.values()]
 
     def subtasks_of(self, checkpoint: int) -> tuple[CaptureMetrics, ...]:
-        """Of one of its checkpoints. Raises as opening it."""
+        """Return the metrics of the subtasks of one of its checkpoints. Raises as the constructor."""
         entry = self.entry(checkpoint)
         if not entry.packed:
             return ()
@@ -170,13 +182,13 @@ class OpenSegment:
         except (OSError, pa.ArrowException, msgspec.DecodeError) as error:
             raise CorruptSnapshot(f"{self._path}: the figures of checkpoint {checkpoint} cannot be read") from error
 
-    def entry(self, checkpoint: int) -> Entry:
-        """One of its checkpoints, as it is stored. Raises as opening it."""
+    def entry(self, checkpoint: int) -> StoredCheckpoint:
+        """Return one of its checkpoints in its stored form. Raises as the constructor."""
         line = self._lines[checkpoint]
         place = line.subtasks
         if place is None:
-            return Entry(line.checkpoint)
+            return StoredCheckpoint(line.checkpoint)
         packed = self._store.read_range(self._path, self._end + place.offset, min(place.length, MAX_SUBTASKS_BYTES))
         if digest(packed) != place.checksum:
             raise CorruptSnapshot(f"{self._path}: the figures of checkpoint {checkpoint} do not match their checksum")
-        return Entry(line.checkpoint, packed, place.size)
+        return StoredCheckpoint(line.checkpoint, packed, place.size)

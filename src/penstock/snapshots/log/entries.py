@@ -1,7 +1,7 @@
-"""What the log says: its entries, and all that they say together; pure.
+"""Entries of the snapshot log, and ``LogView``, the result of folding them. Pure.
 
-``fold`` is the one place that knows what an entry means. ``batches`` in entries was written by releases before format
-version 2, which counted batches by sink; it is only read. Earlier releases refuse the newest summary by its name.
+``fold`` alone defines the meaning of each entry. ``batches`` in entries was written by releases before format version
+2, which counted batches by sink; it is only read. Earlier releases refuse the newest kind of summary by its tag.
 ``docs/log-compaction.md`` explains what may be removed from a log.
 """
 
@@ -19,9 +19,9 @@ from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.manifest import Count, Ordinal
 
 STEM_DIGITS = 16
-"""Hex digits at the start of a token that all entries of one writer have in common."""
+"""Hex digits at the start of a token that are equal in all entries of one writer."""
 WRITERS_AT_MOST = 4096
-"""Newest writers of a log that a summary names."""
+"""Maximum number of writers that a summary lists, the newest ones."""
 
 
 class MetadataRef(msgspec.Struct, frozen=True):
@@ -33,11 +33,11 @@ class MetadataRef(msgspec.Struct, frozen=True):
 
 
 class Retraction(msgspec.Struct, frozen=True):
-    """Output that a rollback left behind and that is to be taken back before any query runs again.
+    """Output of rolled-back epochs, which must be retracted before a query runs again.
 
     Attributes:
-        above, below: of epochs between them, both exclusive.
-        sinks: which wrote it, by operator id: what they wrote to, as in ``plan``; "" where that is not known.
+        above, below: bounds of the epochs, both exclusive.
+        sinks: targets by operator id of the sinks that wrote it, see ``plan.target_of``; "" for an unknown target.
     """
 
     above: Count
@@ -62,11 +62,16 @@ class PlannedBatch(msgspec.Struct, frozen=True):
 
 
 class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
-    """``generation`` owns the log from here on. ``restored``: the checkpoint it starts from, 0 for none; complete
-    snapshots above it leave the lineage. Its checkpoints have ids in ``[first_checkpoint, reserved_until)``.
-    ``retract``: what has to be done before a query runs; a Generation of a query has none. ``over``: names of positions
-    in logs of copies; the next driver takes over outputs that have one of them recorded (``docs/fencing.md``).
-    ``next_batch``: no lower batch id may be given to a new epoch."""
+    """A Generation has become the owner of the log.
+
+    Attributes:
+        generation: the new owner. Its checkpoints have ids in ``[first_checkpoint, reserved_until)``.
+        restored: the checkpoint that it starts from, 0 for none. Later complete snapshots leave the lineage.
+        retract: output to retract before a query runs. A Generation that runs a query has none.
+        over: names of positions in logs of copies. The next driver takes over outputs that have recorded one of them
+            (``docs/fencing.md``).
+        next_batch: lowest batch id that a new epoch may get.
+    """
 
     generation: Count
     restored: Count
@@ -80,8 +85,13 @@ class GenerationOpened(msgspec.Struct, frozen=True, tag="generation-opened"):
 
 
 class SnapshotComplete(msgspec.Struct, frozen=True, tag="snapshot-complete"):
-    """The snapshot exists. ``committed_epoch``: as it was then. More ids are reserved up to ``reserved_until``.
-    ``next_batch``: the snapshot's; None if an earlier release wrote the entry."""
+    """A snapshot is complete.
+
+    Attributes:
+        committed_epoch: the committed epoch at this moment.
+        reserved_until: checkpoint ids below it are reserved.
+        next_batch: ``next_batch`` of the snapshot's metadata; None if an earlier release wrote the entry.
+    """
 
     generation: Count
     checkpoint: Ordinal
@@ -96,14 +106,14 @@ class SnapshotComplete(msgspec.Struct, frozen=True, tag="snapshot-complete"):
 
 
 class SnapshotDeleted(msgspec.Struct, frozen=True, tag="snapshot-deleted"):
-    """The snapshot does not exist any more; its files may be gone."""
+    """A snapshot was deleted. Its files may no longer exist."""
 
     generation: Count
     checkpoint: Ordinal
 
 
 class SnapshotLabelled(msgspec.Struct, frozen=True, tag="snapshot-labelled"):
-    """A user calls the snapshot so from here on, or notes this of it; what is None stays as it was. See ``called``."""
+    """A user has changed a snapshot's label, note or both. None keeps the current value. See ``relabeled``."""
 
     generation: Count
     checkpoint: Ordinal
@@ -112,8 +122,12 @@ class SnapshotLabelled(msgspec.Struct, frozen=True, tag="snapshot-labelled"):
 
 
 class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch-committed"):
-    """Epochs up to ``epoch`` are visible. Also written to reserve ids and to end a driver's life orderly: then it is
-    ``ended``, and ``reserved_until`` may be lower than before."""
+    """Epochs up to ``epoch`` are committed. Also written to reserve checkpoint ids.
+
+    Attributes:
+        reserved_until: checkpoint ids below it are reserved.
+        ended: the driver has stopped normally. ``reserved_until`` may then be lower than before.
+    """
 
     generation: Count
     epoch: Count
@@ -123,9 +137,15 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch-committed"):
 
 
 class SnapshotRecord(msgspec.Struct, frozen=True):
-    """One existing snapshot. ``requested``: it is never collected. ``in_lineage``: the current Generation descends from
-    it. ``kept_by_label``: it is only requested because a user has labelled it. ``logged_at``: number of the entry that
-    completed it, if no later snapshot was complete before; otherwise, and in entries of earlier releases, 0."""
+    """One existing snapshot.
+
+    Attributes:
+        requested: retention never removes it.
+        in_lineage: the current Generation descends from it.
+        kept_by_label: it only counts as requested because a user has labeled it.
+        logged_at: number of the entry that completed it. 0 if a later snapshot was completed earlier, and in entries of
+            earlier releases.
+    """
 
     checkpoint: Ordinal
     generation: Count
@@ -139,11 +159,18 @@ class SnapshotRecord(msgspec.Struct, frozen=True):
 
 
 class Forked(msgspec.Struct, frozen=True, tag="forked"):
-    """The first entry of a fork: its location begins with one snapshot of the query ``origin``. What that had not
-    committed yet stays its own to commit, so here everything up to the snapshot counts as committed. Ids begin at
-    ``first_checkpoint``. ``sinks``: what the origin writes to, see ``plan.target_of``. ``next_batch``: no batch id
-    below it may be given to an epoch; None if an earlier release wrote the entry or the snapshot. ``continues``: this
-    query replaces its origin, which ran in Spark or never ran."""
+    """First entry of a fork, whose location begins with one snapshot of another query.
+
+    The origin still commits the epochs that it had not committed yet. So in the fork all epochs up to the snapshot
+    count as committed.
+
+    Attributes:
+        origin: id of the other query.
+        first_checkpoint: lowest checkpoint id of the fork.
+        sinks: targets of the origin's sinks, see ``plan.target_of``.
+        next_batch: lowest batch id that an epoch may get; None if an earlier release wrote the entry or the snapshot.
+        continues: this query replaces its origin, which ran in Spark or never ran.
+    """
 
     origin: QueryId
     snapshot: SnapshotRecord
@@ -155,15 +182,18 @@ class Forked(msgspec.Struct, frozen=True, tag="forked"):
 
 
 class SnapshotCopied(msgspec.Struct, frozen=True, tag="snapshot-copied"):
-    """An archive has a snapshot more, which a Generation of the query took at another location. No Generation of an
-    archive runs a query, so it is in no lineage."""
+    """A snapshot was copied into an archive.
+
+    A Generation of the query took it at another location. No Generation of an archive runs a query, so the snapshot is
+    in no lineage.
+    """
 
     generation: Count
     snapshot: SnapshotRecord
 
 
 class Moved(msgspec.Struct, frozen=True, tag="moved"):
-    """The last entry of all: the query is at another location, the one whose mark has this ``token``."""
+    """Last entry of a log: the query was moved to the location whose mark has this ``token``."""
 
     generation: Count
     token: MarkToken
@@ -214,13 +244,14 @@ class LogWriter(msgspec.Struct, frozen=True):
 
 
 class Summary(SummaryOfVersion2, frozen=True, kw_only=True, tag="summary (format version 3)"):
-    """All that the entries before it say. Written by the owner; changes nothing.
+    """The view after all entries before it. Written by the owner; does not change the view.
 
-    Entries above ``head`` and below ``kept_from`` may be missing, now or later.
+    Entries above ``head`` and below ``kept_from`` may be missing or removed later.
 
     Attributes:
         head: number of the first summary of this version.
-        kept_from: number of the summary before this one. So what a slow reader or copier has listed stays for a while.
+        kept_from: number of the previous summary. So entries that a slow reader or copier has listed remain for a
+            while.
         writers: see ``LogView.writers``.
     """
 
@@ -243,14 +274,15 @@ Entry = (
     | Summary
 )
 ANY_SUMMARY = SummaryOfVersion1 | SummaryOfVersion2
-"""Of any version: ``Summary`` is one of version 2 with more fields."""
+"""Summary of any version. ``Summary`` is a subclass of version 2."""
 
 
 @dataclass(frozen=True)
-class Counted:
-    """Counts of batches by releases before format version 2.
+class BatchCounts:
+    """Batch counts that releases before format version 2 kept instead of batch ids.
 
-    ``batches`` has, by sink operator id, the number of epochs up to ``epoch`` with output.
+    Attributes:
+        batches: number of epochs up to ``epoch`` with output, by operator id of the sink.
     """
 
     epoch: int = 0
@@ -262,25 +294,27 @@ class LogView:
     """The log folded up to ``next_seq``.
 
     Attributes:
-        owner: the Generation that owns the location; 0 before the first, in a fork the one whose snapshot it is.
-        first_checkpoint: the lowest id the owner may use.
-        restored: what the owner was restored from; 0 for nothing.
+        next_seq: number of the next entry.
+        last_summary: number of the newest summary; 0 if there is none.
+        owner: the Generation that owns the location; 0 before the first. In a fork that has not run yet, the Generation
+            that took the first snapshot.
+        first_checkpoint: lowest checkpoint id that the owner may use.
+        restored: checkpoint from which the owner was restored; 0 for none.
         committed_epoch: every epoch up to this one is committed or abandoned.
-        next_batch: no batch id below this one may be given to a new epoch. It never falls.
-        counted: last counts of earlier releases; empty if none of them used this location.
+        next_batch: lowest batch id that a new epoch may get. It never decreases.
+        counted: newest counts of earlier releases; empty if none of them used this location.
         planned: the planned batch with which the location began; see ``PlannedBatch``.
-        reserved_until: the next Generation's ids start here (if the owner's driver is gone).
-        snapshots: those that exist, by ascending checkpoint.
-        ended: the owner has said that it is gone: it writes, deletes and commits nothing any more. A driver that died
-            has not said so.
-        retract: output that has to be taken back before a query runs here.
-        moved: the token of the location where the query is now; empty if it is here.
+        reserved_until: lowest checkpoint id of the next Generation, once the owner has stopped.
+        snapshots: existing snapshots, by ascending checkpoint.
+        ended: the owner has stopped normally: it writes, deletes and commits nothing any more. False after a crash.
+        retract: output to retract before a query runs here.
+        moved: token of the location to which the query was moved; empty if it is here.
         over: see ``GenerationOpened``.
         left_at: number of the last entry with which the query continued from an older snapshot than its newest; 0 if
             there is none.
         head: number of the first summary of format version 3; 0 if there is none, so an earlier release may continue.
-        kept_from: lower numbers, down to the head, may be missing.
-        writers: who wrote the entries above the head, by number; the newest ``WRITERS_AT_MOST``.
+        kept_from: entries above the head and below this number may be missing.
+        writers: writers of the entries above the head, in order; the newest ``WRITERS_AT_MOST``.
     """
 
     next_seq: int = 1
@@ -290,7 +324,7 @@ class LogView:
     restored: CheckpointId = 0
     committed_epoch: int = 0
     next_batch: int = 0
-    counted: Counted = Counted()
+    counted: BatchCounts = BatchCounts()
     planned: PlannedBatch | None = None
     reserved_until: CheckpointId = 1
     snapshots: tuple[SnapshotRecord, ...] = ()
@@ -314,7 +348,7 @@ class LogView:
 
     @property
     def next_checkpoint(self) -> CheckpointId:
-        """The lowest id that no Generation up to now can use or have used."""
+        """Lowest checkpoint id that no Generation can have used."""
         return self.reserved_until
 
     def snapshot(self, checkpoint: CheckpointId) -> SnapshotRecord | None:
@@ -327,33 +361,33 @@ class LogView:
         return self.head < seq < self.kept_from
 
     def was_written(self, position: LogPosition) -> bool:
-        """Return True if a covered entry had this position; False also if its writer is not known any more."""
+        """Return True if a covered entry had this position; False also if its writer is no longer known."""
         place = bisect_right(self.writers, position.seq, key=_first)
         return bool(place) and position.token[:STEM_DIGITS] == self.writers[place - 1].stem
 
     @property
     def recent_from(self) -> int:
-        """Number from which positions are known for long; 0 if all are. See ``docs/log-compaction.md``, Positions."""
+        """Lowest number whose position stays known for long; 0 for all. See ``docs/log-compaction.md``, Positions."""
         newest = self.writers[-(WRITERS_AT_MOST // 2) :]
         return newest[0].first if len(newest) < len(self.writers) else 0
 
 
-NOTHING_LOGGED = LogView()
+EMPTY_LOG = LogView()
 
 
 def fold(view: LogView, entry: Entry) -> LogView:
-    """The view after one more entry.
+    """Return the view after one more entry.
 
     Raises:
-        ValueError: the entry contradicts the view: the log was tampered with.
+        ValueError: the entry contradicts the view, so the log was tampered with.
     """
     if view.moved:
-        raise ValueError("an entry behind the last one: the query was moved away")
+        raise ValueError("an entry follows the last one: the query was moved away")
     after = replace(view, next_seq=view.next_seq + 1, ended=False)
     if isinstance(entry, ANY_SUMMARY):
-        return _summarised(view, after, entry)
+        return _apply_summary(view, after, entry)
     if isinstance(entry, Forked):
-        return _as_forked(view, after, entry)
+        return _apply_fork(view, after, entry)
     if isinstance(entry, GenerationOpened):
         if entry.generation <= view.owner:
             raise ValueError(f"Generation {entry.generation} opened after {view.owner}")
@@ -363,7 +397,7 @@ def fold(view: LogView, entry: Entry) -> LogView:
             first_checkpoint=entry.first_checkpoint,
             restored=entry.restored,
             committed_epoch=max(view.committed_epoch, entry.committed_epoch),
-            counted=_counted(view, entry.committed_epoch, entry.batches),
+            counted=_newer_counts(view, entry.committed_epoch, entry.batches),
             reserved_until=entry.reserved_until,
             snapshots=tuple(
                 record if record.checkpoint <= entry.restored else msgspec.structs.replace(record, in_lineage=False)
@@ -390,13 +424,13 @@ def fold(view: LogView, entry: Entry) -> LogView:
     return replace(
         after,
         committed_epoch=max(view.committed_epoch, entry.epoch),
-        counted=_counted(view, entry.epoch, entry.batches),
+        counted=_newer_counts(view, entry.epoch, entry.batches),
         reserved_until=entry.reserved_until,
         ended=entry.ended,
     )
 
 
-def passed(view: LogView, position: LogPosition) -> LogView:
+def with_writer(view: LogView, position: LogPosition) -> LogView:
     """Return the view with the writer of the newest entry, to be called after ``fold``."""
     stem = position.token[:STEM_DIGITS]
     if not view.head or (view.writers and view.writers[-1].stem == stem):
@@ -427,7 +461,7 @@ def summary_of(view: LogView) -> Summary:
     )
 
 
-def _summarised(view: LogView, after: LogView, entry: SummaryOfVersion1 | SummaryOfVersion2) -> LogView:
+def _apply_summary(view: LogView, after: LogView, entry: SummaryOfVersion1 | SummaryOfVersion2) -> LogView:
     after = replace(
         after,
         last_summary=view.next_seq,
@@ -441,20 +475,20 @@ def _summarised(view: LogView, after: LogView, entry: SummaryOfVersion1 | Summar
     )
     if isinstance(entry, SummaryOfVersion1):
         # No earlier release used more batch ids than it reserved checkpoint ids.
-        counted = Counted(entry.committed_epoch, entry.batches)
+        counted = BatchCounts(entry.committed_epoch, entry.batches)
         return replace(after, next_batch=entry.reserved_until, counted=counted)
     after = replace(
         after,
         next_batch=entry.next_batch,
-        counted=Counted(entry.counted_epoch, entry.counted),
+        counted=BatchCounts(entry.counted_epoch, entry.counted),
         planned=entry.planned,
         over=tuple(entry.over),
         left_at=entry.left_at,
     )
-    return _compacted(view, after, entry) if isinstance(entry, Summary) else after
+    return _apply_compaction(view, after, entry) if isinstance(entry, Summary) else after
 
 
-def _compacted(view: LogView, after: LogView, entry: Summary) -> LogView:
+def _apply_compaction(view: LogView, after: LogView, entry: Summary) -> LogView:
     if entry.head != (view.head or entry.head) or not entry.head <= entry.kept_from <= view.next_seq:
         raise ValueError(f"a summary with a head of {entry.head} entries and others from {entry.kept_from} on")
     firsts = [writer.first for writer in entry.writers]
@@ -469,9 +503,11 @@ def _logged_at(view: LogView, record: SnapshotRecord) -> SnapshotRecord:
     return record if known is None else msgspec.structs.replace(record, logged_at=known.logged_at)
 
 
-def called(record: SnapshotRecord, label: FreeText | None, note: FreeText | None) -> SnapshotRecord:
-    """The snapshot under another label, with another note; None: as it was. One that a user labels is one to be kept:
-    it counts as requested. Without a label it is again what it was before it had one."""
+def relabeled(record: SnapshotRecord, label: FreeText | None, note: FreeText | None) -> SnapshotRecord:
+    """Return the snapshot with another label or note; None keeps the current one.
+
+    A labeled snapshot counts as requested, so retention keeps it. Without a label it is again what it was before.
+    """
     if note is not None:
         record = msgspec.structs.replace(record, note=note)
     if label is None:
@@ -481,13 +517,13 @@ def called(record: SnapshotRecord, label: FreeText | None, note: FreeText | None
     return msgspec.structs.replace(record, label=label, requested=requested, kept_by_label=kept_by_label)
 
 
-def _counted(view: LogView, epoch: int, batches: Mapping[str, int]) -> Counted:
+def _newer_counts(view: LogView, epoch: int, batches: Mapping[str, int]) -> BatchCounts:
     """Return the counts of the later epoch. This release writes no counts."""
-    return Counted(epoch, batches) if batches and epoch > view.counted.epoch else view.counted
+    return BatchCounts(epoch, batches) if batches and epoch > view.counted.epoch else view.counted
 
 
-def _as_forked(view: LogView, after: LogView, entry: Forked) -> LogView:
-    """Generations go on behind the snapshot's, and ids behind those of all files there are: none is named twice."""
+def _apply_fork(view: LogView, after: LogView, entry: Forked) -> LogView:
+    """Start a fork's view. Generations and checkpoint ids continue after the origin's, so that no file name repeats."""
     if view.next_seq != 1:
         raise ValueError("a location that was in use cannot become a fork")
     record = msgspec.structs.replace(entry.snapshot, logged_at=view.next_seq)
@@ -498,7 +534,7 @@ def _as_forked(view: LogView, after: LogView, entry: Forked) -> LogView:
         restored=record.checkpoint,
         committed_epoch=record.checkpoint,
         next_batch=record.checkpoint if entry.next_batch is None else entry.next_batch,
-        counted=Counted(record.checkpoint),
+        counted=BatchCounts(record.checkpoint),
         planned=entry.planned,
         reserved_until=entry.first_checkpoint,
         snapshots=(record,),
@@ -516,12 +552,12 @@ def _with_label(view: LogView, after: LogView, entry: SnapshotLabelled) -> LogVi
     record = view.snapshot(entry.checkpoint)
     if record is None:
         raise ValueError(f"snapshot {entry.checkpoint} is labelled, and does not exist")
-    named = called(record, entry.label, entry.note)
+    named = relabeled(record, entry.label, entry.note)
     return replace(after, snapshots=tuple(named if one is record else one for one in view.snapshots))
 
 
 def _with_record(records: tuple[SnapshotRecord, ...], record: SnapshotRecord) -> tuple[SnapshotRecord, ...]:
-    """Nearly always the newest; there may be ten thousand, and hundreds of entries since the last summary."""
+    """Insert a record in order. With ten thousand snapshots and hundreds of entries, sorting would be slow."""
     place = bisect_left(records, record.checkpoint, key=_checkpoint)
     return (*records[:place], record, *records[place:])
 
@@ -553,7 +589,7 @@ def _with_snapshot(view: LogView, after: LogView, entry: SnapshotComplete) -> Lo
         committed_epoch=max(view.committed_epoch, entry.committed_epoch),
         next_batch=max(view.next_batch, next_batch),
         planned=view.planned and msgspec.structs.replace(view.planned, pending=False),
-        counted=_counted(view, entry.committed_epoch, entry.batches),
+        counted=_newer_counts(view, entry.committed_epoch, entry.batches),
         reserved_until=max(view.reserved_until, entry.reserved_until),
         snapshots=_with_record(view.snapshots, record),
     )

@@ -1,4 +1,4 @@
-"""The one log: the fence between drivers and the only truth about which snapshots exist.
+"""Snapshot log: the fence between drivers, and the only record of which snapshots exist.
 
 Entry n is the file ``log/<n, 20 digits>.json``, created exclusively. A driver that loses its next number to another
 one stops (``Fenced``): no lease, no clock. Each entry carries a random token, so that a driver that cannot tell
@@ -23,26 +23,26 @@ from penstock.model.manifest import LARGEST, Ordinal
 from penstock.snapshots.format.envelope import open_envelope, seal_envelope
 from penstock.snapshots.log.entries import (
     ANY_SUMMARY,
-    NOTHING_LOGGED,
+    EMPTY_LOG,
     STEM_DIGITS,
     Entry,
     Forked,
     LogView,
     SnapshotComplete,
     fold,
-    passed,
     summary_of,
+    with_writer,
 )
 from penstock.snapshots.store.parallel_reads import read_in_parallel
 from penstock.snapshots.store.store import Store
 
 FOLDER = "log"
 SUMMARY_EVERY = 64
-"""A reader reads at most about this many entries,"""
+"""Entries between two summaries, which is about how many a reader must read."""
 SNAPSHOTS_PER_ENTRY = 20
-"""or one for so many snapshots: a summary names them all, so with many of them it is to be written less often."""
+"""A summary lists all snapshots. With many of them, one more entry per this many lies between two summaries."""
 UNSUMMARISED_AT_MOST = 1 << 17
-"""Entries without a summary that a reader takes: owners write one long before, and more would take long to add up."""
+"""Entries without a summary that a reader accepts. Owners write a summary long before."""
 REMOVED_AT_ONCE = 16
 """Covered entries that a running driver removes after each collection. It appends fewer in between, on average."""
 
@@ -63,7 +63,7 @@ def entry_path(seq: int) -> str:
     return f"{FOLDER}/{seq:020d}.json"
 
 
-def number_of(path: str) -> int:
+def entry_number(path: str) -> int:
     """Return the number of an entry. Raises CorruptSnapshot for another file."""
     name = path.removeprefix(f"{FOLDER}/").removesuffix(".json")
     if not (name.isascii() and name.isdigit() and len(name) == 20 and int(name) <= LARGEST):
@@ -71,25 +71,25 @@ def number_of(path: str) -> int:
     return int(name)
 
 
-def _only_reads() -> str:
-    raise AssertionError("this log is only read")
+def _no_token() -> str:
+    raise AssertionError("this log is read-only")
 
 
 class SnapshotLog:
-    """One process's view of the log of one location, and its way to append.
+    """Log of one location, as one process has read it.
 
     Args:
         store: the location.
-        token: a fresh random string of 32 hex digits per call; without it the log can only be read.
-        view: what was read of this log before.
-        summary_every: how many entries a summary covers at least.
+        token: returns 32 random hex digits per call; without it the log is read-only.
+        view: earlier view of this log, from which reading continues.
+        summary_every: minimum number of entries that a summary covers.
     """
 
     def __init__(
         self,
         store: Store,
-        token: Callable[[], str] = _only_reads,
-        view: LogView = NOTHING_LOGGED,
+        token: Callable[[], str] = _no_token,
+        view: LogView = EMPTY_LOG,
         *,
         summary_every: int = SUMMARY_EVERY,
     ) -> None:
@@ -113,7 +113,7 @@ class SnapshotLog:
         bodies: list[Body] = []
         newest = self._view.next_seq - 1
         while paths := self._above(newest):  # until nothing is new: what was read may be removed meanwhile
-            later = number_of(paths[-1])
+            later = entry_number(paths[-1])
             try:
                 read = self._read_back_to_summary(later, newest)
             except CorruptSnapshot:
@@ -123,18 +123,18 @@ class SnapshotLog:
             bodies = read if _is_summary(read[0]) else [*bodies, *read]
             newest = later
         if bodies:
-            self._take(bodies)
+            self._apply(bodies)
         return self._view
 
-    def _take(self, bodies: Sequence[Body]) -> None:
+    def _apply(self, bodies: Sequence[Body]) -> None:
         view = replace(self._view, next_seq=bodies[0].seq) if _is_summary(bodies[0]) else self._view
         for body in bodies:
             try:
-                view = passed(fold(view, body.entry), LogPosition(body.seq, body.token))
+                view = with_writer(fold(view, body.entry), LogPosition(body.seq, body.token))
             except ValueError as error:
                 raise CorruptSnapshot(f"{entry_path(body.seq)}: {error}") from error
         for body in bodies:
-            self._passed(body)
+            self._record_position(body)
         self._view = view
 
     def _above(self, seq: int) -> list[str]:
@@ -150,30 +150,30 @@ class SnapshotLog:
         return paths
 
     def append(self, entry: Entry) -> LogView:
-        """Append at the next number this object knows of, durably.
+        """Append an entry durably, with the number after the newest known one.
 
         Raises:
-            Fenced: another driver has that number, or a later one: this one must stop.
-            OSError: the entry is not in the log, or the store cannot tell: then the next append may meet it there and
-                take it for another driver's. This driver ends then; its successor reads what is true.
+            Fenced: another driver has written this number or a later one. This driver must stop.
+            OSError: the entry is not in the log, or that is unknown. In the second case the next append may find the
+                entry and mistake it for another driver's. This driver then stops, and the next one reads the log.
         """
-        if gone := self.gone():
+        if gone := self.deletion_text():
             raise FileNotFoundError(gone)  # an entry would begin a log without all earlier ones
         seq = self._view.next_seq
         body = Body(seq, self._next_token(), entry)
-        after = passed(fold(self._view, entry), LogPosition(seq, body.token))
+        after = with_writer(fold(self._view, entry), LogPosition(seq, body.token))
         path = entry_path(seq)
         try:
             created = self._store.create_if_absent(path, seal_envelope(msgspec.to_builtins(body)))
         except OSError:
-            # Unknown outcome: the entry itself tells. If it is absent now, a later append of ours meets it or not.
+            # Unknown outcome: look for the entry. If it is absent now, it may still appear later.
             if not self._store.exists(path):
                 raise
             created = False
         if not created and ((found := self._read_if_there(seq)) is None or found.token != body.token):
             raise self._fenced(seq)
         self._check_newest(seq)
-        self._passed(body)
+        self._record_position(body)
         self._view = after
         return after
 
@@ -187,7 +187,7 @@ class SnapshotLog:
         if self._above(seq):
             raise self._fenced(seq)
 
-    def gone(self) -> str:
+    def deletion_text(self) -> str:
         """Return a description of what is missing if the log that this object has read is deleted; empty otherwise.
 
         Raises:
@@ -202,16 +202,12 @@ class SnapshotLog:
         )
 
     def check_owned(self) -> None:
-        """Nobody has appended behind this object's back.
-
-        Raises:
-            Fenced: another driver has: this one must stop.
-        """
+        """Raise Fenced if another driver has appended an entry. This driver must then stop."""
         self._check_newest(self._view.next_seq - 1)
 
     @property
     def position(self) -> LogPosition:
-        """The newest entry."""
+        """Position of the newest entry."""
         return self._newest
 
     def position_of(self, epoch: CheckpointId) -> LogPosition:
@@ -236,8 +232,8 @@ class SnapshotLog:
         now = SnapshotLog(self._store).refresh()  # another driver may have removed it meanwhile
         return now.is_covered(position.seq) and now.was_written(position)
 
-    def is_behind(self, position: LogPosition, checkpoint: CheckpointId) -> bool:
-        """Return True if a position of this log is of a later snapshot than an existing one, or may be."""
+    def may_be_later(self, position: LogPosition, checkpoint: CheckpointId) -> bool:
+        """Return True if a position of this log may belong to a later snapshot than this existing one."""
         record = self._view.snapshot(checkpoint)
         if record is not None and position.seq <= record.logged_at:
             return False
@@ -246,20 +242,20 @@ class SnapshotLog:
             return True
         return isinstance(body.entry, SnapshotComplete) and body.entry.checkpoint > checkpoint
 
-    def _passed(self, body: Body) -> None:
+    def _record_position(self, body: Body) -> None:
         self._newest = LogPosition(body.seq, body.token)
         if isinstance(body.entry, SnapshotComplete):
             self._positions = (*self._positions, (body.entry.checkpoint, self._newest))[-SUMMARY_EVERY:]
 
-    def forked(self) -> Forked | None:
-        """How the location began, if it was as a fork. Raises CorruptSnapshot naming the entry."""
+    def fork_entry(self) -> Forked | None:
+        """Return the first entry if the location began as a fork. Raises CorruptSnapshot naming the entry."""
         entry = self._read(1).entry
         return entry if isinstance(entry, Forked) else None
 
     def summarise(self) -> LogView:
         """Append a summary if the last one is many entries back, or if an earlier release could still use this log.
 
-        Such a release would not look above its entries. The caller owns the log.
+        Such a release would not check for later entries after an append. The caller owns the log.
         """
         view = self._view
         every = max(self._summary_every, len(view.snapshots) // SNAPSHOTS_PER_ENTRY)
@@ -268,31 +264,31 @@ class SnapshotLog:
         return self.append(summary_of(view))
 
     def remove_covered(self, at_most: int | None = REMOVED_AT_ONCE) -> None:
-        """Remove entries that are covered, the lowest ones first. Harmless if the caller has lost the log.
+        """Remove covered entries, the lowest ones first. Harmless if the caller has lost the log.
 
         Args:
-            at_most: how many; None for all.
+            at_most: maximum number of entries; None for all.
 
         Raises:
-            OSError: the store fails. What is left is removed later.
+            OSError: the store fails. The remaining entries are removed later.
         """
         if not self._removable and self._removable_before < self._view.kept_from:
             self._removable_before = self._view.kept_from
-            self._removable = self._covered()
+            self._removable = self._covered_paths()
         for path in self._removable[:at_most]:  # one by one: a lower number must not be there when a higher one is gone
             self._store.delete(path)
         del self._removable[:at_most]
 
-    def _covered(self) -> list[str]:
+    def _covered_paths(self) -> list[str]:
         """Return the paths of all covered entries that are there, strays included, in ascending order."""
         paths = self._store.list(FOLDER, after=entry_path(self._view.head))
-        return [path for path in paths if self._view.is_covered(number_of(path))]
+        return [path for path in paths if self._view.is_covered(entry_number(path))]
 
     def _read_back_to_summary(self, newest: int, known: int) -> list[Body]:
         bodies: list[Body] = []
         left = range(newest, known, -1)
         while left:
-            for body in read_in_parallel(self._store, self._read_if_whole, left[: self._store.at_once]):
+            for body in read_in_parallel(self._store, self._read_or_error, left[: self._store.parallel_calls]):
                 if isinstance(body, CorruptSnapshot):
                     raise body
                 bodies.append(body)
@@ -300,11 +296,11 @@ class SnapshotLog:
                     return bodies[::-1]
             if len(bodies) > UNSUMMARISED_AT_MOST:
                 raise CorruptSnapshot(f"{FOLDER}/ has no summary among its last {UNSUMMARISED_AT_MOST} entries")
-            left = left[self._store.at_once :]
+            left = left[self._store.parallel_calls :]
         return bodies[::-1]
 
-    def _read_if_whole(self, seq: int) -> Body | CorruptSnapshot:
-        """One behind a summary is of no account."""
+    def _read_or_error(self, seq: int) -> Body | CorruptSnapshot:
+        """Return an error instead of raising it: an unreadable entry in front of a summary does not matter."""
         try:
             return self._read(seq)
         except CorruptSnapshot as error:

@@ -28,7 +28,7 @@ from penstock.snapshots.portable.layout import (
     opened_manifest,
     read_manifest,
 )
-from penstock.snapshots.progress_meter import Meter, Progress, untold
+from penstock.snapshots.progress_meter import Meter, Progress, no_progress
 from penstock.snapshots.store.parallel_reads import read_in_parallel
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.store.store_access import StoreAccess
@@ -50,7 +50,7 @@ def portable_at_hand(
     directory: str | Path,
     access: StoreAccess | None = None,
     staging: Path | None = None,
-    progress: Progress = untold,
+    progress: Progress = no_progress,
 ) -> Iterator[PortableAtHand]:
     """A portable snapshot to read from, for as long as this lasts.
 
@@ -108,7 +108,7 @@ def manifest_at(location: str, access: StoreAccess | None = None) -> Manifest | 
     """
     store = store_at(location, access)
     try:
-        names = store.names()
+        names = store.top_names()
         if MANIFEST not in names or IDENTITY_PATH in names:
             return None
         manifest = manifest_in(store)

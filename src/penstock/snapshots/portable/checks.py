@@ -11,10 +11,10 @@ from penstock.model.elements import Side
 from penstock.model.key_groups import MAX_KEY_GROUPS
 from penstock.model.manifest import READ_VERSIONS, SnapshotMetadata
 from penstock.snapshots.format.metadata_checks import CheckedPlan, check_metadata, require
-from penstock.snapshots.location import KEPT_FOLDER
+from penstock.snapshots.location import SOURCE_FOLDER
 from penstock.snapshots.portable.layout import MANIFEST, PLACE, Manifest, Stream, Table, column_names
 from penstock.snapshots.store.store import checked_path
-from penstock.snapshots.transfer import kept_files
+from penstock.snapshots.transfer import source_files
 from penstock.state.stored_form import KEY_GROUP_COLUMN
 
 _NUMBER = re.compile(r"-?\d{1,18}")
@@ -56,8 +56,8 @@ def _check(manifest: Manifest) -> None:
         checked_path(path)
     require(len(set(paths)) == len(paths) and MANIFEST not in paths, "two parts are one file")
     lane = {ref.path for ref in manifest.lane}
-    require(all(path.startswith(f"{KEPT_FOLDER}/") for path in lane), f"a file is not below {KEPT_FOLDER}/")
-    require(kept_files(metadata) <= lane, "a split names a file that is not there")
+    require(all(path.startswith(f"{SOURCE_FOLDER}/") for path in lane), f"a file is not below {SOURCE_FOLDER}/")
+    require(source_files(metadata) <= lane, "a split names a file that is not there")
 
 
 def _check_blobs(manifest: Manifest) -> None:

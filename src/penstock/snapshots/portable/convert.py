@@ -35,7 +35,7 @@ from penstock.snapshots.portable.checks import checked_entry
 from penstock.snapshots.portable.files import AT_ONCE, new_directory
 from penstock.snapshots.portable.foreign import Batch, read_rows, read_stream
 from penstock.snapshots.portable.layout import FileRef, Manifest, Stream, Table, TablePart
-from penstock.snapshots.progress_meter import Meter, Progress, untold
+from penstock.snapshots.progress_meter import Meter, Progress, no_progress
 from penstock.snapshots.store.store import LocalStore, Store
 from penstock.snapshots.store.store_access import StoreAccess
 from penstock.snapshots.store.stores import is_object_store, local_folder
@@ -98,7 +98,7 @@ def convert_snapshot(
     location: str | Path,
     states: WriteStates = write_states,
     access: StoreAccess | None = None,
-    progress: Progress = untold,
+    progress: Progress = no_progress,
 ) -> SnapshotMetadata:
     """Make a checkpoint location with this one snapshot; returns its metadata.
 

@@ -17,7 +17,7 @@ from penstock.snapshots.bootstrap import without_data_references
 from penstock.snapshots.commands.opened_location import OpenedLocation, open_location_to_read, plan_of_snapshot
 from penstock.snapshots.format.plan import key_columns, younger_columns
 from penstock.snapshots.format.sections import read_verified
-from penstock.snapshots.location import KEPT_FOLDER
+from penstock.snapshots.location import SOURCE_FOLDER
 from penstock.snapshots.log.entries import SnapshotRecord
 from penstock.snapshots.portable.columns import declared_schema, portable_columns
 from penstock.snapshots.portable.files import AT_ONCE, NewFile, new_directory
@@ -40,12 +40,12 @@ from penstock.snapshots.portable.layout import (
     sealed,
 )
 from penstock.snapshots.portable.tables import RANGE_BYTES, written_schema
-from penstock.snapshots.progress_meter import Meter, Progress, untold
+from penstock.snapshots.progress_meter import Meter, Progress, no_progress
 from penstock.snapshots.restoring.local_state import entries_by_table
 from penstock.snapshots.store.store import LocalStore, Store
 from penstock.snapshots.store.store_access import StoreAccess
 from penstock.snapshots.store.stores import is_object_store, local_folder, store_at
-from penstock.snapshots.transfer import kept_files
+from penstock.snapshots.transfer import source_files
 
 
 def export_snapshot(
@@ -56,7 +56,7 @@ def export_snapshot(
     range_bytes: int = RANGE_BYTES,
     run: Run = in_threads,
     access: StoreAccess | None = None,
-    progress: Progress = untold,
+    progress: Progress = no_progress,
 ) -> Manifest:
     """Write one snapshot as a portable one; returns what its manifest says.
 
@@ -96,7 +96,7 @@ def write_portable(
     *,
     range_bytes: int = RANGE_BYTES,
     run: Run = in_threads,
-    progress: Progress = untold,
+    progress: Progress = no_progress,
 ) -> Manifest:
     """As ``export_snapshot``, into an empty store. Its manifest comes last: without it what is there means nothing."""
     metadata = opened.metadata(record)
@@ -219,8 +219,8 @@ class _Export:
 
     def _lane(self) -> Iterator[FileRef]:
         """What splits name, which has to be there, and whatever else sources remember there now."""
-        named = kept_files(self._metadata)
-        for path in sorted({*named, *self._source.list(KEPT_FOLDER)}):
+        named = source_files(self._metadata)
+        for path in sorted({*named, *self._source.list(SOURCE_FOLDER)}):
             if path not in named and not self._source.exists(path):
                 continue  # it went meanwhile
             with NewFile(self._target, path) as file:

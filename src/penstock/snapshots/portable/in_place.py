@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.snapshots.format.envelope import open_envelope, seal_envelope
-from penstock.snapshots.location import KEPT_FOLDER
+from penstock.snapshots.location import SOURCE_FOLDER
 from penstock.snapshots.portable.at_hand import check_sizes, manifest_in
 from penstock.snapshots.portable.checks import checked_manifest
 from penstock.snapshots.portable.layout import BLOB_FOLDER, INFLIGHT_FOLDER, MANIFEST, STATE_FOLDER, Manifest
 from penstock.snapshots.store.store import Store
 
 MARK = "exporting.json"
-_FOLDERS = (STATE_FOLDER, INFLIGHT_FOLDER, BLOB_FOLDER, KEPT_FOLDER)
+_FOLDERS = (STATE_FOLDER, INFLIGHT_FOLDER, BLOB_FOLDER, SOURCE_FOLDER)
 
 
 def write_in_place(store: Store, query_id: str, snapshot: str, write: Callable[[Store], Manifest]) -> Manifest:
@@ -34,7 +34,7 @@ def write_in_place(store: Store, query_id: str, snapshot: str, write: Callable[[
     """
     mark = {"query_id": query_id, "snapshot": snapshot}
     try:
-        names = store.names()
+        names = store.top_names()
         if names and MARK not in names:
             raise LocationError(f"the directory {store.root} is not empty; name one that is not there yet")
         store.prepare()

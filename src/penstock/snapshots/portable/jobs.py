@@ -79,8 +79,10 @@ class TableJob:
                     use_compliant_nested_type=False,  # which would rename the elements of lists
                 ) as writer:
                     for table in merged_rows(source, self.entries, self.schema, self.keys, self.range_bytes):
-                        at_once = min(ROW_GROUP_ROWS, max(1, ROW_GROUP_BYTES * table.num_rows // (table.nbytes + 1)))
-                        writer.write_table(table.rename_columns(as_parquet.names), row_group_size=at_once)
+                        parallel_calls = min(
+                            ROW_GROUP_ROWS, max(1, ROW_GROUP_BYTES * table.num_rows // (table.nbytes + 1))
+                        )
+                        writer.write_table(table.rename_columns(as_parquet.names), row_group_size=parallel_calls)
                         rows += table.num_rows
                         if meter is not None:
                             meter.add(table.num_rows)

@@ -1,9 +1,9 @@
-"""Files below a folder that may be somebody else's work: what is opened is a plain file there, or nothing at all.
+"""Safe file access below a folder whose content may be forged: only plain files are opened.
 
-Links are not followed below the folder, not even those that stay within: a location is moved and copied as a whole, and
-what it holds is named by paths without links. Opening anything but a plain file could block (a FIFO) or do harm (a
-device). Each folder of a path is opened relative to the one before, for writing and removing as for reading. So a link
-that replaces a folder between a check and its use is not followed.
+Links below the folder are never followed, not even those that stay within: a location is moved and copied as a whole,
+and paths of its files contain no links. Opening a FIFO could block, and opening a device could do harm. Each folder of
+a path is opened relative to its parent, for writing and removing as for reading. So a link that replaces a folder
+between a check and its use is not followed.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def open_plain(root: str, path: str) -> tuple[BinaryIO, int]:
-    """A plain file below ``root``, unbuffered, and its length.
+    """Open a plain file below ``root``, unbuffered; return it and its length.
 
     Args:
-        path: a clean relative one; see ``checked_path``.
+        path: a clean relative path; see ``checked_path``.
 
     Raises:
         FileNotFoundError: there is none.
-        CorruptSnapshot: it is something else, or behind a link.
+        CorruptSnapshot: it is not a plain file, or a folder of the path is a link.
     """
     with folder_of(root, path) as (folder, name):
         _plain_size(folder, name, path)
         file = os.fdopen(os.open(name, _FILE, dir_fd=folder), "rb", buffering=0)
     status = os.fstat(file.fileno())
-    if not stat.S_ISREG(status.st_mode):  # it was another one a moment ago
+    if not stat.S_ISREG(status.st_mode):  # another file has replaced it since the first check
         file.close()
-        raise _refused(path)
+        raise _not_plain_error(path)
     return file, status.st_size
 
 
 def plain_size(root: str, path: str) -> int | None:
-    """The length of a plain file below ``root``; None if there is none. See ``open_plain``."""
+    """Return the length of a plain file below ``root``; None if there is none. Raises as ``open_plain``."""
     try:
         with folder_of(root, path) as (folder, name):
             return _plain_size(folder, name, path)
@@ -57,7 +57,7 @@ def plain_size(root: str, path: str) -> int | None:
 def _plain_size(folder: int, name: str, path: str) -> int:
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if not stat.S_ISREG(status.st_mode):
-        raise _refused(path)
+        raise _not_plain_error(path)
     return status.st_size
 
 
@@ -91,7 +91,7 @@ def sync_folder_of(root: str, path: str) -> None:
         os.fsync(folder)
 
 
-def create_whole(root: str, path: str, data: bytes) -> bool:
+def create_atomically(root: str, path: str, data: bytes) -> bool:
     """Create a whole file below ``root`` durably and exclusively; False if its name exists."""
     with folder_of(root, path, make=True) as (folder, name):
         if _exists(folder, name):
@@ -170,8 +170,8 @@ def folder_of(root: str, path: str, *, make: bool = False, change: bool = False)
         CorruptSnapshot: a folder of the path is a link or another special file.
     """
     *folders, name = path.split("/")
-    enter = _made if make else _to_change if change else _inner
-    with _named(f"{root}/{path}"):
+    enter = _open_or_make_folder if make else _open_folder_to_change if change else _open_folder
+    with _errors_with_path(f"{root}/{path}"):
         here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for folder in folders:
@@ -184,9 +184,8 @@ def folder_of(root: str, path: str, *, make: bool = False, change: bool = False)
 
 
 @contextmanager
-def _named(path: str) -> Iterator[None]:
-    """An error of the system says which file it is about: it knows only the name in a folder, or none where a disk is
-    full."""
+def _errors_with_path(path: str) -> Iterator[None]:
+    """Add the full path to errors of the system, which have only the name in a folder, or none if a disk is full."""
     try:
         yield
     except OSError as error:
@@ -195,39 +194,43 @@ def _named(path: str) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, path) from error
 
 
-def _inner(here: int, folder: str, path: str) -> int:
+def _open_folder(here: int, folder: str, path: str) -> int:
     try:
         return os.open(folder, _FOLDER, dir_fd=here)
-    except NotADirectoryError:  # so says the system of a link, too
-        raise _refused(path) from None
+    except NotADirectoryError:  # the system raises this error for a link, too
+        raise _not_plain_error(path) from None
 
 
-def _to_change(here: int, folder: str, path: str) -> int:
+def _open_folder_to_change(here: int, folder: str, path: str) -> int:
     """Open an inner folder for a change. If a file has its name, raise OSError, as a full disk does.
 
     For a reader the same location is corrupt.
     """
     try:
-        return _inner(here, folder, path)
+        return _open_folder(here, folder, path)
     except CorruptSnapshot:
         if stat.S_ISREG(os.stat(folder, dir_fd=here, follow_symlinks=False).st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "a file has the name of a folder", folder) from None
         raise
 
 
-def _made(here: int, folder: str, path: str) -> int:
+def _open_or_make_folder(here: int, folder: str, path: str) -> int:
     try:
-        return _to_change(here, folder, path)
+        return _open_folder_to_change(here, folder, path)
     except FileNotFoundError:
         with suppress(FileExistsError):
             os.mkdir(folder, dir_fd=here)
         os.fsync(here)
-        return _to_change(here, folder, path)
+        return _open_folder_to_change(here, folder, path)
 
 
 def check_folders(root: str, path: str) -> None:
-    """Raise CorruptSnapshot if one of the folders that ``path`` names below ``root``, itself included, is a link or the
-    like; NotADirectoryError if it is a file. Those that are not there are no error."""
+    """Check the folders that ``path`` names below ``root``, including the last one. Missing folders are allowed.
+
+    Raises:
+        CorruptSnapshot: one is a link or another special file.
+        NotADirectoryError: one is a plain file.
+    """
     here = root
     for part in path.split("/"):
         here = f"{here}/{part}"
@@ -238,18 +241,18 @@ def check_folders(root: str, path: str) -> None:
         if stat.S_ISREG(mode):
             raise NotADirectoryError(errno.ENOTDIR, "a file is where a folder has to be", here)
         if not stat.S_ISDIR(mode):
-            raise _refused(os.path.relpath(here, root))
+            raise _not_plain_error(os.path.relpath(here, root))
 
 
 def check_own_folders(root: Path, names: Iterable[str]) -> None:
-    """As ``check_folders``, for folders that others than a store write to by path, and the folders in these."""
+    """Apply ``check_folders`` to folders that sources and sinks write to by path, and to their subfolders."""
     for name in names:
         check_folders(str(root), name)
         for inner in (root / name).iterdir() if (root / name).is_dir() else ():
             check_folders(str(root), f"{name}/{inner.name}")
 
 
-def _refused(path: str) -> CorruptSnapshot:
+def _not_plain_error(path: str) -> CorruptSnapshot:
     return CorruptSnapshot(
         f"{path} is a link, or behind one, or no plain file; a location holds nothing but files and folders of its "
         "own: put the file itself there"

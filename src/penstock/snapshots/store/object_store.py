@@ -1,18 +1,18 @@
-"""A location on an S3-compatible object store: ``s3://bucket/prefix``.
+"""Location on an S3-compatible object store: ``s3://bucket/prefix``.
 
-The library is obstore (the Rust crate ``object_store``), because it offers the one operation that the log rests on, the
-conditional put (``If-None-Match: *``), beside multipart uploads that can be given up, all without the GIL. What the
-server must do is in docs/object-stores.md; ``prepare`` sees whether it does.
+The library is obstore (the Rust crate ``object_store``). It offers the conditional put (``If-None-Match: *``) that the
+log needs, and multipart uploads that can be aborted, all without the GIL. docs/object-stores.md lists what the server
+must support; ``prepare`` checks it.
 
-Three things are not as in a file system:
+Three things differ from a file system:
 
-* A conditional put whose answer is lost may have happened, and the library's own repetition of it would then say that
-  the object exists. So it is never repeated by the library, but here, where what is not known stays not known: an
-  object that is there after an attempt without an answer may be ours, and the outcome is an ``OSError``.
-* S3 answers 409 when conditional puts meet, and the library takes it for "exists". Whether the object does is looked
-  up; if not, nobody has it yet.
-* A data file is there with ``close`` and not before. ``create`` looks whether the name is taken, but nothing guards it
-  from then on: data files have names of their own (Generation, checkpoint, slot), and a Generation has one owner.
+* A conditional put whose answer is lost may have succeeded. If the library repeated it, the answer would be that the
+  object exists. So only this module repeats it. If an object exists after an attempt without an answer, it may be ours;
+  the outcome is unknown, and an ``OSError`` is raised.
+* S3 answers 409 to concurrent conditional puts, and the library reports that as "exists". This module checks whether
+  the object exists; if not, no writer has created it yet.
+* A data file appears with ``close``. ``create`` checks whether the name is in use, but does not reserve it. Names of
+  data files are unique (Generation, checkpoint, slot), and a Generation has one owner.
 """
 
 from __future__ import annotations
@@ -29,38 +29,36 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.redaction import without_secrets
-from penstock.snapshots.store.store import WHOLE_AT_MOST, DataFile, Store, checked_path
+from penstock.snapshots.store.store import MAX_READ_BYTES, DataFile, Store, checked_path
 from penstock.snapshots.store.store_access import StoreAccess
 
 if TYPE_CHECKING:
     from obstore.store import S3Store as S3Client
 
 PART_BYTES = 8 << 20
-"""Of a multipart upload, which has 10,000 parts at most: a data file may have 80 GB."""
+"""Size of one part of a multipart upload. An upload has at most 10,000 parts, so a data file may have 80 GB."""
 PARTS_AT_ONCE = 3
-"""In flight for one data file; with the one that is filled, 32 MB."""
-GATHERED_BYTES = 1 << 20
-"""Handed to the library at once."""
+"""Parts in flight of one data file; 32 MB with the one that is being filled."""
+BUFFER_BYTES = 1 << 20
+"""Bytes that are handed to the library at a time."""
 READ_BYTES = 16 << 20
-"""Of one request: a longer range is read by several, each with its own time-out."""
+"""Maximum size of one request. A longer range is read by several, each with its own time-out."""
 CONNECT_TIMEOUT_S = 5
 REQUEST_TIMEOUT_S = 60
 """From the connection to the last byte of the answer."""
 RETRIES = 5
 RETRY_FOR_S = 60
-"""No attempt begins later than this after the first."""
+"""A retry begins at most this long after the first attempt."""
 BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
 CREATE_PAUSES_S = (0.0, 0.1, 0.5, 2.0)
-"""Before each attempt of a conditional put."""
+"""Pauses before each attempt of a conditional put."""
 CREATE_TIMEOUT_S = 20
-LISTED_FROM = 16
-"""Sizes of more files than this are taken from listings: a listing tells of 1,000 files at once."""
-LISTINGS = 3
-"""Attempts."""
-AT_ONCE = 16
-"""Requests that are waited for together where many small files are read."""
-PROBES = 3
-"""Attempts."""
+LISTING_THRESHOLD = 16
+"""Sizes of more files than this are read from listings of 1,000 files each."""
+LISTING_ATTEMPTS = 3
+PARALLEL_REQUESTS = 16
+"""Concurrent requests when many small files are read."""
+PROBE_ATTEMPTS = 3
 _CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]{1,200})</Message>")
 _MAX_REASON = 400
@@ -68,23 +66,23 @@ _T = TypeVar("_T")
 
 
 class S3Store(Store):
-    """See the module's text. Pickled without ``access``: whoever unpickles it goes by its own environment.
+    """Store on an S3-compatible object store. Pickling drops ``access``: the copy uses the environment of its process.
 
     Args:
         root: ``s3://bucket/prefix`` as ``location_text`` writes it.
-        access: as whom; None for what the environment says.
+        access: endpoint and credentials; None for those of the environment.
 
     Raises:
-        LocationError: obstore is not installed, or cannot make sense of bucket or endpoint.
+        LocationError: obstore is not installed, or refuses the bucket or endpoint.
     """
 
-    at_once = AT_ONCE
+    parallel_calls = PARALLEL_REQUESTS
 
     def __init__(self, root: str, access: StoreAccess | None = None) -> None:
         self.root = root
         self._access = access or StoreAccess()
         self._client = self._connected(RETRIES, REQUEST_TIMEOUT_S)
-        self._once = self._connected(0, CREATE_TIMEOUT_S)
+        self._client_without_retries = self._connected(0, CREATE_TIMEOUT_S)
 
     def __reduce__(self) -> tuple[type[S3Store], tuple[str]]:
         return S3Store, (self.root,)
@@ -99,12 +97,12 @@ class S3Store(Store):
         for pause_s in CREATE_PAUSES_S:
             time.sleep(pause_s)
             try:
-                with self._named(path, writes=True):
-                    obstore.put(self._once, path, bytes(data), mode="create")
+                with self._translated_errors(path, writes=True):
+                    obstore.put(self._client_without_retries, path, bytes(data), mode="create")
                 return True
             except FileExistsError:
                 if not self.exists(path):
-                    continue  # 409: others tried at the same moment, or it is gone by now
+                    continue  # 409: other writers tried at the same moment, or the object was deleted since
                 if in_doubt is None:
                     return False
                 break
@@ -120,10 +118,10 @@ class S3Store(Store):
         return _S3File(self, path)
 
     def prepare(self, *, owner_only: bool = True) -> None:
-        """An object is created twice, for a try: a server that does not refuse the second one is of no use."""
-        for left in reversed(range(PROBES)):
+        """Create a test object twice, to check that the server refuses the second one."""
+        for left in reversed(range(PROBE_ATTEMPTS)):
             try:
-                if self._refuses_what_exists():
+                if self._refuses_existing():
                     return
                 break
             except PermissionError:
@@ -137,7 +135,7 @@ class S3Store(Store):
             "conditional writes (docs/object-stores.md), or a shared folder"
         )
 
-    def _refuses_what_exists(self) -> bool:
+    def _refuses_existing(self) -> bool:
         path = f".probe.{os.urandom(8).hex()}.tmp"
         try:
             self.create_if_absent(path, b"first")
@@ -151,18 +149,18 @@ class S3Store(Store):
     def read(self, path: str) -> bytes:
         import obstore
 
-        with self._named(checked_path(path)):
+        with self._translated_errors(checked_path(path)):
             found = obstore.get(self._client, path)
             size = found.meta["size"]
-            if size <= WHOLE_AT_MOST:
+            if size <= MAX_READ_BYTES:
                 return bytes(found.bytes())
-        raise CorruptSnapshot(f"{path} has {size} bytes; no file of its kind has more than {WHOLE_AT_MOST}")
+        raise CorruptSnapshot(f"{path} has {size} bytes; no file of its kind has more than {MAX_READ_BYTES}")
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         checked_path(path)
         if length <= READ_BYTES:
             return self._read_piece(path, offset, length)
-        # A length that a forged reference declares must not be believed before it is known to be there.
+        # A forged reference may declare any length, so the size of the file is checked first.
         end = min(offset + length, self._size_of(path))
         starts = range(offset, end, READ_BYTES)
         return b"".join(self._read_piece(path, start, min(READ_BYTES, end - start)) for start in starts)
@@ -174,7 +172,7 @@ class S3Store(Store):
             raise ValueError(f"there is no range [{offset}, {offset + length})")
         try:
             if length:
-                with self._named(path):
+                with self._translated_errors(path):
                     return bytes(obstore.get_range(self._client, path, start=offset, length=length))
         except FileNotFoundError:
             raise
@@ -195,13 +193,13 @@ class S3Store(Store):
         import obstore
 
         try:
-            with self._named(checked_path(path)):
+            with self._translated_errors(checked_path(path)):
                 return int(obstore.head(self._client, path)["size"])
         except FileNotFoundError:
             return None
 
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
-        if len(paths) <= LISTED_FROM:
+        if len(paths) <= LISTING_THRESHOLD:
             return super().sizes(paths)
         found: dict[str, int] = {}
         by_folder: dict[str, set[str]] = defaultdict(set)
@@ -212,10 +210,10 @@ class S3Store(Store):
             found.update((path, size) for path, size in self._listed(folder) if path in wanted)
         return found
 
-    def names(self) -> list[str]:
+    def top_names(self) -> list[str]:
         import obstore
 
-        found = self._repeated("", lambda: obstore.list_with_delimiter(self._client))
+        found = self._retried("", lambda: obstore.list_with_delimiter(self._client))
         paths = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
         return sorted({path.strip("/").rpartition("/")[2] for path in paths} - {""})
 
@@ -227,19 +225,19 @@ class S3Store(Store):
 
         below = f"{checked_path(folder)}/"
         behind = checked_path(after) if after else None
-        found = self._repeated(
+        found = self._retried(
             folder, lambda: obstore.list(self._client, folder, offset=behind, chunk_size=1000).collect()
         )
-        # A key that ends with a slash is a console's "folder".
+        # A key that ends with a slash is an empty "folder" that a console has created.
         return ((one["path"], one["size"]) for one in found if one["path"].startswith(below))
 
-    def _repeated(self, path: str, look: Callable[[], _T]) -> _T:
-        """The library repeats requests, but no listing of which the answer breaks off."""
+    def _retried(self, path: str, request: Callable[[], _T]) -> _T:
+        """Retry a listing. The library retries requests, but not a listing whose answer breaks off."""
         deadline_s = time.monotonic() + RETRY_FOR_S
-        for left in reversed(range(LISTINGS)):
+        for left in reversed(range(LISTING_ATTEMPTS)):
             try:
-                with self._named(path):
-                    return look()
+                with self._translated_errors(path):
+                    return request()
             except PermissionError:
                 raise
             except OSError:
@@ -252,7 +250,7 @@ class S3Store(Store):
     def delete(self, path: str) -> None:
         import obstore
 
-        with self._named(checked_path(path), writes=True):
+        with self._translated_errors(checked_path(path), writes=True):
             obstore.delete(self._client, path)
 
     def delete_all(self, paths: Sequence[str]) -> None:
@@ -260,7 +258,7 @@ class S3Store(Store):
 
         wanted = [checked_path(path) for path in paths]
         if wanted:
-            with self._named(wanted[0], writes=True):
+            with self._translated_errors(wanted[0], writes=True):
                 obstore.delete(self._client, wanted)  # 1,000 with each request
 
     # -- the library --------------------------------------------------------------------------------------------------
@@ -300,15 +298,15 @@ class S3Store(Store):
                         "max_backoff": timedelta(seconds=MAX_BACKOFF_S),
                     },
                 },
-                credential_provider=None if access.access_key is None else _Keys(access),
+                credential_provider=None if access.access_key is None else _StaticCredentials(access),
             )
         except (BaseError, ValueError) as error:
             reason = self._reason(error)
             raise LocationError(f"checkpointLocation {self.root} cannot be an S3 location: {reason}") from None
 
     @contextlib.contextmanager
-    def _named(self, path: str, *, writes: bool = False) -> Iterator[None]:
-        """What the library raises, as what the interface promises; without its own traceback, which is long."""
+    def _translated_errors(self, path: str, *, writes: bool = False) -> Iterator[None]:
+        """Translate errors of the library into those of ``Store``, without the library's long traceback."""
         from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 
         try:
@@ -328,15 +326,18 @@ class S3Store(Store):
         return f"{self.root}/{path}" if path else self.root
 
     def _reason(self, error: BaseException) -> str:
-        """The library's first line and what the server said; nothing else of an answer, which may quote a token."""
+        """Return the first line of the library's error and the server's message.
+
+        Other parts of an answer may quote a token.
+        """
         text = without_secrets(self._access.without_secrets(str(error)))
         said = [match[1].strip() for match in (_CODE.search(text), _MESSAGE.search(text)) if match]
         first = text.split("\n", 1)[0].split("<", 1)[0].strip(" :")
         return ": ".join([first[:_MAX_REASON], *said])
 
 
-class _Keys:
-    """Those that were given, instead of the environment's: a session token that is there belongs to other ones."""
+class _StaticCredentials:
+    """Credentials from the options. Those of the environment are not used: its session token belongs to other keys."""
 
     def __init__(self, access: StoreAccess) -> None:
         self._access = access
@@ -351,18 +352,18 @@ class _Keys:
         }
 
     def __repr__(self) -> str:
-        return "_Keys(***)"
+        return "_StaticCredentials(***)"
 
 
 class _S3File(DataFile):
-    """A single put if it is small, else a multipart upload that goes on while more is written."""
+    """Data file on an object store: a single put if it is small, otherwise a multipart upload."""
 
     def __init__(self, store: S3Store, path: str) -> None:
         import obstore
 
         self._store = store
         self._path = path
-        self._gathered = bytearray()
+        self._buffer = bytearray()
         self._writer: Any = obstore.open_writer(
             store._client, path, buffer_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
         )
@@ -371,16 +372,16 @@ class _S3File(DataFile):
 
     def write(self, data: bytes) -> None:
         view = memoryview(data).cast("B")
-        for start in range(0, len(view), GATHERED_BYTES):
-            self._gathered += view[start : start + GATHERED_BYTES]
-            if len(self._gathered) >= GATHERED_BYTES:
-                self._hand_over()
+        for start in range(0, len(view), BUFFER_BYTES):
+            self._buffer += view[start : start + BUFFER_BYTES]
+            if len(self._buffer) >= BUFFER_BYTES:
+                self._flush()
 
     def close(self) -> None:
-        if self._gathered:
-            self._hand_over()
+        if self._buffer:
+            self._flush()
         self._closing = True
-        with self._store._named(self._path, writes=True):
+        with self._store._translated_errors(self._path, writes=True):
             self._writer.close()
         self._durable = True
 
@@ -389,14 +390,14 @@ class _S3File(DataFile):
             return
         with contextlib.suppress(OSError):
             if not self._closing:
-                with self._store._named(self._path, writes=True):
+                with self._store._translated_errors(self._path, writes=True):
                     self._writer.__exit__(OSError, None, None)
                 return
-        with contextlib.suppress(OSError):  # what was said of the end got lost: it may be there
+        with contextlib.suppress(OSError):  # the answer to the last request was lost: the object may exist
             self._store.delete(self._path)
 
-    def _hand_over(self) -> None:
-        """A copy: the library reads it in its own time, and the rows may change behind this call."""
-        with self._store._named(self._path, writes=True):
-            self._writer.write(bytes(self._gathered))
-        self._gathered.clear()
+    def _flush(self) -> None:
+        """Hand a copy of the buffer to the library, which reads it later, after the buffer may have changed."""
+        with self._store._translated_errors(self._path, writes=True):
+            self._writer.write(bytes(self._buffer))
+        self._buffer.clear()

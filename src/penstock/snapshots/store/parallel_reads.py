@@ -1,4 +1,4 @@
-"""Many small calls to a store: one after the other where each is quick, several at once where each is waited for."""
+"""Parallel reads of many small files of a store whose calls have a high latency."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-def read_in_parallel(store: Store, do: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
-    """``do`` of each item, in order; ``store.at_once`` at a time, on threads of their own if that is more than one.
+def read_in_parallel(store: Store, read: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    """Return ``read(item)`` for each item, in order.
 
-    Raises what the first item of those that failed raised; what has not begun by then is not done.
+    Up to ``store.parallel_calls`` calls run at the same time, on threads of their own if that is more than one. Raises
+    the error of the first item that failed; later calls that have not begun are canceled.
     """
-    if store.at_once == 1 or len(items) < 2:
-        return [do(item) for item in items]
-    with ThreadPoolExecutor(min(store.at_once, len(items)), "penstock-store") as pool:
-        futures = [pool.submit(do, item) for item in items]
+    if store.parallel_calls == 1 or len(items) < 2:
+        return [read(item) for item in items]
+    with ThreadPoolExecutor(min(store.parallel_calls, len(items)), "penstock-store") as pool:
+        futures = [pool.submit(read, item) for item in items]
         try:
             return [future.result() for future in futures]
         except BaseException:

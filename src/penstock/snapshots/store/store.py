@@ -1,16 +1,15 @@
-"""Where snapshots live: the few operations they need, and the consistency those must have.
+"""Storage interface of snapshots, with the consistency that it requires, for local folders and for simulation.
 
-What everything rests on:
+Everything else depends on these guarantees:
 
-* ``create_if_absent`` is atomic and exclusive among all processes and machines that share the store: of any number of
-  callers exactly one gets True, no reader ever sees a part of the file, and once it returned the file survives a crash.
+* ``create_if_absent`` is atomic and exclusive among all processes and machines that share the store: exactly one of
+  several callers gets True, no reader ever sees a part of the file, and after the return the file survives a crash.
 * Reads and listings see every file whose creation returned before they began.
-* Data files are written once, by one writer, and are durable when ``close`` returns. Until then nothing refers to
-  them, so a reader never meets a half-written one.
+* Data files are written once, by one writer, and are durable when ``close`` returns. Nothing refers to them before, so
+  a reader never reads an incomplete one.
 
-Paths are relative, with ``/`` and without ``.`` or ``..`` parts; anything else raises ``ValueError``. What is read may
-be somebody else's work, so no call follows a link below the root, or opens anything but a plain file
-(``CorruptSnapshot``).
+Paths are relative, with ``/`` and without ``.`` or ``..`` parts; others raise ``ValueError``. Files may be forged, so
+no call follows a link below the root or opens anything but a plain file (``CorruptSnapshot``).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from typing import BinaryIO
 from penstock.errors import CorruptSnapshot
 from penstock.snapshots.store.local_files import (
     check_folders,
-    create_whole,
+    create_atomically,
     link_or_copy,
     new_file,
     open_plain,
@@ -38,108 +37,112 @@ from penstock.snapshots.store.local_files import (
     sync_folder_of,
 )
 
-WHOLE_AT_MOST = 128 << 20
-"""Bytes that ``read`` gives: a summary of 10,000 snapshots with the longest notes has less than that."""
-BROUGHT_AT_ONCE = 8 << 20
-"""Bytes."""
-_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+MAX_READ_BYTES = 128 << 20
+"""Maximum file size of ``read``: enough for a summary of 10,000 snapshots with the longest notes."""
+COPY_BYTES = 8 << 20
+"""Bytes that ``copy_from`` reads at a time."""
+_ABSENT_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def checked_path(path: str) -> str:
-    """The path itself if it is a clean relative one.
+    """Return the path if it is a clean relative one.
 
     Raises:
-        ValueError: absolute, empty, or leading out of the store.
+        ValueError: it is absolute, empty, or leads out of the store.
     """
-    if not is_clean(path):
+    if not is_clean_path(path):
         raise ValueError(f"{path!r} is not a clean relative path")
     return path
 
 
-def is_clean(path: str) -> bool:
-    """Whether ``checked_path`` takes it."""
+def is_clean_path(path: str) -> bool:
+    """Return True if ``checked_path`` accepts the path."""
     return not (any(part in ("", ".", "..") for part in path.split("/")) or "\\" in path or "\0" in path)
 
 
 class DataFile(ABC):
-    """One data file being written by one thread."""
+    """Data file that one thread writes."""
 
     @abstractmethod
     def write(self, data: bytes) -> None:
-        """Append. Raises OSError when the store is full or fails."""
+        """Append. Raises OSError if the store is full or fails."""
 
     @abstractmethod
     def close(self) -> None:
-        """Make the file, and its name, durable. Raises OSError; the file must then not be referred to."""
+        """Make the file and its name durable. After an OSError nothing may refer to the file."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """Give up and remove what is there, best effort; never raises OSError. Harmless after ``close``."""
+        """Remove the file, best effort; never raises OSError. Harmless after ``close``."""
 
 
 class Store(ABC):
-    """The interface; see the module's text for the consistency that it demands.
+    """Interface of a store; see the module's docstring for the required consistency.
 
-    What slots use is picklable, and no secret travels with it. Any thread may call any method.
+    Stores are picklable without secrets. Any thread may call any method.
 
     Attributes:
-        root: where it is, as ``store_at`` opens it and messages name it.
-        at_once: how many calls are worth waiting for together; see ``read_in_parallel``.
+        root: its location, as ``store_at`` opens it and messages name it.
+        parallel_calls: useful number of concurrent calls; see ``read_in_parallel``.
     """
 
     root: str
-    at_once: int = 1
+    parallel_calls: int = 1
 
     @abstractmethod
     def prepare(self, *, owner_only: bool = True) -> None:
-        """Make the place if there is none, and see that it can be written.
+        """Create the location if it is missing, and check that it can be written.
 
         Args:
             owner_only: a folder that is created has mode 0700; if False, the process's umask applies.
 
         Raises:
-            LocationError: it does not keep what this interface promises.
+            LocationError: it lacks a guarantee of this interface.
             OSError: it cannot be written.
         """
 
     @abstractmethod
-    def names(self) -> list[str]:
-        """Of files and folders at the top, sorted; none if there is no file at all.
+    def top_names(self) -> list[str]:
+        """Return the names of files and folders at the top, sorted; none if there is no file at all.
 
         Raises:
-            FileNotFoundError: there is no such place; one that need not be made is merely empty.
+            FileNotFoundError: the folder is missing. A missing prefix of an object store is empty instead.
             OSError: it cannot be read.
         """
 
     @abstractmethod
     def create_if_absent(self, path: str, data: bytes) -> bool:
-        """Create a whole small file durably, or return False because it exists (then nothing changed).
+        """Create a small file as a whole, durably. Return False, without a change, if it exists.
 
         Raises:
-            PermissionError: refused; nothing happened.
-            OSError: any other: the outcome is unknown; read the path back to tell.
+            PermissionError: refused; nothing was written.
+            OSError: any other error: the outcome is unknown; read the file to find out.
         """
 
     @abstractmethod
     def create(self, path: str) -> DataFile:
         """Begin a new data file. Raises FileExistsError, OSError.
 
-        That nobody else creates the same one meanwhile is for the caller to see to: names of data files are its own.
+        The caller ensures that no other writer creates the same file, by using unique names.
         """
 
     @abstractmethod
     def read(self, path: str) -> bytes:
-        """The whole file. Raises FileNotFoundError; CorruptSnapshot for more than ``WHOLE_AT_MOST`` bytes."""
+        """Return the content of a file. Raises FileNotFoundError; CorruptSnapshot above ``MAX_READ_BYTES``."""
 
     @abstractmethod
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Bytes ``[offset, offset + length)``, neither negative; fewer where the file ends before, and no memory for
-        those that there are not. Raises FileNotFoundError."""
+        """Return the bytes ``[offset, offset + length)``, or fewer at the end of the file. Raises FileNotFoundError.
+
+        A forged length must not cause a large allocation.
+
+        Args:
+            offset, length: not negative.
+        """
 
     @abstractmethod
     def list(self, folder: str, after: str = "") -> list[str]:
-        """Paths of all files below a folder, sorted, of those behind the path ``after``; empty if there is no such
-        folder."""
+        """Return the sorted paths of all files below a folder, those after ``after``; none if the folder is missing."""
 
     @abstractmethod
     def delete(self, path: str) -> None:
@@ -147,31 +150,32 @@ class Store(ABC):
 
     @abstractmethod
     def size(self, path: str) -> int | None:
-        """Length in bytes, or None if there is no such file."""
+        """Return the length of a file in bytes, or None if there is none."""
 
     def exists(self, path: str) -> bool:
         return self.size(path) is not None
 
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
-        """As ``size`` of each; those that are not there are left out."""
+        """Return ``size`` of each existing file."""
         found = {path: self.size(path) for path in paths}
         return {path: size for path, size in found.items() if size is not None}
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """As ``delete`` of each; if it fails, some may be gone."""
+        """Delete files, as ``delete``. After an error some may be deleted."""
         for path in paths:
             self.delete(path)
 
-    def bring(self, path: str, origin: Store, name: str = "") -> None:
-        """Have a file that another store has, durably; the other one may then go. What is here already, as long as it
-        is there, is taken for the same: names are never used twice.
+    def copy_from(self, path: str, origin: Store, name: str = "") -> None:
+        """Copy a file of another store, durably. A file with the same name and length counts as the same file.
+
+        Names are never used twice, so comparing lengths is enough.
 
         Args:
-            name: the path here; that of the other one if it is empty.
+            name: path of the copy; by default the same path.
 
         Raises:
             FileNotFoundError: the other store has no such file.
-            OSError: the store is full or fails; nothing of the file stays.
+            OSError: the store is full or fails; nothing of the file remains.
         """
         length, name = origin.size(path), name or path
         if length is None:
@@ -181,8 +185,8 @@ class Store(ABC):
         self.delete(name)
         file = self.create(name)
         try:
-            for offset in range(0, length, BROUGHT_AT_ONCE):
-                file.write(origin.read_range(path, offset, BROUGHT_AT_ONCE))
+            for offset in range(0, length, COPY_BYTES):
+                file.write(origin.read_range(path, offset, COPY_BYTES))
             file.close()
         except BaseException:
             file.abandon()
@@ -218,10 +222,10 @@ class _LocalFile(DataFile):
 
 
 class LocalStore(Store):
-    """A folder of a local or shared POSIX file system.
+    """Folder of a local or shared POSIX file system.
 
     Exclusive creation: write a temporary file, fsync it, ``link`` it to its name (fails if the name exists, on NFS
-    too), unlink the temporary name, fsync the folder. The object is picklable: slots open their own from the root.
+    too), unlink the temporary name, fsync the folder. Picklable, so slots open the same folder.
 
     Args:
         root: an existing folder.
@@ -241,21 +245,21 @@ class LocalStore(Store):
             with contextlib.suppress(OSError):
                 probe.unlink(missing_ok=True)
 
-    def names(self) -> list[str]:
+    def top_names(self) -> list[str]:
         folder = Path(self.root)
         names = sorted(entry.name for entry in folder.iterdir())
-        return [] if _is_hollow(folder) else names
+        return [] if _has_no_files(folder) else names
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
-        return create_whole(self.root, checked_path(path), data)
+        return create_atomically(self.root, checked_path(path), data)
 
     def create(self, path: str) -> DataFile:
         return _LocalFile(self.root, checked_path(path))
 
-    def bring(self, path: str, origin: Store, name: str = "") -> None:
-        """A hard link within a file system, a copy with its times otherwise."""
+    def copy_from(self, path: str, origin: Store, name: str = "") -> None:
+        """Copy by a hard link within a file system; otherwise copy the content and its times."""
         if not isinstance(origin, LocalStore):
-            return super().bring(path, origin, name)
+            return super().copy_from(path, origin, name)
         length, name = origin.size(path), name or path
         if length is None:
             raise FileNotFoundError(path)
@@ -267,8 +271,8 @@ class LocalStore(Store):
     def read(self, path: str) -> bytes:
         file, size = open_plain(self.root, checked_path(path))
         with file:
-            if size > WHOLE_AT_MOST:
-                raise CorruptSnapshot(f"{path} has {size} bytes; no file of its kind has more than {WHOLE_AT_MOST}")
+            if size > MAX_READ_BYTES:
+                raise CorruptSnapshot(f"{path} has {size} bytes; no file of its kind has more than {MAX_READ_BYTES}")
             return _read(file, size)
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
@@ -280,14 +284,16 @@ class LocalStore(Store):
             return _read(file, min(length, size - offset))
 
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
-        """A listing of snapshots asks for tens of thousands: three times as quick as ``size`` of each, which looks at
-        every folder. Whoever reads such a file does."""
+        """Return ``size`` of each existing file without checking their folders, which takes a third of the time.
+
+        A listing of snapshots asks for tens of thousands of sizes. A later read of such a file checks its folders.
+        """
         found = {}
         for path in paths:
             try:
                 found[path] = os.lstat(f"{self.root}/{checked_path(path)}").st_size
             except OSError as error:
-                if error.errno not in _NOT_THERE:
+                if error.errno not in _ABSENT_ERRNOS:
                     raise
         return found
 
@@ -304,7 +310,7 @@ class LocalStore(Store):
         with contextlib.suppress(FileNotFoundError):
             remove_file(self.root, checked_path(path))
         if path.count("/") > 1:
-            with contextlib.suppress(OSError):  # the folder of a snapshot goes with its last file
+            with contextlib.suppress(OSError):  # the folder of a snapshot is removed with its last file
                 remove_folder(self.root, path.rpartition("/")[0])
 
     def size(self, path: str) -> int | None:
@@ -312,18 +318,20 @@ class LocalStore(Store):
 
 
 def _read(file: BinaryIO, length: int) -> bytes:
-    """Fewer bytes where the file has become shorter."""
+    """Read up to ``length`` bytes; fewer if the file has become shorter."""
     data = bytearray()
     while len(data) < length and (piece := file.read(length - len(data))):
         if not data and len(piece) == length:
-            return piece  # as a rule, and without another copy
+            return piece  # the usual case, without another copy
         data += piece
     return bytes(data)
 
 
-def _is_hollow(path: Path) -> bool:
-    """A folder without any file below it: what a start that was taken back leaves. Raises OSError where it cannot be
-    listed."""
+def _has_no_files(path: Path) -> bool:
+    """Return True for a folder without any file below it, as an undone start leaves it.
+
+    Raises OSError if it cannot be listed.
+    """
 
     def give_up(error: OSError) -> None:
         raise error
@@ -332,7 +340,7 @@ def _is_hollow(path: Path) -> bool:
 
 
 def fsync(path: Path) -> None:
-    """Of a file its content, of a folder its names."""
+    """Make the content of a file, or the names in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -342,7 +350,7 @@ def fsync(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Effect:
-    """One call that others can see. ``phase``: ``before`` it takes effect, or ``after`` it has."""
+    """Visible effect of one call of a ``MemoryStore``. ``phase`` is ``before`` or ``after`` it happens."""
 
     operation: str
     path: str
@@ -350,15 +358,18 @@ class Effect:
 
 
 FaultHook = Callable[[Effect], None]
-"""Called around every effect of a ``MemoryStore``. It may raise (before: nothing happened; after: it happened, but the
-caller cannot know), switch to another simulated process, or change the store."""
+"""Hook before and after every effect of a ``MemoryStore``.
+
+It may raise (before: nothing happened; after: it happened, but the caller cannot know), switch to another simulated
+process, or change the store.
+"""
 
 
 class MemoryStore(Store):
-    """Files in a dict, for simulation: every visible effect is exactly one call, with a hook before and after it.
+    """Store in memory, for simulation: each visible effect is one call, with a hook before and after it.
 
     Attributes:
-        files: whole contents by path; a test may read and change them.
+        files: contents by path; tests may read and change them.
         hook: see ``FaultHook``; None for no faults.
     """
 
@@ -372,9 +383,9 @@ class MemoryStore(Store):
             self.hook(Effect(operation, path, phase))
 
     def prepare(self, *, owner_only: bool = True) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
-    def names(self) -> list[str]:
+    def top_names(self) -> list[str]:
         return sorted({path.partition("/")[0] for path in self.files})
 
     def create_if_absent(self, path: str, data: bytes) -> bool:
@@ -419,7 +430,7 @@ class MemoryStore(Store):
 
 
 class _MemoryFile(DataFile):
-    """What is written shows at once, as on a disk: a crash before ``close`` leaves a part of a file behind."""
+    """Data file of a ``MemoryStore``. Writes are visible at once, so a crash before ``close`` leaves a partial file."""
 
     def __init__(self, store: MemoryStore, path: str) -> None:
         self._store = store
@@ -428,7 +439,7 @@ class _MemoryFile(DataFile):
 
     def write(self, data: bytes) -> None:
         self._store._effect("write", self._path, "before")
-        if self._path in self._store.files:  # else it was deleted meanwhile: as on a disk, the bytes go nowhere
+        if self._path in self._store.files:  # otherwise it was deleted: as on a disk, the bytes are lost
             self._store.files[self._path] += bytes(data)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How an object store is reached, and as whom: what the user said, or else what each machine's environment says."""
+"""Access to an object store: endpoint and credentials from the options, or from the environment of each machine."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from penstock.decoding import convert
 from penstock.errors import ConfigError
 
 PREFIX = "s3."
-"""Of the options that say it, behind ``spark.penstock.``."""
+"""Prefix of the options, after ``spark.penstock.``."""
 
 
 class StoreAccess(msgspec.Struct, frozen=True):
-    """Of an S3-compatible store. None: what the environment of the process says (``AWS_ENDPOINT_URL``, ``AWS_REGION``,
-    ``AWS_ACCESS_KEY_ID`` and so on), or the role of the machine that it runs on.
+    """Endpoint and credentials of an S3-compatible store.
 
-    It holds secrets: it is sent to slots over their authenticated control link, pickled nowhere, and ``repr`` and
-    ``str`` do not show it.
+    None means the value of the process's environment (``AWS_ENDPOINT_URL``, ``AWS_REGION``, ``AWS_ACCESS_KEY_ID`` and
+    so on) or of the machine's role. It holds secrets: it is sent to slots only over their authenticated control link,
+    is never pickled, and ``repr`` and ``str`` do not show it.
     """
 
     endpoint: str | None = None
@@ -33,7 +33,7 @@ class StoreAccess(msgspec.Struct, frozen=True):
 
     @property
     def has_keys(self) -> bool:
-        """True if it has secrets besides the address of the store."""
+        """Return True if it has secrets in addition to the address of the store."""
         return self.secret_key is not None or self.session_token is not None
 
     def __repr__(self) -> str:
@@ -42,7 +42,7 @@ class StoreAccess(msgspec.Struct, frozen=True):
     __str__ = __repr__
 
     def without_secrets(self, text: str) -> str:
-        """A message in which none of them stands."""
+        """Return a message with all secrets replaced."""
         for secret in (self.secret_key, self.session_token):
             if secret:
                 text = text.replace(secret, "***")
@@ -62,18 +62,18 @@ ACCESS_OPTIONS = tuple(sorted([*_TEXTS, *_FLAGS]))
 
 
 def is_access_option(name: str) -> bool:
-    """``name``: without ``spark.penstock.``."""
+    """Return True for the name, without ``spark.penstock.``, of an option of this module."""
     return name.lower().startswith(PREFIX)
 
 
 def parse_access(texts: Mapping[str, str]) -> StoreAccess:
-    """What those of the options say that are about the store; no message shows a value.
+    """Parse the options about the store. No message contains a value.
 
     Args:
-        texts: options by name without prefix, in any case; the others are passed over.
+        texts: options by name without prefix, in any case; others are ignored.
 
     Raises:
-        ConfigError: an unknown name, half a key, a flag or an endpoint that is none.
+        ConfigError: an unknown name, an incomplete key, or an invalid flag or endpoint.
     """
     by_lower = {name.lower(): name for name in ACCESS_OPTIONS}
     said: dict[str, str | bool] = {}

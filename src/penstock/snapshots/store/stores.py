@@ -1,4 +1,4 @@
-"""From the text that names a location to its store: the one place that knows schemes."""
+"""Stores by location. Only this module knows the schemes of locations."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from penstock.snapshots.store.store import LocalStore, Store
 from penstock.snapshots.store.store_access import StoreAccess
 
 S3_SCHEMES = ("s3", "s3a")
-"""The second one is what Hadoop, and so Spark, calls the same."""
+"""``s3a`` is the name of the same scheme in Hadoop and Spark."""
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):")
 _WHAT = "checkpointLocation"
 
 
 def store_at(location: str, access: StoreAccess | None = None) -> Store:
-    """The store of a location; nothing is looked at there.
+    """Return the store of a location, without any access to it.
 
     Args:
-        location: a path, with or without ``file:`` in front; ``s3://bucket/prefix``; or what a store's ``root`` says.
-        access: to an object store; None: as the environment says.
+        location: a path, with or without ``file:`` in front; ``s3://bucket/prefix``; or the ``root`` of a store.
+        access: access to an object store; None for that of the environment.
 
     Raises:
-        LocationError: a scheme that there is no store for, or whose library is not installed.
+        LocationError: an unknown scheme, or its library is not installed.
     """
     if is_object_store(location):
         from penstock.snapshots.store.object_store import S3Store  # obstore is an extra
@@ -35,7 +35,7 @@ def store_at(location: str, access: StoreAccess | None = None) -> Store:
 
 
 def is_object_store(location: str) -> bool:
-    """Whether this is no folder. Raises LocationError for a scheme that there is no store for."""
+    """Return True for a location on an object store. Raises LocationError for an unknown scheme."""
     scheme = _scheme(location)
     if scheme not in (None, "file", *S3_SCHEMES):
         raise LocationError(
@@ -46,7 +46,7 @@ def is_object_store(location: str) -> bool:
 
 
 def location_text(location: str) -> str:
-    """The one way to write a location: an absolute path, or ``s3://bucket/prefix``. Raises LocationError."""
+    """Return the normal form of a location: an absolute path, or ``s3://bucket/prefix``. Raises LocationError."""
     if not is_object_store(location):
         return os.path.abspath(local_folder(location))
     parts = urlsplit(location)
@@ -61,25 +61,25 @@ def location_text(location: str) -> str:
     return "/".join([f"s3://{parts.netloc}", *names])
 
 
-def same_place(one: str, other: str) -> bool:
-    """Whether two locations are the same, as far as their names tell. Raises LocationError."""
-    return place_of(one) == place_of(other)
+def is_same_location(one: str, other: str) -> bool:
+    """Return True if two names lead to the same location. Raises LocationError."""
+    return canonical_location(one) == canonical_location(other)
 
 
-def place_of(location: str) -> str:
-    """What two names of the same place have in common: links are followed. Raises LocationError."""
+def canonical_location(location: str) -> str:
+    """Return the normal form of a location with links resolved. Raises LocationError."""
     text = location_text(location)
     return text if is_object_store(text) else os.path.realpath(text)
 
 
-def below(location: str, name: str) -> str:
-    """The location that a name below another one is. Raises LocationError."""
+def child_location(location: str, name: str) -> str:
+    """Return the location with this name inside another one. Raises LocationError."""
     text = location_text(location)
     return f"{text}/{name}" if is_object_store(text) else str(Path(text) / name)
 
 
 def local_folder(location: str) -> Path:
-    """The absolute path of a location on a local or mounted file system. Raises LocationError for any other."""
+    """Return the absolute path of a location on a local or mounted file system. Raises LocationError for any other."""
     if not location:
         raise LocationError(f"{_WHAT} is empty; give a folder that the driver and all executors share")
     if is_object_store(location):
@@ -91,6 +91,6 @@ def local_folder(location: str) -> Path:
 
 
 def _scheme(location: str) -> str | None:
-    """A file's name may hold a colon: only what looks like a scheme is taken for one."""
+    """Return the scheme of a location; None for a path, which may contain a colon."""
     match = _SCHEME.match(location)
     return match[1].lower() if match else None

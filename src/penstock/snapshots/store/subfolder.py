@@ -8,18 +8,18 @@ from penstock.snapshots.store.store import DataFile, Store, checked_path
 
 
 class Subfolder(Store):
-    """What is below one folder of another store, with the consistency that the other one has.
+    """Store for the files below one folder of another store, with the same consistency.
 
     Args:
-        store: the other one.
-        folder: a clean relative path; it need not be there yet.
+        store: the other store.
+        folder: a clean relative path; it may be missing.
     """
 
     def __init__(self, store: Store, folder: str) -> None:
         self._store = store
         self._folder = checked_path(folder)
         self.root = f"{store.root}/{folder}"
-        self.at_once = store.at_once
+        self.parallel_calls = store.parallel_calls
 
     def _at(self, path: str) -> str:
         return f"{self._folder}/{checked_path(path)}"
@@ -27,7 +27,7 @@ class Subfolder(Store):
     def prepare(self, *, owner_only: bool = True) -> None:
         self._store.prepare(owner_only=owner_only)
 
-    def names(self) -> list[str]:
+    def top_names(self) -> list[str]:
         first = len(self._folder) + 1
         return sorted({path[first:].partition("/")[0] for path in self._store.list(self._folder)})
 

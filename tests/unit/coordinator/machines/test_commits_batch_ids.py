@@ -14,7 +14,7 @@ from penstock.errors import CorruptSnapshot
 from penstock.model.manifest import FORMAT_VERSION, SlotManifest, SnapshotMetadata, SubtaskManifest
 from penstock.snapshots.format.metadata_checks import check_metadata
 from penstock.snapshots.log.entries import (
-    Counted,
+    BatchCounts,
     EpochCommitted,
     Forked,
     GenerationOpened,
@@ -198,13 +198,13 @@ def test_what_earlier_releases_counted_belongs_to_its_epoch_and_stays() -> None:
     view = fold(LogView(), GenerationOpened(1, 0, 1, 65, 0))
     view = fold(view, EpochCommitted(1, 7, 65, {"a-sink": 3}))
     view = fold(view, EpochCommitted(1, 5, 65, {"a-sink": 9}))
-    assert (view.committed_epoch, view.counted) == (7, Counted(7, {"a-sink": 3}))
+    assert (view.committed_epoch, view.counted) == (7, BatchCounts(7, {"a-sink": 3}))
     view = fold(fold(view, GenerationOpened(2, 0, 65, 129, 8)), EpochCommitted(2, 9, 129))
-    assert (view.committed_epoch, view.counted) == (9, Counted(7, {"a-sink": 3}))
+    assert (view.committed_epoch, view.counted) == (9, BatchCounts(7, {"a-sink": 3}))
     summary = SummaryOfVersion2(2, 65, 0, 9, 70, 129, [], counted={"a-sink": 3}, counted_epoch=7)
-    assert fold(view, summary).counted == Counted(7, {"a-sink": 3})
+    assert fold(view, summary).counted == BatchCounts(7, {"a-sink": 3})
     summary_1 = SummaryOfVersion1(2, 65, 0, 9, 129, [], {"a-sink": 3})
-    assert fold(LogView(), summary_1).counted == Counted(9, {"a-sink": 3})
+    assert fold(LogView(), summary_1).counted == BatchCounts(9, {"a-sink": 3})
 
 
 FORGED = {
