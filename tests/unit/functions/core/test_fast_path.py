@@ -18,8 +18,8 @@ from penstock.functions.core.zones import Zone
 from penstock.functions.times.fast_parsing import layouts_of, read_by_pattern
 from penstock.functions.times.parsing import parse_by_pattern
 from penstock.functions.times.patterns import UnknownPattern
-from tests.support.functions import quick_path_values as made
-from tests.support.functions.quick_path_cases import CASES, Case
+from tests.support.functions import fast_path_values as made
+from tests.support.functions.fast_path_cases import CASES, Case
 
 PATTERNS = int(os.environ.get("PENSTOCK_QUICK_PATTERNS", "400"))
 """Random patterns of times; more of them in a campaign."""

@@ -113,7 +113,7 @@ def name_what_there_is(document: Any, known: dict[str, Any], kept: list[str], do
     """Most requests are to be about something that there is; and what is kept is not to be deleted."""
     for method, path in operations(document):
         operation = document["paths"][path][method.lower()]
-        # No tag could be made up: every request has one that fits, and test_rest_changes.py has the others.
+        # No tag could be made up: every request has one that fits, and test_changes.py has the others.
         said = [one for one in operation.get("parameters", []) if one["name"] != "if-match"]
         operation["parameters"] = said
         for parameter in said:

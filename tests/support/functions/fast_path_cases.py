@@ -25,7 +25,7 @@ from penstock.functions.times.clock_fields import clock_fields
 from penstock.functions.times.formatting import formatted
 from penstock.functions.times.parsing import parse_by_pattern
 from tests.support.functions.expression_cases_patterns import SAFE
-from tests.support.functions.quick_path_values import days, longs, numerals, times_written, walls, words
+from tests.support.functions.fast_path_values import days, longs, numerals, times_written, walls, words
 
 TEXT, INT, LONG = pa.string(), pa.int32(), pa.int64()
 PARTS = pa.list_(pa.field("element", TEXT, nullable=False))
