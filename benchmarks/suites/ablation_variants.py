@@ -31,7 +31,7 @@ from penstock.protocol.input import RowRange
 from penstock.protocol.output import OutputChannel, Outputs
 from penstock.snapshots.format.sections import SectionWriter
 from penstock.snapshots.writing.base_index import BaseIndex, BaseIndexes
-from penstock.snapshots.writing.inflight_index import NOTHING as NOTHING_DURABLE
+from penstock.snapshots.writing.inflight_index import EMPTY_INDEX
 from penstock.worker import slicing
 from penstock.worker.slicing import MAX_ROWS, Control, SliceSizer
 from simulator.mutants.mutation import mutant
@@ -62,10 +62,10 @@ def _behind_the_queue(original: Any) -> Any:
 
 
 def _no_rows_durable(original: Any) -> Any:
-    def of_base(self: BaseIndexes, base: CheckpointId) -> BaseIndex:
-        return replace(original(self, base), inflight=NOTHING_DURABLE)
+    def for_base(self: BaseIndexes, base: CheckpointId) -> BaseIndex:
+        return replace(original(self, base), inflight=EMPTY_INDEX)
 
-    return of_base
+    return for_base
 
 
 def _one_buffer(original: Any) -> Any:
@@ -160,7 +160,7 @@ def _patched(*patches: tuple[Any, str, Callable[[Any], Any]]) -> Callable[[], Ab
     return mutant("a mechanism is replaced", *patches).applied
 
 
-_ALL_WRITTEN = (BaseIndexes, "of_base", _no_rows_durable)
+_ALL_WRITTEN = (BaseIndexes, "for_base", _no_rows_durable)
 REPLACEMENTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     NOTHING: _patched(),
     "barriers stay behind the queues": _patched((Outputs, "overtake", _behind_the_queue)),

@@ -110,13 +110,13 @@ def by_flink(peer: cluster.Cluster, load: str, form: str) -> Cost:
         with CpuTime() as used:
             time.sleep(MEASURED_S[load])
         ended_s = time.time()
-        time.sleep(2 * row_log.NOTE_EVERY_MS / 1000)
+        time.sleep(2 * row_log.ENTRY_EVERY_MS / 1000)
         ends_ms = [one.triggered_ms + one.duration_ms for one in running.checkpoints()]
         rate = noted_rate(row_log.read(Path(folder)).processed, began_s, ended_s)
     return cost(rate, used.seconds, ended_s - began_s, within(ends_ms, began_s, ended_s))
 
 
-def noted_rate(subtasks: Iterable[Sequence[row_log.Note]], began_s: float, ended_s: float) -> float:
+def noted_rate(subtasks: Iterable[Sequence[row_log.Entry]], began_s: float, ended_s: float) -> float:
     """Rows a second of all subtasks: of each between its first note in that time and its last."""
     rate = 0.0
     for notes in subtasks:

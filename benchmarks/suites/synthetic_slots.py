@@ -24,7 +24,7 @@ from penstock.model.metrics import SubtaskReport
 from penstock.model.splits import Split
 from penstock.network.messages import SlotMetrics
 from penstock.snapshots.format.sections import data_path, state_path
-from penstock.snapshots.writing.state_index import BASE, DELTA, MAX_CHAIN
+from penstock.snapshots.writing.state_index import BASE, DELTA, MAX_DELTAS
 
 VERTICES = 10
 KEY_GROUPS = 4_096
@@ -52,7 +52,7 @@ class Shape:
 
 SHAPES = {
     "state": Shape(),
-    "long chains": Shape(deltas=MAX_CHAIN),
+    "long chains": Shape(deltas=MAX_DELTAS),
     "event time": Shape(watermarks=True),
     "in flight": Shape(watermarks=True, inflight=True),
 }

@@ -29,8 +29,8 @@ from penstock.model.messages import (
     TriggerCheckpoint,
 )
 from penstock.operators.base import OperatorState
-from penstock.snapshots.restoring.local_state import KeptTables, LocalTables
-from penstock.snapshots.restoring.narrowing import load_own
+from penstock.snapshots.restoring.local_state import LocalStateRestore, LocalStateStore
+from penstock.snapshots.restoring.narrowing import load_consumer_rows
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.testing.failure import SimulationFailure
 from penstock.worker.host import Arrived, Granted, Inbox, InboxEvent, RecoveredLoaded, SubtaskCapture, Triggered
@@ -166,9 +166,9 @@ class SimulatedSlot:
         self._loading: Routine | None = None
         self._inboxes: dict[int, Inbox[InboxEvent]] = {}
         self.graph = graph = home.graph
-        self.kept = KeptTables()
-        left = world.workers.pop(index, KeptTables())
-        self._local = LocalTables(restored, left.matching(restored, manifests), self.kept)
+        self.kept = LocalStateStore()
+        left = world.workers.pop(index, LocalStateStore())
+        self._local = LocalStateRestore(restored, left.take_matching(restored, manifests), self.kept)
         self.uploads = SimulatedUploads(self)
         self.uploads.restored(restored, manifests)
         self._consumers = {edge.id: edge.consumer for edge in graph.edges}
@@ -344,7 +344,7 @@ class SimulatedSlot:
                     self.runners[vertex].promptness.triggered(message, self._clock_s() * 1000)
                     self._inboxes[vertex].append(trigger)
             case NotifyCheckpointComplete(checkpoint):
-                self.kept.completed(checkpoint)
+                self.kept.checkpoint_completed(checkpoint)
                 self._to_all(message)
             case AbortCheckpoint(checkpoint):
                 self.uploads.aborted(checkpoint)
@@ -388,7 +388,7 @@ class SimulatedSlot:
         done = self.blocks(self._starting)
         if done:
             self._starting = None
-            self.world.figures.count("tables that were still in memory", self._local.kept)
+            self.world.figures.count("tables that were still in memory", self._local.reused_tables)
             self._inboxes = {vertex: runner.subtask.inbox for vertex, runner in self.runners.items()}
             scheduler = self.world.scheduler
             for vertex in self._sources if self._paused else ():
@@ -428,7 +428,7 @@ class SimulatedSlot:
             if not self._loads:
                 return False
             entry = self._loads[0][1]
-            self._loading = call_of(load_own, self.world.store, entry, self.graph)
+            self._loading = call_of(load_consumer_rows, self.world.store, entry, self.graph)
         routine = self._loading
         done = self.blocks(routine)
         if done:

@@ -12,7 +12,15 @@ from penstock.model.ids import CheckpointId, SubtaskId
 from penstock.model.manifest import SlotManifest, SubtaskManifest
 from penstock.model.messages import AcknowledgeCheckpoint, DeclineCheckpoint, FromSlot
 from penstock.operators.base import OperatorState
-from penstock.snapshots.writing.capture_queue import Begun, CaptureLimits, CaptureQueue, Dropped, Ended, Recorded, Work
+from penstock.snapshots.writing.capture_queue import (
+    BeginCheckpoint,
+    CaptureLimits,
+    CaptureQueue,
+    EndCheckpoint,
+    RecordedRows,
+    ReleaseState,
+    WriterTask,
+)
 from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.testing.failure import SimulationFailure
 from penstock.worker.host import SubtaskCapture
@@ -32,12 +40,14 @@ class SimulatedUploads:
         self._queue = CaptureQueue(
             CaptureLimits(world.options.checkpoint_max_inflight_bytes, world.options.checkpoint_capture_memory)
         )
-        self._writer = SlotWriter(world.store, slot.graph, slot.generation, slot.index, whole_bytes=0, kept=slot.kept)
+        self._writer = SlotWriter(
+            world.store, slot.graph, slot.generation, slot.index, whole_bytes=0, local_state=slot.kept
+        )
         self._limit_bytes = world.options.checkpoint_max_inflight_bytes
         self._allowed: Counter[CheckpointId] = Counter()
         self._offered: Counter[CheckpointId] = Counter()
         self._dead: set[CheckpointId] = set()
-        self._work: Work | None = None
+        self._work: WriterTask | None = None
         self._writing: Routine | None = None
         self.actor = Actor(f"{slot.name} uploads", self._act)
 
@@ -60,7 +70,7 @@ class SimulatedUploads:
         return self._limit_bytes - self._allowed[checkpoint]
 
     def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
-        self._offer(Recorded(subtask, checkpoint, inflight))
+        self._offer(RecordedRows(subtask, checkpoint, inflight))
 
     def captured(self, capture: SubtaskCapture) -> None:
         self._offer(capture)
@@ -81,7 +91,7 @@ class SimulatedUploads:
         if self._writing is not None:
             self._writing.kill(self._slot.world.store)
 
-    def _offer(self, work: Recorded | SubtaskCapture) -> None:
+    def _offer(self, work: RecordedRows | SubtaskCapture) -> None:
         self._offered[work.checkpoint] += sum(captured.cost for captured in work.inflight)
         dead = work.checkpoint in self._dead
         if self._limit_bytes is not None and self._offered[work.checkpoint] > self._limit_bytes and not dead:
@@ -115,17 +125,17 @@ class SimulatedUploads:
             self._queue.written()
         return done is not None and (done is False or len(self._queue) > 0)
 
-    def _do(self, work: Work) -> SlotManifest | str | None:
+    def _do(self, work: WriterTask) -> SlotManifest | str | None:
         """The manifest of what is durable now, or why it cannot be."""
         match work:
-            case Begun(checkpoint, base):
+            case BeginCheckpoint(checkpoint, base):
                 self._writer.begin(checkpoint, base)
-            case Ended(checkpoint):
+            case EndCheckpoint(checkpoint):
                 self._writer.abandon(checkpoint)
-            case Dropped(states):
+            case ReleaseState(states):
                 for state in states:
                     state.release()
-            case Recorded() | SubtaskCapture():
+            case RecordedRows() | SubtaskCapture():
                 try:
                     return self._writer.finish(work.checkpoint) if self._writer.write(work) else None
                 except CheckpointFailed as problem:
@@ -135,7 +145,7 @@ class SimulatedUploads:
     def _finished(self, result: SlotManifest | str | None) -> None:
         if result is None:
             return
-        assert isinstance(self._work, Recorded | SubtaskCapture)
+        assert isinstance(self._work, RecordedRows | SubtaskCapture)
         checkpoint = self._work.checkpoint
         if isinstance(result, str):
             self._slot.world.figures.count("declined: store")

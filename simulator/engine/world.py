@@ -13,7 +13,7 @@ from penstock.snapshots.commands.ownership import ended_entry
 from penstock.snapshots.commands.rolling_back import opened_entry
 from penstock.snapshots.log.entries import SnapshotRecord
 from penstock.snapshots.log.snapshot_log import SnapshotLog
-from penstock.snapshots.restoring.local_state import KeptTables
+from penstock.snapshots.restoring.local_state import LocalStateStore
 from penstock.testing.failure import SimulationFailure
 from simulator.engine.chance import Chance
 from simulator.engine.coroutine import Routine, suspend
@@ -98,7 +98,7 @@ class World:
         self.quiet = False
         self.edited: int | None = None
         """The edge that the present graph has edited."""
-        self.workers: dict[int, KeptTables] = {}
+        self.workers: dict[int, LocalStateStore] = {}
         """What slots that were ended from outside have left in their workers, by their number."""
         self.graph: JobGraph
         self._originals: dict[str, bytes] = {}

@@ -13,7 +13,7 @@ from penstock.model.manifest import InflightEntry
 from penstock.protocol.gate import InputGate
 from penstock.protocol.recovered import RecoveredRows
 from penstock.snapshots import catalog
-from penstock.snapshots.restoring.local_state import KeptTables
+from penstock.snapshots.restoring.local_state import LocalStateStore
 from penstock.snapshots.writing.state_index import TableId
 from penstock.state.table import RestorePoint
 from penstock.worker import subtask as subtask_module
@@ -96,11 +96,11 @@ def _newest_entry_first(original: Any) -> Any:
 
 
 def _whatever_is_kept(original: Any) -> Any:
-    def matching(self: KeptTables, checkpoint: CheckpointId, manifests: Any) -> dict[TableId, RestorePoint]:
+    def take_matching(self: LocalStateStore, checkpoint: CheckpointId, manifests: Any) -> dict[TableId, RestorePoint]:
         newest = max(self._checkpoints.items(), default=(0, {}))[1]
         return {table: one.point for table, one in newest.items()}
 
-    return matching
+    return take_matching
 
 
 def _as_it_is(original: Any) -> Any:
@@ -113,7 +113,7 @@ def _as_it_is(original: Any) -> Any:
 RECOVERY = {
     "tables-in-memory-not-compared": mutant(
         "a table that is still in memory is used, whatever snapshot is restored",
-        (KeptTables, "matching", _whatever_is_kept),
+        (LocalStateStore, "take_matching", _whatever_is_kept),
     ),
     "tables-in-memory-as-they-are": mutant(
         "a table that is still in memory is used as its slot has left it", (CountTable, "go_back", _as_it_is)

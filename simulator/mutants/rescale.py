@@ -13,26 +13,26 @@ from penstock.model.manifest import InflightEntry, StateEntry, SubtaskManifest
 from penstock.snapshots.rescaling import rescale
 from penstock.snapshots.rescaling.rescale import _Rescale
 from penstock.snapshots.restoring import narrowing
-from penstock.snapshots.restoring.narrowing import OwnRows
+from penstock.snapshots.restoring.narrowing import ConsumerRows
 from penstock.worker.chain import Chain
 from simulator.mutants.mutation import mutant
 
 
 def _every_row(original: Any) -> Any:
-    def narrow(entry: InflightEntry, batches: Sequence[Any], *rest: Any) -> OwnRows:
+    def narrow(entry: InflightEntry, batches: Sequence[Any], *rest: Any) -> ConsumerRows:
         before = np.cumsum([0, *(batch.num_rows for batch in batches)])
         marks = [start + np.arange(1, batch.num_rows + 1) for start, batch in zip(before, batches, strict=False)]
-        return OwnRows(batches, marks)
+        return ConsumerRows(batches, marks)
 
     return narrow
 
 
 def _counted_in_own_rows(original: Any) -> Any:
-    def narrow(*args: Any) -> OwnRows:
-        own: OwnRows = original(*args)
+    def narrow(*args: Any) -> ConsumerRows:
+        own: ConsumerRows = original(*args)
         before = np.cumsum([0, *(batch.num_rows for batch in own.batches)])
         marks = [start + np.arange(1, len(reached) + 1) for start, reached in zip(before, own.reached, strict=False)]
-        return OwnRows(own.batches, marks)
+        return ConsumerRows(own.batches, marks)
 
     return narrow
 
@@ -101,10 +101,12 @@ RESCALE = {
         "rows in flight go to the subtask of the same number, even if another one owns their keys now",
         (_Rescale, "_narrowed", _to_one_heir),
     ),
-    "split-dealt-twice": mutant("two readers go on with the same split", (rescale, "_dealt", _one_split_twice)),
+    "split-dealt-twice": mutant(
+        "two readers go on with the same split", (rescale, "_distribute_splits", _one_split_twice)
+    ),
     "splits-of-gone-readers-lost": mutant(
         "the splits of readers that no longer exist have no reader",
-        (rescale, "_dealt", _splits_of_the_last_reader_lost),
+        (rescale, "_distribute_splits", _splits_of_the_last_reader_lost),
     ),
     "largest-watermark-restored": mutant(
         "a channel stands where the furthest of its forebears stood", (_Rescale, "_watermarks", _largest_watermark)

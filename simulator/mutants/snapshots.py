@@ -23,7 +23,7 @@ from penstock.snapshots.log.entries import GenerationOpened, LogView, Summary, f
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.writing import state_sections
 from penstock.snapshots.writing.base_index import NO_BASE, BaseIndex, BaseIndexes
-from penstock.snapshots.writing.inflight_index import InflightIndex, Piece
+from penstock.snapshots.writing.inflight_index import DurableRange, InflightIndex
 from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.snapshots.writing.state_index import BASE, DELTA, TableBase
 from penstock.snapshots.writing.state_sections import StateWriter
@@ -141,25 +141,25 @@ def _ids_after_the_restored(original: Any) -> Any:
 
 
 def _from_its_first_row(original: Any) -> Any:
-    def part(self: Piece, offset: int, rows: int) -> Piece:
-        found: Piece = original(self, offset, rows)
+    def part(self: DurableRange, offset: int, rows: int) -> DurableRange:
+        found: DurableRange = original(self, offset, rows)
         return found._replace(row_start=self.row_start)
 
     return part
 
 
 def _newest_index(original: Any) -> Any:
-    def of_base(self: BaseIndexes, base: CheckpointId) -> BaseIndex:
+    def for_base(self: BaseIndexes, base: CheckpointId) -> BaseIndex:
         return self._indexes[max(self._indexes)] if self._indexes else NO_BASE
 
-    return of_base
+    return for_base
 
 
 def _index_of_the_abandoned(original: Any) -> Any:
     def abandon(self: SlotWriter, checkpoint: CheckpointId) -> None:
         writer, index = self._writers.get(checkpoint), self._indexes._indexes.get(checkpoint)
         parts = [] if writer is None else list(writer._parts.values())
-        pieces = [piece for part in parts for lane in part.lanes.values() for piece in lane]
+        pieces = [piece for part in parts for lane in part.layers.values() for piece in lane]
         original(self, checkpoint)
         if pieces or index is not None:
             self._indexes.add(checkpoint, index or BaseIndex(InflightIndex(pieces)))
@@ -208,11 +208,11 @@ SNAPSHOTS = {
     ),
     "reference-from-the-first-row": mutant(
         "the rest of a half-read buffer is referred to from the buffer's first durable row",
-        (Piece, "part", _from_its_first_row),
+        (DurableRange, "part", _from_its_first_row),
     ),
     "reference-into-an-aborted-checkpoint": mutant(
         "rows are referred to in the newest checkpoint of which anything was written, be it in flight or aborted",
-        (BaseIndexes, "of_base", _newest_index),
+        (BaseIndexes, "for_base", _newest_index),
         (SlotWriter, "abandon", _index_of_the_abandoned),
     ),
     "delta-since-the-last-capture": mutant(
@@ -221,7 +221,7 @@ SNAPSHOTS = {
     ),
     "superseded-deltas-apply": mutant(
         "deltas count in key groups that were given a new base since",
-        (state_sections, "narrowed", _deltas_in_all_their_groups),
+        (state_sections, "without_groups", _deltas_in_all_their_groups),
     ),
     "damaged-base-used-again": mutant(
         "a checkpoint whose base turned out to be damaged is followed by others with that base",

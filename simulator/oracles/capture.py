@@ -16,7 +16,7 @@ from penstock.model.elements import Captured
 from penstock.model.ids import CheckpointId
 from penstock.model.job_graph import EdgeKind, JobGraph
 from penstock.model.manifest import InflightEntry
-from penstock.snapshots.restoring.narrowing import load_own
+from penstock.snapshots.restoring.narrowing import load_consumer_rows
 from penstock.testing.failure import SimulationFailure
 from penstock.worker.host import SubtaskCapture
 from simulator.engine.world import World
@@ -89,7 +89,7 @@ class Ledger:
             self._world.figures.count("carried rows", entry.rows)
             self._world.figures.count("carried entries that were narrowed", entry.narrowed)
             try:
-                for batch in load_own(self._world.store, entry, self._graph).batches:
+                for batch in load_consumer_rows(self._world.store, entry, self._graph).batches:
                     self._add_rows(books, entry.edge, entry.consumer, batch)
             except CorruptSnapshot:  # on purpose, or collected by who fenced this Generation: whoever reads it will see
                 books.readable = False

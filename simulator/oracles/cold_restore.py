@@ -13,7 +13,7 @@ from penstock.model.elements import Alignment
 from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import SnapshotMetadata
 from penstock.snapshots.catalog import plan_restore
-from penstock.snapshots.restoring.narrowing import load_own
+from penstock.snapshots.restoring.narrowing import load_consumer_rows
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.state.table import StoredRows
 from penstock.testing.failure import SimulationFailure
@@ -235,7 +235,7 @@ class _Cold:
                 content[f"{name} watermarks"] = dict(restore.channel_watermarks)
                 content[f"{name} rows in"] = restore.rows_in
                 for entry in restore.inflight:
-                    for batch in load_own(store, entry, graph).batches:
+                    for batch in load_consumer_rows(store, entry, graph).batches:
                         rows: Any = content.setdefault(f"{name} in flight on {entry.edge}:{entry.producer}", [])
                         rows += batch.to_pylist()
         return content

@@ -11,7 +11,7 @@ from penstock.connectors.base import Sink, SinkCommitter, SinkWriter
 from penstock.connectors.files.nested_arrays import cast_table
 from penstock.errors import SinkError
 from penstock.model.commits import EpochCommit
-from penstock.snapshots.restoring.widening import widens
+from penstock.snapshots.restoring.widening import can_widen
 
 
 class MemorySink(Sink):
@@ -81,7 +81,7 @@ class MemorySink(Sink):
         else:
             raise self._other_columns(rows.schema)
         if not all(
-            widens(f" {rows.schema.field(p).type}", f" {f.type}") for p, f in zip(places, self.schema, strict=True)
+            can_widen(f" {rows.schema.field(p).type}", f" {f.type}") for p, f in zip(places, self.schema, strict=True)
         ):
             raise self._other_columns(rows.schema)
         return cast_table(rows.select(places), self.schema)

@@ -17,9 +17,17 @@ from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import SubtaskManifest
 from penstock.model.messages import AcknowledgeCheckpoint, DeclineCheckpoint
 from penstock.operators.base import OperatorState
-from penstock.snapshots.restoring.local_state import KeptTables
+from penstock.snapshots.restoring.local_state import LocalStateStore
 from penstock.snapshots.store.store import Store
-from penstock.snapshots.writing.capture_queue import Begun, CaptureLimits, CaptureQueue, Dropped, Ended, Recorded, Work
+from penstock.snapshots.writing.capture_queue import (
+    BeginCheckpoint,
+    CaptureLimits,
+    CaptureQueue,
+    EndCheckpoint,
+    RecordedRows,
+    ReleaseState,
+    WriterTask,
+)
 from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.worker.host import SubtaskCapture
 
@@ -44,17 +52,17 @@ class CheckpointUploader:
         limits: CaptureLimits,
         answer: Callable[[AcknowledgeCheckpoint | DeclineCheckpoint], None],
         on_crash: Callable[[BaseException], None],
-        kept: KeptTables | None = None,
+        local_state: LocalStateStore | None = None,
     ) -> None:
         self._slot = slot
-        self._kept = kept
+        self._local_state = local_state
         self._answer = answer
         self._on_crash = on_crash
         self._queue = CaptureQueue(limits)
         self._changed = threading.Condition()
         self._stopping = False
         self._over = False
-        self._writer = SlotWriter(store, graph, generation, slot, kept=kept)
+        self._writer = SlotWriter(store, graph, generation, slot, local_state=local_state)
         self._writing_ms: dict[CheckpointId, float] = {}
         self._refused_s: dict[CheckpointId, float] = {}
         self._limit_wait_ms: dict[CheckpointId, float] = {}
@@ -84,7 +92,7 @@ class CheckpointUploader:
 
     def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
         """A part of what is in flight, before ``captured`` of the same subtask."""
-        self._offer(Recorded(subtask, checkpoint, inflight))
+        self._offer(RecordedRows(subtask, checkpoint, inflight))
 
     def captured(self, capture: SubtaskCapture) -> None:
         with self._changed:
@@ -112,8 +120,8 @@ class CheckpointUploader:
 
     def completed(self, checkpoint: CheckpointId) -> None:
         """The driver will restore nothing older."""
-        if self._kept is not None:
-            self._kept.completed(checkpoint)
+        if self._local_state is not None:
+            self._local_state.checkpoint_completed(checkpoint)
 
     def stop(self) -> None:
         """Drop what is queued and remove what is half written. Does not wait for a write that runs."""
@@ -127,7 +135,7 @@ class CheckpointUploader:
         with self._changed:
             return self._queue.held_bytes
 
-    def _offer(self, work: Recorded | SubtaskCapture) -> None:
+    def _offer(self, work: RecordedRows | SubtaskCapture) -> None:
         with self._changed:
             reason = self._queue.offer(work)
             self._changed.notify()
@@ -161,33 +169,33 @@ class CheckpointUploader:
     def _release_what_comes_late(self) -> None:
         """Nobody writes any more, nor reads captures."""
         with self._changed:
-            left = list(self._queue.left()) if self._over else []
+            left = list(self._queue.remaining_states()) if self._over else []
         for states in left:
             for state in states:
                 state.release()
 
-    def _next(self) -> Work | None:
+    def _next(self) -> WriterTask | None:
         with self._changed:
             self._queue.written()
             self._changed.wait_for(lambda: self._stopping or len(self._queue))
             return None if self._stopping else self._queue.take()
 
-    def _do(self, work: Work) -> None:
+    def _do(self, work: WriterTask) -> None:
         match work:
-            case Begun(checkpoint, base):
+            case BeginCheckpoint(checkpoint, base):
                 self._writer.begin(checkpoint, base)
-            case Ended(checkpoint):
+            case EndCheckpoint(checkpoint):
                 self._writing_ms.pop(checkpoint, None)
                 self._writer.abandon(checkpoint)
-            case Dropped(states):
+            case ReleaseState(states):
                 for state in states:
                     state.release()
-            case Recorded() | SubtaskCapture():
+            case RecordedRows() | SubtaskCapture():
                 self._write(work)
             case _:
                 assert_never(work)
 
-    def _write(self, work: Recorded | SubtaskCapture) -> None:
+    def _write(self, work: RecordedRows | SubtaskCapture) -> None:
         checkpoint = work.checkpoint
         began = time.monotonic()
         try:

@@ -59,7 +59,7 @@ class Triggered:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredLoaded:
-    """The batches of one in-flight entry, asked for with ``SubtaskHost.load``, in order; see ``OwnRows``."""
+    """The batches of one in-flight entry, asked for with ``SubtaskHost.load``, in order; see ``ConsumerRows``."""
 
     entry: InflightEntry
     batches: Sequence[object]

@@ -9,7 +9,7 @@ from penstock.logs import daemon_thread
 from penstock.model.ids import SubtaskId
 from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import InflightEntry
-from penstock.snapshots.restoring.narrowing import load_own
+from penstock.snapshots.restoring.narrowing import load_consumer_rows
 from penstock.snapshots.store.store import Store
 from penstock.worker.host import RecoveredLoaded
 
@@ -48,7 +48,7 @@ class InflightLoader:
         try:
             while (item := self._work.get()) is not None:
                 subtask, entry = item
-                own = load_own(self._store, entry, self._graph)
+                own = load_consumer_rows(self._store, entry, self._graph)
                 self._deliver(subtask, RecoveredLoaded(entry, own.batches, own.reached))  # type: ignore[arg-type]
                 del item, own
         except Exception as problem:  # noqa: BLE001 - handed on, whatever it is

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from penstock.snapshots.restoring.local_state import KeptTables
+from penstock.snapshots.restoring.local_state import LocalStateStore
 
 FORGET_AFTER_S = 60.0
 FORGETTER = "penstock-forget"
@@ -24,7 +24,7 @@ class Remembered:
 
     query_id: str
     slot: int
-    tables: KeptTables
+    tables: LocalStateStore
 
 
 _remembered: list[Remembered] = []

@@ -43,7 +43,7 @@ from penstock.network.handshake import ClientHandshake, Identity, ServerHandshak
 from penstock.network.messages import Deploy, Register, SlotFailed, SlotMetrics, Stop, Stopped
 from penstock.network.secret import nonce
 from penstock.network.transport import IoLoop, Link, Listener, connect
-from penstock.snapshots.restoring.local_state import KeptTables, LocalTables
+from penstock.snapshots.restoring.local_state import LocalStateRestore, LocalStateStore
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.store.stores import store_at
@@ -173,7 +173,7 @@ class Slot:
         self._token = secrets.token_hex(8)
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._loop = IoLoop(f"penstock-io-{seat}", self._crashed)
-        self._kept = KeptTables()
+        self._local_state = LocalStateStore()
         self._remembered = local_state_reuse.recall(task.query_id)
         self._is_deployed = False
         self._store: Store  # from ``Deploy`` on, which says how it is reached, as the next three
@@ -223,7 +223,7 @@ class Slot:
             self._await(_Opened, deadline, "its peers")
         for thread in self._subtask_threads:
             thread.go()
-        send(self._control, SlotRunning(self._index, inflight_rows, self._local.kept))
+        send(self._control, SlotRunning(self._index, inflight_rows, self._local.reused_tables))
         del self._local
         while True:
             self._next_event(time.monotonic() + METRICS_EVERY_S)
@@ -275,22 +275,22 @@ class Slot:
             limits,
             self._answer,
             self._crashed,
-            self._kept,
+            self._local_state,
         )
         self._loader = InflightLoader(self._store, self._task.graph, self._index, self._host.loaded, self._crashed)
         self._host.uploader, self._host.loader = self._uploader, self._loader
         self._is_deployed = True
 
-    def _local_tables(self, deploy: Deploy) -> LocalTables:
+    def _local_tables(self, deploy: Deploy) -> LocalStateRestore:
         """Return the tables in memory that belong to the restored snapshot; release all others before reading."""
         points: dict[TableId, RestorePoint] = {}
         for one in self._remembered:
             if one.slot == self._index:
-                points = one.tables.matching(deploy.restored, deploy.subtasks)
+                points = one.tables.take_matching(deploy.restored, deploy.subtasks)
             else:
                 one.tables.release()
         self._remembered = []
-        return LocalTables(deploy.restored, points, self._kept)
+        return LocalStateRestore(deploy.restored, points, self._local_state)
 
     def _build(self, deploy: Deploy, deadline: float) -> int:
         self._local = self._local_tables(deploy)
@@ -460,9 +460,9 @@ class Slot:
     def _remember(self, is_worth_it: bool) -> None:
         """The tables may be what the next slot in this worker restores, if nothing went wrong here."""
         if is_worth_it and self._is_deployed and not any(thread.failed for thread in self._subtask_threads):
-            self._remembered.append(local_state_reuse.Remembered(self._task.query_id, self._index, self._kept))
+            self._remembered.append(local_state_reuse.Remembered(self._task.query_id, self._index, self._local_state))
         else:
-            self._kept.release()
+            self._local_state.release()
         for one in self._remembered:
             if is_worth_it:
                 local_state_reuse.remember(one)

@@ -11,7 +11,7 @@ from penstock.model.manifest import SnapshotMetadata
 from penstock.snapshots.catalog import Catalog, plan_restore
 from penstock.snapshots.format.blobs import BlobStore
 from penstock.snapshots.log.snapshot_log import SnapshotLog
-from penstock.snapshots.restoring.narrowing import load_own
+from penstock.snapshots.restoring.narrowing import load_consumer_rows
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.store.store import LocalStore
 from tests.support.golden.golden_query import golden_graph
@@ -32,7 +32,11 @@ def content(location: Path, parallelism: int) -> dict[str, Any]:
             for table, pieces in state.tables.items():
                 tables.setdefault(f"{operator_id}/{table}", []).extend(_newest(list(pieces)))
         for entry in manifest.inflight:
-            flying += [list(row.values()) for batch in load_own(store, entry, job).batches for row in batch.to_pylist()]
+            flying += [
+                list(row.values())
+                for batch in load_consumer_rows(store, entry, job).batches
+                for row in batch.to_pylist()
+            ]
         splits += [[Path(str(split.spec["path"])).name, split.position] for split in manifest.splits]
         for epoch, message in manifest.pending_messages.items():
             pending.setdefault(str(epoch), []).append(base64.b64encode(message).decode())

@@ -30,7 +30,7 @@ from penstock.snapshots.format.table_entries import table_entries
 from penstock.snapshots.location import claim_identity, identity_of, open_location
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.restoring.state_tables import find_table
-from penstock.snapshots.restoring.state_tables import rows_of as stored_rows
+from penstock.snapshots.restoring.state_tables import read_rows as stored_rows
 from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.state.hashing import key_groups
 from penstock.state.memory_table import MemoryBackend

@@ -27,7 +27,7 @@ from penstock.snapshots.location import claim_identity, identity_of, open_locati
 from penstock.snapshots.log.entries import SnapshotComplete
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.rescaling.rescale import rescale
-from penstock.snapshots.restoring.narrowing import load_own
+from penstock.snapshots.restoring.narrowing import load_consumer_rows
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.store.store import LocalStore
 from penstock.snapshots.writing.slot_writer import SlotWriter
@@ -164,7 +164,7 @@ def restored(location: Path, job: JobGraph, keys: int = 1) -> list[Any]:
 
 
 def _flying(store: LocalStore, entry: Any, job: JobGraph) -> Any:
-    content = load_own(store, entry, job)
+    content = load_consumer_rows(store, entry, job)
     described = (entry.layer, entry.edge, entry.producer, entry.consumer, entry.side, entry.narrowed)
     groups = (entry.key_group_first, entry.key_group_last)
     reached = [places.tolist() for places in content.reached]

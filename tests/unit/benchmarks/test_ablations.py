@@ -29,7 +29,7 @@ from penstock.protocol.output import OutputChannel, Outputs
 from penstock.snapshots.format.sections import SectionWriter, read_content
 from penstock.snapshots.store.stores import store_at
 from penstock.snapshots.writing.base_index import BaseIndex, BaseIndexes
-from penstock.snapshots.writing.inflight_index import InflightIndex, Piece
+from penstock.snapshots.writing.inflight_index import DurableRange, InflightIndex
 from penstock.worker import slicing
 from penstock.worker.payloads import ARROW
 from penstock.worker.slicing import FIRST_ROWS, SliceSizer
@@ -80,15 +80,15 @@ def test_spilling_writes_every_buffer_once_as_it_enters_the_queue(
 
 
 def test_rows_in_flight_are_written_again_and_tables_are_still_referred_to() -> None:
-    piece = Piece(BufferId(1, CHANNEL, 0), 0, 1, 8, SectionRef("a", 0, 8, "i", "x"), 0, (0, 127))
+    piece = DurableRange(BufferId(1, CHANNEL, 0), 0, 1, 8, SectionRef("a", 0, 8, "i", "x"), 0, (0, 127))
     tables: Any = {"table": "where it lies"}
     indexes = BaseIndexes()
     indexes.add(1, BaseIndex(InflightIndex([piece]), tables))
     written = "all rows in flight are written"
     for name, known in ((NOTHING, 1), (written, 0), (f"{written} with lz4", 0)):
         run_with(name)
-        assert len(indexes.of_base(1).inflight._pieces) == known
-        assert indexes.of_base(1).tables == tables
+        assert len(indexes.for_base(1).inflight._pieces) == known
+        assert indexes.for_base(1).tables == tables
 
 
 def test_a_slice_of_a_whole_buffer_is_one_buffer_and_heeds_what_comes_behind() -> None:

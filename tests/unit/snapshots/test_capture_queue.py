@@ -13,14 +13,14 @@ from penstock.model.elements import Captured, Side
 from penstock.model.ids import ChannelId, SubtaskId
 from penstock.operators.base import OperatorState
 from penstock.snapshots.writing.capture_queue import (
-    MAX_OVER,
-    Begun,
+    MAX_REMEMBERED,
+    BeginCheckpoint,
     CaptureLimits,
     CaptureQueue,
-    Dropped,
-    Ended,
-    Recorded,
-    Work,
+    EndCheckpoint,
+    RecordedRows,
+    ReleaseState,
+    WriterTask,
 )
 from penstock.snapshots.writing.handover import SubtaskCapture
 from penstock.state.stored_form import WholeTable
@@ -54,18 +54,18 @@ def with_table(checkpoint: int, recorded: list[Captured] | None = None) -> tuple
     return capture(1, 0, checkpoint, inflight=recorded, operators=operators), table
 
 
-def do(work: Work | None) -> None:
+def do(work: WriterTask | None) -> None:
     """As a writer does it with state."""
     match work:
         case SubtaskCapture():
             work.release()
-        case Dropped(states):
+        case ReleaseState(states):
             for one in states:
                 one.release()
 
 
-def part(checkpoint: int, seq: int = 0, offset: int = 0) -> Recorded:
-    return Recorded(ONE, checkpoint, inflight(seq, offset))
+def part(checkpoint: int, seq: int = 0, offset: int = 0) -> RecordedRows:
+    return RecordedRows(ONE, checkpoint, inflight(seq, offset))
 
 
 def test_the_reason_names_an_option_that_exists() -> None:
@@ -112,7 +112,7 @@ def test_an_ended_checkpoint_drops_what_waits_and_the_writer_hears_of_it_first()
     assert not queue.end(1), "once is enough"
     assert queue.offer(part(1)) is None, "late ones are dropped"
     queue.triggered(1, 0)
-    assert [queue.take(), queue.take(), queue.take()] == [Ended(1), part(2, seq=2), None]
+    assert [queue.take(), queue.take(), queue.take()] == [EndCheckpoint(1), part(2, seq=2), None]
 
 
 def test_what_is_being_written_when_its_checkpoint_ends_is_held_until_it_is_written() -> None:
@@ -129,11 +129,11 @@ def test_what_is_being_written_when_its_checkpoint_ends_is_held_until_it_is_writ
 def test_a_checkpoint_is_finished_or_ended_but_answered_once() -> None:
     queue = CaptureQueue(CaptureLimits(None, PLENTY))
     queue.triggered(1, 0)
-    assert queue.take() == Begun(1, 0)
+    assert queue.take() == BeginCheckpoint(1, 0)
     assert queue.finish(1)
     assert not queue.finish(1)
     assert not queue.end(1), "no decline after the acknowledgement"
-    assert queue.take() == Ended(1), "but its index is of no use any more"
+    assert queue.take() == EndCheckpoint(1), "but its index is of no use any more"
     queue.end(2)
     assert not queue.finish(2)
 
@@ -155,7 +155,7 @@ def test_a_capture_waits_for_its_trigger_and_rows_do_not() -> None:
     queue.triggered(2, 1)
     later, _ = with_table(2)
     assert queue.offer(later) is None
-    assert [queue.take(), queue.take(), queue.take(), queue.take()] == [Begun(2, 1), early, later, None]
+    assert [queue.take(), queue.take(), queue.take(), queue.take()] == [BeginCheckpoint(2, 1), early, later, None]
     queue.written()
     assert queue.held_bytes == 0
 
@@ -199,7 +199,7 @@ def test_what_nobody_writes_any_more_is_left_to_be_released() -> None:
         queue.offer(one)
     queue.triggered(2, 0)
     queue.end(3)
-    for states in [*queue.left(), *queue.left()]:
+    for states in [*queue.remaining_states(), *queue.remaining_states()]:
         for one_state in states:
             one_state.release()
     assert [table.released for table in tables] == [1, 1, 1]
@@ -224,7 +224,7 @@ class QueueRules(RuleBasedStateMachine):
         self.seq += 1
         recorded = inflight(self.seq, offset)
         waiting, held = len(self.queue), self.queue.held_bytes
-        work: SubtaskCapture | Recorded = Recorded(ONE, checkpoint, recorded)
+        work: SubtaskCapture | RecordedRows = RecordedRows(ONE, checkpoint, recorded)
         if last:
             work, table = with_table(checkpoint, recorded)
             self.tables.append(table)
@@ -251,7 +251,7 @@ class QueueRules(RuleBasedStateMachine):
         work = self.queue.take()
         assert not isinstance(work, SubtaskCapture) or work.checkpoint in self.triggered
         do(work)
-        assert not isinstance(work, Recorded | SubtaskCapture | Begun) or work.checkpoint not in self.over
+        assert not isinstance(work, RecordedRows | SubtaskCapture | BeginCheckpoint) or work.checkpoint not in self.over
         self.queue.written()
 
     @rule(checkpoint=st.integers(1, 5))
@@ -266,12 +266,12 @@ class QueueRules(RuleBasedStateMachine):
             self.over.add(checkpoint)
 
     def queue_holds(self, checkpoint: int) -> bool:
-        works = [work for work, _ in self.queue._works if not isinstance(work, Dropped)]
+        works = [work for work, _ in self.queue._tasks if not isinstance(work, ReleaseState)]
         return checkpoint in self.queue._early or any(work.checkpoint == checkpoint for work in works)
 
     def teardown(self) -> None:
-        for states in self.queue.left():
-            do(Dropped(states))
+        for states in self.queue.remaining_states():
+            do(ReleaseState(states))
         assert all(table.released == 1 for table in self.tables), "each is released once"
 
     @invariant()
@@ -284,9 +284,9 @@ TestQueueRules = QueueRules.TestCase
 
 def test_the_memory_of_ends_is_bounded() -> None:
     queue = CaptureQueue(CaptureLimits(None, PLENTY))
-    for checkpoint in range(3 * MAX_OVER):
+    for checkpoint in range(3 * MAX_REMEMBERED):
         queue.end(checkpoint)
         queue.take()
         queue.check_invariants()
-    assert queue.offer(part(3 * MAX_OVER - 1)) is None
+    assert queue.offer(part(3 * MAX_REMEMBERED - 1)) is None
     assert len(queue) == 0

@@ -28,9 +28,9 @@ from penstock.snapshots.restoring.restore import load_inflight
 from penstock.snapshots.store.store import Effect, LocalStore, MemoryStore, Store
 from penstock.snapshots.writing import checkpoint_writer
 from penstock.snapshots.writing.base_index import MAX_INDEXES, NO_BASE, BaseIndex, BaseIndexes
-from penstock.snapshots.writing.capture_queue import Recorded
+from penstock.snapshots.writing.capture_queue import RecordedRows
 from penstock.snapshots.writing.checkpoint_writer import CheckpointWriter, key_groups_among
-from penstock.snapshots.writing.inflight_index import MAX_FILES, Fresh, InflightIndex, Piece
+from penstock.snapshots.writing.inflight_index import MAX_FILES, DurableRange, InflightIndex, NewRange
 from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.state.hashing import key_groups
 from penstock.state.stored_form import WholeTable
@@ -227,7 +227,7 @@ def test_every_checkpoint_holds_its_queues_and_writes_only_what_its_base_does_no
             slot.begin(checkpoint, base)
         everything = data.draw(st.permutations([c for queue in queues for c in queue.capture()]))
         middle = data.draw(st.integers(0, len(everything)))
-        slot.write(Recorded(ONE, checkpoint, everything[:middle]))
+        slot.write(RecordedRows(ONE, checkpoint, everything[:middle]))
         if late:
             slot.begin(checkpoint, base)
         assert not slot.write(capture(0, 0, checkpoint))
@@ -334,20 +334,20 @@ def test_bases_that_nobody_uses_are_forgotten_and_their_number_is_bounded() -> N
     indexes = BaseIndexes()
     for checkpoint in range(1, 10):
         indexes.add(checkpoint, BaseIndex())
-    assert indexes.of_base(3) is not NO_BASE
-    indexes.oldest_in_use(7)
+    assert indexes.for_base(3) is not NO_BASE
+    indexes.drop_older_than(7)
     assert len(indexes) == 3
-    assert indexes.of_base(3) is NO_BASE
+    assert indexes.for_base(3) is NO_BASE
     for checkpoint in range(100, 200):
         indexes.add(checkpoint, BaseIndex())
     assert len(indexes) == MAX_INDEXES + 1
-    assert indexes.of_base(199) is not NO_BASE
-    assert indexes.of_base(7) is not NO_BASE, "it may be the base of any number of checkpoints that fail"
+    assert indexes.for_base(199) is not NO_BASE
+    assert indexes.for_base(7) is not NO_BASE, "it may be the base of any number of checkpoints that fail"
 
 
-def piece(seq: int, offset: int, count: int, path: str = "data/x", row_start: int = 0) -> Piece:
+def piece(seq: int, offset: int, count: int, path: str = "data/x", row_start: int = 0) -> DurableRange:
     section = SectionRef(path, 0, 100, "i", "c")
-    return Piece(BufferId(1, CHANNELS[0], seq), offset, count, count * 10, section, row_start, (0, 127))
+    return DurableRange(BufferId(1, CHANNELS[0], seq), offset, count, count * 10, section, row_start, (0, 127))
 
 
 @given(st.lists(st.lists(st.integers(0, 500), min_size=1, max_size=30), min_size=1, max_size=4), st.integers(1, 3))
@@ -355,7 +355,7 @@ def test_the_key_groups_of_rows_are_the_first_and_the_last_that_they_have(
     batches: list[list[int]], hashed: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint_writer, "HASHED_AT_ONCE", hashed)
+        patch.setattr(checkpoint_writer, "HASHED_ROWS", hashed)
         found = key_groups_among(graph(1), ChannelId(0, 0, 0), [rows(*keys) for keys in batches])
     groups = np.concatenate([key_groups(rows(*keys), (0,), 128) for keys in batches])
     assert found == (groups.min(), groups.max())
@@ -394,9 +394,9 @@ def test_a_buffer_that_the_base_holds_in_places_is_cut_there() -> None:
     found = list(index.split(wanted))
     assert found == [
         piece(1, 3, 2, row_start=8),
-        Fresh(wanted, 5, 1),
+        NewRange(wanted, 5, 1),
         piece(1, 6, 2, row_start=40),
-        Fresh(wanted, 8, 2),
+        NewRange(wanted, 8, 2),
     ]
     assert [part.cost for part in found] == [20, wanted.buffer.cost // 10, 20, wanted.buffer.cost // 5]
 
@@ -494,7 +494,7 @@ def test_closing_gives_up_what_is_not_confirmed() -> None:
     store = MemoryStore()
     slot = SlotWriter(store, graph(), 1, 0)
     take(slot, 1, 0, [captured(CHANNELS[0], Side.CONSUMER, 1, rows(1))])
-    slot.write(Recorded(ONE, 2, [captured(CHANNELS[0], Side.CONSUMER, 2, rows(2))]))
+    slot.write(RecordedRows(ONE, 2, [captured(CHANNELS[0], Side.CONSUMER, 2, rows(2))]))
     slot.close()
     assert list(store.files) == [file_of(1)]
 

@@ -11,7 +11,7 @@ from penstock.errors import CheckpointFailed
 from penstock.model.ids import SubtaskId
 from penstock.model.manifest import SlotManifest, SubtaskManifest
 from penstock.operators.base import OperatorState
-from penstock.snapshots.restoring.local_state import KeptTables, LocalTables
+from penstock.snapshots.restoring.local_state import LocalStateRestore, LocalStateStore
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.store.store import MemoryStore
 from penstock.snapshots.writing.slot_writer import SlotWriter
@@ -40,9 +40,9 @@ class Slot:
     """One with a single table."""
 
     def __init__(self, store: MemoryStore, generation: int = 1) -> None:
-        self.kept = KeptTables()
+        self.local_state = LocalStateStore()
         self.table = MemoryTable(SPEC)
-        self.writer = SlotWriter(store, graph(), generation, 0, whole_bytes=0, kept=self.kept)
+        self.writer = SlotWriter(store, graph(), generation, 0, whole_bytes=0, local_state=self.local_state)
 
     def write(self, checkpoint: int, base: int) -> SlotManifest:
         self.writer.begin(checkpoint, base)
@@ -75,11 +75,11 @@ def test_it_goes_back_to_the_checkpoint_that_is_restored_whatever_was_written_si
         put(slot.table, {checkpoint: 10 * checkpoint, 100 + checkpoint: 1})
         snapshots[checkpoint] = slot.checkpoint(checkpoint, checkpoint - 1)
         expected[checkpoint] = content(slot.table)
-    slot.kept.completed(2)
+    slot.local_state.checkpoint_completed(2)
     assert slot.keeps == 2, "3 may be complete, and nobody has heard of it"
     put(slot.table, {7: 70})
     slot.table.close()
-    points = slot.kept.matching(2, snapshots[2])
+    points = slot.local_state.take_matching(2, snapshots[2])
     assert slot.keeps == 1
     assert points[TABLE].go_back() is slot.table
     assert content(slot.table) == expected[2]
@@ -91,13 +91,13 @@ def test_only_what_the_snapshot_has_is_taken(slot: Slot) -> None:
     put(slot.table, {1: 2})
     other = slot.checkpoint(3, 2)
     for checkpoint, manifests in ((3, first), (4, other), (3, []), (3, [_narrowed(other[1])])):
-        kept = KeptTables()
-        kept.add(3, dict(slot.kept._checkpoints[3]))
-        assert kept.matching(checkpoint, manifests) == {}
+        local_state = LocalStateStore()
+        local_state.add(3, dict(slot.local_state._checkpoints[3]))
+        assert local_state.take_matching(checkpoint, manifests) == {}
         slot.write(5, 3)
         slot.writer.abandon(5)
     assert slot.keeps == 2, "those of 1 and 2; that of 3 was let go"
-    assert list(slot.kept.matching(2, second)) == [TABLE], "what did not change is what it was"
+    assert list(slot.local_state.take_matching(2, second)) == [TABLE], "what did not change is what it was"
 
 
 def _narrowed(manifest: SubtaskManifest) -> SubtaskManifest:
@@ -116,9 +116,9 @@ def test_nothing_is_kept_of_checkpoints_that_are_over(slot: Slot) -> None:
     slot.writer.abandon(3)
     assert slot.keeps == 1, "acknowledged, then given up"
     slot.checkpoint(4, 1)
-    slot.kept.completed(4)
+    slot.local_state.checkpoint_completed(4)
     assert slot.keeps == 1
-    slot.kept.release()
+    slot.local_state.release()
     assert slot.keeps == 0
 
 
@@ -136,11 +136,11 @@ def test_nothing_is_kept_of_what_cannot_be_written(slot: Slot, monkeypatch: pyte
 def test_a_restored_table_can_go_back_to_what_it_began_with_and_its_next_checkpoint_is_a_delta(slot: Slot) -> None:
     store = slot.writer._store
     snapshot, expected = slot.checkpoint(1), content(slot.table)
-    for points in ({}, slot.kept.matching(1, snapshot)):
+    for points in ({}, slot.local_state.take_matching(1, snapshot)):
         again = Slot(store, 2 + len(points))
-        local = LocalTables(1, points, again.kept)
+        local = LocalStateRestore(1, points, again.local_state)
         filled = load_restore(snapshot[1], store, local=local).operators[COUNT].fill("counts", again.table)
-        assert local.kept == len(points)
+        assert local.reused_tables == len(points)
         assert (filled is slot.table) == bool(points)
         assert isinstance(filled, MemoryTable)
         again.table = filled
@@ -148,7 +148,7 @@ def test_a_restored_table_can_go_back_to_what_it_began_with_and_its_next_checkpo
         put(filled, {1: 5, 200: 1})
         manifest = again.checkpoint(2 + len(points), 1)[1]
         assert [entry.rows for entry in manifest.states if entry.kind == "delta"] == [2]
-        (point,) = again.kept.matching(1, snapshot).values()
+        (point,) = again.local_state.take_matching(1, snapshot).values()
         assert point.go_back() is filled
         assert content(filled) == expected
 
@@ -160,8 +160,8 @@ class AnotherTable(MemoryTable):
 @pytest.mark.parametrize("other", [MemoryTable(TableSpec(SPEC.schema, 1, 128, fills=(7,))), AnotherTable(SPEC)])
 def test_a_table_of_another_make_is_read(slot: Slot, other: MemoryTable) -> None:
     snapshot = slot.checkpoint(1)
-    local = LocalTables(1, slot.kept.matching(1, snapshot), KeptTables())
+    local = LocalStateRestore(1, slot.local_state.take_matching(1, snapshot), LocalStateStore())
     filled = load_restore(snapshot[1], slot.writer._store, local=local).operators[COUNT].fill("counts", other)
     assert filled is other
-    assert (local.kept, len(other)) == (0, 100)
+    assert (local.reused_tables, len(other)) == (0, 100)
     assert slot.keeps == 0

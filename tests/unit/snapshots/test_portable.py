@@ -25,7 +25,7 @@ from penstock.errors import CorruptSnapshot, LocationError, NotSupported
 from penstock.model.manifest import PlanManifest, SnapshotMetadata, StateEntry
 from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.fork import Origin, start_fork
-from penstock.snapshots.format.table_entries import pieces
+from penstock.snapshots.format.table_entries import split_key_groups
 from penstock.snapshots.location import claim_identity, identity_of, open_location, read_identity
 from penstock.snapshots.log.entries import LogView
 from penstock.snapshots.log.snapshot_log import SnapshotLog
@@ -317,10 +317,10 @@ def gone_after_one(real: Callable[[SnapshotLog], LogView]) -> Callable[[Snapshot
 
 
 def test_changes_without_a_known_key_are_refused(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "key_columns", lambda *_: None)
+    monkeypatch.setattr(export, "key_column_count", lambda *_: None)
     with pytest.raises(NotSupported, match="does not tell which columns are its key"):
         export_snapshot(str(scene.location), LABEL, tmp_path / "portable")
-    monkeypatch.setattr(export, "key_columns", lambda *_: 0)
+    monkeypatch.setattr(export, "key_column_count", lambda *_: 0)
     with pytest.raises(CorruptSnapshot, match="base rows with the same key"):
         export_snapshot(str(scene.location), LABEL, tmp_path / "portable")
 
@@ -330,13 +330,13 @@ def test_ranges_of_key_groups_have_all_of_them_once(scene: Scene) -> None:
     entries: list[StateEntry] = [e for slot in metadata.slots for one in slot.subtasks for e in one.states]
     last = max(entry.key_group_last for entry in entries)
     for size in (1, 1000, 10_000, 1 << 40):
-        ranges = list(pieces(entries, (0, last), size))
+        ranges = list(split_key_groups(entries, (0, last), size))
         groups = [group for one, other in ranges for group in range(one, other + 1)]
         assert groups == sorted(set(groups)), "none is read twice"
         covered = {g for e in entries for g in range(e.key_group_first, e.key_group_last + 1) if e.rows}
         assert covered <= set(groups)
     assert len(ranges) == 1
-    assert list(pieces([], (0, last), 1)) == []
+    assert list(split_key_groups([], (0, last), 1)) == []
 
 
 def test_names_become_harmless_names_of_folders() -> None:

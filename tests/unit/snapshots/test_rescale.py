@@ -41,7 +41,7 @@ from penstock.snapshots.commands.showing import find_snapshot_bottleneck
 from penstock.snapshots.commands.snapshot_sizes import inflight_entries, stored_bytes
 from penstock.snapshots.format.inflight_counts import distinct_rows, divided_bytes
 from penstock.snapshots.rescaling.rescale import rescale
-from penstock.snapshots.restoring.narrowing import load_own, rows_to_replay
+from penstock.snapshots.restoring.narrowing import load_consumer_rows, rows_to_replay
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.store.store import MemoryStore
 from penstock.snapshots.writing import checkpoint_writer
@@ -153,7 +153,7 @@ def delivered(store: MemoryStore, job: JobGraph, plan: list[list[SubtaskManifest
         [
             (entry.producer, row["key"], row["value"])
             for entry in manifest.inflight
-            for batch in load_own(store, entry, job).batches
+            for batch in load_consumer_rows(store, entry, job).batches
             for row in batch.to_pylist()
         ]
         for manifest in counting(plan)
@@ -256,14 +256,14 @@ def test_how_far_a_narrowed_entry_was_read_counts_all_of_its_rows(data: st.DataO
     for manifest in counting(plan_restore(found, new)):
         (entry,) = manifest.inflight
         assert entry.narrowed
-        loaded = load_own(store, entry, new)
+        loaded = load_consumer_rows(store, entry, new)
         read = [mark for reached in loaded.reached for mark in reached.tolist()]
         kept = [key for batch in loaded.batches for key in batch.column("key").to_pylist()]
         assert [keys[mark - 1] for mark in read] == kept
         assert all(one < other for one, other in pairwise(read))
         if read:
             after_first = msgspec.structs.replace(entry, row_start=read[0], rows=entry.rows - read[0])
-            rest = load_own(store, after_first, new)
+            rest = load_consumer_rows(store, after_first, new)
             assert [key for batch in rest.batches for key in batch.column("key").to_pylist()] == kept[1:]
 
 
@@ -356,7 +356,9 @@ def test_a_section_has_no_reader_that_owns_none_of_its_keys(kind: EdgeKind, befo
     assert sum(len(manifest.inflight) for manifest in plan) == len(keys)
     for index, manifest in enumerate(plan):
         assert not any(entry.narrowed for entry in manifest.inflight)
-        read = [b.column("key").to_pylist() for e in manifest.inflight for b in load_own(store, e, new).batches]
+        read = [
+            b.column("key").to_pylist() for e in manifest.inflight for b in load_consumer_rows(store, e, new).batches
+        ]
         assert read == [[key] * 5 for key in keys if owner(new, key) == index]
 
 
@@ -394,7 +396,7 @@ def sections_read(store: ReadCountingStore, job: JobGraph, found: SnapshotMetada
     for manifest in counting(plan_restore(found, job)):
         store.reads.clear()
         for entry in manifest.inflight:
-            load_own(store, entry, job)
+            load_consumer_rows(store, entry, job)
         by_owner.append(Counter(store.reads))
     return by_owner
 
@@ -421,7 +423,7 @@ def read_on(
     read: list[tuple[int, int, str]] = []
     while len(read) < count and not recovered.drained:
         for entry in recovered.to_load():
-            own_rows = load_own(store, entry, job)
+            own_rows = load_consumer_rows(store, entry, job)
             recovered.loaded(entry, own_rows.batches, own_rows.reached)  # type: ignore[arg-type]
         taken = recovered.take(count - len(read))
         if taken is not None:
@@ -591,4 +593,4 @@ def test_what_is_whole_is_not_filtered() -> None:
     found = with_rows_in_flight(store, job, 4)
     for manifest in counting(plan_restore(found, job)):
         assert not any(entry.narrowed for entry in manifest.inflight)
-        assert all(np.size(load_own(store, entry, job).reached) == 0 for entry in manifest.inflight)
+        assert all(np.size(load_consumer_rows(store, entry, job).reached) == 0 for entry in manifest.inflight)

@@ -21,8 +21,17 @@ from penstock.snapshots.format.sections import SectionWriter, read_section, stat
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.store.store import MemoryStore
 from penstock.snapshots.writing.slot_writer import SlotWriter
-from penstock.snapshots.writing.state_index import BASE, DELTA, MAX_CHAIN, TableBase, merged, minus, narrowed, rebasing
-from penstock.snapshots.writing.state_sections import WHOLE_BYTES, cut
+from penstock.snapshots.writing.state_index import (
+    BASE,
+    DELTA,
+    MAX_DELTAS,
+    TableBase,
+    merge_ranges,
+    plan_rebase,
+    subtract,
+    without_groups,
+)
+from penstock.snapshots.writing.state_sections import WHOLE_BYTES, split_into_sections
 from penstock.state.stored_form import KEY_GROUP_COLUMN, WholeTable, delta_schema
 from penstock.state.table import TableCapture
 from penstock.testing.failure import SimulationFailure
@@ -141,7 +150,7 @@ def test_every_complete_checkpoint_restores_to_what_was_there(data: st.DataObjec
         check_entries(entries)
         assert content(store, entries) == expected
         left = data.draw(st.integers(FIRST, LAST + 1), "first group of another subtask")
-        others = list(narrowed(entries, [(FIRST, left - 1)]))
+        others = list(without_groups(entries, [(FIRST, left - 1)]))
         if others:
             assert content(store, others) == {k: c for k, c in expected.items() if group_of(k, GROUPS) >= left}
 
@@ -210,18 +219,18 @@ def test_one_percent_of_changes_costs_about_two_and_a_half_times_as_much() -> No
     rows, changed = len(OWNED), len(OWNED) // 100
     subtask.checkpoint(1, 0)
     written = 0
-    for checkpoint in range(2, 3 * MAX_CHAIN):
+    for checkpoint in range(2, 3 * MAX_DELTAS):
         change(subtask.table, chance.sample(OWNED, changed), checkpoint)
         entries = subtask.checkpoint(checkpoint, checkpoint - 1)
         own = {e.section: e.rows for e in entries if e.section.path == state_path(1, checkpoint, 0)}
         written += sum(own.values())
         assert sum(own.values()) < rows / 10, "never all at once"
-        assert longest_chain(entries) <= MAX_CHAIN + 1
+        assert longest_chain(entries) <= MAX_DELTAS + 1
         anew = [e.key_group_first for e in entries if e.kind == BASE and e.section in own]
         assert all(len(chain_of(entries, group)) == 1 for group in anew), "nothing applies to a new base"
         deltas = {e.section: e.rows for e in entries if e.kind == DELTA}
         assert sum(deltas.values()) <= rows
-    assert 2.0 < written / (3 * MAX_CHAIN - 2) / changed < 3.0
+    assert 2.0 < written / (3 * MAX_DELTAS - 2) / changed < 3.0
     assert content(store, entries) == now(subtask.table)
 
 
@@ -268,14 +277,14 @@ def test_groups_that_never_change_keep_their_base_and_a_hot_one_is_rebased_once_
     subtask.checkpoint(1, 0)
     hot = OWNED[0]
     rebased = 0
-    for checkpoint in range(2, 3 * MAX_CHAIN + 2):
+    for checkpoint in range(2, 3 * MAX_DELTAS + 2):
         change(subtask.table, [hot], checkpoint)
         entries = subtask.checkpoint(checkpoint, checkpoint - 1)
         own = [e for e in entries if e.section.path == state_path(1, checkpoint, 0)]
         groups = {g for e in own for g in range(e.key_group_first, e.key_group_last + 1)}
         assert groups == {group_of(hot, GROUPS)}, "nothing else is written"
         rebased += own[0].kind == BASE
-        assert longest_chain(entries) <= MAX_CHAIN + 1
+        assert longest_chain(entries) <= MAX_DELTAS + 1
     assert rebased == 3
     assert content(subtask.store, entries) == now(subtask.table)
 
@@ -288,7 +297,7 @@ def test_chains_stay_bounded_if_every_checkpoint_is_followed_by_a_restart(groups
     change(subtask.table, keys, 1)
     subtask.checkpoint(1, 0)
     manifest = SubtaskManifest(1, 0)
-    for checkpoint in range(2, 3 * MAX_CHAIN):
+    for checkpoint in range(2, 3 * MAX_DELTAS):
         change(subtask.table, [keys[checkpoint * 7 % len(keys)], keys[checkpoint % len(keys)]], checkpoint)
         entries = subtask.checkpoint(checkpoint, checkpoint - 1)
         assert longest_chain(entries) <= groups + 1
@@ -338,7 +347,7 @@ def test_sections_end_between_key_groups_at_about_their_size(groups: list[int], 
     row = STATE.field(0).type.bit_width // 8 + 16
     limit = data.draw(st.integers(1, 30)) * row
     sections = []
-    for section in cut(batches, limit):
+    for section in split_into_sections(batches, limit):
         written = list(section)
         assert all(batch.num_rows for batch in written)
         sections.append((written, section.rows, section.first, section.last))
@@ -365,7 +374,7 @@ def test_batches_are_written_as_they_come() -> None:
             alive = group
             yield state_of([group] * 10)
 
-    for number, section in enumerate(cut(batches(), 1)):  # type: ignore[arg-type]
+    for number, section in enumerate(split_into_sections(batches(), 1)):  # type: ignore[arg-type]
         assert alive <= number + 1, "no more than the next batch is asked for"
         assert [batch.num_rows for batch in section] == [10]
 
@@ -373,7 +382,10 @@ def test_batches_are_written_as_they_come() -> None:
 def test_a_large_base_has_several_sections_and_a_reader_of_few_groups_reads_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.snapshots.writing.state_sections.cut", lambda batches: cut(batches, 2_000))
+    monkeypatch.setattr(
+        "penstock.snapshots.writing.state_sections.split_into_sections",
+        lambda batches: split_into_sections(batches, 2_000),
+    )
     store = MemoryStore()
     subtask = Subtask(store)
     change(subtask.table, OWNED, 1)
@@ -381,7 +393,7 @@ def test_a_large_base_has_several_sections_and_a_reader_of_few_groups_reads_few(
     assert len(entries) > 5
     assert sum(entry.rows for entry in entries) == len(OWNED)
     assert content(store, entries) == now(subtask.table)
-    mine = list(narrowed(entries, [(FIRST + 9, LAST)]))
+    mine = list(without_groups(entries, [(FIRST + 9, LAST)]))
     assert len({entry.section for entry in mine}) <= 3
     assert sum(len(batch) for entry in mine for batch in read_section(store, entry.section)) < len(OWNED) / 3
 
@@ -397,10 +409,10 @@ def groups_of(ranges: Sequence[tuple[int, int]]) -> set[int]:
 
 @given(RANGES, st.tuples(st.integers(0, 30), st.integers(-1, 30)))
 def test_ranges_are_sets_of_groups(ranges: list[tuple[int, int]], whole: tuple[int, int]) -> None:
-    joined = merged(ranges)
+    joined = merge_ranges(ranges)
     assert groups_of(joined) == groups_of(ranges)
     assert all(b + 1 < c for (_, b), (c, _) in itertools.pairwise(joined))
-    left = list(minus(whole, joined))
+    left = list(subtract(whole, joined))
     assert groups_of(left) == groups_of([whole]) - groups_of(ranges)
     assert all(a <= b for a, b in left)
 
@@ -417,14 +429,14 @@ def test_the_window_goes_round(
         StateEntry(COUNT, "counts", DELTA, 1, *delta, section),
     ]
     credit = data.draw(st.floats(0, 1))
-    step = rebasing(TableBase(entries, 1, lambda: None, cursor, credit), changed, rows)
+    step = plan_rebase(TableBase(entries, 1, lambda: None, cursor, credit), changed, rows)
     if changed >= rows:
         assert step is None
         return
     assert step is not None
     assert 0 <= step.credit < 1
     start = cursor if first <= cursor <= last else first
-    count = int(credit + (more + 1) * max(changed / rows, 1 / MAX_CHAIN))
+    count = int(credit + (more + 1) * max(changed / rows, 1 / MAX_DELTAS))
     window = [first + (start - first + i) % (more + 1) for i in range(min(count, more + 1))]
     assert [g for a, b in step.ranges for g in range(a, b + 1)] == [g for g in window if delta[0] <= g <= delta[1]]
     assert step.cursor == first + (start - first + len(window)) % (more + 1)

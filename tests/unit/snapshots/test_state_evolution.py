@@ -27,7 +27,7 @@ from penstock.snapshots.format.sections import read_section
 from penstock.snapshots.portable.convert import convert_snapshot
 from penstock.snapshots.portable.export import export_snapshot
 from penstock.snapshots.rescaling.relocate import relocate
-from penstock.snapshots.restoring.restore import wanted_schemas
+from penstock.snapshots.restoring.restore import read_schemas
 from penstock.snapshots.store.store_access import parse_access
 from penstock.snapshots.writing.state_index import DELTA
 from penstock.state.memory_table import MemoryBackend
@@ -334,7 +334,7 @@ def test_input_rows_that_wait_keep_their_columns(begin: Begin) -> None:
 
 def test_only_state_that_evolves_may_lack_columns() -> None:
     [spec] = job_of(FIRST).vertex(1).operators
-    marked = {table: [bool(field.metadata) for field in schema] for table, schema in wanted_schemas(spec).items()}
+    marked = {table: [bool(field.metadata) for field in schema] for table, schema in read_schemas(spec).items()}
     assert marked["total"] == [False, False, True]
     assert marked["by"] == [False, False, False, True]
     assert not any(marked["__waiting"])

@@ -15,7 +15,7 @@ from penstock.operators.aggregate.final import TABLE, FinalAggregateSpec
 from penstock.snapshots.commands.comparing import compare_snapshots
 from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.format.metadata_checks import checked_plan
-from penstock.snapshots.format.plan import differences, key_columns, plan_of
+from penstock.snapshots.format.plan import differences, key_column_count, plan_of
 from penstock.snapshots.portable.export import export_snapshot
 from tests.support.snapshots.hostile import rewrite_metadata
 from tests.support.snapshots.snapshot_kit import COUNT, STATE, CountSpec, graph
@@ -45,8 +45,8 @@ def test_the_plan_stores_the_number_and_it_counts_for_more_than_what_could_be_fo
     told, found = plan_of(graph(spec=KeyedCountSpec())), plan_of(graph())
     assert told.operators[COUNT]["keys"] == {"counts": 2}
     assert "keys" not in found.operators[COUNT]
-    assert key_columns(told, COUNT, "counts") == 2
-    assert key_columns(found, COUNT, "counts") == 1, "by the columns that rows are hashed by, as before"
+    assert key_column_count(told, COUNT, "counts") == 2
+    assert key_column_count(found, COUNT, "counts") == 1, "by the columns that rows are hashed by, as before"
     assert msgspec.json.decode(msgspec.json.encode(told), type=PlanManifest) == told
 
 

@@ -15,7 +15,7 @@ from penstock.snapshots.commands import comparing
 from penstock.snapshots.commands.comparing import SnapshotDiff, compare_snapshots
 from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.commands.table_rows import column_codes, combine_codes
-from penstock.snapshots.format.table_entries import pieces, table_entries
+from penstock.snapshots.format.table_entries import split_key_groups, table_entries
 from tests.support.snapshots.snapshot_kit import COUNT
 from tests.support.snapshots.verbs_kit import GROUPS, Kept
 
@@ -48,7 +48,7 @@ def test_every_pair_of_snapshots_differs_by_what_was_written(
     entries = table_entries(opened.metadata(opened.view.snapshots[-1]))[COUNT, "counts"]
     assert any(entry.kind == "delta" for entry in entries), "what is compared is a chain"
     few = 40_000
-    assert len(list(pieces(entries, (0, GROUPS - 1), few))) > 3
+    assert len(list(split_key_groups(entries, (0, GROUPS - 1), few))) > 3
     monkeypatch.setattr(comparing, "RANGE_BYTES", few)
     ids = list(seen)
     for one, other in [(ids[0], ids[-1]), (ids[-1], ids[0]), (ids[1], ids[3]), (ids[3], ids[4]), (ids[2], ids[2])]:

@@ -20,7 +20,7 @@ from penstock.snapshots.commands.listing import Listing, list_snapshots
 from penstock.snapshots.commands.location_cache import LocationCache
 from penstock.snapshots.commands.opened_location import OpenedLocation, open_location_to_read
 from penstock.snapshots.commands.showing import SnapshotDetails, show_snapshot
-from penstock.snapshots.format.plan import key_columns
+from penstock.snapshots.format.plan import key_column_count
 from penstock.snapshots.restoring.restore import load_inflight
 from penstock.snapshots.store.store import LocalStore, Store
 from simulator.jobs.rows import group_of
@@ -320,7 +320,7 @@ def test_key_columns_are_told_by_the_plan(columns: list[str], edge_keys: list[st
         {"op": {"role": "operator", "name": "Op", "states": {"t": columns}, "vertex": 1}},  # type: ignore[dict-item]
         {"e": {"id": 0, "producer": 0, "consumer": 1, "kind": "hash", "keys": edge_keys}},  # type: ignore[dict-item]
     )
-    assert key_columns(plan, "op", "t") == count
+    assert key_column_count(plan, "op", "t") == count
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------

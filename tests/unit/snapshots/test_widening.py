@@ -8,15 +8,15 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import CorruptSnapshot
-from penstock.snapshots.format.type_texts import column_of, type_of
-from penstock.snapshots.restoring.widening import as_schema, grows, widens, with_younger
+from penstock.snapshots.format.type_texts import parse_column, parse_type
+from penstock.snapshots.restoring.widening import as_schema, can_evolve, can_widen, with_optional_columns
 
 
 def test_names_count_even_where_they_look_like_types() -> None:
-    assert widens("sum(int32 a) int32", "sum(int32 a) int64")
-    assert not widens("a int32", "b int64")
-    assert widens("s struct<a: int32>", "s struct<a: int32>")
-    assert not widens("s struct<a: int32>", "s struct<a: int64>")
+    assert can_widen("sum(int32 a) int32", "sum(int32 a) int64")
+    assert not can_widen("a int32", "b int64")
+    assert can_widen("s struct<a: int32>", "s struct<a: int32>")
+    assert not can_widen("s struct<a: int32>", "s struct<a: int64>")
 
 
 def test_columns_are_found_by_name_and_type_and_widened() -> None:
@@ -37,14 +37,14 @@ def test_columns_are_found_by_name_and_type_and_widened() -> None:
 def test_only_columns_that_may_be_younger_than_rows_are_null_there() -> None:
     written = pa.record_batch([pa.array([1, 2], pa.int32())], names=["n"])
     schema = pa.schema([("n", pa.int64()), ("m", pa.map_(pa.string(), pa.int64())), ("s", pa.string())])
-    read = as_schema(written, with_younger(schema, 1))
+    read = as_schema(written, with_optional_columns(schema, 1))
     assert read.to_pylist() == [{"n": 1, "m": None, "s": None}, {"n": 2, "m": None, "s": None}]
     assert read.schema == schema
     for first in (2, 3):
         with pytest.raises(CorruptSnapshot, match="m"):
-            as_schema(written, with_younger(schema, first))
+            as_schema(written, with_optional_columns(schema, first))
     with pytest.raises(CorruptSnapshot):
-        as_schema(pa.record_batch([["x"]], names=["n"]), with_younger(schema, 0))
+        as_schema(pa.record_batch([["x"]], names=["n"]), with_optional_columns(schema, 0))
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_only_columns_that_may_be_younger_than_rows_are_null_there() -> None:
     ids=str,
 )
 def test_types_are_known_by_their_texts(kind: pa.DataType) -> None:
-    assert type_of(str(kind)) == kind
-    assert column_of(f"two words {kind}") == pa.field("two words", kind)
-    assert type_of(str(kind).replace(">", ", int32>", 1)) is None
+    assert parse_type(str(kind)) == kind
+    assert parse_column(f"two words {kind}") == pa.field("two words", kind)
+    assert parse_type(str(kind).replace(">", ", int32>", 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_types_are_known_by_their_texts(kind: pa.DataType) -> None:
     ],
 )
 def test_structs_of_state_that_evolves_get_fields(stored: str, new: str, fits: bool) -> None:
-    assert grows(f"v {stored}", f"v {new}") is fits
-    assert not grows(f"v {stored}", f"w {new}")
-    before, after = type_of(stored), type_of(new)
+    assert can_evolve(f"v {stored}", f"v {new}") is fits
+    assert not can_evolve(f"v {stored}", f"w {new}")
+    before, after = parse_type(stored), parse_type(new)
     assert before is not None
     assert after is not None
     if fits:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.model.ids import SubtaskId
-from penstock.snapshots.restoring.local_state import KeptTable, KeptTables
+from penstock.snapshots.restoring.local_state import LocalStateStore, RetainedTable
 from penstock.snapshots.writing.state_index import TableId
 from penstock.state.memory_table import MemoryTable
 from penstock.state.table import TableSpec
@@ -18,10 +18,10 @@ from penstock.worker.local_state_reuse import Remembered, recall, remember
 
 
 def remembered(query_id: str, slot: int) -> tuple[Remembered, MemoryTable]:
-    table, kept = MemoryTable(TableSpec(pa.schema([("k", pa.int64())]), 1, 128)), KeptTables()
+    table, kept = MemoryTable(TableSpec(pa.schema([("k", pa.int64())]), 1, 128)), LocalStateStore()
     point = table.capture().keep()
     assert point is not None
-    kept.add(1, {TableId(SubtaskId(0, slot), "count", "counts"): KeptTable([], point)})
+    kept.add(1, {TableId(SubtaskId(0, slot), "count", "counts"): RetainedTable([], point)})
     return Remembered(query_id, slot, kept), table
 
 

@@ -34,7 +34,7 @@ from penstock.snapshots.bootstrap import LocationBootstrap
 from penstock.snapshots.format.sections import SectionWriter, state_path
 from penstock.snapshots.progress_meter import Meter
 from penstock.snapshots.writing.state_index import BASE
-from penstock.snapshots.writing.state_sections import cut
+from penstock.snapshots.writing.state_sections import split_into_sections
 from penstock.spark.job import reason
 from penstock.state.hashing import groups_of
 from penstock.state.stored_form import KEY_GROUP_COLUMN
@@ -277,7 +277,7 @@ def _table_entries(
     operator_id, schema = table.spec.operator_id, table.schema
     prefix = f"{place}/state/{operator_id}/{table.name}"
     path = table.files.get(subtask)
-    for content in cut(_checked(path, table, graph, subtask) if path is not None else ()):
+    for content in split_into_sections(_checked(path, table, graph, subtask) if path is not None else ()):
         name = f"{prefix}/{writer.written:x}"
         section = writer.append(name, schema, ((batch, None) for batch in content))
         groups = content.first, content.last

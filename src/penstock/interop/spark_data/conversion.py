@@ -22,8 +22,8 @@ from penstock.snapshots.portable.foreign import key_groups_by_row_group, read_ro
 from penstock.snapshots.portable.layout import Manifest
 from penstock.snapshots.progress_meter import Meter, Progress, no_progress
 from penstock.snapshots.store.stores import store_at
+from penstock.snapshots.writing.base_sections import append_rows
 from penstock.snapshots.writing.state_index import KeyGroups
-from penstock.snapshots.writing.state_parts import append_rows
 from penstock.spark.shipping import ship_to_cluster
 from penstock.spark.watched_tasks import watched_tasks
 

@@ -28,7 +28,7 @@ from penstock.model.manifest import (
 )
 from penstock.operators.watermark import WatermarkSpec, watermark_scalars
 from penstock.snapshots.commands.opened_location import OpenedLocation, plan_of_snapshot
-from penstock.snapshots.format.plan import hashed_columns, key_columns, plan_of
+from penstock.snapshots.format.plan import hashed_column_count, key_column_count, plan_of
 from penstock.snapshots.format.table_entries import table_entries
 from penstock.snapshots.location import SOURCE_FOLDER
 from penstock.snapshots.restoring.state_tables import StateTable, find_table, table_name
@@ -124,8 +124,8 @@ def draft_of_plan(graph: JobGraph, watermark_us: int | None) -> Draft:
             spec.operator_id,
             table,
             schema,
-            key_columns(plan, spec.operator_id, table),
-            hashed_columns(plan, spec.operator_id),
+            key_column_count(plan, spec.operator_id, table),
+            hashed_column_count(plan, spec.operator_id),
             graph.max_parallelism,
         )
         for vertex in graph.vertices

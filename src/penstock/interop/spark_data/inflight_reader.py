@@ -15,10 +15,10 @@ from penstock.interop.spark_data.reading import Place, SnapshotReader
 from penstock.model.manifest import InflightEntry, PlanManifest, SnapshotMetadata
 from penstock.snapshots.commands.snapshot_sizes import inflight_entries
 from penstock.snapshots.format.sections import read_content
-from penstock.snapshots.format.type_texts import column_of
+from penstock.snapshots.format.type_texts import parse_column
 from penstock.snapshots.portable.columns import declared_schema
 from penstock.snapshots.portable.layout import column_names
-from penstock.snapshots.restoring.narrowing import own_positions
+from penstock.snapshots.restoring.narrowing import consumer_row_positions
 from penstock.snapshots.restoring.restore import load_inflight
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.store.stores import store_at
@@ -71,7 +71,7 @@ def _schema(store: Store, columns: Sequence[str], entries: Sequence[InflightEntr
     if entries:
         smallest = min(entries, key=lambda entry: entry.section.length)
         return declared_schema(columns, read_content(store, smallest.section).schema, f"exchange {exchange}")
-    fields = [column_of(column) for column in columns]
+    fields = [parse_column(column) for column in columns]
     if any(field is None for field in fields):
         raise LocationError(
             f"no rows are in flight on exchange {exchange}, and nothing else tells its columns' types for sure; read a "
@@ -132,4 +132,6 @@ class InflightReader(SnapshotReader):
         """Without the rows of other consumers: their entries have them, too."""
         if not entry.narrowed:
             return batch
-        return batch.take(pa.array(own_positions(batch, self._inflight.keys, self._inflight.max_parallelism, entry)))
+        return batch.take(
+            pa.array(consumer_row_positions(batch, self._inflight.keys, self._inflight.max_parallelism, entry))
+        )

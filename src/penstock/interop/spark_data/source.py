@@ -86,7 +86,7 @@ class _Found:
             self._table = find_table(store, metadata, plan, options.name)
             self._wanted = wanted_keys(options.keys, self._table)
             self.available = shown_schema(self._table)
-            self.hidden = frozenset(self.available.names[position] for position in self._table.bookkeeping)
+            self.hidden = frozenset(self.available.names[position] for position in self._table.internal_columns)
         elif options.view == INFLIGHT:
             self._inflight = find_inflight(store, metadata, plan, options.name)
             self.available = self._inflight.shown_schema

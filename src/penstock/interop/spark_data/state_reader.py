@@ -15,8 +15,8 @@ from penstock.interop.spark_data.columns import Projection
 from penstock.interop.spark_data.reading import Place, SnapshotReader
 from penstock.interop.spark_data.wanted_keys import WantedKeys
 from penstock.model.manifest import StateEntry
-from penstock.snapshots.format.table_entries import of_groups, pieces
-from penstock.snapshots.restoring.state_tables import StateTable, rows_of, with_wanted
+from penstock.snapshots.format.table_entries import entries_of_groups, split_key_groups
+from penstock.snapshots.restoring.state_tables import StateTable, entries_with_groups, read_rows
 from penstock.snapshots.store.stores import store_at
 from penstock.state.hashing import key_groups
 
@@ -31,7 +31,7 @@ class StatePartition(InputPartition):  # type: ignore[misc]
 
 def shown_schema(table: StateTable) -> pa.Schema:
     """All columns under the names that users know."""
-    fields = zip(table.schema, table.shown_names, strict=True)
+    fields = zip(table.schema, table.display_names, strict=True)
     return pa.schema([field.with_name(name) for field, name in fields])
 
 
@@ -60,10 +60,10 @@ class StateReader(SnapshotReader):
         """By key groups ascending; one without entries if no wanted key group has rows."""
         wanted = self._wanted.groups
         groups = int(np.flatnonzero(wanted)[0]), int(np.flatnonzero(wanted)[-1])
-        entries = with_wanted(of_groups(self._table.entries, groups), wanted)
+        entries = entries_with_groups(entries_of_groups(self._table.entries, groups), wanted)
         found = [
-            StatePartition(with_wanted(of_groups(entries, some), wanted))
-            for some in pieces(entries, groups, self._partition_bytes)
+            StatePartition(entries_with_groups(entries_of_groups(entries, some), wanted))
+            for some in split_key_groups(entries, groups, self._partition_bytes)
         ]
         return found or [StatePartition([])]
 
@@ -74,7 +74,7 @@ class StateReader(SnapshotReader):
         if not partition.entries:
             return
         table, groups = self._table, self._wanted.groups
-        for batch in rows_of(store_at(self._place.location), partition.entries, table.schema, table.key_count):
+        for batch in read_rows(store_at(self._place.location), partition.entries, table.schema, table.key_count):
             rows = batch
             if not groups.all():
                 rows = batch.filter(pa.array(groups[batch.column(0).to_numpy(zero_copy_only=False)]))
@@ -85,8 +85,8 @@ class StateReader(SnapshotReader):
 
     def _check_groups(self, rows: pa.RecordBatch) -> None:
         """Rows were looked for by the hash of their key: so it has to be the one that they are stored by."""
-        if self._table.hashed is None:
+        if self._table.hash_key_count is None:
             return
-        groups = key_groups(rows, range(1, 1 + self._table.hashed), self._table.max_parallelism)
+        groups = key_groups(rows, range(1, 1 + self._table.hash_key_count), self._table.max_parallelism)
         if not np.array_equal(groups, rows.column(0).to_numpy(zero_copy_only=False)):
             raise CorruptSnapshot(f"rows of {self._table.name} are not in the key groups of their keys")

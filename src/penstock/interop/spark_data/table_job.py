@@ -24,12 +24,12 @@ from penstock.errors import DataError, ProtocolViolation
 from penstock.model.ids import SubtaskId
 from penstock.model.key_groups import owned_range, owner
 from penstock.model.manifest import StateEntry
-from penstock.snapshots.format.plan import never_null
+from penstock.snapshots.format.plan import is_never_null
 from penstock.snapshots.format.sections import SectionWriter, state_path
 from penstock.snapshots.restoring.state_tables import StateTable
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.store.stores import store_at
-from penstock.snapshots.writing.state_parts import append_nothing, append_rows
+from penstock.snapshots.writing.base_sections import append_empty_table, append_rows
 from penstock.spark.shipping import ship_to_cluster
 from penstock.state.arrays import readable_objects
 from penstock.state.hashing import SEED, key_groups
@@ -86,12 +86,12 @@ def write_table(rows: DataFrame, table: StateTable, target: Target) -> Entries:
         DataError: two rows have the same key, or a null is where none may be; the first that was found is said.
     """
     assert table.key_count is not None
-    assert table.hashed is not None
+    assert table.hash_key_count is not None
     ship_to_cluster(rows.sparkSession)
     tasks = _tasks(rows, target.parallelism, table.max_parallelism)
     columns = [f"c{position}" for position in range(len(table.schema) - 1)]
     renamed = rows.toDF(*columns)
-    group = _key_group([F.col(name) for name in columns[: table.hashed]], table.max_parallelism)
+    group = _key_group([F.col(name) for name in columns[: table.hash_key_count]], table.max_parallelism)
     grouped = renamed.select(group.alias(KEY_GROUP_COLUMN), *columns)
     place = F.floor(F.col(KEY_GROUP_COLUMN) * F.lit(tasks) / F.lit(table.max_parallelism)).cast("int")
     sorted_rows = grouped.repartitionById(tasks, place).sortWithinPartitions(
@@ -110,7 +110,7 @@ def write_empty(table: StateTable, target: Target, store: Store, path: str, subt
     with SectionWriter(store, path) as writer:
         return {
             subtask: [
-                append_nothing(writer, target.prefix(table, subtask), table.operator_id, table.table, table.schema)
+                append_empty_table(writer, target.prefix(table, subtask), table.operator_id, table.table, table.schema)
             ]
             for subtask in subtasks
         }
@@ -202,7 +202,7 @@ class _CheckedRows(Iterator[pa.RecordBatch]):
             columns[position] = normalize_floats(columns[position])
         self._check_nulls(columns)
         rows = pa.RecordBatch.from_arrays(columns, schema=table.schema)
-        groups = key_groups(rows, range(1, 1 + (table.hashed or 0)), table.max_parallelism)
+        groups = key_groups(rows, range(1, 1 + (table.hash_key_count or 0)), table.max_parallelism)
         if not np.array_equal(groups, rows.column(0).to_numpy()):
             raise ProtocolViolation("a key group", "computed by Spark", f"another one for rows of {table.name}")
         self._check_keys([columns[position] for position in keys] or [pa.nulls(len(groups))])
@@ -210,7 +210,7 @@ class _CheckedRows(Iterator[pa.RecordBatch]):
 
     def _check_nulls(self, columns: Sequence[pa.Array]) -> None:
         for column, field in zip(columns, self._table.schema, strict=True):
-            if column.null_count and never_null(field.name, field):
+            if column.null_count and is_never_null(field.name, field):
                 raise _Refused(f"column {field.name} has a null, which the table cannot hold")
 
     def _check_keys(self, keys: list[pa.Array]) -> None:

@@ -15,8 +15,8 @@ from penstock.interop.spark_data.reading import Place, SnapshotReader
 from penstock.model.manifest import PlanManifest, SnapshotMetadata, StateEntry
 from penstock.operators.stateful.variables import TIME_MODE, TIMERS
 from penstock.snapshots.commands.snapshot_sizes import subtasks_of
-from penstock.snapshots.format.table_entries import of_groups, pieces, table_entries
-from penstock.snapshots.restoring.state_tables import StateTable, find_table, rows_of, table_name
+from penstock.snapshots.format.table_entries import entries_of_groups, split_key_groups, table_entries
+from penstock.snapshots.restoring.state_tables import StateTable, find_table, read_rows, table_name
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.store.stores import store_at
 from penstock.state.arrays import readable_rows
@@ -83,8 +83,8 @@ class TimersReader(SnapshotReader):
         found: list[InputPartition] = []
         for number, operator in enumerate(self._operators):
             entries, groups = operator.table.entries, (0, operator.table.max_parallelism - 1)
-            for some in pieces(entries, groups, self._partition_bytes):
-                found.append(_Partition(number, of_groups(entries, some)))
+            for some in split_key_groups(entries, groups, self._partition_bytes):
+                found.append(_Partition(number, entries_of_groups(entries, some)))
         return found or [_Partition(-1, [])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -94,7 +94,7 @@ class TimersReader(SnapshotReader):
     def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         operator = self._operators[partition.operator]
         table = replace(operator.table, entries=())
-        for rows in rows_of(store_at(self._place.location), partition.entries, table.schema, table.key_count):
+        for rows in read_rows(store_at(self._place.location), partition.entries, table.schema, table.key_count):
             yield self._projection.apply(_shown(rows, operator))
 
 

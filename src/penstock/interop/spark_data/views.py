@@ -17,7 +17,7 @@ from penstock.snapshots.commands.opened_location import OpenedLocation
 from penstock.snapshots.commands.plan_names import PlanNames
 from penstock.snapshots.commands.positions import edges_of, sources_of
 from penstock.snapshots.commands.snapshot_sizes import inflight_entries, stored_bytes, subtasks_of
-from penstock.snapshots.format.plan import key_columns
+from penstock.snapshots.format.plan import key_column_count
 from penstock.snapshots.format.table_entries import table_entries
 from penstock.snapshots.restoring.state_tables import table_name
 
@@ -90,7 +90,7 @@ def _tables(metadata: SnapshotMetadata, plan: PlanManifest) -> Iterator[dict[str
     for (operator_id, table), entries in table_entries(metadata).items():
         states = plan.operators.get(operator_id, {}).get("states")
         columns = _names(states.get(table) if isinstance(states, dict) else None)
-        keys = key_columns(plan, operator_id, table)
+        keys = key_column_count(plan, operator_id, table)
         yield {
             "kind": "state",
             "name": table_name(operator_id, table),

@@ -61,8 +61,8 @@ def wanted_keys(text: str, table: StateTable) -> WantedKeys:
     """
     if not text:
         return WantedKeys(np.ones(table.max_parallelism, np.bool_))
-    names = table.shown_names[1 : 1 + (table.key_count or 0)]
-    needed = names if table.hashed is None else names[: table.hashed]
+    names = table.display_names[1 : 1 + (table.key_count or 0)]
+    needed = names if table.hash_key_count is None else names[: table.hash_key_count]
     keys = _objects(text)
     given = [name for name in names if name in keys[0]]
     for key in keys:
@@ -72,12 +72,13 @@ def wanted_keys(text: str, table: StateTable) -> WantedKeys:
             raise ConfigError(
                 f"option keys: {json.dumps(key)} must have the key columns of {table.name}: {', '.join(needed)}{more}"
             )
-    positions = tuple(table.shown_names.index(name) for name in given)
+    positions = tuple(table.display_names.index(name) for name in given)
     columns = [_column(table, position, keys) for position in positions]
     groups = np.ones(table.max_parallelism, np.bool_)
-    if table.hashed is not None:
+    if table.hash_key_count is not None:
         groups = np.isin(
-            np.arange(table.max_parallelism), groups_of(columns[: table.hashed], len(keys), table.max_parallelism)
+            np.arange(table.max_parallelism),
+            groups_of(columns[: table.hash_key_count], len(keys), table.max_parallelism),
         )
     return WantedKeys(groups, positions, KeyIndex(columns, len(keys), [True] * len(columns)))
 
@@ -97,7 +98,7 @@ _EXAMPLE = '{"user": "ada"} or [{"user": "ada"}, {"user": "bob"}]'
 
 
 def _column(table: StateTable, position: int, keys: Sequence[Mapping[str, Any]]) -> pa.Array:
-    name, kind = table.shown_names[position], table.schema.field(position).type
+    name, kind = table.display_names[position], table.schema.field(position).type
     if not is_indexable(kind):
         raise ConfigError(f"option keys: column {name} of type {kind} cannot be looked up; leave the option out")
     try:

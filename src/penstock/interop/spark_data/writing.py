@@ -44,7 +44,7 @@ _Written = Mapping[tuple[str, str], Entries]
 def writable_schema(table: StateTable) -> StructType:
     """The columns that a DataFrame for the table has to have, the engine's own left out."""
     schema = shown_schema(table)
-    hidden = {0, *table.bookkeeping}
+    hidden = {0, *table.internal_columns}
     wanted = [field for position, field in enumerate(schema) if position not in hidden]
     return spark_schema(pa.schema(wanted), f"state table {table.name}")
 
@@ -107,7 +107,7 @@ def _founded(
 
 def _prepared(table: StateTable, df: DataFrame | None) -> DataFrame | None:
     """The table's columns but for the key group, in order."""
-    if table.key_count is None or table.hashed is None:
+    if table.key_count is None or table.hash_key_count is None:
         raise NotSupported(f"the snapshot does not tell the key of state table {table.name}: it cannot be written")
     if df is None:
         return None
@@ -116,9 +116,9 @@ def _prepared(table: StateTable, df: DataFrame | None) -> DataFrame | None:
     given = {name.lower(): field for name, field in zip(df.columns, df.schema, strict=True)}
     if len(given) < len(df.columns):
         raise ConfigError(f"the DataFrame for state table {table.name} has two columns of one name: {df.columns}")
-    names = table.shown_names
+    names = table.display_names
     wanted = spark_schema(shown_schema(table), f"state table {table.name}")
-    own = {names[position] for position in table.bookkeeping}
+    own = {names[position] for position in table.internal_columns}
     known = {name.lower() for name in names}
     columns, wrong = [], [f"{name} is no column of it" for name in df.columns if name.lower() not in known]
     for field in wanted.fields[1:]:

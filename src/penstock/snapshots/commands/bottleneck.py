@@ -20,7 +20,7 @@ SKEW_FACTOR = 1.4
 
 
 class InputLoad(msgspec.Struct, frozen=True):
-    """In-flight bytes in front of one vertex, in total and by subtask."""
+    """Bytes in flight in front of one vertex, in total and by subtask."""
 
     vertex: int
     outputs: Sequence[int]

@@ -27,8 +27,8 @@ from penstock.snapshots.commands.table_rows import (
     last_rows,
     stored_rows,
 )
-from penstock.snapshots.format.plan import key_columns, younger_columns
-from penstock.snapshots.format.table_entries import of_groups, pieces, table_entries
+from penstock.snapshots.format.plan import first_optional_column, key_column_count
+from penstock.snapshots.format.table_entries import entries_of_groups, split_key_groups, table_entries
 from penstock.snapshots.log.entries import SnapshotRecord
 from penstock.snapshots.store.store import Store
 from penstock.state.arrays import readable_objects
@@ -163,16 +163,16 @@ def _compare_table(
     examples: int,
     report: Callable[[float], None],
 ) -> TableChange:
-    key_count = key_columns(plan, *name)
-    added_columns = younger_columns(plan, *name)
+    key_count = key_column_count(plan, *name)
+    added_columns = first_optional_column(plan, *name)
     found = _TableDifferences(examples)
     problem = ""
     if key_count is None and any(map(has_deltas, sides)):
         problem = "the snapshot does not tell which columns are the key"
     else:
         try:
-            for groups in pieces([*sides[0], *sides[1]], (0, max_parallelism - 1), RANGE_BYTES):
-                old, new = (of_groups(side, groups) for side in sides)
+            for groups in split_key_groups([*sides[0], *sides[1]], (0, max_parallelism - 1), RANGE_BYTES):
+                old, new = (entries_of_groups(side, groups) for side in sides)
                 if old != new:  # Otherwise both refer to the same rows.
                     _compare_rows(store, (old, new), key_count, added_columns, found)
                 report((groups[1] + 1) / max_parallelism)

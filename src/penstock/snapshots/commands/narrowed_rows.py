@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.errors import CorruptSnapshot
 from penstock.model.manifest import InflightEntry, PlanManifest, SnapshotMetadata, SubtaskManifest
-from penstock.snapshots.restoring.narrowing import own_positions
+from penstock.snapshots.restoring.narrowing import consumer_row_positions
 from penstock.snapshots.restoring.restore import load_inflight
 from penstock.snapshots.store.store import Store
 
@@ -50,5 +50,5 @@ def _count_own_rows(store: Store, entry: InflightEntry, keys: Sequence[str], max
     count = 0
     for batch in load_inflight(store, entry):
         positions = [batch.schema.names.index(key) for key in keys]
-        count += len(own_positions(batch, positions, max_parallelism, entry))
+        count += len(consumer_row_positions(batch, positions, max_parallelism, entry))
     return count

@@ -51,7 +51,7 @@ class OpenedLocation:
         return read_log(self.path, self.store, self.view)
 
     def record(self, name: str) -> SnapshotRecord:
-        """See ``names.find_record``."""
+        """Return the named snapshot; see ``names.find_record``."""
         return find_record(self.path, self.view, name)
 
     def metadata(self, record: SnapshotRecord) -> SnapshotMetadata:

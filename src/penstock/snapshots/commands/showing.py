@@ -18,7 +18,7 @@ from penstock.snapshots.commands.positions import EdgeDetails, SourceDetails, ed
 from penstock.snapshots.commands.snapshot_sizes import inflight_entries, stored_bytes, subtasks_of
 from penstock.snapshots.commands.table_rows import ColumnsDiffer, has_deltas, live_rows_by_group
 from penstock.snapshots.format.inflight_counts import divided_bytes
-from penstock.snapshots.format.plan import key_columns, younger_columns
+from penstock.snapshots.format.plan import first_optional_column, key_column_count
 from penstock.snapshots.format.table_entries import table_entries
 from penstock.snapshots.log.entries import SnapshotRecord
 from penstock.snapshots.store.store import Store
@@ -212,12 +212,12 @@ def _table(
     states = plan.operators.get(name[0], {}).get("states")
     columns = states.get(name[1]) if isinstance(states, dict) else None
     column_texts = [str(column) for column in columns] if isinstance(columns, list) else []
-    key_count = key_columns(plan, *name)
+    key_count = key_column_count(plan, *name)
     rows = _known_rows(metadata, name[0], entries, alone)
     skew = _known_skew(entries, metadata.max_parallelism)
     if store is not None:
         try:
-            first_added = younger_columns(plan, *name)
+            first_added = first_optional_column(plan, *name)
             groups = live_rows_by_group(store, entries, metadata.max_parallelism, key_count, first_added)
         except ColumnsDiffer:
             groups = None

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from penstock.errors import CorruptSnapshot
 from penstock.model.manifest import StateEntry, SubtaskManifest
 from penstock.snapshots.format.sections import check_reference
-from penstock.snapshots.format.table_entries import of_groups, pieces
+from penstock.snapshots.format.table_entries import entries_of_groups, split_key_groups
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.writing.state_index import BASE
@@ -183,8 +183,8 @@ def live_rows_by_group(
     if key_count is None and has_deltas(entries):
         return None
     counts = np.zeros(max_parallelism, np.int64)
-    for groups in pieces(entries, (0, max_parallelism - 1), RANGE_BYTES):
-        found = stored_rows(store, [of_groups(entries, groups)], first_added)
+    for groups in split_key_groups(entries, (0, max_parallelism - 1), RANGE_BYTES):
+        found = stored_rows(store, [entries_of_groups(entries, groups)], first_added)
         if found is None:
             continue
         table, (count,) = found

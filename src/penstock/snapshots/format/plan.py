@@ -1,4 +1,4 @@
-"""What of a plan is stored with what it stores, and how a later plan may differ from it.
+"""Stored form of a plan, and rules by which a later plan may differ from it.
 
 Operators and exchanges are identified by their ids. User code, paths and names are never compared, nor are expressions
 that no state depends on. Operators without state may be added, removed and moved. A state must find its operator again,
@@ -24,23 +24,23 @@ from penstock.snapshots.format.parameters import (
     changed_meaning,
     meaning_entry,
 )
-from penstock.snapshots.restoring.evolution import Loss, evolution_entry, evolves, losses, passing
-from penstock.snapshots.restoring.widening import widens
+from penstock.snapshots.restoring.evolution import StateLoss, evolution_entry, evolves, passing_tables, state_losses
+from penstock.snapshots.restoring.widening import can_widen
 
 Entry = Mapping[str, Plain]
 
-MARK = "__changed"
-"""The column behind the keys of an aggregation's state: whether the group changed since it was last emitted."""
-_MARK = f"{MARK} bool"
+CHANGED_COLUMN = "__changed"
+"""Column after the keys of an aggregation's state: True if the group changed since it was last emitted."""
+_CHANGED_COLUMN_TEXT = f"{CHANGED_COLUMN} bool"
 _COUNTER = re.compile(r"__a\d+_(count|seen)")
-"""Buffers of aggregate functions that say how many values there were, or whether there was one."""
-SHAPE = ("kind", "keys", "schema", "port")
-"""What rows in flight on an exchange depend on; see ``carries``."""
-ANEW = (
+"""Buffers of aggregate functions that hold the number of values, or whether there was one."""
+EDGE_PROPERTIES = ("kind", "keys", "schema", "port")
+"""Properties of an exchange that its rows in flight depend on; see ``accepts_rows_of``."""
+DROPPED_STATE_HINT = (
     "Undo the change, or give an empty checkpointLocation to start anew; "
     "spark.penstock.snapshots.allowDroppedState=true gives up the state of operators that are absent now"
 )
-DECLARED = (
+DECLARED_STATE_HINT = (
     "State variables and fields of their values may be added, and fields may be wider; the rest has to be declared as "
     "it was. handle.deleteIfExists(name) in init deletes a variable, and "
     "spark.penstock.snapshots.allowDroppedState=true gives up what has no place any more: a variable of another kind "
@@ -50,27 +50,31 @@ DECLARED = (
 
 
 class LostState(Difference):
-    """A line about state that a user declares."""
+    """Line about state that a user declares."""
 
 
 def plan_changed(changed: Sequence[Difference], way_out: str = "") -> PlanChanged:
-    """The error with the table. ``way_out``: by default what there is for these lines."""
+    """Return the error with the table of differences.
+
+    Args:
+        way_out: what the user can do; by default the hints for these kinds of differences.
+    """
     if not way_out:
-        ways = {LostState: DECLARED, ChangedMeaning: CHANGED_MEANING_HINT, Difference: ANEW}
+        ways = {LostState: DECLARED_STATE_HINT, ChangedMeaning: CHANGED_MEANING_HINT, Difference: DROPPED_STATE_HINT}
         way_out = "\n".join(text for kind, text in ways.items() if any(type(line) is kind for line in changed))
     rows = "\n".join(f"  {line.what}: stored {line.stored}, now {line.new}" for line in changed)
     return PlanChanged(f"the query does not fit the state at its checkpointLocation:\n{rows}\n{way_out}")
 
 
 def plan_of(graph: JobGraph) -> PlanManifest:
-    """What is stored of a plan."""
+    """Return the stored form of a plan."""
     operators: dict[str, dict[str, Plain]] = {}
     for vertex in graph.vertices:
         if vertex.source is not None:
             source = vertex.source.source
             entry = _operator("source", vertex.id, vertex.source.name, source.schema, {})
-            told: dict[str, Plain] = {"kind": source.kind, "takes_away": bool(source.takes_away())}
-            operators[vertex.source.operator_id] = entry | told
+            kind: dict[str, Plain] = {"kind": source.kind, "takes_away": bool(source.takes_away())}
+            operators[vertex.source.operator_id] = entry | kind
         for spec in vertex.operators:
             entry = _operator("operator", vertex.id, spec.name, spec.output_schema, spec.state_schemas)
             keys: dict[str, Plain] = dict(sorted(spec.state_keys.items()))
@@ -84,13 +88,13 @@ def plan_of(graph: JobGraph) -> PlanManifest:
 
 
 def target_of(spec: SinkSpec) -> str:
-    """What a sink writes to, as it is stored: two that are equal write to the same place. Empty: that is not known."""
+    """Return the stored target of a sink. Equal targets are the same place. Empty if the target is unknown."""
     target = spec.sink.target()
     return digest(target.encode()) if target else ""
 
 
 def targets_of(plan: PlanManifest) -> dict[str, list[str]]:
-    """By sink, what a stored plan says that it writes to: one target, or none that is known."""
+    """Return the targets of a stored plan by sink: one, or none if it is unknown."""
     return {
         operator_id: [str(operator["target"])] if "target" in operator else []
         for operator_id, operator in plan.operators.items()
@@ -99,13 +103,13 @@ def targets_of(plan: PlanManifest) -> dict[str, list[str]]:
 
 
 def taken_away(plan: PlanManifest) -> str:
-    """Return the source, as messages name it, that removes its input once the query has read it; empty if none does."""
+    """Return the source, as messages name it, that removes its input after reading it; empty if none does."""
     sources = [f"{name} ({entry['name']})" for name, entry in plan.operators.items() if entry.get("takes_away")]
     return next(iter(sources), "")
 
 
 def _schema_text(schema: pa.Schema) -> list[Plain]:
-    """A schema as it is stored and compared: ``name type`` per column."""
+    """Return the stored form of a schema: ``name type`` per column."""
     return [f"{field.name} {field.type}" for field in schema]
 
 
@@ -130,11 +134,10 @@ def _edge(edge: Edge) -> dict[str, Plain]:
 
 
 def differences(old: PlanManifest, new: PlanManifest, *, allow_dropped: bool = False) -> list[Difference]:
-    """What keeps the state of ``old`` from being restored into ``new``; empty if nothing does.
+    """Return the differences that prevent a restore of the state of ``old`` into ``new``.
 
     Args:
-        allow_dropped: the state of operators that are not there any more may be lost, and what has no place in that
-            of others.
+        allow_dropped: state without a place in the new plan may be lost.
     """
     found: list[Difference] = []
     for operator_id in dict.fromkeys([*old.operators, *new.operators]):
@@ -142,18 +145,18 @@ def differences(old: PlanManifest, new: PlanManifest, *, allow_dropped: bool = F
         what = f"operator {operator_id}"
         if before is None:
             assert after is not None
-            if _keeps(after) and _has_old_output(new, after["vertex"], old):
+            if _has_state(after) and _has_old_output(new, after["vertex"], old):
                 found.append(Difference(what, "absent", str(after["name"])))
         elif after is None:
-            if _keeps(before) and not (allow_dropped and before["role"] == "operator"):
+            if _has_state(before) and not (allow_dropped and before["role"] == "operator"):
                 found.append(Difference(what, str(before["name"]), "absent"))
         elif before["role"] != after["role"]:
             found.append(Difference(what, str(before["role"]), str(after["role"])))
         elif before.get("kind", after.get("kind")) != after.get("kind"):
             found.append(Difference(f"source {operator_id}", str(before["kind"]), str(after["kind"])))
-        elif _both_declared(before, after):
+        elif _is_evolution(before, after):
             lost = losses_of(old, new, operator_id)
-            found += [_lost(operator_id, loss) for loss in lost if loss.final or not allow_dropped]
+            found += [_lost_state(operator_id, loss) for loss in lost if loss.final or not allow_dropped]
         else:
             found += _compare_states(operator_id, _states(before), _states(after), _keys_into(new, after["vertex"]))
             found += _compare_keys(operator_id, before, after)
@@ -162,28 +165,28 @@ def differences(old: PlanManifest, new: PlanManifest, *, allow_dropped: bool = F
     return found
 
 
-def losses_of(old: PlanManifest, new: PlanManifest, operator_id: str) -> list[Loss]:
-    """What of an operator's state ``new`` has no place for; only state that its user declares can be lost in part."""
+def losses_of(old: PlanManifest, new: PlanManifest, operator_id: str) -> list[StateLoss]:
+    """Return what ``new`` lacks of an operator's state. Only state that its user declares can be lost in part."""
     before, after = old.operators.get(operator_id), new.operators.get(operator_id)
-    if before is None or after is None or not _both_declared(before, after):
+    if before is None or after is None or not _is_evolution(before, after):
         return []
-    return losses(before, after, hashed_columns(new, operator_id) or 0)
+    return state_losses(before, after, hashed_column_count(new, operator_id) or 0)
 
 
-def _both_declared(before: Entry, after: Entry) -> bool:
-    """Whether an operator's state evolves, and both plans tell its keys."""
+def _is_evolution(before: Entry, after: Entry) -> bool:
+    """Return True if an operator's state evolves and both plans have its keys."""
     return evolves(after) and all(
         isinstance(keys := one.get("keys"), dict) and _states(one).keys() <= keys.keys() for one in (before, after)
     )
 
 
-def _lost(operator_id: str, loss: Loss) -> LostState:
+def _lost_state(operator_id: str, loss: StateLoss) -> LostState:
     what = f"state of {operator_id}, {loss.table}" + (f", field {loss.column}" if loss.column else "")
     return LostState(what, loss.stored, loss.new)
 
 
 def _compare_states(operator_id: str, before: Entry, after: Entry, keys: Collection[str]) -> list[Difference]:
-    """Values may be wider than they were; keys may not, for their hash would be another."""
+    """Compare columns of states. Values may be wider than before; keys may not, because their hash would change."""
     fitting = {
         table: after[table]
         for table, stored in before.items()
@@ -193,7 +196,7 @@ def _compare_states(operator_id: str, before: Entry, after: Entry, keys: Collect
 
 
 def _compare_keys(operator_id: str, before: Entry, after: Entry) -> list[Difference]:
-    """Of tables of which both plans tell the key."""
+    """Compare the key columns of tables whose keys are in both plans."""
     old, new = before.get("keys"), after.get("keys")
     if not isinstance(old, dict) or not isinstance(new, dict):
         return []
@@ -205,7 +208,11 @@ def _compare_keys(operator_id: str, before: Entry, after: Entry) -> list[Differe
 
 
 def columns_fit(stored: Plain, new: Plain, keys: Collection[str], *, whole: bool) -> bool:
-    """Whether every new column is a stored one, or a wider one; ``whole``: and there is no other stored one."""
+    """Return True if every new column is a stored one or wider.
+
+    Args:
+        whole: no other column was stored.
+    """
     assert isinstance(stored, list)
     assert isinstance(new, list)
     before, after = list(map(str, stored)), list(map(str, new))
@@ -215,13 +222,15 @@ def columns_fit(stored: Plain, new: Plain, keys: Collection[str], *, whole: bool
         return False
     return all(
         column in before
-        or (sum(widens(one, column) for one in before) == 1 and not any(column.startswith(f"{key} ") for key in keys))
+        or (
+            sum(can_widen(one, column) for one in before) == 1 and not any(column.startswith(f"{key} ") for key in keys)
+        )
         for column in after
     )
 
 
 def _keys_into(plan: PlanManifest, vertex: Plain) -> list[str]:
-    """The columns by which rows come to the subtasks of a vertex."""
+    """Return the columns that partition the input rows of a vertex."""
     keys = [edge["keys"] for edge in plan.edges.values() if edge["consumer"] == vertex]
     return [str(key) for some in keys if isinstance(some, list) for key in some]
 
@@ -235,26 +244,29 @@ def compare_parts(what: str, before: Entry, after: Entry) -> list[Difference]:
     ]
 
 
-def carries(new: Entry, old: Entry) -> bool:
-    """Return True if rows in flight on the exchange ``old`` can go on over ``new``. Columns may be left out, change
-    places and, unless they are keys, be wider, for they are told apart by name and type. The kind and the keys only say
-    which subtask reads a row, so they may change (``is_dealt_anew``); a broadcast has copies of each row."""
+def accepts_rows_of(new: Entry, old: Entry) -> bool:
+    """Return True if rows in flight on the exchange ``old`` can continue on ``new``.
+
+    Columns are identified by name and type. They may be missing, in another order or, unless they are keys, wider. The
+    kind and the keys only determine which subtask reads a row, so they may change (``is_repartitioned``), except that a
+    broadcast has copies of each row.
+    """
     if new.get("port") != old.get("port"):
         return False
-    if is_dealt_anew(new, old) and EdgeKind.BROADCAST.value in (new["kind"], old["kind"]):
+    if is_repartitioned(new, old) and EdgeKind.BROADCAST.value in (new["kind"], old["kind"]):
         return False
     keys = new["keys"]
     assert isinstance(keys, list)
     return columns_fit(old["schema"], new["schema"], [str(key) for key in keys], whole=False)
 
 
-def is_dealt_anew(new: Entry, old: Entry) -> bool:
-    """Return True if rows of the exchange ``old`` may be for other subtasks on ``new``."""
+def is_repartitioned(new: Entry, old: Entry) -> bool:
+    """Return True if rows of the exchange ``old`` may belong to other subtasks on ``new``."""
     return any(new.get(part) != old.get(part) for part in ("kind", "keys"))
 
 
-def _keeps(operator: Entry) -> bool:
-    """Whether something is lost when it goes: a source's positions are state, too."""
+def _has_state(operator: Entry) -> bool:
+    """Return True if the operator has state. A source's positions are state, too."""
     return operator["role"] == "source" or bool(operator["states"])
 
 
@@ -265,7 +277,7 @@ def _states(operator: Entry) -> Entry:
 
 
 def _has_old_output(plan: PlanManifest, vertex: Plain, old: PlanManifest) -> bool:
-    """Whether what this vertex yields reaches a sink that the old plan had."""
+    """Return True if the output of this vertex reaches a sink that the old plan had."""
     reached = [vertex]
     for here in reached:
         reached += [edge["consumer"] for edge in plan.edges.values() if edge["producer"] == here]
@@ -281,11 +293,11 @@ def _text(value: Plain) -> str:
     return f"({', '.join(map(str, value))})" if isinstance(value, list) else str(value)
 
 
-def key_columns(plan: PlanManifest, operator_id: str, table: str) -> int | None:
-    """How many columns of a state table, behind ``__key_group``, are its key; None: the plan does not tell.
+def key_column_count(plan: PlanManifest, operator_id: str, table: str) -> int | None:
+    """Return the number of key columns of a state table, which follow ``__key_group``; None if the plan does not say.
 
-    Plans of earlier releases do not say so. In these an aggregation's keys end at its mark; of other tables the leading
-    columns are that their rows are hashed by.
+    Plans of earlier releases do not say it. There, the keys of an aggregation end at ``CHANGED_COLUMN``; for other
+    tables, the leading columns that partition the rows are the key.
     """
     operator = plan.operators.get(operator_id, {})
     stored = operator.get("keys")
@@ -296,31 +308,32 @@ def key_columns(plan: PlanManifest, operator_id: str, table: str) -> int | None:
     columns = states.get(table) if isinstance(states, dict) else None
     if not isinstance(columns, list):
         return None
-    behind_group = [str(column) for column in columns[1:]]
-    if _MARK in behind_group:
-        return behind_group.index(_MARK)
+    columns_after_group = [str(column) for column in columns[1:]]
+    if _CHANGED_COLUMN_TEXT in columns_after_group:
+        return columns_after_group.index(_CHANGED_COLUMN_TEXT)
     for edge in plan.edges.values():
         keys = edge.get("keys")
         if edge.get("consumer") == operator.get("vertex") and isinstance(keys, list) and keys:
-            if len(keys) > len(behind_group):
+            if len(keys) > len(columns_after_group):
                 continue
-            leading = zip(keys, behind_group, strict=False)
+            leading = zip(keys, columns_after_group, strict=False)
             if all(column.startswith(f"{key} ") for key, column in leading):
                 return len(keys)
     return None
 
 
-def younger_columns(plan: PlanManifest, operator_id: str, table: str) -> int | None:
-    """From which column of a state table on rows may lack some, for they were written before there were these; None:
-    rows have all columns."""
+def first_optional_column(plan: PlanManifest, operator_id: str, table: str) -> int | None:
+    """Return the position of the first column of a state table that older rows may lack; None if they have all."""
     operator = plan.operators.get(operator_id, {})
-    keys = key_columns(plan, operator_id, table)
-    return None if keys is None or not evolves(operator) or table in passing(operator) else 1 + keys
+    keys = key_column_count(plan, operator_id, table)
+    return None if keys is None or not evolves(operator) or table in passing_tables(operator) else 1 + keys
 
 
-def hashed_columns(plan: PlanManifest, operator_id: str) -> int | None:
-    """How many of an operator's leading key columns decide the key group of a row: those of the edge that brings its
-    rows, none where all rows go to one subtask. None: rows come by no such edge."""
+def hashed_column_count(plan: PlanManifest, operator_id: str) -> int | None:
+    """Return the number of an operator's leading key columns that determine the key group of a row.
+
+    They are the keys of its input edge, none if all rows go to one subtask. None if it has no such edge.
+    """
     vertex = plan.operators.get(operator_id, {}).get("vertex")
     for edge in plan.edges.values():
         keys = edge.get("keys")
@@ -329,6 +342,6 @@ def hashed_columns(plan: PlanManifest, operator_id: str) -> int | None:
     return None
 
 
-def never_null(column: str, field: pa.Field) -> bool:
-    """Whether a state table's column may hold no nulls: its type says so, or it counts something for an aggregation."""
-    return not field.nullable or column == MARK or _COUNTER.fullmatch(column) is not None
+def is_never_null(column: str, field: pa.Field) -> bool:
+    """Return True if a column of a state table has no nulls, because of its type or because it is a counter."""
+    return not field.nullable or column == CHANGED_COLUMN or _COUNTER.fullmatch(column) is not None

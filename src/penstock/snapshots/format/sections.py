@@ -1,7 +1,7 @@
-"""Sections: self-contained Arrow IPC streams, one after the other in a slot's data file.
+"""Sections: self-contained Arrow IPC streams, one after another in a slot's data file.
 
-A section's checksum covers its identity as well as its bytes, so that a section that is intact but the wrong one is
-found out too. Nothing refers to a data file before ``SectionWriter.close`` has made it durable.
+A section's checksum covers its identity and its bytes, so that an intact section in the wrong place is detected.
+Nothing refers to a data file before ``SectionWriter.close`` has made it durable.
 """
 
 from __future__ import annotations
@@ -16,29 +16,31 @@ import xxhash
 
 from penstock.errors import CheckpointFailed, CorruptSnapshot
 from penstock.model.manifest import SectionRef
-from penstock.snapshots.format.arrow_streams import check_schema, decoding, look_through
+from penstock.snapshots.format.arrow_streams import check_schema, check_stream, decoding
 from penstock.snapshots.store.store import DataFile, Store, checked_path, is_clean_path
 
 FOLDER = "data"
 _MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-"""Of the machine: a file may have holes, and be larger than anything that was ever written."""
-Metadata = Mapping[str, str]
+"""Memory of the machine. A sparse file may be larger than anything that was ever written."""
+BatchMetadata = Mapping[str, str]
 """Custom metadata of one batch."""
 
 
 def data_path(generation: int, checkpoint: int, slot: int) -> str:
-    """Where one slot's in-flight rows of one checkpoint lie."""
+    """Return the path of one slot's in-flight rows of one checkpoint."""
     return f"{FOLDER}/{generation}-{checkpoint}-{slot}.arrows"
 
 
 def state_path(generation: int, checkpoint: int, slot: int) -> str:
-    """Where one slot's state of one checkpoint lies: a delta may be referred to for long, and is not to keep in-flight
-    rows that are not."""
+    """Return the path of one slot's state of one checkpoint.
+
+    State has a file of its own, because later checkpoints refer to deltas for long, but not to in-flight rows.
+    """
     return f"{FOLDER}/{generation}-{checkpoint}-{slot}-state.arrows"
 
 
-class _Hashing:
-    """What pyarrow writes one section to: passes bytes on, counting and hashing them."""
+class _HashingFile:
+    """File for one section that counts and hashes the bytes that pyarrow writes."""
 
     closed = False
 
@@ -56,25 +58,25 @@ class _Hashing:
         return len(view)
 
     def flush(self) -> None:
-        """Durability comes with ``close`` of the whole file."""
+        """Do nothing: ``close`` of the whole file makes it durable."""
 
     def hexdigest(self) -> str:
         return str(self._hash.hexdigest())
 
 
 class SectionWriter:
-    """Writes one data file, section by section; owned by one thread.
+    """Writer of one data file, section by section; owned by one thread.
 
-    The references from ``append`` are valid once ``close`` has returned, and only then. ``abandon`` removes the file,
-    and so does leaving it, as a context manager, by an exception. Without sections there is no file.
+    The references from ``append`` are valid only after ``close`` has returned. ``abandon`` removes the file, as does an
+    exception if the writer is a context manager. Without sections no file is created.
 
     Args:
         store: the location.
-        path: of the new data file; it must not exist.
-        compression: ``lz4`` or None; readers need not be told.
+        path: path of the new data file, which must not exist.
+        compression: ``lz4`` or None; readers detect it.
 
     Raises:
-        CheckpointFailed: (``append``, ``close``) the store is full or fails; the file is named, and gone.
+        CheckpointFailed: (``append``, ``close``) the store is full or fails. The file is removed.
     """
 
     def __init__(self, store: Store, path: str, compression: str | None = None) -> None:
@@ -89,13 +91,13 @@ class SectionWriter:
         self,
         identity: str,
         schema: pa.Schema,
-        batches: Iterable[tuple[pa.RecordBatch, Metadata | None]],
+        batches: Iterable[tuple[pa.RecordBatch, BatchMetadata | None]],
     ) -> SectionRef:
         """Write one section: batches in order, each with its custom metadata. Only the rows of a slice are written."""
         try:
             if self._file is None:
                 self._file = self._create()
-            sink = _Hashing(self._file, identity)
+            sink = _HashingFile(self._file, identity)
             with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema, options=self._options) as writer:
                 for batch, metadata in batches:
                     writer.write_batch(batch, custom_metadata=dict(metadata) if metadata else None)
@@ -107,7 +109,7 @@ class SectionWriter:
 
     @property
     def written(self) -> int:
-        """Bytes so far."""
+        """Bytes written so far."""
         return self._offset
 
     def close(self) -> None:
@@ -121,7 +123,7 @@ class SectionWriter:
         self._durable = True
 
     def abandon(self) -> None:
-        """Remove the file, a durable one too: nothing may refer to it. Best effort; never raises OSError."""
+        """Remove the file, even a durable one: nothing may refer to it. Best effort; never raises OSError."""
         if self._durable:
             with contextlib.suppress(OSError, CorruptSnapshot):
                 self._store.delete(self._path)
@@ -134,7 +136,7 @@ class SectionWriter:
         except FileExistsError:
             raise
         except OSError:
-            # It may have been made all the same. The name is ours alone, and nothing refers to it yet.
+            # The file may exist in spite of the error. No other writer uses its name, and nothing refers to it yet.
             with contextlib.suppress(OSError, CorruptSnapshot):
                 self._store.delete(self._path)
             raise
@@ -155,7 +157,7 @@ class SectionWriter:
 
 @dataclass(frozen=True)
 class SectionContent:
-    """A verified section, decoded."""
+    """Decoded content of a verified section."""
 
     schema: pa.Schema
     batches: list[pa.RecordBatch]
@@ -166,11 +168,11 @@ def read_content(store: Store, ref: SectionRef) -> SectionContent:
     """Read, verify and decode a section with each batch's custom metadata.
 
     Raises:
-        CorruptSnapshot: missing, short, changed, or not a stream; names file, offset and identity.
+        CorruptSnapshot: it is missing, short, changed, or not a stream. Names file, offset and identity.
     """
     data = pa.py_buffer(read_verified(store, ref))
-    what = _place(ref)
-    look_through(data, what, compressed=True)
+    what = _describe(ref)
+    check_stream(data, what, compressed=True)
     batches: list[pa.RecordBatch] = []
     metadata: list[dict[str, str]] = []
     with decoding(what):
@@ -188,55 +190,57 @@ def read_content(store: Store, ref: SectionRef) -> SectionContent:
 
 
 def read_section(store: Store, ref: SectionRef) -> list[pa.RecordBatch]:
-    """The batches of a section, verified; see ``read_content``."""
+    """Return the batches of a verified section; see ``read_content``."""
     return read_content(store, ref).batches
 
 
 def read_verified(store: Store, ref: SectionRef) -> bytes:
-    """The bytes of a section, checked against length and checksum. Raises CorruptSnapshot."""
+    """Return the bytes of a section after checking length and checksum. Raises CorruptSnapshot."""
     if ref.offset < 0 or not 0 <= ref.length <= _MEMORY_BYTES // 2:
-        raise CorruptSnapshot(f"{_place(ref)}: there is no such place in a file, or it has more than memory can hold")
+        raise CorruptSnapshot(
+            f"{_describe(ref)}: there is no such place in a file, or it has more than memory can hold"
+        )
     try:
         data = store.read_range(checked_path(ref.path), ref.offset, ref.length)
     except FileNotFoundError:
-        raise CorruptSnapshot(f"{_place(ref)}: the file is missing") from None
+        raise CorruptSnapshot(f"{_describe(ref)}: the file is missing") from None
     except (ValueError, OverflowError, MemoryError) as error:
-        raise CorruptSnapshot(f"{_place(ref)}: {error or 'more than there is memory'}") from None
+        raise CorruptSnapshot(f"{_describe(ref)}: {error or 'more than there is memory'}") from None
     if len(data) != ref.length:
-        raise CorruptSnapshot(f"{_place(ref)}: {len(data)} bytes instead of {ref.length}")
+        raise CorruptSnapshot(f"{_describe(ref)}: {len(data)} bytes instead of {ref.length}")
     actual = xxhash.xxh3_128(ref.identity.encode() + b"\0")
     actual.update(data)
     if actual.hexdigest() != ref.checksum:
-        raise CorruptSnapshot(f"{_place(ref)}: the checksum is {actual.hexdigest()} instead of {ref.checksum}")
+        raise CorruptSnapshot(f"{_describe(ref)}: the checksum is {actual.hexdigest()} instead of {ref.checksum}")
     return data
 
 
 def check_reference(store: Store, ref: SectionRef, sizes: Mapping[str, int] | None = None) -> None:
-    """The file exists and is long enough; bytes are not read.
+    """Check that the file of a section exists and is long enough, without reading bytes.
 
     Args:
-        sizes: of all files, where many references are checked; see ``sizes_of_files``. None: the store is asked.
+        sizes: sizes of all files, if many references are checked; see ``sizes_of_files``. None: ask the store.
 
     Raises:
-        CorruptSnapshot: it is not.
+        CorruptSnapshot: it is missing or too short.
     """
     try:
         path = checked_path(ref.path)
         size = store.size(path) if sizes is None else sizes.get(path)
     except ValueError as error:
-        raise CorruptSnapshot(f"{_place(ref)}: {error}") from None
+        raise CorruptSnapshot(f"{_describe(ref)}: {error}") from None
     if size is None:
-        raise CorruptSnapshot(f"{_place(ref)}: the file is missing")
+        raise CorruptSnapshot(f"{_describe(ref)}: the file is missing")
     if ref.offset < 0 or ref.length < 0 or ref.offset + ref.length > size:
-        raise CorruptSnapshot(f"{_place(ref)}: the file has only {size} bytes")
+        raise CorruptSnapshot(f"{_describe(ref)}: the file has only {size} bytes")
 
 
 def sizes_of_files(store: Store, refs: Iterable[SectionRef]) -> dict[str, int]:
-    """Of the files that sections lie in; each is asked for once. A path that leads out of the store is no file."""
+    """Return the sizes of the sections' files. Each file is asked for once. Paths that leave the store are ignored."""
     return store.sizes([path for path in dict.fromkeys(ref.path for ref in refs) if is_clean_path(path)])
 
 
-def _place(ref: SectionRef) -> str:
+def _describe(ref: SectionRef) -> str:
     return f"section {ref.identity!r} in {ref.path} at offset {ref.offset} (+{ref.length})"
 
 

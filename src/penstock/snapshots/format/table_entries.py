@@ -1,4 +1,4 @@
-"""What a snapshot's entries say of its tables: which are a table's, and which key groups to read together."""
+"""State entries of a snapshot by table, and ranges of key groups to read together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TableName = tuple[str, str]
 
 
 def table_entries(metadata: SnapshotMetadata) -> dict[TableName, list[StateEntry]]:
-    """Those of every table, of all subtasks one after the other: they have no key groups in common."""
+    """Return the entries of every table, those of all subtasks in order. Subtasks have no key groups in common."""
     found: dict[TableName, list[StateEntry]] = {}
     for slot in sorted(metadata.slots, key=lambda slot: slot.slot):
         for entry in (entry for subtask in slot.subtasks for entry in subtask.states):
@@ -23,8 +23,8 @@ def table_entries(metadata: SnapshotMetadata) -> dict[TableName, list[StateEntry
     return found
 
 
-def of_groups(entries: Iterable[StateEntry], groups: KeyGroups) -> list[StateEntry]:
-    """What entries say about these key groups."""
+def entries_of_groups(entries: Iterable[StateEntry], groups: KeyGroups) -> list[StateEntry]:
+    """Return the entries with any of these key groups, narrowed to them."""
     first, last = groups
     return [
         msgspec.structs.replace(
@@ -35,9 +35,12 @@ def of_groups(entries: Iterable[StateEntry], groups: KeyGroups) -> list[StateEnt
     ]
 
 
-def pieces(entries: Sequence[StateEntry], groups: KeyGroups, limit: int) -> Iterator[KeyGroups]:
-    """Key groups in pieces of about ``limit`` stored bytes, up to twice as many: a piece ends, if it can, where base
-    sections do, because a section is read as a whole. Pieces without rows are left out."""
+def split_key_groups(entries: Sequence[StateEntry], groups: KeyGroups, limit: int) -> Iterator[KeyGroups]:
+    """Split key groups into ranges of about ``limit`` stored bytes, up to twice as many.
+
+    A range ends at the end of a base section if possible, because sections are read as a whole. Ranges without rows are
+    left out.
+    """
     first, last = groups
     cost = np.zeros(last + 2)
     straddled = np.zeros(last + 2, np.int64)

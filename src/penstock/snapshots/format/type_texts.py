@@ -1,4 +1,4 @@
-"""Arrow types from their texts: plans tell columns as texts, and where no rows are stored there is nothing else."""
+"""Parser of the texts of Arrow types. Plans store columns as texts, which are all there is for a table without rows."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ _DECIMAL = re.compile(r"decimal128\((\d+), (-?\d+)\)")
 _NOT_NULL = " not null"
 
 
-def column_of(text: str) -> pa.Field | None:
-    """The field of ``name type``; None if the text does not tell it for sure."""
-    for name, kind in _splits(text):
-        found = type_of(kind)
+def parse_column(text: str) -> pa.Field | None:
+    """Return the field of a text ``name type``; None if the text is ambiguous."""
+    for name, kind in _name_and_type_candidates(text):
+        found = parse_type(kind)
         if found is not None:
             return pa.field(name, found)
     return None
 
 
-def _splits(text: str) -> list[tuple[str, str]]:
-    """Names may have blanks, and so have types."""
+def _name_and_type_candidates(text: str) -> list[tuple[str, str]]:
+    """Return all divisions at blanks, since names and types may contain blanks."""
     places = [place for place, letter in enumerate(text) if letter == " "]
     return [(text[:place], text[place + 1 :]) for place in places]
 
 
-def type_of(text: str) -> pa.DataType | None:
-    """None: not one that the text tells for sure."""
-    found = _parsed(text)
+def parse_type(text: str) -> pa.DataType | None:
+    """Return the type of a text; None if the text is ambiguous."""
+    found = _parse(text)
     return found if found is not None and str(found) == text else None
 
 
-def _parsed(text: str) -> pa.DataType | None:
+def _parse(text: str) -> pa.DataType | None:
     if text in _SIMPLE:
         return _SIMPLE[text]
     if match := _DECIMAL.fullmatch(text):
@@ -48,9 +48,9 @@ def _parsed(text: str) -> pa.DataType | None:
     if not inside.endswith(">"):
         return None
     if kind == "map":
-        ends = [_parsed(part) for part in _parts(inside[:-1])]
+        ends = [_parse(part) for part in _split_at_commas(inside[:-1])]
         return pa.map_(ends[0], ends[1]) if len(ends) == 2 and all(ends) else None
-    fields = [_field(part) for part in _parts(inside[:-1])]
+    fields = [_parse_field(part) for part in _split_at_commas(inside[:-1])]
     known = [field for field in fields if field is not None]
     if len(known) < len(fields):
         return None
@@ -61,15 +61,15 @@ def _parsed(text: str) -> pa.DataType | None:
     return None
 
 
-def _field(text: str) -> pa.Field | None:
+def _parse_field(text: str) -> pa.Field | None:
     name, _, kind = text.partition(": ")
     nullable = not kind.endswith(_NOT_NULL)
-    found = _parsed(kind.removesuffix(_NOT_NULL))
+    found = _parse(kind.removesuffix(_NOT_NULL))
     return None if found is None else pa.field(name, found, nullable)
 
 
-def _parts(text: str) -> list[str]:
-    """What stands between commas, but not inside of other types."""
+def _split_at_commas(text: str) -> list[str]:
+    """Return the parts between commas that are not inside other types."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "<([") - (letter in ">)]")

@@ -157,8 +157,8 @@ class SnapshotLog:
             OSError: the entry is not in the log, or that is unknown. In the second case the next append may find the
                 entry and mistake it for another driver's. This driver then stops, and the next one reads the log.
         """
-        if gone := self.deletion_text():
-            raise FileNotFoundError(gone)  # an entry would begin a log without all earlier ones
+        if text := self.deletion_text():
+            raise FileNotFoundError(text)  # an entry would begin a log without all earlier ones
         seq = self._view.next_seq
         body = Body(seq, self._next_token(), entry)
         after = with_writer(fold(self._view, entry), LogPosition(seq, body.token))
@@ -275,7 +275,7 @@ class SnapshotLog:
         if not self._removable and self._removable_before < self._view.kept_from:
             self._removable_before = self._view.kept_from
             self._removable = self._covered_paths()
-        for path in self._removable[:at_most]:  # one by one: a lower number must not be there when a higher one is gone
+        for path in self._removable[:at_most]:  # in order: no lower number may remain after a higher one was removed
             self._store.delete(path)
         del self._removable[:at_most]
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from penstock.errors import CorruptSnapshot, NotSupported
-from penstock.snapshots.format.type_texts import column_of
+from penstock.snapshots.format.type_texts import parse_column
 from penstock.snapshots.portable.layout import Column, column_names
-from penstock.snapshots.restoring.widening import grows, widens, with_younger
+from penstock.snapshots.restoring.widening import can_evolve, can_widen, with_optional_columns
 
 SPARK_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
 """Where Spark looks for the types of a Parquet file that its own types cannot tell, as those of intervals."""
@@ -29,7 +29,7 @@ def declared_schema(columns: Sequence[str], written: pa.Schema, what: str, young
     """The schema that a plan declares as texts, for rows that were written under this plan or an earlier one.
 
     Args:
-        younger: columns from this one on may be younger than some rows; see ``widening.with_younger``.
+        younger: columns from this one on may be younger than some rows; see ``widening.with_optional_columns``.
 
     Raises:
         CorruptSnapshot: the rows have other columns.
@@ -39,7 +39,7 @@ def declared_schema(columns: Sequence[str], written: pa.Schema, what: str, young
     else:
         absent = len(columns) if younger is None else younger
         schema = pa.schema([_declared(one, written, what, at >= absent) for at, one in enumerate(columns)])
-    return schema if younger is None else with_younger(schema, younger)
+    return schema if younger is None else with_optional_columns(schema, younger)
 
 
 def _declared(column: str, written: pa.Schema, what: str, may_be_absent: bool) -> pa.Field:
@@ -48,13 +48,13 @@ def _declared(column: str, written: pa.Schema, what: str, may_be_absent: bool) -
             return field
     for field in written:
         found = _WIDER.search(column)
-        if found is not None and widens(f"{field.name} {field.type}", column):
+        if found is not None and can_widen(f"{field.name} {field.type}", column):
             kind = pa.decimal128(int(found[2]), int(found[3])) if found[2] else _NUMBERS[found[1]]
             return pa.field(field.name, kind, field.nullable)
-    known = column_of(column) if may_be_absent else None
+    known = parse_column(column) if may_be_absent else None
     if known is not None:
         stored = [f"{field.name} {field.type}" for field in written if field.name == known.name]
-        if not stored or grows(stored[0], column):
+        if not stored or can_evolve(stored[0], column):
             return known
     raise CorruptSnapshot(f"{what} has no column {column!r}, which the snapshot's plan has; it has {texts(written)}")
 

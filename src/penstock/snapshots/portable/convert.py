@@ -39,7 +39,7 @@ from penstock.snapshots.progress_meter import Meter, Progress, no_progress
 from penstock.snapshots.store.store import LocalStore, Store
 from penstock.snapshots.store.store_access import StoreAccess
 from penstock.snapshots.store.stores import is_object_store, local_folder
-from penstock.snapshots.writing.state_parts import append_nothing, append_rows
+from penstock.snapshots.writing.base_sections import append_empty_table, append_rows
 
 _Place = tuple[int, int, int]
 States = dict[tuple[int, int], list[StateEntry]]
@@ -81,7 +81,7 @@ def _entries(writer: SectionWriter, one: StatePart, metadata: SnapshotMetadata, 
     schema, batches = read_rows(one.path, one.table, one.part, metadata.max_parallelism)
     name = one.prefix(metadata.generation, metadata.checkpoint), one.table.operator_id, one.table.table
     if one.part.rows == 0:
-        yield append_nothing(writer, *name, schema)
+        yield append_empty_table(writer, *name, schema)
     yield from append_rows(writer, *name, schema, _told(batches, one.part, part))
     part.finish()
 

@@ -15,7 +15,7 @@ from penstock.model.manifest import InflightEntry, PlanManifest, SnapshotMetadat
 from penstock.model.plain import Plain
 from penstock.snapshots.bootstrap import without_data_references
 from penstock.snapshots.commands.opened_location import OpenedLocation, open_location_to_read, plan_of_snapshot
-from penstock.snapshots.format.plan import key_columns, younger_columns
+from penstock.snapshots.format.plan import first_optional_column, key_column_count
 from penstock.snapshots.format.sections import read_verified
 from penstock.snapshots.location import SOURCE_FOLDER
 from penstock.snapshots.log.entries import SnapshotRecord
@@ -174,9 +174,9 @@ class _Export:
         columns = states[name]
         assert isinstance(columns, list)
         written = written_schema(self._source, parts[0][1])
-        younger = younger_columns(self._plan, operator_id, name)
+        younger = first_optional_column(self._plan, operator_id, name)
         schema = declared_schema([str(one) for one in columns], written, what, younger)
-        keys = key_columns(self._plan, operator_id, name)
+        keys = key_column_count(self._plan, operator_id, name)
         folder = f"{STATE_FOLDER}/{file_name(operator_id)}/{file_name(name)}"
         jobs = [
             TableJob(f"{folder}/part-{index:05d}.parquet", entries, schema, keys, self._range_bytes)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import CorruptSnapshot
 from penstock.model.plain import Plain
-from penstock.snapshots.format.arrow_streams import check_schema, decoding, look_through
+from penstock.snapshots.format.arrow_streams import check_schema, check_stream, decoding
 from penstock.snapshots.portable.columns import from_parquet, texts
 from penstock.snapshots.portable.layout import Table, TablePart
 from penstock.snapshots.portable.parquet_pages import RowGroup, check_pages, read_footer
@@ -55,7 +55,7 @@ def read_stream(path: Path, what: str, columns: Plain = None) -> tuple[pa.Schema
     """
     with decoding(what):
         mapped = pa.memory_map(str(path))
-        look_through(mapped, what, compressed=False)
+        check_stream(mapped, what, compressed=False)
         mapped.seek(0)
         reader = pa.ipc.open_stream(mapped)
         check_schema(reader.schema)

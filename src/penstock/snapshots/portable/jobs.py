@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 
 from penstock.errors import CorruptSnapshot, NotSupported
 from penstock.model.manifest import InflightEntry, StateEntry
-from penstock.snapshots.format.sections import Metadata, SectionContent, read_content
+from penstock.snapshots.format.sections import BatchMetadata, SectionContent, read_content
 from penstock.snapshots.portable.columns import declared_schema, parquet_schema, portable_columns
 from penstock.snapshots.portable.files import NewFile
 from penstock.snapshots.portable.layout import PLACE, FileRef
 from penstock.snapshots.portable.tables import merged_rows
 from penstock.snapshots.progress_meter import Meter
-from penstock.snapshots.restoring.narrowing import own_positions
+from penstock.snapshots.restoring.narrowing import consumer_row_positions
 from penstock.snapshots.restoring.widening import as_schema
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.writing.checkpoint_writer import BUFFER_ID, BUFFER_OFFSET
@@ -133,7 +133,7 @@ class StreamJob:
             writer.close()
         return Written(rows, file.ref())
 
-    def _own(self, content: SectionContent, entry: InflightEntry) -> Iterator[tuple[pa.RecordBatch, Metadata]]:
+    def _own(self, content: SectionContent, entry: InflightEntry) -> Iterator[tuple[pa.RecordBatch, BatchMetadata]]:
         """The consumer's rows of an entry, in batches that are not empty. Those that leave out rows of other consumers
         are of no one place in a buffer."""
         for batch, metadata in _rows_of(content, entry):
@@ -141,7 +141,7 @@ class StreamJob:
                 yield batch, metadata
                 continue
             keys = [batch.schema.names.index(key) for key in self.keys]
-            own = own_positions(batch, keys, self.max_parallelism, entry)
+            own = consumer_row_positions(batch, keys, self.max_parallelism, entry)
             if len(own):
                 yield batch.take(pa.array(own)), {}
 
@@ -182,7 +182,7 @@ def _described(place: Place, entry: InflightEntry) -> dict[str, str]:
     }
 
 
-def _rows_of(content: SectionContent, entry: InflightEntry) -> Iterator[tuple[pa.RecordBatch, Metadata]]:
+def _rows_of(content: SectionContent, entry: InflightEntry) -> Iterator[tuple[pa.RecordBatch, BatchMetadata]]:
     """The rows of an entry, with the buffers that they were cut from."""
     position, end = 0, entry.row_start + entry.rows
     for batch, custom in zip(content.batches, content.metadata, strict=True):

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.errors import CorruptSnapshot, NotSupported
 from penstock.model.manifest import StateEntry, SubtaskManifest
 from penstock.snapshots.format.sections import read_content
-from penstock.snapshots.format.table_entries import of_groups, pieces
+from penstock.snapshots.format.table_entries import entries_of_groups, split_key_groups
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.restoring.widening import as_schema
 from penstock.snapshots.store.store import Store
@@ -43,14 +43,14 @@ def merged_rows(
         NotSupported: the table has deltas, and its key is not known.
     """
     highest = max((entry.key_group_last for entry in entries), default=-1)
-    for groups in pieces(entries, (0, highest), range_bytes):
+    for groups in split_key_groups(entries, (0, highest), range_bytes):
         stored = list(_stored(store, entries, schema, groups))
         if stored:
             yield _merged(stored, schema, keys, f"table {entries[0].table!r} of {entries[0].operator_id}")
 
 
 def _stored(store: Store, entries: Sequence[StateEntry], schema: pa.Schema, groups: KeyGroups) -> Iterator[StoredRows]:
-    parts = of_groups(entries, groups)
+    parts = entries_of_groups(entries, groups)
     operators = load_restore(SubtaskManifest(0, 0, states=parts), store).operators
     for piece in (piece for state in operators.values() for rows in state.tables.values() for piece in rows):
         wanted = as_schema(piece.batch, delta_schema(schema) if piece.is_delta else schema)

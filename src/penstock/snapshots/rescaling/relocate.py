@@ -1,6 +1,6 @@
-"""A snapshot of one plan as the snapshot of another: what each operator and exchange had, where they are now.
+"""Relocation of a snapshot to a changed plan: moves state and rows of operators and exchanges to their new places.
 
-The numbers of vertices and edges belong to a plan; ids stay. Nothing is read or written: manifests change hands.
+Numbers of vertices and edges belong to one plan; ids do not change. No file is read or written: only manifests change.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from penstock.model.manifest import (
 )
 from penstock.snapshots.format.parameters import Difference
 from penstock.snapshots.format.plan import (
-    SHAPE,
-    carries,
+    EDGE_PROPERTIES,
+    accepts_rows_of,
     columns_fit,
     compare_parts,
     differences,
-    is_dealt_anew,
+    is_repartitioned,
     losses_of,
     plan_changed,
     plan_of,
 )
-from penstock.snapshots.restoring.evolution import passing
+from penstock.snapshots.restoring.evolution import passing_tables
 
 _Entry = Mapping[str, Any]
 
@@ -53,17 +53,16 @@ _STAGED = (
 def relocate(
     metadata: SnapshotMetadata, graph: JobGraph, committed_epoch: int, *, allow_dropped: bool = False
 ) -> SnapshotMetadata:
-    """The snapshot with the numbers of ``graph``, at its own parallelism; itself where they are the same.
+    """Return the snapshot with the numbers of ``graph``, at its own parallelism; unchanged if the plans are equal.
 
     Args:
-        metadata: what is to be restored.
-        graph: into what.
-        committed_epoch: everything up to it is visible.
-        allow_dropped: state that has no place any more is given up.
+        metadata: the snapshot to restore.
+        graph: the new plan.
+        committed_epoch: all epochs up to it are visible.
+        allow_dropped: drop state without a place in the new plan.
 
     Raises:
-        PlanChanged: a state, rows that wait or are in flight, or uncommitted output would be lost; with the table of
-            what changed.
+        PlanChanged: state, waiting or in-flight rows, or uncommitted output would be lost. Has a table of the changes.
     """
     old, new = metadata.plan, plan_of(graph)
     if old is None or old == new:
@@ -74,11 +73,11 @@ def relocate(
     _check_waiting_rows(metadata, old, new)
     _check_staged_input(metadata, old, new, graph)
     _check_removed_sinks(metadata, old, new, committed_epoch)
-    return _Move(metadata, old, new, graph).moved()
+    return _Relocation(metadata, old, new, graph).relocated()
 
 
 def _check_waiting_rows(metadata: SnapshotMetadata, old: PlanManifest, new: PlanManifest) -> None:
-    """Input rows go on as those in flight do: with the columns that they have."""
+    """Check that stored input rows can continue, by the same rules as rows in flight."""
     rows: dict[tuple[str, str], int] = {}
     for state in (state for slot in metadata.slots for subtask in slot.subtasks for state in subtask.states):
         name = state.operator_id, state.table
@@ -87,7 +86,12 @@ def _check_waiting_rows(metadata: SnapshotMetadata, old: PlanManifest, new: Plan
     for (operator_id, table), count in rows.items():
         before: _Entry | None = old.operators.get(operator_id)
         after: _Entry | None = new.operators.get(operator_id)
-        if not count or before is None or after is None or table not in {*passing(before), *passing(after)}:
+        if (
+            not count
+            or before is None
+            or after is None
+            or table not in {*passing_tables(before), *passing_tables(after)}
+        ):
             continue
         columns = after["states"].get(table)
         if columns is None or not columns_fit(before["states"][table], columns, (), whole=False):
@@ -133,8 +137,8 @@ def _check_removed_sinks(
             )
 
 
-class _Move:
-    """From ``old`` to ``new``, the plan of ``graph``."""
+class _Relocation:
+    """Relocation from ``old`` to ``new``, the plan of ``graph``."""
 
     def __init__(self, metadata: SnapshotMetadata, old: PlanManifest, new: PlanManifest, graph: JobGraph) -> None:
         self._metadata = metadata
@@ -150,7 +154,7 @@ class _Move:
             for loss in found
         }
 
-    def moved(self) -> SnapshotMetadata:
+    def relocated(self) -> SnapshotMetadata:
         self._move_inflight()
         slots = [
             SlotManifest(slot.slot, [self._subtask(vertex, slot.slot) for vertex in self._graph.vertices])
@@ -159,33 +163,35 @@ class _Move:
         return msgspec.structs.replace(self._metadata, slots=slots, sources=list(self._sources()), plan=self._new)
 
     def _move_inflight(self) -> None:
-        """Every entry to its consumer, in the order of the metadata, which is the order of restoring."""
+        """Assign every entry to its consumer, in the order of the metadata, which is the restore order."""
         identities = {edge["id"]: identity for identity, edge in self._old.edges.items()}
         lost: dict[str, int] = {}
         for slot in sorted(self._metadata.slots, key=lambda s: s.slot):
             for entry in (entry for subtask in slot.subtasks for entry in subtask.inflight):
                 identity = identities[entry.edge]
-                edge = self._same_edge(identity, entry)
+                edge = self._matching_edge(identity, entry)
                 if edge is None:
                     lost[identity] = lost.get(identity, 0) + entry.rows
                     continue
                 moved = msgspec.structs.replace(entry, edge=edge["id"])
-                if is_dealt_anew(edge, self._old.edges[identity]) and self._graph.edge(edge["id"]).keyed:
+                if is_repartitioned(edge, self._old.edges[identity]) and self._graph.edge(edge["id"]).keyed:
                     # ``rescale`` gives the entry to all subtasks, and each finds its own rows by their keys.
                     last = self._graph.max_parallelism - 1
                     moved = msgspec.structs.replace(moved, key_group_first=0, key_group_last=last, narrowed=True)
                 self._inflight.setdefault((edge["consumer"], entry.consumer), []).append(moved)
         if lost:
-            raise plan_changed([line for item in lost.items() for line in self._loss(*item)], _IN_FLIGHT)
+            raise plan_changed([line for item in lost.items() for line in self._loss_rows(*item)], _IN_FLIGHT)
 
-    def _same_edge(self, identity: str, entry: InflightEntry) -> _Entry | None:
-        """The new plan's edge of this id, if rows that were in flight on the old one fit. With other keys it has to be
-        at the same place, since exchanges are counted; and of a narrowed entry only the old keys tell which rows are
-        meant."""
+    def _matching_edge(self, identity: str, entry: InflightEntry) -> _Entry | None:
+        """Return the new plan's edge with this id if rows in flight on the old one fit.
+
+        With other keys the edge must also be at the same place, because ids of exchanges are numbers. Rows of a
+        narrowed entry can only be selected by the old keys.
+        """
         old, edge = self._old.edges[identity], self._new.edges.get(identity)
-        if edge is None or not carries(edge, old):
+        if edge is None or not accepts_rows_of(edge, old):
             return None
-        if is_dealt_anew(edge, old) and (entry.narrowed or not self._is_at_the_same_place(edge, old)):
+        if is_repartitioned(edge, old) and (entry.narrowed or not self._is_at_the_same_place(edge, old)):
             return None
         return edge
 
@@ -195,17 +201,19 @@ class _Move:
             for end in ("producer", "consumer")
         )
 
-    def _loss(self, identity: str, rows: int) -> list[Difference]:
+    def _loss_rows(self, identity: str, rows: int) -> list[Difference]:
         what = f"exchange {identity}, which has {rows} rows in flight"
         old, edge = self._old.edges[identity], self._new.edges.get(identity)
         if edge is None:
             return [Difference(what, str(old["kind"]), "absent")]
-        before, after = ({part: e.get(part) for part in SHAPE} for e in (old, edge))
+        before, after = ({part: e.get(part) for part in EDGE_PROPERTIES} for e in (old, edge))
         return compare_parts(what, before, after)
 
     def _subtask(self, vertex: Vertex, index: int) -> SubtaskManifest:
-        source, sink = self._of(vertex.source, index), self._of(vertex.sink, index)
-        stored = [(id_, m) for id_ in (s.operator_id for s in vertex.operators) if (m := self._stored(id_, index))]
+        source, sink = self._manifest_of(vertex.source, index), self._manifest_of(vertex.sink, index)
+        stored = [
+            (id_, m) for id_ in (s.operator_id for s in vertex.operators) if (m := self._stored_manifest(id_, index))
+        ]
         return SubtaskManifest(
             vertex.id,
             index,
@@ -213,7 +221,7 @@ class _Move:
                 kept
                 for id_, m in stored
                 for state in m.states
-                if state.operator_id == id_ and (kept := self._kept(state)) is not None
+                if state.operator_id == id_ and (kept := self._without_lost_columns(state)) is not None
             ],
             scalars={id_: m.scalars[id_] for id_, m in stored if id_ in m.scalars},
             inflight=self._inflight.get((vertex.id, index), []),
@@ -224,23 +232,23 @@ class _Move:
             inherited_messages=[] if sink is None else sink.inherited_messages,
         )
 
-    def _kept(self, state: StateEntry) -> StateEntry | None:
-        """None: its whole table is given up."""
+    def _without_lost_columns(self, state: StateEntry) -> StateEntry | None:
+        """Return the entry without lost columns; None if its whole table is lost."""
         lost = self._lost.get((state.operator_id, state.table))
         if lost is None:
             return state
         return None if "" in lost else msgspec.structs.replace(state, without=lost)
 
-    def _of(self, spec: SourceSpec | SinkSpec | None, index: int) -> SubtaskManifest | None:
-        return None if spec is None else self._stored(spec.operator_id, index)
+    def _manifest_of(self, spec: SourceSpec | SinkSpec | None, index: int) -> SubtaskManifest | None:
+        return None if spec is None else self._stored_manifest(spec.operator_id, index)
 
-    def _stored(self, operator_id: str, index: int) -> SubtaskManifest | None:
-        """The manifest that holds what this operator had in this slot."""
+    def _stored_manifest(self, operator_id: str, index: int) -> SubtaskManifest | None:
+        """Return the manifest with the state of this operator in this slot."""
         operator: _Entry | None = self._old.operators.get(operator_id)
         return None if operator is None else self._manifests[operator["vertex"], index]
 
     def _watermarks(self, vertex: Vertex, index: int) -> Iterator[tuple[str, int]]:
-        """Yield the input channels of the exchanges that the old plan has, and where each channel stands now."""
+        """Yield the input channels of exchanges that the old plan has, with their watermarks."""
         for edge in self._graph.inputs(vertex.id):
             watermark = self._least_watermark(edge.identity)
             if watermark is not None:
@@ -256,13 +264,13 @@ class _Move:
         if old is None:
             return None
         parallelism = self._metadata.parallelism
-        stood = [
+        watermarks_before = [
             self._manifests[old["consumer"], index].channel_watermarks.get(f"{old['id']}:{producer}")
             for index in range(parallelism)
             for producer in ((index,) if old["kind"] == EdgeKind.FORWARD.value else range(parallelism))
         ]
-        known = [watermark for watermark in stood if watermark is not None]
-        return min(known) if len(known) == len(stood) else None
+        known = [watermark for watermark in watermarks_before if watermark is not None]
+        return min(known) if len(known) == len(watermarks_before) else None
 
     def _sources(self) -> Iterator[SourceManifest]:
         vertices = {v.source.operator_id: v.id for v in self._graph.vertices if v.source is not None}
@@ -271,7 +279,7 @@ class _Move:
 
 
 def _operators_in(plan: PlanManifest, vertex: object) -> set[str]:
-    """Without projections: other columns bring and take them."""
+    """Return the operators of a vertex except projections, which depend on the selected columns."""
     return {
         operator_id
         for operator_id, operator in plan.operators.items()

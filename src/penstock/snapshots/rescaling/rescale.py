@@ -1,11 +1,11 @@
-"""A snapshot taken at one parallelism as a snapshot at another: who gets what. Nothing is read or written.
+"""Rescaling of a snapshot to another parallelism: redistributes its parts among subtasks. No file is read or written.
 
-What belongs to key groups goes to their new owners: state, rows in flight on edges whose rows are told apart by key (an
-entry that has several new owners is *narrowed* for each), and how far event time was. What does not is dealt out:
-splits one by one, rows in flight on other edges in runs of equal length.
-Order holds per key and producer, because a channel's entries keep their order wherever they go and are processed
-before anything new. (FLIP-76 and FLIP-27 for the same question in Flink.) If several former consumers shared a section,
-a subtask that takes over from more than one of them reads it once.
+State, rows in flight on keyed edges, and watermarks move to the new owners of their key groups. An entry with several
+new owners is *narrowed* for each. The rest is divided: splits one by one, rows in flight on other edges in runs of
+equal length.
+Order holds per key and producer, because a channel's entries keep their order and are processed before new input. (See
+FLIP-76 and FLIP-27 for Flink.) If several former consumers shared a section, a subtask that takes over from more than
+one of them reads it once.
 """
 
 from __future__ import annotations
@@ -37,21 +37,23 @@ Range = tuple[int, int]
 
 
 def rescale(metadata: SnapshotMetadata, graph: JobGraph) -> SnapshotMetadata:
-    """The snapshot at the parallelism of ``graph``, whose vertices and edges it is of; itself where that is its own.
+    """Return the snapshot at the parallelism of ``graph``, whose plan it has; unchanged if the parallelism is the same.
 
     Raises:
-        CorruptSnapshot: a subtask is missing in it.
+        CorruptSnapshot: a subtask is missing.
     """
-    anew = _dealt_anew(metadata, graph)
-    if metadata.parallelism == graph.parallelism and not anew:
+    redistributed = _redistributed_vertices(metadata, graph)
+    if metadata.parallelism == graph.parallelism and not redistributed:
         return metadata
-    return _Rescale(metadata, graph, anew).rescaled()
+    return _Rescale(metadata, graph, redistributed).rescaled()
 
 
-def _dealt_anew(metadata: SnapshotMetadata, graph: JobGraph) -> frozenset[int]:
-    """Return the vertices that rows in flight come to by other keys than before (``relocate``), and those that they
-    reach from there without an exchange: any of their subtasks may get rows from any other."""
-    anew = {
+def _redistributed_vertices(metadata: SnapshotMetadata, graph: JobGraph) -> frozenset[int]:
+    """Return the vertices whose input rows in flight were partitioned by other keys before (``relocate``).
+
+    Includes the vertices that these rows reach without an exchange. There any subtask may get rows of any other.
+    """
+    redistributed = {
         graph.edge(entry.edge).consumer
         for slot in metadata.slots
         for subtask in slot.subtasks
@@ -60,9 +62,9 @@ def _dealt_anew(metadata: SnapshotMetadata, graph: JobGraph) -> frozenset[int]:
         and not _is_within(entry, owned_range(entry.consumer, metadata.parallelism, graph.max_parallelism))
     }
     for vertex in graph.vertices:
-        if vertex.id in anew:
-            anew.update(edge.consumer for edge in graph.outputs(vertex.id) if edge.kind is EdgeKind.FORWARD)
-    return frozenset(anew)
+        if vertex.id in redistributed:
+            redistributed.update(edge.consumer for edge in graph.outputs(vertex.id) if edge.kind is EdgeKind.FORWARD)
+    return frozenset(redistributed)
 
 
 def _is_within(entry: InflightEntry, groups: Range) -> bool:
@@ -70,19 +72,23 @@ def _is_within(entry: InflightEntry, groups: Range) -> bool:
 
 
 class _Rescale:
-    """Between the parallelism of ``metadata`` and that of ``graph``. ``anew``: see ``_dealt_anew``."""
+    """Rescaling from the parallelism of ``metadata`` to that of ``graph``.
 
-    def __init__(self, metadata: SnapshotMetadata, graph: JobGraph, anew: frozenset[int]) -> None:
+    Args:
+        redistributed: see ``_redistributed_vertices``.
+    """
+
+    def __init__(self, metadata: SnapshotMetadata, graph: JobGraph, redistributed: frozenset[int]) -> None:
         self._metadata = metadata
         self._graph = graph
-        self._anew = anew
+        self._redistributed = redistributed
         self._before, self._after = metadata.parallelism, graph.parallelism
         self._ranges = [owned_range(index, self._before, graph.max_parallelism) for index in range(self._before)]
         self._manifests = {(m.vertex, m.index): m for slot in metadata.slots for m in slot.subtasks}
         self._inflight: dict[tuple[int, int], list[InflightEntry]] = {}
 
     def rescaled(self) -> SnapshotMetadata:
-        self._spread_inflight()
+        self._distribute_inflight()
         subtasks = {vertex.id: self._subtasks(vertex) for vertex in self._graph.vertices}
         slots = [
             SlotManifest(index, [subtasks[vertex.id][index] for vertex in self._graph.vertices])
@@ -92,8 +98,8 @@ class _Rescale:
 
     # -- rows in flight ---------------------------------------------------------------------------------------------
 
-    def _spread_inflight(self) -> None:
-        """In the order of the metadata, which is the order of restoring."""
+    def _distribute_inflight(self) -> None:
+        """Distribute entries in the order of the metadata, which is the restore order."""
         slots = sorted(self._metadata.slots, key=lambda s: s.slot)
         entries = [entry for slot in slots for subtask in slot.subtasks for entry in subtask.inflight]
         rows: Counter[int] = Counter()
@@ -103,15 +109,18 @@ class _Rescale:
         parts: dict[tuple[int, int], list[tuple[int, InflightEntry]]] = {}
         for entry in entries:
             edge = self._graph.edge(entry.edge)
-            cut = self._narrowed(entry, edge) if edge.keyed else self._cut(entry, before[edge.id], rows[edge.id])
+            cut = self._narrowed(entry, edge) if edge.keyed else self._divide(entry, before[edge.id], rows[edge.id])
             for one in cut:
                 parts.setdefault((edge.consumer, one.consumer), []).append((entry.consumer, one))
             before[edge.id] += entry.rows
         self._inflight = {subtask: _each_section_once(take_over) for subtask, take_over in parts.items()}
 
-    def _cut(self, entry: InflightEntry, before: int, total: int) -> Iterator[InflightEntry]:
-        """Cut all ``total`` rows of an edge into one run per subtask. ``before``: number of rows in front of this
-        entry."""
+    def _divide(self, entry: InflightEntry, before: int, total: int) -> Iterator[InflightEntry]:
+        """Divide all ``total`` rows of an edge into one run per subtask.
+
+        Args:
+            before: number of rows of the edge before this entry.
+        """
         start, end = before, before + entry.rows
         while start < end:
             consumer = ((start + 1) * self._after - 1) // total
@@ -121,10 +130,13 @@ class _Rescale:
             start = stop
 
     def _narrowed(self, entry: InflightEntry, edge: Edge) -> Iterator[InflightEntry]:
-        """Broadcast rows lay with everybody: of each copy only that remains which mattered to the keys it lay with."""
+        """Yield the entry for each new owner of its key groups.
+
+        Broadcast rows were copied to every consumer. Of each copy only the rows for that consumer's key groups remain.
+        """
         mine = entry.key_group_first, entry.key_group_last
         for index in range(self._after):
-            common = _common(mine, self._owned(index))
+            common = _intersection(mine, self._owned(index))
             if common is not None:
                 yield msgspec.structs.replace(
                     entry,
@@ -138,9 +150,9 @@ class _Rescale:
 
     def _subtasks(self, vertex: Vertex) -> list[SubtaskManifest]:
         old = [self._manifest(vertex.id, index) for index in range(self._before)]
-        splits = _dealt([manifest.splits for manifest in old], self._after)
+        splits = _distribute_splits([manifest.splits for manifest in old], self._after)
         inherited = self._inherited(old)
-        keyed = vertex.id not in self._anew and any(edge.keyed for edge in self._graph.inputs(vertex.id))
+        keyed = vertex.id not in self._redistributed and any(edge.keyed for edge in self._graph.inputs(vertex.id))
         return [
             SubtaskManifest(
                 vertex.id,
@@ -164,33 +176,36 @@ class _Rescale:
         return manifest
 
     def _states(self, manifest: SubtaskManifest, index: int) -> Iterator[StateEntry]:
-        """What it had of its own key groups: what it may have held of others was a copy."""
-        common = _common(self._ranges[manifest.index], self._owned(index))
+        """Yield entries of the former subtask's own key groups. State that it had of others was a copy."""
+        common = _intersection(self._ranges[manifest.index], self._owned(index))
         for entry in manifest.states:
-            narrowed = None if common is None else _common(common, (entry.key_group_first, entry.key_group_last))
+            narrowed = None if common is None else _intersection(common, (entry.key_group_first, entry.key_group_last))
             if narrowed is not None:
                 yield msgspec.structs.replace(entry, key_group_first=narrowed[0], key_group_last=narrowed[1])
 
     def _shares(self, old: Sequence[SubtaskManifest], index: int, keyed: bool) -> Iterator[ScalarShare]:
-        """Without keys there is no telling whose successor is whose: everybody hears of all."""
+        """Yield the scalars of former subtasks. Without keys every new subtask gets those of all former ones."""
         for manifest in old:
-            common = _common(self._ranges[manifest.index], self._owned(index)) if keyed else self._all_groups
+            common = _intersection(self._ranges[manifest.index], self._owned(index)) if keyed else self._all_groups
             if common is not None:
                 yield ScalarShare(manifest.index, *common, manifest.scalars)
 
     def _watermarks(self, vertex: Vertex, index: int, old: Sequence[SubtaskManifest]) -> dict[str, int]:
-        """A channel stands where the least of those stood that brought its rows before; nowhere, if one of them did.
-        Without keys these are all: a new subtask may get any split, whoever read it before."""
-        forebears = [m for m in old if _common(self._ranges[m.index], self._owned(index)) is not None]
+        """Return the watermark of each channel: the least of the former channels that brought its rows.
+
+        None if one of these has none. Without keys they are all channels: a new subtask may get the splits of any
+        former one.
+        """
+        former_owners = [m for m in old if _intersection(self._ranges[m.index], self._owned(index)) is not None]
         watermarks: dict[str, int] = {}
         for edge in self._graph.inputs(vertex.id):
-            stood = [
+            watermarks_before = [
                 manifest.channel_watermarks.get(f"{edge.id}:{producer}")
-                for manifest in (forebears if edge.keyed and vertex.id not in self._anew else old)
+                for manifest in (former_owners if edge.keyed and vertex.id not in self._redistributed else old)
                 for producer in edge.producers(manifest.index, self._before)
             ]
-            known = [watermark for watermark in stood if watermark is not None]
-            if len(known) == len(stood):
+            known = [watermark for watermark in watermarks_before if watermark is not None]
+            if len(known) == len(watermarks_before):
                 watermarks |= {f"{edge.id}:{p}": min(known) for p in edge.producers(index, self._after)}
         return watermarks
 
@@ -212,19 +227,19 @@ class _Rescale:
         return 0, self._graph.max_parallelism - 1
 
 
-def _common(one: Range, other: Range) -> Range | None:
+def _intersection(one: Range, other: Range) -> Range | None:
     first, last = max(one[0], other[0]), min(one[1], other[1])
     return (first, last) if first <= last else None
 
 
 def _each_section_once(parts: Sequence[tuple[int, InflightEntry]]) -> list[InflightEntry]:
-    """Return the entries of one subtask, those of its former consumers joined that are of the same rows.
+    """Return the entries of one subtask, those with the same rows joined.
 
     The former consumers of a channel have its sections in the same order, but may have read them to different ends. The
     subtask keeps that order.
 
     Args:
-        parts: in the order of restoring, each with its former consumer.
+        parts: in restore order, each with its former consumer.
     """
     shared: dict[tuple[SectionRef, int], list[InflightEntry]] = {}
     order: TopologicalSorter[tuple[SectionRef, int]] = TopologicalSorter()
@@ -259,8 +274,8 @@ def _joined(entries: Iterable[InflightEntry]) -> Iterator[InflightEntry]:
         yield before
 
 
-def _dealt(readers: Sequence[Sequence[Split]], count: int) -> list[list[Split]]:
-    """The splits of all readers, the first ones first, dealt out to ``count`` readers; those with a home go there."""
+def _distribute_splits(readers: Sequence[Sequence[Split]], count: int) -> list[list[Split]]:
+    """Distribute the splits of all readers round robin, in order. Splits with a home go to that reader."""
     dealt: list[list[Split]] = [[] for _ in range(count)]
     splits = [split for turn in zip_longest(*readers) for split in turn if split is not None]
     homeless = (split for split in splits if split.home is None)

@@ -1,1 +1,1 @@
-"""From a stored snapshot to the state that subtasks start with."""
+"""Restore: from a stored snapshot to the initial state of subtasks."""

@@ -1,9 +1,9 @@
-"""Tables that outlive their slot in its worker's memory, so that the next Generation need not read them again.
+"""Local state reuse: tables that outlive their slot in the worker's memory, so that they need not be loaded again.
 
-A slot whose Generation ends because another one failed has almost all of the state that is restored next, only newer.
-It keeps, of every table, the points that it can go back to: what the newest complete checkpoint has, and what is
-durable here of checkpoints that may have become complete unheard. Whether a table is what a snapshot says is no matter
-of trust: it is, if the snapshot has the very sections, checksums and all, that were written from it.
+If a Generation ends because one slot has failed, the other slots have almost all of the state that is restored next,
+only newer. They retain restore points of every table: for the newest complete checkpoint, and for durable checkpoints
+that may have become complete without notice. A table matches a snapshot if the snapshot has exactly the sections,
+including checksums, that were written from it.
 
 Flink's task-local recovery keeps a second copy on the worker's disk instead.
 """
@@ -21,39 +21,46 @@ from penstock.state.table import KeyedTable, RestorePoint
 
 
 @dataclass(frozen=True)
-class KeptTable:
-    """``entries``: what a checkpoint has of the table. ``point``: the way back to that."""
+class RetainedTable:
+    """Table that can return to its state at a checkpoint.
+
+    Attributes:
+        entries: entries of the checkpoint for the table.
+        point: restore point of this state.
+    """
 
     entries: Sequence[StateEntry]
     point: RestorePoint
 
 
-class KeptTables:
-    """One slot's, by checkpoint. All methods from any thread."""
+class LocalStateStore:
+    """Retained tables of one slot, by checkpoint. Any thread may call any method."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._checkpoints: dict[CheckpointId, dict[TableId, KeptTable]] = {}
+        self._checkpoints: dict[CheckpointId, dict[TableId, RetainedTable]] = {}
 
-    def add(self, checkpoint: CheckpointId, tables: Mapping[TableId, KeptTable]) -> None:
-        """The checkpoint is durable here, or was restored from."""
+    def add(self, checkpoint: CheckpointId, tables: Mapping[TableId, RetainedTable]) -> None:
+        """Add tables of a checkpoint that is durable or was restored."""
         with self._lock:
             self._checkpoints.setdefault(checkpoint, {}).update(tables)
 
-    def completed(self, checkpoint: CheckpointId) -> None:
-        """It is complete, and its epochs are committed: nothing older will be restored."""
+    def checkpoint_completed(self, checkpoint: CheckpointId) -> None:
+        """Release the tables of older checkpoints: this one is complete and its epochs are committed."""
         self._drop([known for known in self._known() if known < checkpoint])
 
-    def ended(self, checkpoint: CheckpointId) -> None:
-        """It was given up: it will not be restored."""
+    def checkpoint_discarded(self, checkpoint: CheckpointId) -> None:
+        """Release the tables of a checkpoint that will never be restored."""
         self._drop([checkpoint])
 
     def release(self) -> None:
-        """Keep nothing any more."""
+        """Release all tables."""
         self._drop(self._known())
 
-    def matching(self, checkpoint: CheckpointId, manifests: Iterable[SubtaskManifest]) -> dict[TableId, RestorePoint]:
-        """The way back for the tables of which this snapshot has what is kept; all others are let go."""
+    def take_matching(
+        self, checkpoint: CheckpointId, manifests: Iterable[SubtaskManifest]
+    ) -> dict[TableId, RestorePoint]:
+        """Return the restore points of the tables that match a snapshot, and release all others."""
         with self._lock:
             kept = self._checkpoints.pop(checkpoint, {})
         self.release()
@@ -76,11 +83,11 @@ class KeptTables:
                 one.point.release()
 
 
-class LocalTable:
-    """Where one table of a restore may come from besides storage, and where it stays for the next one.
+class LocalTableRestore:
+    """Restore of one table from local memory, which retains the table for the next restore.
 
     Attributes:
-        was_kept: it came from memory.
+        is_reused: True if the table came from memory.
     """
 
     def __init__(
@@ -89,60 +96,62 @@ class LocalTable:
         table: TableId,
         entries: Sequence[StateEntry],
         point: RestorePoint | None,
-        keep_in: KeptTables,
+        store: LocalStateStore,
     ) -> None:
-        self.was_kept = False
+        self.is_reused = False
         self._checkpoint = checkpoint
         self._table = table
         self._entries = entries
         self._point = point
-        self._keep_in = keep_in
+        self._store = store
 
     def take(self, empty: KeyedTable) -> KeyedTable | None:
-        """The table as the snapshot has it, if it is still there and of the same make as this one; once."""
+        """Return the table as the snapshot has it, once; None if it is not retained or of another kind."""
         point, self._point = self._point, None
         table = None if point is None else point.go_back()
         if table is None or type(table) is not type(empty) or table.spec != empty.spec:
             return None
-        self.was_kept = True
+        self.is_reused = True
         return table
 
     def begin(self, table: KeyedTable) -> None:
-        """It holds what the snapshot has: another failure before the next checkpoint brings it back here."""
+        """Retain the restored table, in case of another failure before the next checkpoint."""
         point = table.capture().keep()
         if point is not None:
-            self._keep_in.add(self._checkpoint, {self._table: KeptTable(self._entries, point)})
+            self._store.add(self._checkpoint, {self._table: RetainedTable(self._entries, point)})
 
 
-class LocalTables:
-    """Those of one slot's restore.
+class LocalStateRestore:
+    """Restore of one slot's tables from local memory.
 
     Args:
-        checkpoint: what is restored.
-        points: see ``KeptTables.matching``.
-        keep_in: where this slot's own tables go.
+        checkpoint: the checkpoint that is restored.
+        points: see ``LocalStateStore.take_matching``.
+        store: retains the restored tables.
     """
 
-    def __init__(self, checkpoint: CheckpointId, points: Mapping[TableId, RestorePoint], keep_in: KeptTables) -> None:
+    def __init__(
+        self, checkpoint: CheckpointId, points: Mapping[TableId, RestorePoint], store: LocalStateStore
+    ) -> None:
         self._checkpoint = checkpoint
         self._points = dict(points)
-        self._keep_in = keep_in
-        self._tables: list[LocalTable] = []
+        self._store = store
+        self._tables: list[LocalTableRestore] = []
 
-    def of(self, table: TableId, entries: Sequence[StateEntry]) -> LocalTable:
-        """From any thread, once for each table."""
-        local = LocalTable(self._checkpoint, table, entries, self._points.pop(table, None), self._keep_in)
+    def table_restore(self, table: TableId, entries: Sequence[StateEntry]) -> LocalTableRestore:
+        """Return the restore of one table; once for each table, on any thread."""
+        local = LocalTableRestore(self._checkpoint, table, entries, self._points.pop(table, None), self._store)
         self._tables.append(local)
         return local
 
     @property
-    def kept(self) -> int:
-        """How many tables came from memory, once all are restored."""
-        return sum(table.was_kept for table in self._tables)
+    def reused_tables(self) -> int:
+        """Number of tables that came from memory. Valid once all are restored."""
+        return sum(table.is_reused for table in self._tables)
 
 
 def entries_by_table(manifests: Iterable[SubtaskManifest]) -> dict[TableId, list[StateEntry]]:
-    """What a snapshot has of every table, in the order in which it applies."""
+    """Return the entries of every table, in the order in which they apply."""
     found: dict[TableId, list[StateEntry]] = {}
     for manifest in manifests:
         for entry in manifest.states:

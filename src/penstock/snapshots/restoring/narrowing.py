@@ -1,8 +1,8 @@
-"""In-flight rows at a consumer that is another one than they were captured for: which of an entry's rows are its own.
+"""Rows in flight of narrowed entries, and the selection of those that belong to a consumer after a rescale.
 
-After a rescale one entry belongs to every subtask that has some of its key groups; each reads all of it and leaves out
-what is not its own. How far it has read is counted in rows of the entry all the same, so that a checkpoint taken
-meanwhile can refer to the rest.
+After a rescale, an entry belongs to every subtask that owns some of its key groups. Each of them reads all rows and
+skips those of other subtasks. The read position still counts rows of the entry, so that a checkpoint can refer to the
+rest.
 """
 
 from __future__ import annotations
@@ -29,25 +29,23 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class OwnRows:
-    """The rows of an entry that are its consumer's.
+class ConsumerRows:
+    """Rows of an entry that belong to its consumer.
 
     Attributes:
         batches: in order, none empty.
-        reached: of a narrowed entry, for each row of each batch: how many of the entry's rows are dealt with once this
-        one
-            is. Empty otherwise: each row is one.
+        reached: only for a narrowed entry: for each row of each batch, the number of the entry's rows up to this one.
     """
 
     batches: Sequence[pa.RecordBatch]
     reached: Sequence[npt.NDArray[np.int64]] = ()
 
 
-def load_own(store: Store, entry: InflightEntry, graph: JobGraph) -> OwnRows:
+def load_consumer_rows(store: Store, entry: InflightEntry, graph: JobGraph) -> ConsumerRows:
     """Read an in-flight entry for its consumer in ``graph``; see ``load_inflight`` for errors."""
     edge = graph.edge(entry.edge)
     batches = load_inflight(store, entry, edge.schema)
-    return _narrow(entry, batches, edge, graph.max_parallelism) if entry.narrowed else OwnRows(batches)
+    return _narrow(entry, batches, edge, graph.max_parallelism) if entry.narrowed else ConsumerRows(batches)
 
 
 def rows_to_replay(store: Store, slots: Iterable[Iterable[SubtaskManifest]], graph: JobGraph, *, exactly: bool) -> int:
@@ -60,15 +58,17 @@ def rows_to_replay(store: Store, slots: Iterable[Iterable[SubtaskManifest]], gra
     entries = [entry for slot in slots for subtask in slot for entry in subtask.inflight]
     if exactly:
         try:
-            return count_own(store, entries, graph)
-        except (CorruptSnapshot, OSError) as problem:  # the slot that reads the section fails with it
-            log.warning("rows in flight are shown as an upper bound: %s", problem)
+            return count_consumer_rows(store, entries, graph)
+        except (CorruptSnapshot, OSError) as problem:  # the slot that reads the section raises the same error
+            log.warning("the number of rows in flight is an upper bound, because a section cannot be read: %s", problem)
     return distinct_rows(entries)
 
 
-def count_own(store: Store, entries: Iterable[InflightEntry], graph: JobGraph) -> int:
-    """Return the number of rows that the entries have for their consumers. Reads each section of narrowed ones once;
-    see ``load_inflight`` for errors."""
+def count_consumer_rows(store: Store, entries: Iterable[InflightEntry], graph: JobGraph) -> int:
+    """Return the number of rows of the entries for their consumers.
+
+    Reads each section of narrowed entries once; see ``load_inflight`` for errors.
+    """
     count = 0
     narrowed: dict[SectionRef, list[InflightEntry]] = {}
     for entry in entries:
@@ -94,22 +94,25 @@ def count_own(store: Store, entries: Iterable[InflightEntry], graph: JobGraph) -
     return count + sum(read_in_parallel(store, of_section, list(narrowed.values())))
 
 
-def own_positions(
+def consumer_row_positions(
     batch: pa.RecordBatch, keys: Sequence[int], max_parallelism: int, entry: InflightEntry
 ) -> npt.NDArray[np.int64]:
-    """Return the positions of the rows of a narrowed entry that are its consumer's. ``keys``: positions of the columns
-    of the edge's key."""
+    """Return the positions of a narrowed entry's rows that belong to its consumer.
+
+    Args:
+        keys: positions of the key columns of the edge.
+    """
     groups = key_groups(batch, keys, max_parallelism)
     return np.flatnonzero((groups >= entry.key_group_first) & (groups <= entry.key_group_last))
 
 
-def _narrow(entry: InflightEntry, batches: Sequence[pa.RecordBatch], edge: Edge, max_parallelism: int) -> OwnRows:
+def _narrow(entry: InflightEntry, batches: Sequence[pa.RecordBatch], edge: Edge, max_parallelism: int) -> ConsumerRows:
     kept, reached = [], []
     before = 0
     for batch in batches:
-        own = own_positions(batch, edge.key_columns, max_parallelism, entry)
+        own = consumer_row_positions(batch, edge.key_columns, max_parallelism, entry)
         if len(own):
             kept.append(batch if len(own) == batch.num_rows else batch.take(pa.array(own)))
             reached.append(before + own + 1)
         before += batch.num_rows
-    return OwnRows(kept, reached)
+    return ConsumerRows(kept, reached)

@@ -1,4 +1,4 @@
-"""From a durable manifest back to what a subtask starts from: the way that ``CheckpointWriter`` went."""
+"""Restore of a subtask from a manifest: the inverse of ``CheckpointWriter``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from penstock.model.key_groups import MAX_KEY_GROUPS
 from penstock.model.manifest import InflightEntry, ScalarShare, StateEntry, SubtaskManifest
 from penstock.operators.base import RestoredState, ScalarPart
 from penstock.snapshots.format.sections import read_section
-from penstock.snapshots.restoring.local_state import LocalTables, entries_by_table
-from penstock.snapshots.restoring.widening import as_schema, with_younger
+from penstock.snapshots.restoring.local_state import LocalStateRestore, entries_by_table
+from penstock.snapshots.restoring.widening import as_schema, with_optional_columns
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.writing.handover import SubtaskRestore
 from penstock.snapshots.writing.state_index import BASE, DELTA, TableId
@@ -25,21 +25,22 @@ from penstock.state.table import StoredRows
 
 
 def load_restore(
-    manifest: SubtaskManifest, store: Store, specs: Sequence[OperatorSpec] = (), local: LocalTables | None = None
+    manifest: SubtaskManifest, store: Store, specs: Sequence[OperatorSpec] = (), local: LocalStateRestore | None = None
 ) -> SubtaskRestore:
-    """What a subtask starts from: its state is read and verified when its tables are iterated over, its in-flight
-    entries by ``load_inflight``. Whoever reads gets ``CorruptSnapshot`` if a section is missing or changed.
+    """Return the initial state of a subtask.
 
-    Of each table the base pieces come first, then deltas in the order in which they apply, all of them without rows of
-    key groups that are not this subtask's, or superseded.
+    Tables are read and verified while they are iterated over, and in-flight entries by ``load_inflight``. Both raise
+    CorruptSnapshot if a section is missing or changed.
+
+    For each table, base pieces precede the deltas in the order in which they apply. Rows of other subtasks' key groups
+    and superseded rows are left out.
 
     Args:
-        specs: of the subtask's operators as they are now: their tables' columns are found by name and widened, for they
-            may have been written under another plan, and may be missing where state evolves. Others are as they were
-            written.
-        local: tables that need not be read, and where the restored ones stay.
+        specs: the subtask's operators in the current plan. Columns of their tables are found by name and widened; they
+            may be missing if state evolves. Tables of other operators are read as they were written.
+        local: tables that need not be read; it retains the restored ones.
     """
-    schemas = {(spec.operator_id, table): schema for spec in specs for table, schema in wanted_schemas(spec).items()}
+    schemas = {(spec.operator_id, table): schema for spec in specs for table, schema in read_schemas(spec).items()}
     tables: dict[str, dict[TableId, list[StateEntry]]] = {}
     for table, entries in entries_by_table([manifest]).items():
         tables.setdefault(table.operator_id, {})[table] = entries
@@ -50,11 +51,14 @@ def load_restore(
                 table.table: _load_table(store, entries, schemas.get((operator_id, table.table)))
                 for table, entries in tables.get(operator_id, {}).items()
             },
-            _parts(manifest, operator_id),
+            _scalar_parts(manifest, operator_id),
             rescaled=bool(manifest.shares),
             local={}
             if local is None
-            else {table.table: local.of(table, entries) for table, entries in tables.get(operator_id, {}).items()},
+            else {
+                table.table: local.table_restore(table, entries)
+                for table, entries in tables.get(operator_id, {}).items()
+            },
         )
         for operator_id in dict.fromkeys([*tables, *with_scalars])
     }
@@ -71,17 +75,17 @@ def load_restore(
     )
 
 
-def wanted_schemas(spec: OperatorSpec) -> dict[str, pa.Schema]:
-    """By table: what its rows are to be read as, under whatever plan they were written."""
+def read_schemas(spec: OperatorSpec) -> dict[str, pa.Schema]:
+    """Return the schema, by table, in which rows of any earlier plan are read."""
     if spec.evolution is None:
         return spec.state_schemas
     return {
-        table: schema if table in spec.evolution.passing else with_younger(schema, 1 + spec.state_keys[table])
+        table: schema if table in spec.evolution.passing else with_optional_columns(schema, 1 + spec.state_keys[table])
         for table, schema in spec.state_schemas.items()
     }
 
 
-def _parts(manifest: SubtaskManifest, operator_id: str) -> list[ScalarPart]:
+def _scalar_parts(manifest: SubtaskManifest, operator_id: str) -> list[ScalarPart]:
     own = [ScalarShare(manifest.index, 0, MAX_KEY_GROUPS - 1, manifest.scalars)] if manifest.scalars else []
     return [
         ScalarPart(share.index, share.first, share.last, share.scalars[operator_id])
@@ -91,14 +95,14 @@ def _parts(manifest: SubtaskManifest, operator_id: str) -> list[ScalarPart]:
 
 
 def load_inflight(store: Store, entry: InflightEntry, schema: pa.Schema | None = None) -> list[pa.RecordBatch]:
-    """The rows of an in-flight entry, ``[row_start, row_start + rows)`` of its section, in order; no empty batches.
+    """Return the rows ``[row_start, row_start + rows)`` of an in-flight entry's section, in order; no empty batches.
 
     Args:
-        schema: of the edge that they are on now: their columns are found by name and type, for they may have been
-            written under another plan (``plan.carries``). None: as they were written.
+        schema: schema of their current edge. Columns are found by name and type, because another plan may have written
+            them (``plan.accepts_rows_of``). None: as they were written.
 
     Raises:
-        CorruptSnapshot: the section is missing or changed, or has not that many rows.
+        CorruptSnapshot: the section is missing or changed, or has too few rows.
     """
     found: list[pa.RecordBatch] = []
     position, end = 0, entry.row_start + entry.rows
@@ -120,8 +124,10 @@ def _input_channel(key: str, consumer: int) -> ChannelId:
 
 
 def _load_table(store: Store, entries: Sequence[StateEntry], schema: pa.Schema | None) -> Iterator[StoredRows]:
-    """Bases first: a base's key groups have nothing before it, so that the order in between does not matter. One
-    section is in memory at a time."""
+    """Yield bases first: a base supersedes everything earlier of its key groups, so their order does not matter.
+
+    One section is in memory at a time.
+    """
     ordered = sorted(entries, key=lambda entry: entry.kind != BASE)
     for ref, same in groupby(ordered, key=lambda entry: entry.section):
         batches = [_checked_state(batch, ref.identity) for batch in read_section(store, ref)]
@@ -138,7 +144,7 @@ def _load_table(store: Store, entries: Sequence[StateEntry], schema: pa.Schema |
                 if entry.without:
                     wanted = wanted.drop_columns([name for name in entry.without if name in wanted.schema.names])
                 if wanted.num_rows:
-                    yield _as_declared(StoredRows(wanted, entry.kind == DELTA), schema)
+                    yield _with_schema(StoredRows(wanted, entry.kind == DELTA), schema)
 
 
 def _has_tombstones(batch: pa.RecordBatch) -> bool:
@@ -148,7 +154,7 @@ def _has_tombstones(batch: pa.RecordBatch) -> bool:
 
 
 def _checked_state(batch: pa.RecordBatch, identity: str) -> pa.RecordBatch:
-    """Begins with key groups, as everything that cuts rows by them takes for granted."""
+    """Check that rows begin with their key group, as all code that selects key groups expects."""
     if batch.schema.names[:1] != [KEY_GROUP_COLUMN] or batch.schema.field(0).type != pa.int16():
         raise CorruptSnapshot(f"section {identity!r} has rows without {KEY_GROUP_COLUMN}")
     if batch.column(0).null_count:
@@ -156,7 +162,7 @@ def _checked_state(batch: pa.RecordBatch, identity: str) -> pa.RecordBatch:
     return batch
 
 
-def _as_declared(rows: StoredRows, schema: pa.Schema | None) -> StoredRows:
+def _with_schema(rows: StoredRows, schema: pa.Schema | None) -> StoredRows:
     if schema is None:
         return rows
     return StoredRows(as_schema(rows.batch, delta_schema(schema) if rows.is_delta else schema), rows.is_delta)

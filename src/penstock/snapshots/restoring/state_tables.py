@@ -1,4 +1,4 @@
-"""One state table of a snapshot, from all subtasks: its columns, its keys, and its rows by ranges of key groups."""
+"""State tables of a snapshot over all subtasks: columns, keys, and rows by ranges of key groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.model.manifest import PlanManifest, SnapshotMetadata, StateEntry, SubtaskManifest
-from penstock.snapshots.format.plan import MARK, hashed_columns, key_columns, younger_columns
+from penstock.snapshots.format.plan import CHANGED_COLUMN, first_optional_column, hashed_column_count, key_column_count
 from penstock.snapshots.format.table_entries import table_entries
 from penstock.snapshots.portable.columns import declared_schema
 from penstock.snapshots.portable.layout import column_names
@@ -23,43 +23,43 @@ from penstock.snapshots.writing.state_index import BASE
 from penstock.state.stored_form import KEY_GROUP_COLUMN
 
 KEY_GROUP = "key_group"
-"""What readers call ``__key_group``."""
+"""Name of ``__key_group`` for users."""
 
 
 @dataclass(frozen=True)
 class StateTable:
-    """What a snapshot says of a table.
+    """Description of a snapshot's state table.
 
     Attributes:
-        schema: of its rows, ``__key_group`` first.
-        key_count: how many columns behind that are the key; None: the snapshot does not tell.
-        hashed: how many of them decide the key group; None as well.
-        entries: of all subtasks.
+        schema: schema of its rows, ``__key_group`` first.
+        key_count: number of key columns, which follow ``__key_group``; None if the snapshot does not say.
+        hash_key_count: number of leading key columns that determine the key group; None if the snapshot does not say.
+        entries: entries of all subtasks.
     """
 
     operator_id: str
     table: str
     schema: pa.Schema
     key_count: int | None
-    hashed: int | None
+    hash_key_count: int | None
     max_parallelism: int
     entries: tuple[StateEntry, ...] = ()
 
     @property
     def name(self) -> str:
-        """As ``show`` prints it and users write it."""
+        """Name of the table, as ``show`` prints it and users write it."""
         return table_name(self.operator_id, self.table)
 
     @property
-    def shown_names(self) -> list[str]:
-        """The columns' names for users, by position: ``key_group`` first, none twice."""
+    def display_names(self) -> list[str]:
+        """Column names for users, by position: ``key_group`` first, without duplicates."""
         return column_names([KEY_GROUP, *self.schema.names[1:]])
 
     @property
-    def bookkeeping(self) -> frozenset[int]:
-        """Positions of columns that are the engine's own."""
+    def internal_columns(self) -> frozenset[int]:
+        """Positions of the engine's own columns."""
         position = -1 if self.key_count is None else 1 + self.key_count
-        return frozenset({position} if self.schema.names[position : position + 1] == [MARK] else ())
+        return frozenset({position} if self.schema.names[position : position + 1] == [CHANGED_COLUMN] else ())
 
 
 def table_name(operator_id: str, table: str) -> str:
@@ -67,10 +67,10 @@ def table_name(operator_id: str, table: str) -> str:
 
 
 def find_table(store: Store, metadata: SnapshotMetadata, plan: PlanManifest, name: str) -> StateTable:
-    """The table that is called ``<operator id>/<table>``; reads one section.
+    """Return the table named ``<operator id>/<table>``. Reads one section.
 
     Raises:
-        LocationError: there is none; those that there are are listed.
+        LocationError: there is no such table. The message lists the existing ones.
         CorruptSnapshot: the section is missing or changed, or the plan has other columns.
     """
     tables = table_entries(metadata)
@@ -78,14 +78,14 @@ def find_table(store: Store, metadata: SnapshotMetadata, plan: PlanManifest, nam
         if table_name(operator_id, table) == name:
             columns = _declared_columns(plan, operator_id, table)
             smallest = min(entries, key=lambda entry: entry.section.length)
-            younger = younger_columns(plan, operator_id, table)
+            younger = first_optional_column(plan, operator_id, table)
             schema = declared_schema(columns, written_schema(store, [smallest]), f"state table {name}", younger)
             return StateTable(
                 operator_id,
                 table,
                 schema,
-                key_columns(plan, operator_id, table),
-                hashed_columns(plan, operator_id),
+                key_column_count(plan, operator_id, table),
+                hashed_column_count(plan, operator_id),
                 metadata.max_parallelism,
                 tuple(entries),
             )
@@ -101,8 +101,8 @@ def _declared_columns(plan: PlanManifest, operator_id: str, table: str) -> list[
     return [str(column) for column in columns]
 
 
-def with_wanted(entries: Iterable[StateEntry], wanted: npt.NDArray[np.bool_]) -> list[StateEntry]:
-    """The entries that have any of the key groups that are marked."""
+def entries_with_groups(entries: Iterable[StateEntry], wanted: npt.NDArray[np.bool_]) -> list[StateEntry]:
+    """Return the entries with any of the marked key groups."""
     before = np.concatenate([[0], np.cumsum(wanted)])
     top = len(wanted)
     return [
@@ -112,15 +112,16 @@ def with_wanted(entries: Iterable[StateEntry], wanted: npt.NDArray[np.bool_]) ->
     ]
 
 
-def rows_of(
+def read_rows(
     store: Store, entries: Sequence[StateEntry], schema: pa.Schema, key_count: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """What entries of one table say together: one row per key, no tombstones; batches, none empty. Where there are no
-    deltas, one section is in memory at a time, and rows are not copied.
+    """Yield the current rows of one table: one row per key, no tombstones, no empty batches.
+
+    Without deltas, one section is in memory at a time, and rows are not copied.
 
     Raises:
         CorruptSnapshot: a section is missing or changed.
-        NotSupported: the table has deltas, and its key is not known.
+        NotSupported: the table has deltas, and its key is unknown.
     """
     if all(entry.kind == BASE for entry in entries):
         restored = load_restore(SubtaskManifest(0, 0, states=list(entries)), store)

@@ -1,8 +1,8 @@
-"""Columns that a later plan has wider: every value of the old type is one of the new type, so rows can be taken over.
+"""Widening of columns: the new type has every value of the old one, so stored rows remain usable.
 
-Widening is an integer to a longer one, a float to a double, a decimal to one with at least as many digits on both
-sides of the point. Nothing else: what would have to be rounded, parsed or printed is another column. Columns are given
-as they are stored: ``name type``, with Arrow's names of types.
+Allowed are an integer to a longer one, a float to a double, and a decimal to one with at least as many digits on both
+sides of the point. A column that would need rounding, parsing or printing counts as another column. Columns are given
+in their stored form: ``name type``, with Arrow's names of types.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import re
 import pyarrow as pa
 
 from penstock.errors import CorruptSnapshot
-from penstock.snapshots.format.type_texts import column_of
+from penstock.snapshots.format.type_texts import parse_column
 
 _FAMILIES = (("int8", "int16", "int32", "int64"), ("float", "double"))
-_YOUNGER = {b"penstock.younger": b"true"}
+_OPTIONAL = {b"penstock.younger": b"true"}
 _DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
 _NUMERIC = re.compile(rf"(.*) ({'|'.join(kind for family in _FAMILIES for kind in family)}|{_DECIMAL.pattern})", re.S)
 
 
-def widens(stored: str, new: str) -> bool:
-    """Whether the column ``stored`` can go on as ``new``; an equal one can."""
+def can_widen(stored: str, new: str) -> bool:
+    """Return True if the stored column is equal to the new one or can be widened to it."""
     if stored == new:
         return True
     before, after = _NUMERIC.fullmatch(stored), _NUMERIC.fullmatch(new)
@@ -39,16 +39,19 @@ def _is_wider(stored: str, new: str) -> bool:
     return new_scale >= scale and new_digits - new_scale >= digits - scale
 
 
-def grows(stored: str, new: str) -> bool:
-    """As ``widens``, of state that evolves: what is inside of structs, lists and map values may be wider, too, and
-    structs may have new fields, which are null in what there is."""
-    before, after = column_of(stored), column_of(new)
+def can_evolve(stored: str, new: str) -> bool:
+    """Return True if a stored column of evolving state can become the new one.
+
+    In addition to ``can_widen``, the contents of structs, lists and map values may be wider, and structs may have new
+    fields, which are null in existing rows.
+    """
+    before, after = parse_column(stored), parse_column(new)
     if before is None or after is None:
-        return widens(stored, new)
-    return before.name == after.name and _type_grows(before.type, after.type)
+        return can_widen(stored, new)
+    return before.name == after.name and _can_type_evolve(before.type, after.type)
 
 
-def _type_grows(stored: pa.DataType, new: pa.DataType) -> bool:
+def _can_type_evolve(stored: pa.DataType, new: pa.DataType) -> bool:
     if stored == new:
         return True
     if pa.types.is_struct(stored) and pa.types.is_struct(new):
@@ -56,34 +59,38 @@ def _type_grows(stored: pa.DataType, new: pa.DataType) -> bool:
         added = (field for name, field in after.items() if name not in before)
         return (
             (len(before), len(after)) == (stored.num_fields, new.num_fields)
-            and all(name in after and _field_grows(field, after[name]) for name, field in before.items())
+            and all(name in after and _can_field_evolve(field, after[name]) for name, field in before.items())
             and all(field.nullable for field in added)
         )
     if pa.types.is_list(stored) and pa.types.is_list(new):
-        return _field_grows(stored.value_field, new.value_field)
+        return _can_field_evolve(stored.value_field, new.value_field)
     if pa.types.is_map(stored) and pa.types.is_map(new):
-        return bool(stored.key_type == new.key_type) and _type_grows(stored.item_type, new.item_type)
-    return widens(f"_ {stored}", f"_ {new}")
+        return bool(stored.key_type == new.key_type) and _can_type_evolve(stored.item_type, new.item_type)
+    return can_widen(f"_ {stored}", f"_ {new}")
 
 
-def _field_grows(stored: pa.Field, new: pa.Field) -> bool:
-    return (new.nullable or not stored.nullable) and _type_grows(stored.type, new.type)
+def _can_field_evolve(stored: pa.Field, new: pa.Field) -> bool:
+    return (new.nullable or not stored.nullable) and _can_type_evolve(stored.type, new.type)
 
 
-def with_younger(schema: pa.Schema, first: int) -> pa.Schema:
-    """The same columns, of which those from ``first`` on may be younger than rows that are to be read: see
-    ``as_schema``. The fields' metadata says so, so that it goes wherever the schema does."""
-    marked = [field.with_metadata(_YOUNGER) for field in list(schema)[first:]]
+def with_optional_columns(schema: pa.Schema, first: int) -> pa.Schema:
+    """Return the schema with the columns from position ``first`` on marked as optional.
+
+    Rows may lack optional columns, see ``as_schema``. The mark is metadata of the fields, so it is kept with the
+    schema.
+    """
+    marked = [field.with_metadata(_OPTIONAL) for field in list(schema)[first:]]
     return pa.schema([*list(schema)[:first], *marked])
 
 
 def as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of ``schema``, each found by name and type, or else by name and widened. One that may be younger than
-    these rows (``with_younger``) and is not there is null.
+    """Return the columns of ``schema``, found by name and type, or by name and widened.
+
+    Missing optional columns are null.
 
     Raises:
-        CorruptSnapshot: a column is missing, or does not fit: the plan was compared before, so these rows are not what
-            the snapshot's plan says.
+        CorruptSnapshot: a column is missing or does not fit. The plans were compared before, so the rows do not match
+            their snapshot's plan.
     """
     written = [(field.name, field.type) for field in batch.schema]
     wanted = [(field.name, field.type) for field in schema]
@@ -93,7 +100,7 @@ def as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch.select([])
     try:
         columns = [
-            batch.column(written.index(column)) if column in written else _other(batch, field)
+            batch.column(written.index(column)) if column in written else _widened_column(batch, field)
             for column, field in zip(wanted, schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -103,7 +110,7 @@ def as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         ) from None
 
 
-def _other(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    if field.name not in batch.schema.names and field.metadata == _YOUNGER:
+def _widened_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    if field.name not in batch.schema.names and field.metadata == _OPTIONAL:
         return pa.nulls(batch.num_rows, field.type)
     return batch.column(field.name).cast(field.type)

@@ -224,9 +224,9 @@ class S3Store(Store):
         import obstore
 
         below = f"{checked_path(folder)}/"
-        behind = checked_path(after) if after else None
+        offset = checked_path(after) if after else None
         found = self._retried(
-            folder, lambda: obstore.list(self._client, folder, offset=behind, chunk_size=1000).collect()
+            folder, lambda: obstore.list(self._client, folder, offset=offset, chunk_size=1000).collect()
         )
         # A key that ends with a slash is an empty "folder" that a console has created.
         return ((one["path"], one["size"]) for one in found if one["path"].startswith(below))

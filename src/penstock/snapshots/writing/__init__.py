@@ -1,1 +1,1 @@
-"""From captures of subtasks to the files of a snapshot."""
+"""Writing of snapshots: from the captures of subtasks to data files."""

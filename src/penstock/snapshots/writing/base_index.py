@@ -1,4 +1,4 @@
-"""What one slot may refer to: by checkpoint, where that one's in-flight rows and tables lie."""
+"""Indexes of complete checkpoints of one slot, to whose in-flight rows and tables later checkpoints may refer."""
 
 from __future__ import annotations
 
@@ -6,28 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.model.ids import CheckpointId
-from penstock.snapshots.writing.inflight_index import NOTHING, InflightIndex
+from penstock.snapshots.writing.inflight_index import EMPTY_INDEX, InflightIndex
 from penstock.snapshots.writing.state_index import TableBase, TableId
 
 MAX_INDEXES = 16
-"""Indexes kept besides those in use: of what may become a base. Far more than checkpoints may be in flight; without its
-index a base is merely of no use."""
+"""Indexes of possible bases that are kept, far more than checkpoints in flight. A base without an index is not used."""
 
 
 @dataclass(frozen=True)
 class BaseIndex:
-    """Of one checkpoint of one slot."""
+    """Index of the in-flight rows and tables of one checkpoint of one slot."""
 
-    inflight: InflightIndex = NOTHING
+    inflight: InflightIndex = EMPTY_INDEX
     tables: Mapping[TableId, TableBase] = field(default_factory=dict)
 
 
 NO_BASE = BaseIndex()
-"""Of a checkpoint without a base."""
+"""Index for a checkpoint without a base."""
 
 
 class BaseIndexes:
-    """The indexes of one slot by checkpoint."""
+    """Indexes of one slot by checkpoint."""
 
     def __init__(self) -> None:
         self._indexes: dict[CheckpointId, BaseIndex] = {}
@@ -37,26 +36,26 @@ class BaseIndexes:
         return len(self._indexes)
 
     def add(self, checkpoint: CheckpointId, index: BaseIndex) -> None:
-        """The checkpoint is durable here and acknowledged, or was restored; it may become a base."""
+        """Add the index of a checkpoint that may become a base: it is durable and acknowledged, or was restored."""
         self._indexes[checkpoint] = index
         spare = sorted(known for known in self._indexes if known != self._oldest)
         for old in spare[:-MAX_INDEXES]:
             del self._indexes[old]
 
     def forget(self, checkpoint: CheckpointId) -> None:
-        """The checkpoint was given up: it will never be a base."""
+        """Remove the index of a checkpoint that was aborted."""
         self._indexes.pop(checkpoint, None)
 
-    def of_base(self, base: CheckpointId) -> BaseIndex:
-        """What may be referred to with this base."""
+    def for_base(self, base: CheckpointId) -> BaseIndex:
+        """Return the index of a base; an empty one if it is unknown."""
         return self._indexes.get(base, NO_BASE)
 
-    def oldest_in_use(self, base: CheckpointId) -> None:
-        """No older one is the base of any checkpoint, or will be: the tables may forget what changed before it."""
+    def drop_older_than(self, base: CheckpointId) -> None:
+        """Drop indexes of checkpoints older than the oldest base in use. Tables may forget what changed before it."""
         if base <= self._oldest:
             return
         self._oldest = base
         for older in [checkpoint for checkpoint in self._indexes if checkpoint < base]:
             del self._indexes[older]
-        for table in self.of_base(base).tables.values():
+        for table in self.for_base(base).tables.values():
             table.forget_before()

@@ -1,19 +1,19 @@
-"""What a slot's subtasks captured and nobody has written yet, and how much of it there may be.
+"""Queue of captures of a slot's subtasks that are not written yet, with limits on their size.
 
-Two limits bound it. With ``max_inflight_bytes``, subtasks ask before they capture. ``memory_bytes`` counts what was
-handed over: beyond it, ``offer`` declines the checkpoint at once, even while a stuck store holds the writing thread.
-The owner puts one lock around every call.
+Two limits apply. Subtasks ask for ``max_inflight_bytes`` before they capture. ``memory_bytes`` limits captured bytes
+that are not written yet: above it, ``offer`` declines the checkpoint at once, even while a stuck store blocks the
+writing thread. The owner holds one lock around every call.
 
-Lifecycle of a checkpoint here::
+States of a checkpoint in the queue::
 
     (none) --triggered, offer--> open --finish--> finished --end--> ended
                                  open --end--> ended
 
-What is offered for a finished or ended one is dropped. ``end`` drops what waits, then tells the writer. State that is
-dropped comes as ``Dropped``, because it has to be released where captures are read.
+Offers for a finished or ended checkpoint are dropped. ``end`` drops queued tasks and then notifies the writer. Dropped
+state becomes a ``ReleaseState`` task, because it must be released on the thread that reads captures.
 
-Captures wait until their checkpoint is triggered, because the trigger says what of the state need not be written; every
-slot is told of every trigger. Rows do not: they are what memory is short of.
+Captures wait until their checkpoint is triggered, because the trigger names the base, whose state need not be written
+again. Every slot gets every trigger. Recorded rows do not wait, because they take most of the memory.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from penstock.model.ids import CheckpointId, SubtaskId
 from penstock.operators.base import OperatorState
 from penstock.snapshots.writing.handover import SubtaskCapture
 
-MAX_OVER = 64
-"""Checkpoints whose end is remembered, so that what comes late of one is dropped; more are never in flight."""
+MAX_REMEMBERED = 64
+"""Finished and ended checkpoints that are remembered, so that late offers are dropped. More are never in flight."""
 
 
 @dataclass(frozen=True)
 class CaptureLimits:
-    """Bytes are those of in-flight rows in memory. State is not counted: a capture shares it with the operators.
+    """Limits on bytes of in-flight rows in memory. State does not count: a capture shares it with the operators.
 
     Attributes:
-        max_inflight_bytes: of one checkpoint (``checkpoint.maxInflightBytes``); None: any number.
-        memory_bytes: of all checkpoints, handed over and not written yet (``checkpoint.captureMemory``).
+        max_inflight_bytes: per checkpoint (``checkpoint.maxInflightBytes``); None for no limit.
+        memory_bytes: captured and not yet written bytes of all checkpoints (``checkpoint.captureMemory``).
     """
 
     max_inflight_bytes: int | None
@@ -47,16 +47,16 @@ class CaptureLimits:
 
 
 @dataclass(frozen=True)
-class Begun:
-    """``base``: the complete checkpoint whose sections may be referred to (0: none)."""
+class BeginCheckpoint:
+    """Task: begin a checkpoint. ``base`` is the complete checkpoint to whose sections it may refer; 0 for none."""
 
     checkpoint: CheckpointId
     base: CheckpointId
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """A part of what is in flight, before its subtask's capture."""
+class RecordedRows:
+    """Task: write a part of the in-flight rows, recorded before the capture of the subtask."""
 
     subtask: SubtaskId
     checkpoint: CheckpointId
@@ -64,57 +64,57 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """The checkpoint is dead: nothing of it is to stay."""
+class EndCheckpoint:
+    """Task: remove all files of a checkpoint that was aborted."""
 
     checkpoint: CheckpointId
 
 
 @dataclass(frozen=True)
-class Dropped:
-    """State that was captured in vain, to be released."""
+class ReleaseState:
+    """Task: release captured state that will not be written."""
 
     states: Sequence[OperatorState]
 
 
-Work = Begun | Recorded | SubtaskCapture | Ended | Dropped
+WriterTask = BeginCheckpoint | RecordedRows | SubtaskCapture | EndCheckpoint | ReleaseState
 
 
-class _Over(Enum):
+class _Outcome(Enum):
     FINISHED = "finished"
     ENDED = "ended"
 
 
 class CaptureQueue:
-    """Works in the order in which they came, ``Ended`` first.
+    """Queue of writer tasks, in order of arrival except that ``EndCheckpoint`` comes first.
 
     Args:
-        limits: beyond which ``offer`` refuses.
+        limits: limits above which ``offer`` refuses.
     """
 
     def __init__(self, limits: CaptureLimits) -> None:
         self._limits = limits
-        self._works: deque[tuple[Work, int]] = deque()
+        self._tasks: deque[tuple[WriterTask, int]] = deque()
         self._writing_bytes = 0
         self._queued_bytes = 0
         self._allowed_bytes: dict[CheckpointId, int] = {}
         self._triggered: dict[CheckpointId, None] = {}
         self._early: dict[CheckpointId, list[tuple[SubtaskCapture, int]]] = {}
-        self._over: dict[CheckpointId, _Over] = {}
+        self._outcomes: dict[CheckpointId, _Outcome] = {}
 
     @property
     def held_bytes(self) -> int:
-        """Of in-flight rows that are kept in memory to be written."""
+        """Bytes of in-flight rows in memory that are not written yet."""
         return self._queued_bytes + self._writing_bytes
 
     def __len__(self) -> int:
-        return len(self._works)
+        return len(self._tasks)
 
     def triggered(self, checkpoint: CheckpointId, base: CheckpointId) -> None:
-        """Best before anything else of the checkpoint, but a barrier may be faster."""
-        if checkpoint not in self._over:
-            self._works.append((Begun(checkpoint, base), 0))
-            self._works.extend(self._early.pop(checkpoint, ()))
+        """Begin a checkpoint. A barrier may be faster than the trigger."""
+        if checkpoint not in self._outcomes:
+            self._tasks.append((BeginCheckpoint(checkpoint, base), 0))
+            self._tasks.extend(self._early.pop(checkpoint, ()))
             self._triggered[checkpoint] = None
 
     def allow(self, checkpoint: CheckpointId, size: int) -> bool:
@@ -123,7 +123,7 @@ class CaptureQueue:
         The caller then offers at most this many.
         """
         limit = self._limits.max_inflight_bytes
-        if limit is None or checkpoint in self._over:
+        if limit is None or checkpoint in self._outcomes:
             return True
         allowed_bytes = self._allowed_bytes.get(checkpoint, 0) + size
         if allowed_bytes > limit:
@@ -131,87 +131,95 @@ class CaptureQueue:
         self._allowed_bytes[checkpoint] = allowed_bytes
         return True
 
-    def offer(self, work: Recorded | SubtaskCapture) -> str | None:
-        """Queue it; or the reason why the checkpoint must be declined (then ``end`` it). Late ones are dropped."""
-        checkpoint = work.checkpoint
-        if checkpoint in self._over:
-            self._drop(work)
+    def offer(self, task: RecordedRows | SubtaskCapture) -> str | None:
+        """Queue a task, or return the reason why the checkpoint must be declined (then call ``end``).
+
+        Late tasks are dropped.
+        """
+        checkpoint = task.checkpoint
+        if checkpoint in self._outcomes:
+            self._drop(task)
             return None
-        size = sum(captured.cost for captured in work.inflight)
+        size = sum(captured.cost for captured in task.inflight)
         reason = self._refusal(size)
         if reason is not None:
-            self._drop(work)
+            self._drop(task)
             return reason
         self._queued_bytes += size
-        if isinstance(work, SubtaskCapture) and checkpoint not in self._triggered:
-            self._early.setdefault(checkpoint, []).append((work, size))
+        if isinstance(task, SubtaskCapture) and checkpoint not in self._triggered:
+            self._early.setdefault(checkpoint, []).append((task, size))
         else:
-            self._works.append((work, size))
+            self._tasks.append((task, size))
         return None
 
     def drop(self, states: Sequence[OperatorState]) -> None:
-        """State that was captured and will not be offered."""
+        """Queue the release of captured state that will not be offered."""
         if any(state.tables for state in states):
-            self._works.append((Dropped(states), 0))
+            self._tasks.append((ReleaseState(states), 0))
 
-    def take(self) -> Work | None:
-        """The next work. Its rows count until ``written``."""
-        if not self._works:
+    def take(self) -> WriterTask | None:
+        """Return the next task; None if there is none. Its rows count as held until ``written``."""
+        if not self._tasks:
             return None
-        work, size = self._works.popleft()
+        task, size = self._tasks.popleft()
         self._queued_bytes -= size
         self._writing_bytes += size
-        return work
+        return task
 
     def written(self) -> None:
-        """The work taken last is done, one way or another."""
+        """Release the bytes of the last task taken, whether it succeeded or failed."""
         self._writing_bytes = 0
 
     def finish(self, checkpoint: CheckpointId) -> bool:
-        """All of it is durable: whether it may be acknowledged. If not, it ended meanwhile."""
-        if checkpoint in self._over:
+        """Mark a durable checkpoint as finished. Return False if it has ended and must not be acknowledged."""
+        if checkpoint in self._outcomes:
             return False
-        self._remember(checkpoint, _Over.FINISHED)
+        self._remember(checkpoint, _Outcome.FINISHED)
         return True
 
     def end(self, checkpoint: CheckpointId) -> bool:
-        """It was aborted or is to be declined: whether that is news, so that nobody was answered yet."""
-        before = self._over.get(checkpoint)
-        if before is _Over.ENDED:
+        """End a checkpoint that was aborted or is declined.
+
+        Return True if this slot has neither acknowledged nor declined it yet.
+        """
+        before = self._outcomes.get(checkpoint)
+        if before is _Outcome.ENDED:
             return False
-        queued = [*self._works, *self._early.pop(checkpoint, ())]
-        self._works.clear()
-        for work, size in queued:
-            if isinstance(work, Dropped) or work.checkpoint != checkpoint:
-                self._works.append((work, size))
+        queued = [*self._tasks, *self._early.pop(checkpoint, ())]
+        self._tasks.clear()
+        for task, size in queued:
+            if isinstance(task, ReleaseState) or task.checkpoint != checkpoint:
+                self._tasks.append((task, size))
             else:
                 self._queued_bytes -= size
-                self._drop(work)
-        self._works.appendleft((Ended(checkpoint), 0))
-        self._remember(checkpoint, _Over.ENDED)
+                self._drop(task)
+        self._tasks.appendleft((EndCheckpoint(checkpoint), 0))
+        self._remember(checkpoint, _Outcome.ENDED)
         return before is None
 
-    def left(self) -> Iterator[Sequence[OperatorState]]:
-        """At the end, instead of ``take``: the state that nobody will write, to be released."""
-        for work in [*(work for work, _ in self._works), *(one for held in self._early.values() for one, _ in held)]:
-            if isinstance(work, Dropped):
-                yield work.states
-            elif isinstance(work, SubtaskCapture):
-                yield list(work.operators.values())
-        self._works.clear()
+    def remaining_states(self) -> Iterator[Sequence[OperatorState]]:
+        """Empty the queue at the end of the slot; yield the states to release."""
+        for task in [*(task for task, _ in self._tasks), *(one for held in self._early.values() for one, _ in held)]:
+            if isinstance(task, ReleaseState):
+                yield task.states
+            elif isinstance(task, SubtaskCapture):
+                yield list(task.operators.values())
+        self._tasks.clear()
         self._early.clear()
         self._queued_bytes = 0
 
     def check_invariants(self) -> None:
-        """Raise AssertionError if the ledger is wrong or a dead checkpoint holds anything."""
+        """Raise AssertionError if the byte counts are wrong or the queue holds anything of an ended checkpoint."""
         early = [held for captures in self._early.values() for held in captures]
-        assert self._queued_bytes == sum(size for _, size in [*self._works, *early])
+        assert self._queued_bytes == sum(size for _, size in [*self._tasks, *early])
         assert self._queued_bytes <= self._limits.memory_bytes
-        assert len(self._over) <= MAX_OVER
-        for work, _ in self._works:
-            assert isinstance(work, Ended | Dropped) or work.checkpoint not in self._over, f"{work.checkpoint} is over"
+        assert len(self._outcomes) <= MAX_REMEMBERED
+        for task, _ in self._tasks:
+            assert isinstance(task, EndCheckpoint | ReleaseState) or task.checkpoint not in self._outcomes, (
+                f"{task.checkpoint} is over"
+            )
         for open_ones in (self._allowed_bytes, self._triggered, self._early):
-            assert not any(checkpoint in self._over for checkpoint in open_ones)
+            assert not any(checkpoint in self._outcomes for checkpoint in open_ones)
         assert not any(checkpoint in self._triggered for checkpoint in self._early), "nothing to wait for"
 
     def _refusal(self, size: int) -> str | None:
@@ -223,13 +231,13 @@ class CaptureQueue:
             )
         return None
 
-    def _drop(self, work: Work) -> None:
-        if isinstance(work, SubtaskCapture):
-            self.drop(list(work.operators.values()))
+    def _drop(self, task: WriterTask) -> None:
+        if isinstance(task, SubtaskCapture):
+            self.drop(list(task.operators.values()))
 
-    def _remember(self, checkpoint: CheckpointId, over: _Over) -> None:
+    def _remember(self, checkpoint: CheckpointId, over: _Outcome) -> None:
         self._allowed_bytes.pop(checkpoint, None)
         self._triggered.pop(checkpoint, None)
-        self._over[checkpoint] = over
-        while len(self._over) > MAX_OVER:
-            del self._over[next(iter(self._over))]
+        self._outcomes[checkpoint] = over
+        while len(self._outcomes) > MAX_REMEMBERED:
+            del self._outcomes[next(iter(self._outcomes))]

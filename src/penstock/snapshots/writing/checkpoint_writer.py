@@ -1,12 +1,12 @@
-"""One slot's part of one checkpoint on its way to data files: parts come while the checkpoint is still being recorded.
+"""Writer of one slot's part of one checkpoint. Parts arrive while the checkpoint is still being recorded.
 
 ::
 
-    CheckpointWriter -> (refer_to | add_inflight | add_capture)* -> finish
+    CheckpointWriter -> (use_base | add_inflight | add_capture)* -> finish
                                                                  \\-> abandon, at any time
 
-Sections are appended as parts come; the order in which in-flight rows are restored is made up at the end, from the rule
-of ``Captured``, over all parts and over what is only referred to. State has a file of its own: see ``state_path``.
+Sections are appended as parts arrive. At the end, the rule of ``Captured`` gives the restore order of in-flight rows,
+over all parts and all references. State has a file of its own: see ``state_path``.
 """
 
 from __future__ import annotations
@@ -24,31 +24,30 @@ from penstock.model.ids import ChannelId, CheckpointId, GenerationId, SubtaskId
 from penstock.model.job_graph import EdgeKind, JobGraph
 from penstock.model.key_groups import owned_range
 from penstock.model.manifest import CaptureMetrics, InflightEntry, SlotManifest, StateEntry, SubtaskManifest
-from penstock.snapshots.format.sections import Metadata, SectionWriter, data_path, state_path
-from penstock.snapshots.restoring.local_state import KeptTable
+from penstock.snapshots.format.sections import BatchMetadata, SectionWriter, data_path, state_path
+from penstock.snapshots.restoring.local_state import RetainedTable
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.writing.base_index import NO_BASE, BaseIndex
 from penstock.snapshots.writing.handover import SubtaskCapture
-from penstock.snapshots.writing.inflight_index import Fresh, InflightIndex, Piece
+from penstock.snapshots.writing.inflight_index import DurableRange, InflightIndex, NewRange
 from penstock.snapshots.writing.state_index import TableId, stored_bytes
 from penstock.snapshots.writing.state_sections import WHOLE_BYTES, StateWriter
 from penstock.state.hashing import key_groups
 
-BUFFER_ID = "buffer"
-BUFFER_OFFSET = "offset"
-"""Custom metadata of an in-flight batch: the identity of the buffer it was cut from, and at which of its rows."""
+BUFFER_ID, BUFFER_OFFSET = "buffer", "offset"
+"""Custom metadata of an in-flight batch: identity of its buffer, and its first row there."""
 
 INFLIGHT_SECTION_BYTES = 1 << 20
-"""An in-flight section holds no more, or one buffer. Sections are read whole, and what is being loaded has to fit into
-the part of a gate's budget that is kept for it."""
-HASHED_AT_ONCE = 1_024
-"""Rows. This many rows with different keys have all key groups of a channel; then no others are hashed."""
+"""Maximum size of an in-flight section with several buffers. Sections are read as a whole, and a section that is being
+loaded must fit into the part of a gate's budget that is reserved for it."""
+HASHED_ROWS = 1_024
+"""Rows that are hashed at a time. As soon as the rows have all key groups of a channel, the rest is not hashed."""
 
 
-class _Lane(NamedTuple):
-    """What is restored in one go at its consumer: one channel's rows of one layer that waited on one side."""
+class _ChannelLayer(NamedTuple):
+    """Rows of one channel, layer and side, which are restored together."""
 
-    layer: int
+    number: int
     producer_side: bool
     channel: ChannelId
 
@@ -57,17 +56,21 @@ class _Lane(NamedTuple):
         return Side.PRODUCER if self.producer_side else Side.CONSUMER
 
     def __str__(self) -> str:
-        return f"{self.channel}/{self.side.value}/{self.layer}"
+        return f"{self.channel}/{self.side.value}/{self.number}"
 
 
 @dataclass
-class _Part:
-    """What is known of one subtask so far; no rows. ``manifest``: without in-flight entries; None until its capture."""
+class _SubtaskPart:
+    """Everything known of one subtask so far, without rows.
+
+    Attributes:
+        manifest: without in-flight entries; None until the subtask's capture.
+    """
 
     manifest: SubtaskManifest | None = None
     metrics: CaptureMetrics | None = None
     carried: Sequence[InflightEntry] = ()
-    lanes: dict[_Lane, list[Piece]] = field(default_factory=dict)
+    layers: dict[_ChannelLayer, list[DurableRange]] = field(default_factory=dict)
     sections: int = 0
     inflight_bytes: int = 0
     inflight_rows: int = 0
@@ -77,19 +80,19 @@ class _Part:
 
 
 class CheckpointWriter:
-    """Writes the data files; owned by one thread, which it may block for as long as the store does.
+    """Writer of the data files; owned by one thread, which waits for the store.
 
     Args:
-        base: what may be referred to instead of written; see ``refer_to``.
+        base: index of the base checkpoint, to which this one refers; see ``use_base``.
         compression: see ``SectionWriter``.
         whole_bytes: see ``StateWriter``.
-        keep: tables shall be able to go back to what is written here.
+        retain_tables: keep restore points of the tables that are written.
 
     Attributes:
-        kept: the way back to the tables written so far, if they are kept; whoever takes over the checkpoint has it.
+        retained: restore points of the tables written so far. The owner of the checkpoint takes them over.
 
     Raises:
-        CheckpointFailed: (every method but ``abandon``) the store is full or fails; the writer can only be abandoned.
+        CheckpointFailed: (every method but ``abandon``) the store is full or fails. Only ``abandon`` may follow.
     """
 
     def __init__(
@@ -102,10 +105,10 @@ class CheckpointWriter:
         base: BaseIndex = NO_BASE,
         compression: str | None = None,
         whole_bytes: int = WHOLE_BYTES,
-        keep: bool = False,
+        retain_tables: bool = False,
     ) -> None:
-        self.kept: dict[TableId, KeptTable] = {}
-        self._keep = keep
+        self.retained: dict[TableId, RetainedTable] = {}
+        self._retain_tables = retain_tables
         self._graph = graph
         self._slot = slot
         self._prefix = f"g{generation}/c{checkpoint}"
@@ -113,35 +116,37 @@ class CheckpointWriter:
         self._file = SectionWriter(store, data_path(generation, checkpoint, slot), compression)
         self._state_file = SectionWriter(store, state_path(generation, checkpoint, slot), compression)
         self._states = StateWriter(self._state_file, self._prefix, graph.max_parallelism, whole_bytes)
-        self._parts: dict[SubtaskId, _Part] = {}
+        self._parts: dict[SubtaskId, _SubtaskPart] = {}
         self._index = NO_BASE
 
     @property
-    def captures(self) -> int:
-        """How many subtasks' captures are here."""
+    def captured_subtasks(self) -> int:
+        """Number of subtasks whose capture was added."""
         return sum(part.manifest is not None for part in self._parts.values())
 
-    def refer_to(self, base: BaseIndex) -> None:
-        """What this index holds need not be written from here on. It must be of a checkpoint that is complete and stays
-        until this one ends; barriers may be faster than the trigger that tells it."""
+    def use_base(self, base: BaseIndex) -> None:
+        """Refer to the rows and state of a base from now on instead of writing them.
+
+        The base must be complete, and must exist until this checkpoint ends. A barrier may be faster than the trigger
+        that names the base.
+        """
         self._base = base
 
     def add_inflight(self, subtask: SubtaskId, captured: Iterable[Captured]) -> None:
-        """Append a part of what a subtask recorded: before its capture, in any order and number."""
+        """Append rows that a subtask has recorded, before its capture. Order and number of calls do not matter."""
         part = self._part(subtask)
-        by_lane: dict[_Lane, list[Captured]] = {}
+        by_layer: dict[_ChannelLayer, list[Captured]] = {}
         for rows in captured:
             if rows.rows:
-                lane = _Lane(rows.layer, rows.side is Side.PRODUCER, rows.channel)
-                by_lane.setdefault(lane, []).append(rows)
+                layer = _ChannelLayer(rows.layer, rows.side is Side.PRODUCER, rows.channel)
+                by_layer.setdefault(layer, []).append(rows)
                 part.inflight_bytes += rows.cost
                 part.inflight_rows += rows.rows
-        for lane, recorded in sorted(by_lane.items(), key=lambda item: item[0]):
-            self._add_to(lane, subtask, part, recorded)
+        for layer, recorded in sorted(by_layer.items(), key=lambda item: item[0]):
+            self._add_to(layer, subtask, part, recorded)
 
     def add_capture(self, capture: SubtaskCapture) -> None:
-        """Append the last part of a subtask, its state with it. That is released, whatever becomes of it, or kept: see
-        ``kept``."""
+        """Append the capture of a subtask, including its state, which is then released or kept in ``retained``."""
         try:
             self._add_capture(capture)
         finally:
@@ -165,7 +170,7 @@ class CheckpointWriter:
         part.carried = capture.carried
 
     def finish(self) -> SlotManifest:
-        """Make everything durable. Every subtask of which there is a part must have been captured.
+        """Make the files durable. Every subtask with a part must have been captured.
 
         Raises:
             ProtocolViolation: a row was captured twice.
@@ -177,62 +182,66 @@ class CheckpointWriter:
             inflight = [*part.carried, *self._entries(part)]
             manifest.subtasks.append(msgspec.structs.replace(part.manifest, inflight=inflight))
             manifest.metrics.append(_metrics(part.manifest, part.metrics, part))
-        lanes = [pieces for part in self._parts.values() for pieces in part.lanes.values()]
-        self._index = BaseIndex(InflightIndex(piece for pieces in lanes for piece in pieces), self._states.tables)
+        layers = [pieces for part in self._parts.values() for pieces in part.layers.values()]
+        self._index = BaseIndex(InflightIndex(piece for pieces in layers for piece in pieces), self._states.tables)
         for file in (self._file, self._state_file):
             file.close()
         return manifest
 
     @property
     def index(self) -> BaseIndex:
-        """After ``finish``: where everything of this checkpoint lies, for those whose base it will be."""
+        """Index of this checkpoint, for checkpoints whose base it will be. Valid after ``finish``."""
         return self._index
 
     def abandon(self) -> None:
-        """Remove the files. Also after ``finish``, as long as nobody was given the manifest; best effort then."""
+        """Remove the files. Allowed after ``finish``, best effort, as long as the manifest was not passed on."""
         for file in (self._file, self._state_file):
             file.abandon()
-        for one in self.kept.values():
+        for one in self.retained.values():
             one.point.release()
-        self.kept.clear()
+        self.retained.clear()
         self._parts.clear()
 
     # -- sections -------------------------------------------------------------------------------------------------
 
-    def _part(self, subtask: SubtaskId) -> _Part:
-        return self._parts.setdefault(subtask, _Part())
+    def _part(self, subtask: SubtaskId) -> _SubtaskPart:
+        return self._parts.setdefault(subtask, _SubtaskPart())
 
-    def _add_to(self, lane: _Lane, subtask: SubtaskId, part: _Part, recorded: list[Captured]) -> None:
-        pieces = part.lanes.setdefault(lane, [])
-        section: list[Fresh] = []
+    def _add_to(self, layer: _ChannelLayer, subtask: SubtaskId, part: _SubtaskPart, recorded: list[Captured]) -> None:
+        pieces = part.layers.setdefault(layer, [])
+        section: list[NewRange] = []
         section_bytes = 0
         for captured in sorted(recorded, key=_position):
             for found in self._base.inflight.split(captured):
-                if isinstance(found, Piece):
+                if isinstance(found, DurableRange):
                     pieces.append(found)
                     continue
                 if section and section_bytes + found.cost > INFLIGHT_SECTION_BYTES:
-                    pieces += self._inflight_section(lane, subtask, part, section)
+                    pieces += self._inflight_section(layer, subtask, part, section)
                     section, section_bytes = [], 0
                 section.append(found)
                 section_bytes += found.cost
         if section:
-            pieces += self._inflight_section(lane, subtask, part, section)
+            pieces += self._inflight_section(layer, subtask, part, section)
 
-    def _inflight_section(self, lane: _Lane, subtask: SubtaskId, part: _Part, content: Sequence[Fresh]) -> list[Piece]:
+    def _inflight_section(
+        self, layer: _ChannelLayer, subtask: SubtaskId, part: _SubtaskPart, content: Sequence[NewRange]
+    ) -> list[DurableRange]:
         batches = [_batch(fresh) for fresh in content]
         part.sections += 1
-        identity = f"{self._prefix}/{subtask}/inflight/{lane}/{part.sections}"
+        identity = f"{self._prefix}/{subtask}/inflight/{layer}/{part.sections}"
         section = self._file.append(identity, batches[0][0].schema, batches)
         part.persisted_bytes += section.length
-        groups = key_groups_among(self._graph, lane.channel, [rows for rows, _ in batches])
+        groups = key_groups_among(self._graph, layer.channel, [rows for rows, _ in batches])
         pieces, row = [], 0
         for fresh in content:
-            pieces.append(Piece(fresh.captured.buffer.id, fresh.offset, fresh.rows, fresh.cost, section, row, groups))
+            pieces.append(
+                DurableRange(fresh.captured.buffer.id, fresh.offset, fresh.rows, fresh.cost, section, row, groups)
+            )
             row += fresh.rows
         return pieces
 
-    def _add_states(self, capture: SubtaskCapture, part: _Part) -> list[StateEntry]:
+    def _add_states(self, capture: SubtaskCapture, part: _SubtaskPart) -> list[StateEntry]:
         before = self._state_file.written
         entries: list[StateEntry] = []
         for operator_id, state in capture.operators.items():
@@ -241,35 +250,35 @@ class CheckpointWriter:
                 part.state_rows[operator_id] = part.state_rows.get(operator_id, 0) + captured.rows
                 written = self._states.write(table, captured, self._base.tables.get(table))
                 entries += written
-                point = captured.keep() if self._keep else None
+                point = captured.keep() if self._retain_tables else None
                 if point is not None:
-                    self.kept[table] = KeptTable(written, point)
+                    self.retained[table] = RetainedTable(written, point)
         part.state_bytes = self._state_file.written - before
         return entries
 
     # -- the manifest ---------------------------------------------------------------------------------------------
 
-    def _entries(self, part: _Part) -> list[InflightEntry]:
-        """In restore order; rows that lie one behind the other in a section are one entry."""
+    def _entries(self, part: _SubtaskPart) -> list[InflightEntry]:
+        """Return the entries in restore order. Consecutive rows of a section become one entry."""
         entries: list[InflightEntry] = []
-        for lane, pieces in sorted(part.lanes.items(), key=lambda item: item[0]):
+        for layer, pieces in sorted(part.layers.items(), key=lambda item: item[0]):
             first = len(entries)
             for piece in sorted(pieces, key=lambda p: (p.buffer.seq, p.offset)):
                 before = entries[-1] if len(entries) > first else None
                 if before and before.section == piece.section and before.row_start + before.rows == piece.row_start:
                     entries[-1] = msgspec.structs.replace(before, rows=before.rows + piece.rows)
                 else:
-                    entries.append(self._entry(lane, piece))
+                    entries.append(self._entry(layer, piece))
         return entries
 
     @staticmethod
-    def _entry(lane: _Lane, piece: Piece) -> InflightEntry:
+    def _entry(layer: _ChannelLayer, piece: DurableRange) -> InflightEntry:
         return InflightEntry(
-            layer=lane.layer,
-            edge=lane.channel.edge,
-            producer=lane.channel.producer,
-            consumer=lane.channel.consumer,
-            side=lane.side.value,
+            layer=layer.number,
+            edge=layer.channel.edge,
+            producer=layer.channel.producer,
+            consumer=layer.channel.consumer,
+            side=layer.side.value,
             row_start=piece.row_start,
             rows=piece.rows,
             key_group_first=piece.key_groups[0],
@@ -291,8 +300,8 @@ def key_groups_among(graph: JobGraph, channel: ChannelId, batches: Iterable[pa.R
         return owned
     first, last = owned[1], owned[0]
     for batch in batches:
-        for start in range(0, batch.num_rows, HASHED_AT_ONCE):
-            groups = key_groups(batch.slice(start, HASHED_AT_ONCE), edge.key_columns, graph.max_parallelism)
+        for start in range(0, batch.num_rows, HASHED_ROWS):
+            groups = key_groups(batch.slice(start, HASHED_ROWS), edge.key_columns, graph.max_parallelism)
             first, last = min(first, int(groups.min())), max(last, int(groups.max()))
             if (first, last) == owned:
                 return owned
@@ -303,13 +312,13 @@ def _position(captured: Captured) -> tuple[int, int]:
     return captured.buffer.id.seq, captured.offset
 
 
-def _batch(fresh: Fresh) -> tuple[pa.RecordBatch, Metadata]:
+def _batch(fresh: NewRange) -> tuple[pa.RecordBatch, BatchMetadata]:
     buffer = fresh.captured.buffer
     rows: pa.RecordBatch = buffer.payload.slice(fresh.offset, fresh.rows)
     return rows, {BUFFER_ID: str(buffer.id), BUFFER_OFFSET: str(fresh.offset)}
 
 
-def _metrics(manifest: SubtaskManifest, metrics: CaptureMetrics, part: _Part) -> CaptureMetrics:
+def _metrics(manifest: SubtaskManifest, metrics: CaptureMetrics, part: _SubtaskPart) -> CaptureMetrics:
     return msgspec.structs.replace(
         metrics,
         inflight_bytes=part.inflight_bytes,

@@ -1,4 +1,4 @@
-"""What passes between a running subtask and its snapshot: a capture on the way out, a restore on the way in."""
+"""Data exchanged between a running subtask and its snapshots: captures and restores."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from penstock.operators.base import OperatorState, RestoredState
 
 @dataclass(frozen=True)
 class SubtaskCapture:
-    """One subtask's part of a checkpoint, complete: all input barriers arrived and all output barriers left.
+    """One subtask's complete part of a checkpoint: all input barriers have arrived and all output barriers were sent.
 
-    Everything is referenced, nothing copied; whoever has it has to ``release`` it. ``carried`` are recovered entries
-    not yet (wholly) read, re-referenced with their row ranges narrowed; they come before ``inflight`` of a higher
-    layer. ``recovered_rows_read``: number of the subtask's own recovered rows that were read before.
+    Data is referenced, not copied, so the owner must call ``release``.
+
+    Attributes:
+        carried: recovered entries that were not read completely, with their row ranges narrowed. They precede
+            ``inflight`` of a higher layer.
+        recovered_rows_read: number of the subtask's recovered rows that were read before.
     """
 
     subtask: SubtaskId
@@ -35,14 +38,18 @@ class SubtaskCapture:
     recovered_rows_read: int = 0
 
     def release(self) -> None:
-        """Its tables are written, or never will be: once, on the thread that reads captures."""
+        """Release the tables, once, on the thread that reads captures, after they were written or given up."""
         for state in self.operators.values():
             state.release()
 
 
 @dataclass(frozen=True)
 class SubtaskRestore:
-    """What a subtask starts from; all empty for a first start. ``inflight`` is in restore order."""
+    """State from which a subtask starts; all empty for a first start.
+
+    Attributes:
+        inflight: in restore order.
+    """
 
     operators: Mapping[str, RestoredState]
     splits: Sequence[Split]

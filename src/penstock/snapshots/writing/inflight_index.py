@@ -1,9 +1,9 @@
-"""Which in-flight rows a checkpoint has durably, so that the next one refers to them instead of writing them again.
+"""Index of a checkpoint's durable in-flight rows. The next checkpoint refers to them instead of writing them again.
 
-A buffer keeps its identity and never changes, wherever it waits; consuming a part of it only moves the first row that
-is left. So rows ``[offset, offset + rows)`` of a buffer lie where an earlier checkpoint of this slot put them, and a
-reference into that section says all. Only the index of a checkpoint's *base* may be asked: a complete checkpoint that
-stays as long as this one is in flight. Whatever the base refers to exists then, older files included.
+A buffer keeps its identity and never changes while it waits; consuming a part of it only advances its first unread row.
+So rows ``[offset, offset + rows)`` of a buffer are where an earlier checkpoint of this slot has written them, and a
+reference into that section is enough. Only the index of a checkpoint's *base* may be used: a complete checkpoint that
+exists as long as this one is in flight. Then everything that the base refers to exists, including older files.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from penstock.model.ids import BufferId
 from penstock.model.manifest import SectionRef
 
 MAX_FILES = 8
-"""Data files that a checkpoint may refer to besides its own. One captured row keeps a whole file; the files of which
-the least is left are written anew, so that slow channels do not keep one file per checkpoint."""
+"""Data files of older checkpoints to which a checkpoint may refer. One row keeps a whole file alive. Rows of the files
+with the least remaining rows are written again, so that slow channels do not keep one file per checkpoint."""
 
 
-class Piece(NamedTuple):
-    """Rows ``[offset, offset + rows)`` of a buffer, at rows ``[row_start, row_start + rows)`` of a section.
+class DurableRange(NamedTuple):
+    """Rows ``[offset, offset + rows)`` of a buffer, stored as rows from ``row_start`` of a section.
 
-    ``cost``: their share of the buffer's. ``key_groups``: first and last one of which the section can have rows.
+    Attributes:
+        cost: share of the buffer's cost.
+        key_groups: first and last key group that rows of the section may have.
     """
 
     buffer: BufferId
@@ -37,15 +39,15 @@ class Piece(NamedTuple):
     row_start: int
     key_groups: tuple[int, int]
 
-    def part(self, offset: int, rows: int) -> Piece:
-        """Some of its rows, ``offset`` counted in the buffer."""
+    def part(self, offset: int, rows: int) -> DurableRange:
+        """Return a part of the range. ``offset`` counts in the buffer."""
         cost = self.cost * rows // self.rows
         row_start = self.row_start + offset - self.offset
-        return Piece(self.buffer, offset, rows, cost, self.section, row_start, self.key_groups)
+        return DurableRange(self.buffer, offset, rows, cost, self.section, row_start, self.key_groups)
 
 
-class Fresh(NamedTuple):
-    """Rows ``[offset, offset + rows)`` of a captured buffer that are durable nowhere."""
+class NewRange(NamedTuple):
+    """Rows ``[offset, offset + rows)`` of a captured buffer that are not durable yet."""
 
     captured: Captured
     offset: int
@@ -57,17 +59,17 @@ class Fresh(NamedTuple):
 
 
 class InflightIndex:
-    """All in-flight rows of one written checkpoint of one slot, what it only referred to included.
+    """Index of all in-flight rows of one written checkpoint of one slot, including those it only refers to.
 
     Args:
-        pieces: in any order.
-        max_files: rows in others than the fullest so many files are left out.
+        pieces: ranges in any order.
+        max_files: keep only rows of this many files, those with the most rows.
 
     Raises:
         ProtocolViolation: a row was captured twice; it would be restored twice.
     """
 
-    def __init__(self, pieces: Iterable[Piece], max_files: int = MAX_FILES) -> None:
+    def __init__(self, pieces: Iterable[DurableRange], max_files: int = MAX_FILES) -> None:
         ordered = sorted(pieces, key=lambda p: (p.buffer, p.offset))
         for before, piece in pairwise(ordered):
             if piece.buffer == before.buffer and piece.offset < before.offset + before.rows:
@@ -77,33 +79,33 @@ class InflightIndex:
                     f"rows from {piece.offset} of {piece.buffer} captured again",
                 )
         kept = _fullest_files(ordered, max_files)
-        self._pieces: dict[BufferId, list[Piece]] = {}
+        self._pieces: dict[BufferId, list[DurableRange]] = {}
         for piece in ordered:
             if piece.section.path in kept:
                 self._pieces.setdefault(piece.buffer, []).append(piece)
 
-    def split(self, captured: Captured) -> Iterator[Piece | Fresh]:
-        """The captured rows in order, cut into those that can be referred to and those that cannot."""
+    def split(self, captured: Captured) -> Iterator[DurableRange | NewRange]:
+        """Split captured rows, in order, into durable ranges and new ones."""
         position, end = captured.offset, captured.offset + captured.rows
         for piece in self._pieces.get(captured.buffer.id, ()):
-            first, behind = max(position, piece.offset), min(end, piece.offset + piece.rows)
-            if first >= behind:
+            first, stop = max(position, piece.offset), min(end, piece.offset + piece.rows)
+            if first >= stop:
                 continue
             if position < first:
-                yield Fresh(captured, position, first - position)
-            yield piece.part(first, behind - first)
-            position = behind
+                yield NewRange(captured, position, first - position)
+            yield piece.part(first, stop - first)
+            position = stop
         if position < end:
-            yield Fresh(captured, position, end - position)
+            yield NewRange(captured, position, end - position)
 
 
-def _fullest_files(pieces: Iterable[Piece], max_files: int) -> dict[str, int]:
-    """Bytes by path, of the files that hold the most."""
+def _fullest_files(pieces: Iterable[DurableRange], max_files: int) -> dict[str, int]:
+    """Return the sizes by path of the files with the most rows."""
     held: dict[str, int] = {}
     for piece in pieces:
         held[piece.section.path] = held.get(piece.section.path, 0) + piece.cost
     return dict(sorted(held.items(), key=lambda item: (-item[1], item[0]))[:max_files])
 
 
-NOTHING = InflightIndex(())
-"""Of a checkpoint without a base."""
+EMPTY_INDEX = InflightIndex(())
+"""Index for a checkpoint without a base."""

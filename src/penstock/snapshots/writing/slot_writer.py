@@ -1,4 +1,4 @@
-"""All checkpoints that one slot is writing: their files, and what they may refer to. One thread's, like the store's."""
+"""Writer of all checkpoints of one slot, and their bases. Owned by one thread."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.job_graph import JobGraph
 from penstock.model.manifest import SlotManifest, SubtaskManifest
-from penstock.snapshots.restoring.local_state import KeptTables, entries_by_table
+from penstock.snapshots.restoring.local_state import LocalStateStore, entries_by_table
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.writing.base_index import BaseIndex, BaseIndexes
-from penstock.snapshots.writing.capture_queue import Recorded
+from penstock.snapshots.writing.capture_queue import RecordedRows
 from penstock.snapshots.writing.checkpoint_writer import CheckpointWriter
 from penstock.snapshots.writing.handover import SubtaskCapture
 from penstock.snapshots.writing.state_index import TableBase
@@ -18,15 +18,14 @@ from penstock.snapshots.writing.state_sections import WHOLE_BYTES
 
 
 class SlotWriter:
-    """Every method may block for as long as the store does.
+    """Writer of one slot's checkpoints. Every method may block as long as the store does.
 
     Call order for a checkpoint: ``begin``, ``write`` until it returns True, ``finish``, ``confirm``; ``abandon`` at any
-    time. ``begin`` may come late or not at all, then more is written than need be. ``restored`` before everything else,
-    if at all.
+    time. If ``begin`` is late or missing, more than necessary is written. ``restored`` precedes everything else.
 
     Args:
         whole_bytes: see ``StateWriter``.
-        kept: takes the way back to the tables of checkpoints that are durable; None: they need not go back.
+        local_state: store for restore points of the tables of durable checkpoints; None to keep none.
     """
 
     def __init__(
@@ -36,9 +35,9 @@ class SlotWriter:
         generation: GenerationId,
         slot: int,
         whole_bytes: int = WHOLE_BYTES,
-        kept: KeptTables | None = None,
+        local_state: LocalStateStore | None = None,
     ) -> None:
-        self._kept = kept
+        self._local_state = local_state
         self._store = store
         self._graph = graph
         self._generation = generation
@@ -50,8 +49,10 @@ class SlotWriter:
         self._newest_base: CheckpointId = 0
 
     def restored(self, checkpoint: CheckpointId, manifests: Iterable[SubtaskManifest]) -> None:
-        """The subtasks' tables are loaded from these entries and hold nothing else; the snapshot may become a base. Not
-        of tables that have lost columns: who reads them later must not find these again."""
+        """Record that the tables were loaded from these entries, so that later checkpoints may refer to the snapshot.
+
+        Tables that have lost columns are excluded: a later reader must not find these columns again.
+        """
         tables = {
             table: TableBase.restored(entries)
             for table, entries in entries_by_table(manifests).items()
@@ -60,28 +61,30 @@ class SlotWriter:
         self._indexes.add(checkpoint, BaseIndex(tables=tables))
 
     def begin(self, checkpoint: CheckpointId, base: CheckpointId) -> None:
-        """Refer to what the base has durably, from here on. It must be complete, and stay until this ends. Bases rise
-        with checkpoints."""
-        self._writer(checkpoint).refer_to(self._indexes.of_base(base))
+        """Refer to the base from now on.
+
+        It must be complete, and exist until this checkpoint ends. Bases rise with checkpoints.
+        """
+        self._writer(checkpoint).use_base(self._indexes.for_base(base))
         self._bases[checkpoint] = base
         self._newest_base = max(self._newest_base, base)
         self._forget()
 
-    def write(self, work: Recorded | SubtaskCapture) -> bool:
-        """Append a part; True with the last subtask's capture.
+    def write(self, work: RecordedRows | SubtaskCapture) -> bool:
+        """Append a part; return True for the last subtask's capture.
 
         Raises:
             CheckpointFailed: the store fails; ``abandon`` the checkpoint.
         """
         writer = self._writer(work.checkpoint)
-        if isinstance(work, Recorded):
+        if isinstance(work, RecordedRows):
             writer.add_inflight(work.subtask, work.inflight)
             return False
         writer.add_capture(work)
-        return writer.captures == len(self._graph.vertices)
+        return writer.captured_subtasks == len(self._graph.vertices)
 
     def finish(self, checkpoint: CheckpointId) -> SlotManifest:
-        """Make it durable; the manifest may be passed on once it is confirmed.
+        """Make the checkpoint durable; the manifest may be passed on after ``confirm``.
 
         Raises:
             CheckpointFailed: the store fails; ``abandon`` the checkpoint.
@@ -90,26 +93,25 @@ class SlotWriter:
         return self._writers[checkpoint].finish()
 
     def confirm(self, checkpoint: CheckpointId) -> None:
-        """It is acknowledged: the file stays, and later checkpoints may refer to it."""
+        """Keep the files of an acknowledged checkpoint; later checkpoints may refer to them."""
         writer = self._writers.pop(checkpoint)
         self._indexes.add(checkpoint, writer.index)
-        if self._kept is not None:
-            self._kept.add(checkpoint, writer.kept)
+        if self._local_state is not None:
+            self._local_state.add(checkpoint, writer.retained)
         self._ended(checkpoint)
 
     def abandon(self, checkpoint: CheckpointId) -> None:
-        """Nothing will refer to it. Its files are removed; those of one that was confirmed are left to the driver's
-        collection."""
+        """Give up a checkpoint and remove its files. Retention removes those of a confirmed one."""
         self._indexes.forget(checkpoint)
         writer = self._writers.pop(checkpoint, None)
         if writer is not None:
             writer.abandon()
-        elif self._kept is not None:
-            self._kept.ended(checkpoint)
+        elif self._local_state is not None:
+            self._local_state.checkpoint_discarded(checkpoint)
         self._ended(checkpoint)
 
     def close(self) -> None:
-        """Give up whatever is not confirmed."""
+        """Give up all checkpoints that are not confirmed."""
         for checkpoint in list(self._writers):
             self.abandon(checkpoint)
 
@@ -118,8 +120,8 @@ class SlotWriter:
         self._forget()
 
     def _forget(self) -> None:
-        """What is older than every base in use is of no use any more; newer checkpoints have no older bases."""
-        self._indexes.oldest_in_use(min([*self._bases.values(), self._newest_base]))
+        """Drop indexes that are older than every base in use. Newer checkpoints do not have older bases."""
+        self._indexes.drop_older_than(min([*self._bases.values(), self._newest_base]))
 
     def _writer(self, checkpoint: CheckpointId) -> CheckpointWriter:
         if checkpoint not in self._writers:
@@ -130,6 +132,6 @@ class SlotWriter:
                 checkpoint,
                 self._slot,
                 whole_bytes=self._whole_bytes,
-                keep=self._kept is not None,
+                retain_tables=self._local_state is not None,
             )
         return self._writers[checkpoint]

@@ -1,11 +1,11 @@
-"""What of a keyed table is stored where, and how much of it the next checkpoint writes anew: a *rolling base*.
+"""Index of a keyed table's stored sections, and the choice of what the next checkpoint writes: a *rolling base*.
 
-A table's entries are its base sections, then its deltas in the order in which they apply. Each counts in a range of key
-groups alone; groups that no entry has are empty. A checkpoint adds one delta since its base checkpoint and, for a few
-key groups instead, new base sections: a window that moves on with every checkpoint, as large a part of the groups as of
-the rows has changed, but at least ``1 / MAX_CHAIN``. So a group's chain has at most about ``MAX_CHAIN`` deltas, all
-deltas together hold about as many rows as the table, and the table is never written as a whole unless most of it
-changed.
+A table's entries are its base sections, followed by its deltas in the order in which they apply. Each entry applies to
+a range of key groups; groups without an entry are empty. A checkpoint adds one delta since its base checkpoint. For a
+few key groups it writes new base sections instead: a window that advances with every checkpoint. The window covers as
+large a part of the groups as of the rows has changed, but at least ``1 / MAX_DELTAS``. So a group has at most about
+``MAX_DELTAS`` deltas, all deltas together hold about as many rows as the table, and the whole table is written only if
+most of it has changed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from penstock.model.manifest import StateEntry
 BASE = "base"
 DELTA = "delta"
 
-MAX_CHAIN = 96
-"""Deltas after which a key group gets a new base, if little changes: while so many checkpoints go by, the state is
-written once for bases. Fewer make restores quicker and checkpoints larger."""
+MAX_DELTAS = 96
+"""Deltas after which a key group gets a new base if little changes. During this many checkpoints the whole state is
+written once as bases. A lower number makes restores faster and checkpoints larger."""
 
 KeyGroups = tuple[int, int]
 """Key groups ``[first, last]``, both inclusive."""
@@ -40,14 +40,14 @@ class TableId:
 
 @dataclass(frozen=True)
 class TableBase:
-    """A table as a checkpoint has it, for those whose base that is.
+    """Stored form of a table at a checkpoint, for checkpoints whose base it is.
 
     Attributes:
-        entries: as in ``SubtaskManifest.states``, of this table alone.
-        serial: of the capture that they hold; see ``TableCapture``.
-        forget_before: of that capture.
-        cursor: the key group where the window of new bases goes on.
-        credit: how many groups (a part of one, mostly) the window has been too small so far.
+        entries: as in ``SubtaskManifest.states``, of this table only.
+        serial: serial of the stored capture; see ``TableCapture``.
+        forget_before: ``forget_before`` of that capture.
+        cursor: first key group of the next window of new bases.
+        credit: number of groups, mostly below one, by which the window has been too small so far.
     """
 
     entries: Sequence[StateEntry]
@@ -58,73 +58,76 @@ class TableBase:
 
     @staticmethod
     def restored(entries: Sequence[StateEntry]) -> TableBase:
-        """What a table was loaded with. The newest base comes last, so the window goes on behind it; it has at least
-        one group, so that restarts without end do not make chains without end."""
+        """Return the base of a table that was loaded from these entries.
+
+        The newest base section is the last one, so the window continues after it. It covers at least one group, so that
+        endless restarts do not make endless chains of deltas.
+        """
         bases = [entry for entry in entries if entry.kind == BASE]
         cursor = bases[-1].key_group_last + 1 if bases else 0
         return TableBase(entries, 0, _nothing_to_forget, cursor, 1.0)
 
     @property
     def span(self) -> KeyGroups | None:
-        """The first and the last key group that any entry has; None for an empty table."""
+        """First and last key group of all entries; None for an empty table."""
         ranges = [_range(entry) for entry in self.entries if entry.key_group_first <= entry.key_group_last]
         return (min(first for first, _ in ranges), max(last for _, last in ranges)) if ranges else None
 
     @property
     def stored_bytes(self) -> int:
-        """Of all sections that it refers to."""
+        """Bytes of all sections of the table."""
         return stored_bytes(self.entries)
 
 
 @dataclass(frozen=True)
-class Rebasing:
-    """Key groups that get a new base now, in the order in which they are to be written; and what comes next."""
+class Rebase:
+    """Key groups that get a new base now, in the order of writing, and the next cursor and credit."""
 
     ranges: Sequence[KeyGroups]
     cursor: int
     credit: float
 
 
-def rebasing(base: TableBase, changed: int, rows: int) -> Rebasing | None:
-    """Which key groups are to be written anew; None: all of them.
+def plan_rebase(base: TableBase, changed: int, rows: int) -> Rebase | None:
+    """Choose the key groups that get a new base; None to write all of them.
 
-    A group without a delta is as good as new: the window passes over it, and waits for nothing there.
+    A group without a delta needs no new base: the window skips it.
 
     Args:
-        base: what there is.
-        changed: rows that a delta would have.
-        rows: of the table now.
+        base: the stored form of the table.
+        changed: number of rows of the delta.
+        rows: number of rows of the table.
     """
     span = base.span
     if span is None or changed >= rows:
         return None
     first, last = span
     groups = last - first + 1
-    credit = base.credit + groups * max(changed / rows, 1 / MAX_CHAIN)
+    credit = base.credit + groups * max(changed / rows, 1 / MAX_DELTAS)
     count = min(int(credit), groups)
     start = base.cursor if first <= base.cursor <= last else first
     end = start + count
     windows = [(start, min(end - 1, last)), (first, end - 1 - groups)]
-    covered = merged(_range(entry) for entry in base.entries if entry.kind == DELTA)
-    ranges = [part for window in windows for part in minus(window, list(minus(window, covered)))]
-    return Rebasing(ranges, end if end <= last else end - groups, credit - count)
+    covered = merge_ranges(_range(entry) for entry in base.entries if entry.kind == DELTA)
+    ranges = [part for window in windows for part in subtract(window, list(subtract(window, covered)))]
+    return Rebase(ranges, end if end <= last else end - groups, credit - count)
 
 
-def narrowed(entries: Iterable[StateEntry], gone: Iterable[KeyGroups]) -> Iterator[StateEntry]:
-    """The entries without these key groups: smaller, in two, or not there any more."""
-    removed = merged(gone)
+def without_groups(entries: Iterable[StateEntry], groups: Iterable[KeyGroups]) -> Iterator[StateEntry]:
+    """Yield the entries without these key groups: narrowed, split in two, or left out."""
+    removed = merge_ranges(groups)
     for entry in entries:
-        for first, last in minus(_range(entry), removed):
+        for first, last in subtract(_range(entry), removed):
             yield msgspec.structs.replace(entry, key_group_first=first, key_group_last=last)
 
 
 def stored_bytes(entries: Iterable[StateEntry]) -> int:
-    """Of all sections that entries refer to, each once."""
+    """Return the bytes of all sections that entries refer to, each section once."""
     return sum(section.length for section in dict.fromkeys(entry.section for entry in entries))
 
 
-def merged(ranges: Iterable[KeyGroups]) -> list[KeyGroups]:
-    """The same key groups as ranges that ascend and have gaps between them."""
+def merge_ranges(ranges: Iterable[KeyGroups]) -> list[KeyGroups]:
+    """Return the same key groups as ascending ranges with gaps between them."""
     found: list[KeyGroups] = []
     for first, last in sorted(ranges):
         if first > last:
@@ -136,8 +139,8 @@ def merged(ranges: Iterable[KeyGroups]) -> list[KeyGroups]:
     return found
 
 
-def minus(whole: KeyGroups, removed: Sequence[KeyGroups]) -> Iterator[KeyGroups]:
-    """What is left of a range, ascending; ``removed`` as from ``merged``."""
+def subtract(whole: KeyGroups, removed: Sequence[KeyGroups]) -> Iterator[KeyGroups]:
+    """Yield the rest of a range, ascending. ``removed`` is a result of ``merge_ranges``."""
     first, last = whole
     for start, end in removed:
         if end < first:
@@ -156,4 +159,4 @@ def _range(entry: StateEntry) -> KeyGroups:
 
 
 def _nothing_to_forget() -> None:
-    """What a table was loaded with is the oldest there is of it."""
+    """Do nothing: a loaded table has no older changes."""

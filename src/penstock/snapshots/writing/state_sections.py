@@ -1,4 +1,4 @@
-"""Writes keyed tables: what changed since the base, a few key groups anew, everything if there is no other way."""
+"""Writer of keyed tables: the changes since the base, new bases of a few key groups, or the whole table."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from penstock.snapshots.writing.state_index import (
     BASE,
     DELTA,
     KeyGroups,
-    Rebasing,
+    Rebase,
     TableBase,
     TableId,
-    merged,
-    minus,
-    narrowed,
-    rebasing,
+    merge_ranges,
+    plan_rebase,
+    subtract,
+    without_groups,
 )
 from penstock.state.stored_form import delta_schema
 from penstock.state.table import TableCapture
 
 SECTION_BYTES = 8 << 20
-"""A section ends with the key group in which it reaches this size, so that a subtask that owns a part of the groups
-reads little else. Also what a restore holds in memory at a time."""
+"""A section ends with the key group in which it reaches this size, so that a subtask which owns a part of the groups
+reads few others. A restore also holds this much in memory at a time."""
 
 WHOLE_BYTES = 64 << 10
-"""A table of which so little is stored is written whole: the references to a chain would be as large."""
+"""A table with at most this many stored bytes is written as a whole: references to deltas would be as large."""
 
 
 class StateWriter:
-    """Appends the tables of one checkpoint to a data file, one after the other; one thread's.
+    """Writer of the tables of one checkpoint to a data file; owned by one thread.
 
     Args:
-        file: where to.
-        prefix: what the identities of sections begin with.
-        max_parallelism: the number of key groups.
+        file: writer of the data file.
+        prefix: prefix of the sections' identities.
+        max_parallelism: number of key groups.
         whole_bytes: see ``WHOLE_BYTES``.
     """
 
@@ -53,16 +53,16 @@ class StateWriter:
 
     @property
     def tables(self) -> Mapping[TableId, TableBase]:
-        """What was written or referred to so far, for checkpoints whose base this one will be."""
+        """Tables that were written or referred to so far, for checkpoints whose base this one will be."""
         return self._tables
 
     def write(self, table: TableId, captured: TableCapture, base: TableBase | None) -> Sequence[StateEntry]:
-        """Store a capture; returns the entries that hold it, ``base``'s among them as far as they still count.
+        """Store a capture; return the entries that hold it, including those of ``base`` that still apply.
 
         Args:
-            table: whose.
-            captured: of it; not released here.
-            base: the table as a complete checkpoint has it that stays as long as this one is in flight.
+            table: the table.
+            captured: its capture, which is not released here.
+            base: the table in a complete checkpoint that exists as long as this one is in flight.
 
         Raises:
             CheckpointFailed: the store fails.
@@ -77,27 +77,27 @@ class StateWriter:
             return self._whole(table, captured)
         if changed == 0:
             return TableBase(base.entries, captured.serial, captured.forget_before, base.cursor, base.credit)
-        anew = None if base.stored_bytes <= self._whole_bytes else rebasing(base, changed, captured.rows)
-        return self._whole(table, captured) if anew is None else self._incremental(table, captured, base, anew)
+        rebase = None if base.stored_bytes <= self._whole_bytes else plan_rebase(base, changed, captured.rows)
+        return self._whole(table, captured) if rebase is None else self._incremental(table, captured, base, rebase)
 
     def _whole(self, table: TableId, captured: TableCapture) -> TableBase:
         entries = self._base(table, captured, self._groups)
-        if not entries:  # of an empty table one can say that it is
+        if not entries:  # record that the table is empty
             section = self._file.append(self._identity(table), captured.schema, ())
             entries = [StateEntry(table.operator_id, table.table, BASE, 0, 0, -1, section)]
         return TableBase(entries, captured.serial, captured.forget_before)
 
-    def _incremental(self, table: TableId, captured: TableCapture, base: TableBase, anew: Rebasing) -> TableBase:
-        kept = list(narrowed(base.entries, anew.ranges))
-        bases = [entry for groups in anew.ranges for entry in self._base(table, captured, groups)]
-        deltas = self._delta(table, captured, base.serial, merged(anew.ranges))
+    def _incremental(self, table: TableId, captured: TableCapture, base: TableBase, rebase: Rebase) -> TableBase:
+        kept = list(without_groups(base.entries, rebase.ranges))
+        bases = [entry for groups in rebase.ranges for entry in self._base(table, captured, groups)]
+        deltas = self._delta(table, captured, base.serial, merge_ranges(rebase.ranges))
         entries = [
             *(entry for entry in kept if entry.kind == BASE),
             *bases,
             *(entry for entry in kept if entry.kind == DELTA),
             *deltas,
         ]
-        return TableBase(entries, captured.serial, captured.forget_before, anew.cursor, anew.credit)
+        return TableBase(entries, captured.serial, captured.forget_before, rebase.cursor, rebase.credit)
 
     def _base(self, table: TableId, captured: TableCapture, groups: KeyGroups) -> list[StateEntry]:
         found = self._append(table, captured.schema, captured.base(*groups))
@@ -109,30 +109,35 @@ class StateWriter:
     def _delta(
         self, table: TableId, captured: TableCapture, since: int, rebased: Sequence[KeyGroups]
     ) -> list[StateEntry]:
-        batches = chain.from_iterable(captured.delta(since, *groups) for groups in minus(self._groups, rebased))
+        batches = chain.from_iterable(captured.delta(since, *groups) for groups in subtract(self._groups, rebased))
         return [
             StateEntry(table.operator_id, table.table, DELTA, content.rows, first, last, section)
             for section, content in self._append(table, delta_schema(captured.schema), batches)
-            for first, last in minus((content.first, content.last), rebased)
+            for first, last in subtract((content.first, content.last), rebased)
         ]
 
     def _append(
         self, table: TableId, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
-    ) -> list[tuple[SectionRef, SectionCut]]:
-        """As many sections as it takes; none for no batches."""
+    ) -> list[tuple[SectionRef, SectionRows]]:
+        """Write as many sections as necessary; none for no batches."""
         return [
             (self._file.append(self._identity(table), schema, ((batch, None) for batch in content)), content)
-            for content in cut(batches)
+            for content in split_into_sections(batches)
         ]
 
     def _identity(self, table: TableId) -> str:
-        place = f"{self._file.written:x}"  # tells the sections of a table apart
-        return f"{self._prefix}/{table.subtask}/state/{table.operator_id}/{table.table}/{place}"
+        offset = f"{self._file.written:x}"  # distinguishes the sections of a table
+        return f"{self._prefix}/{table.subtask}/state/{table.operator_id}/{table.table}/{offset}"
 
 
-class SectionCut:
-    """The next section's batches, to be iterated over once; then ``rows``, ``first`` and ``last`` (key groups) are what
-    was in it, and ``rest`` begins the next one."""
+class SectionRows:
+    """Batches of the next section, to be iterated over once.
+
+    Attributes:
+        rest: first batch of the following section. Valid after the iteration, as are the other attributes.
+        rows: number of rows of the section.
+        first, last: its key groups.
+    """
 
     def __init__(self, begin: pa.RecordBatch, others: Iterator[pa.RecordBatch], limit: int) -> None:
         self.rest: pa.RecordBatch | None = begin
@@ -155,7 +160,10 @@ class SectionCut:
             yield batch.slice(0, count)
 
     def _fitting(self, batch: pa.RecordBatch, groups: npt.NDArray[np.int16]) -> int:
-        """How many of its rows belong here: no key group is in two sections, and the first one is in any case."""
+        """Return the number of rows of a batch that belong to this section.
+
+        A key group is never in two sections, and the first one is always included.
+        """
         if batch.nbytes <= self._room:
             return len(groups)
         whole = max(0, batch.num_rows * self._room // batch.nbytes)
@@ -163,12 +171,14 @@ class SectionCut:
         return int(np.searchsorted(groups, groups[whole - 1] if whole else begun, "right"))
 
 
-def cut(batches: Iterable[pa.RecordBatch], limit: int = SECTION_BYTES) -> Iterator[SectionCut]:
-    """Batches of a table, by key group ascending, as sections of about ``limit`` bytes; each has to be read to its end
-    before the next one is asked for. Nothing is kept but the batch at hand."""
+def split_into_sections(batches: Iterable[pa.RecordBatch], limit: int = SECTION_BYTES) -> Iterator[SectionRows]:
+    """Split batches of a table, by ascending key group, into sections of about ``limit`` bytes.
+
+    Each section must be read to its end before the next one is requested. Only one batch is in memory.
+    """
     others = iter(batches)
     rest = next(others, None)
     while rest is not None:
-        section = SectionCut(rest, others, limit)
+        section = SectionRows(rest, others, limit)
         yield section
         rest = section.rest
