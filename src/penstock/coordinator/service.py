@@ -65,9 +65,9 @@ from penstock.coordinator.machines.job import JobCoordinator, rows_read
 from penstock.coordinator.machines.restarts import Failure, GiveUp, Restarts, Retries
 from penstock.coordinator.machines.splits import Discover, FreezeSource
 from penstock.coordinator.metrics import QueryMetrics
-from penstock.coordinator.outages import Outages
+from penstock.coordinator.outage_reporter import OutageReporter
 from penstock.coordinator.policy import policy_of, restart_policy_of, scaling_of
-from penstock.coordinator.process_all_available import ProcessAllAvailable
+from penstock.coordinator.process_all_calls import ProcessAllCalls
 from penstock.coordinator.rendezvous import SlotLost, SlotSaid
 from penstock.coordinator.request_files import RequestFiles, written_beside
 from penstock.coordinator.scaler import Scaler
@@ -170,7 +170,7 @@ class CoordinatorService:
             snapshot=lambda future: self._snapshot(future, SnapshotRequest(Alignment.UNALIGNED, kept=False)),
             begin_again=lambda reason: self._queue.put(Call(lambda: self._begin_again(reason))),
         )
-        self._outages = Outages(metrics, Retries(restart_policy_of(options), options.sink_retry_timeout_ms))
+        self._outages = OutageReporter(metrics, Retries(restart_policy_of(options), options.sink_retry_timeout_ms))
         self._ticked_ms = 0.0
         self._verify = True
         self._tickets = SnapshotTickets()
@@ -178,7 +178,7 @@ class CoordinatorService:
         self._request_files = RequestFiles(options, self._snapshot, self._answer, portable)
         self._lanes_work = True
         self._source_vertices = [v.id for v in graph.vertices if v.source is not None]
-        self._process_all = ProcessAllAvailable(self._source_vertices, graph.parallelism, self._snapshot)
+        self._process_all = ProcessAllCalls(self._source_vertices, graph.parallelism, self._snapshot)
         self._started: Future[None] = Future()
         self.error: PenstockError | None = None
         self.all_committed = self.drained = False

@@ -1,4 +1,7 @@
-"""Key groups: which subtask owns which keys. Frozen: a change would break every stored snapshot."""
+"""Owners of key groups. Frozen: a change would break every stored snapshot.
+
+A row's key group is computed in ``state/hashing.py``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ MAX_KEY_GROUPS = 1 << 15
 
 
 def owner(key_group: int, parallelism: int, max_parallelism: int) -> int:
-    """The subtask that owns a key group (the contiguous-range rule of Flink's KeyGroupRangeAssignment)."""
+    """Return the subtask that owns a key group (the contiguous-range rule of Flink's KeyGroupRangeAssignment)."""
     return key_group * parallelism // max_parallelism
 
 

@@ -45,12 +45,12 @@ from penstock.planner.checks import check_by_spark, check_dataframe, check_expre
 from penstock.planner.conf import largest_watermark_rules, python_settings, session_conf
 from penstock.planner.deduplication import add_deduplicate
 from penstock.planner.exchange import add_repartition, add_repartition_by_expression, watermark_first
-from penstock.planner.functions import load_function, udf_call
 from penstock.planner.generate import add_generate
 from penstock.planner.group_state import add_group_state
 from penstock.planner.marks import analyzed
 from penstock.planner.ordering import add_limit, add_sort
 from penstock.planner.plan_tree import Segment, optimize_tree, plan_tree
+from penstock.planner.python_functions import load_function, udf_call
 from penstock.planner.scope import Scope, Step
 from penstock.planner.sources import columns_to_read, create_source, fields_to_read
 from penstock.planner.stateful import add_event_time_column, add_transform_with_state

@@ -12,7 +12,7 @@ from penstock.catalyst.trees import JavaTree, children, elements, kind
 from penstock.operators.stateful.declaration import RowForm
 from penstock.operators.stateful.group_state import GroupStateProcessor, PickledProcessor
 from penstock.operators.stateful.variables import TimeMode
-from penstock.planner.functions import load_function
+from penstock.planner.python_functions import load_function
 from penstock.planner.scope import Scope
 from penstock.planner.stateful import add_processor, grouped_columns
 

@@ -60,7 +60,7 @@ class Scope:
             its mark in either case).
         whole: what is compiled now comes behind the aggregation of complete mode: one subtask has all rows.
         late: where they come out, and what their columns are.
-        meanings: definitions of the attributes of the whole plan.
+        definitions: definitions of the attributes of the whole plan.
     """
 
     def __init__(self, spark: SparkSession, conf: SessionConf, settings: PythonSettings, mode: str) -> None:

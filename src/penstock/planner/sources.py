@@ -37,8 +37,8 @@ from penstock.connectors.spark.files import SparkFilesSource
 from penstock.errors import NotSupported
 from penstock.planner import unsupported
 from penstock.planner.conf import session_conf
-from penstock.planner.functions import load_python
 from penstock.planner.pruning import needed_columns, needed_fields
+from penstock.planner.python_functions import load_python
 from penstock.spark.files import SparkFiles
 from penstock.spark.kafka import FORMAT as KAFKA_FORMAT
 from penstock.spark.source_bridge import SparkSourceBridge, can_read

@@ -40,7 +40,7 @@ from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.stateful.variables import TIMERS, UNPROCESSED, Fields, Kind, StateVariable, TimeMode
 from penstock.planner import unsupported
 from penstock.planner.aggregation import is_key_type, key_parameters
-from penstock.planner.functions import load_python
+from penstock.planner.python_functions import load_python
 from penstock.planner.scope import Scope
 from penstock.planner.static_join import static_rows
 

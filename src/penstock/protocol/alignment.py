@@ -266,7 +266,7 @@ class SubtaskCheckpoints:
         self._gate.unblock(progress.checkpoint)
         return [*commands, EndEpoch(progress.barrier)]
 
-    def timed_out(self, now_ms: float) -> list[Command]:
+    def turn_timed_out(self, now_ms: float) -> list[Command]:
         """Turn unaligned what has been aligned for too long, after everything older.
 
         With an allowance, call it also after rows have been consumed or have left.
@@ -279,7 +279,7 @@ class SubtaskCheckpoints:
         return commands
 
     def deadline_ms(self) -> float | None:
-        """Time at which ``timed_out`` must be called although nothing else happens; None: never."""
+        """Time at which ``turn_timed_out`` must be called although nothing else happens; None: never."""
         timed = [p for p in self.active.values() if p.aligned and not p.overdue]
         return min((p.deadline_ms for p in timed if p.deadline_ms is not None), default=None)
 

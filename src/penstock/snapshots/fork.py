@@ -239,7 +239,7 @@ def create_fork_entry(
     """Return the first log entry of a fork. All that it refers to is durable on return.
 
     Args:
-        there: the origin's location; None for a portable snapshot.
+        origin_store: the origin's location; None for a portable snapshot.
         store: the location of the fork.
         query_id: id of the origin's query.
         check: raises an error for an unsuitable snapshot.

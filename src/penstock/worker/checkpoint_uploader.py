@@ -40,7 +40,7 @@ class CheckpointUploader:
         answer: takes exactly one message per checkpoint that all subtasks captured, one declined or the store failed;
             on any thread. None for a checkpoint that the driver aborted first.
         on_crash: an error that is not the store's: a bug; the slot must end.
-        kept: where the way back to tables is kept.
+        local_state: for the reuse of local state after a restart; None: it is not reused.
     """
 
     def __init__(

@@ -156,7 +156,7 @@ class Subtask:
         self._activity.step_begins()
         controlled = self._control()
         if self._checkpoints.active:
-            self._run(self._checkpoints.timed_out(self._clock_ms()))
+            self._run(self._checkpoints.turn_timed_out(self._clock_ms()))
         worked = take_input and self._work()
         rose = self._release()
         busy = controlled or worked or rose

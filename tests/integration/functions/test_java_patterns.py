@@ -17,8 +17,8 @@ from penstock.functions.patterns import patterns
 from penstock.functions.patterns.java_patterns import JavaPattern, UnsafePattern, translate
 from penstock.functions.patterns.patterns import regexp_extract as exactly
 from penstock.functions.patterns.re2_patterns import has_start_anchor, re2_pattern, re2_replacement
-from penstock.functions.text import fast_path as fast_texts
-from penstock.functions.text.fast_path import regexp_extract
+from penstock.functions.text import fast_texts
+from penstock.functions.text.fast_texts import regexp_extract
 from tests.support.functions.expression_cases_patterns import SAFE, UNSAFE
 
 if TYPE_CHECKING:

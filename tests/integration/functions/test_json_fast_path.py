@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.functions.core.record_fields import RecordTimes
 from penstock.functions.core.zones import Zone
-from penstock.functions.json import fast_path as fast_json
+from penstock.functions.json import fast_json
 from penstock.functions.json.paths import get_json_object
 from penstock.functions.json.records import RecordParser
 from penstock.functions.json.tokens import JsonRules

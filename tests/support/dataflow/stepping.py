@@ -55,7 +55,6 @@ class Stepping:
     Attributes:
         longest_s: the most user CPU time of this thread between two polls of control messages, by vertex.
         checkpoints: how many were captured by all subtasks.
-        rows_out: what the last vertex has taken in.
     """
 
     graph: JobGraph

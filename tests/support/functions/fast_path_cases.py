@@ -18,7 +18,7 @@ from penstock.functions.patterns import patterns
 from penstock.functions.patterns.java_patterns import translate
 from penstock.functions.patterns.re2_patterns import re2_pattern
 from penstock.functions.text import encodings, strings
-from penstock.functions.text import fast_path as texts
+from penstock.functions.text import fast_texts as texts
 from penstock.functions.times import fast_formatting as writing
 from penstock.functions.times import fast_parsing as reading
 from penstock.functions.times.clock_fields import clock_fields

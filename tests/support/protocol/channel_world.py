@@ -178,7 +178,7 @@ class World:
     def pass_time(self, ms: float) -> None:
         self.now_ms += ms
         for node in [*self.producers, *self.consumers]:
-            self.run(node, node.checkpoints.timed_out(self.now_ms))
+            self.run(node, node.checkpoints.turn_timed_out(self.now_ms))
 
     def pump(self, producer: int) -> None:
         node = self.producers[producer]

@@ -71,7 +71,7 @@ class Middle:
 
     def wait_until(self, now_ms: float) -> None:
         self.now_ms = now_ms
-        self.run(self.machine.timed_out(now_ms))
+        self.run(self.machine.turn_timed_out(now_ms))
         self.machine.check_invariants()
 
     def run(self, commands: list[Command]) -> None:

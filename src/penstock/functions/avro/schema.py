@@ -15,10 +15,11 @@ _NAMED = ("record", "enum", "fixed")
 
 
 class InvalidValue(Exception):
-    """A value that cannot be read or written, whatever the mode is; in the field that the path leads to.
+    """A value that cannot be read or written in any mode.
 
     Args:
-        why: goes behind the field in the error.
+        reason: follows the field's name in the error.
+        path: names of the records' fields that lead to the value.
     """
 
     def __init__(self, reason: str, path: tuple[str, ...] = ()) -> None:

@@ -52,7 +52,7 @@ class ScalarFunction(Strict):
 
     Args:
         function: a module-level function or a partial of one. None as its result is null, or an error.
-        quick: computes whole columns where it can.
+        fast_path: computes whole columns where it can.
         error: makes the exception for an argument whose result is None; without it the result is null.
     """
 
@@ -99,7 +99,7 @@ class VectorFunction(Strict):
 
     Args:
         function: a module-level function or a partial of one.
-        lenient: positions of arguments of which null is a value like any other.
+        null_tolerant: positions of arguments of which null is a value like any other.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from penstock.functions import Expression
 from penstock.functions.casts.plan import named_zone, require_known_digits
 from penstock.functions.core.record_fields import RecordTimes
 from penstock.functions.core.strict import ScalarFunction
-from penstock.functions.json import fast_path as fast_json
+from penstock.functions.json import fast_json
 from penstock.functions.json import paths as json_paths
 from penstock.functions.json.records import FromJson
 from penstock.functions.json.tokens import JsonRules

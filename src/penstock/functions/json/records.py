@@ -8,7 +8,7 @@ from penstock.errors import EvaluationError
 from penstock.functions.core.base import Expression, Mask
 from penstock.functions.core.fast_path import FastResult, with_exact_values
 from penstock.functions.core.strict import Strict
-from penstock.functions.json import fast_path as fast_json
+from penstock.functions.json import fast_json
 from penstock.functions.json.tokens import JsonError, JsonReader
 from penstock.functions.json.values import Converters, JsonOptions, PartialResult, Unreadable
 

@@ -51,7 +51,8 @@ class JsonOptions:
 
     Attributes:
         fails_fast: a bad record raises; otherwise what could be read of it stays.
-        undecided_is_bad: a time whose value depends on the current day makes the record bad; if False, it raises.
+        dateless_time_is_malformed: a time whose value depends on the current day makes the record bad; if False, it
+            raises.
         corrupt_field: where the text of a bad record goes, if the schema has that field.
     """
 

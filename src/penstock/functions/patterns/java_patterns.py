@@ -45,7 +45,7 @@ class JavaPattern:
 
     Attributes:
         compiled: for Python.
-        unsure: groups within something that is repeated or looked ahead at: what they capture may differ.
+        ambiguous_groups: groups within a repetition or a lookahead: their captures may differ.
         may_be_empty: it may match the empty text somewhere, after which Java goes on by UTF-16 units.
     """
 

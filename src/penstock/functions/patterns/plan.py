@@ -15,7 +15,7 @@ from penstock.functions.patterns import patterns
 from penstock.functions.patterns.java_patterns import JavaPattern, UnsafePattern, translate
 from penstock.functions.patterns.re2_patterns import has_start_anchor, re2_pattern, re2_replacement
 from penstock.functions.plan_registry import Translation, catalyst, constant, refuse
-from penstock.functions.text import fast_path as fast_texts
+from penstock.functions.text import fast_texts
 
 AREA = "Patterns"
 SAFE = (

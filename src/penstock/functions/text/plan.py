@@ -18,8 +18,7 @@ from penstock.functions.core.strict import ScalarFunction, VectorFunction
 from penstock.functions.logic.logic import CaseWhen, IsNull
 from penstock.functions.patterns.plan import java_pattern
 from penstock.functions.plan_registry import SPLIT, Translation, catalyst, constant, entry_name, refuse
-from penstock.functions.text import encodings, format_text, strings
-from penstock.functions.text import fast_path as fast_texts
+from penstock.functions.text import encodings, fast_texts, format_text, strings
 from penstock.functions.text.java_uri import parse_url as parse
 from penstock.functions.text.masking import Masking
 

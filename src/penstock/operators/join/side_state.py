@@ -33,7 +33,7 @@ class ExpiryBound:
 
     Attributes:
         column: of the event time: a timestamp, or among the keys also a window struct (its ``end`` counts).
-        ahead_us: negative where partners may come later than the row itself.
+        offset_us: negative where partners may come later than the row itself.
     """
 
     column: int

@@ -20,7 +20,7 @@ class KeyedRows:
         keys: the distinct keys, a column each, in the order in which they came.
         batch: the rows, those of one key behind those of the other, in the order in which they came.
         ends: where each key's rows end.
-        done: so many keys have had their turn.
+        processed: number of keys that are processed.
     """
 
     keys: list[pa.Array]

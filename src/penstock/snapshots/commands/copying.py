@@ -39,9 +39,9 @@ class CopyResult:
     """Result of a copy, by checkpoint.
 
     Attributes:
-        brought: copied to the archive now.
+        copied: copied to the archive now.
         present: already in the archive.
-        gone: deleted at the origin before they could be copied.
+        deleted: deleted at the origin before they could be copied.
         damaged: damaged at the origin, with the reason.
     """
 
@@ -75,8 +75,8 @@ def copy_snapshots(
     """Copy snapshots into an archive, except those that it already has.
 
     Args:
-        there: the origin: a query's location or another archive.
-        here: the archive; an empty folder becomes one.
+        origin: a query's location or another archive.
+        archive: an empty folder becomes one.
         names: ids or labels; empty for all.
         force: stop another ``copy`` into this archive that has not ended.
 

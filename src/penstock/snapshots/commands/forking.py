@@ -29,9 +29,9 @@ def fork_snapshot(origin_store: Store, name: str, target: Store) -> QueryIdentit
     """Make a location for a fork, or complete an interrupted one. A complete one is left as it is.
 
     Args:
-        there: the origin, a query's location or an archive; it is only read.
+        origin_store: a query's location or an archive; it is only read.
         name: id or label of the snapshot.
-        here: the new location; empty, or left by an interrupted fork.
+        target: the new location; empty, or left by an interrupted fork.
 
     Returns:
         Identity of the new location; a query that is started there has its id.

@@ -58,8 +58,8 @@ def move_query(
     """Move the query of a location, or complete an interrupted move. A complete move is left as it is.
 
     Args:
-        there: the origin.
-        here: the target; empty, or left by an interrupted move.
+        origin: the query's location.
+        target: the new location; empty, or left by an interrupted move.
         force: fence the driver at the origin if it does not answer.
 
     Returns:

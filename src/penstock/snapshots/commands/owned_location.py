@@ -20,7 +20,7 @@ class OwnedLocation:
         pinned: snapshots that checkpoints in flight may refer to.
         in_flight: those checkpoints.
         kept: files that are referred to by metadata that is written, but not logged yet.
-        foreseen: the log as it would be after a takeover; for plans of a caller that does not own the location.
+        planned_view: the log as it would be after a takeover; for plans of a caller that does not own the location.
     """
 
     store: Store

@@ -152,7 +152,7 @@ def take_over(
 
     Args:
         seen: the log on which the decision was based.
-        opening: makes the entry that takes over; by default the lineage does not change.
+        make_opened_entry: makes the entry that takes over; by default the lineage does not change.
 
     Raises:
         Fenced: a driver has appended an entry meanwhile. What was done by then stays done.

@@ -177,8 +177,8 @@ def ask(
 
     Args:
         token: 32 random hex digits.
-        patience_s: seconds until the request is claimed.
-        answer_s: seconds from the claim to the answer.
+        claim_timeout_s: seconds until the request is claimed.
+        answer_timeout_s: seconds from the claim to the answer.
 
     Returns:
         The answer; None if no driver claimed the request in time or the owner has ended. It is never carried out then.

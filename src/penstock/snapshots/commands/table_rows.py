@@ -54,10 +54,8 @@ def stored_rows(
 
     A column whose type was widened has its widest type.
 
-    A column that became wider meanwhile is as wide as the widest.
-
     Args:
-        younger: position of the first column that may be missing in some rows; it is null there.
+        first_added: position of the first column that may be missing in some rows; it is null there.
 
     Raises:
         CorruptSnapshot: a section is missing or changed.

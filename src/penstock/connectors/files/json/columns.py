@@ -18,7 +18,7 @@ from penstock.connectors.files.text.lines import Block
 from penstock.decoding import json_decoder
 from penstock.functions.core.record_fields import TextRules
 from penstock.functions.json.bytes import json_reader
-from penstock.functions.json.fast_path import json_type
+from penstock.functions.json.fast_json import json_type
 from penstock.functions.json.tokens import DEEPEST, LONGEST_NUMBER, JsonError
 from penstock.functions.json.values import Converters, JsonOptions, PartialResult, Unreadable
 

@@ -38,7 +38,7 @@ def isolated(specs: Sequence[OperatorSpec], on_response: Callable[[], None]) -> 
     """Return the chain with every run of neighbors that call user functions moved into a process of its own.
 
     Args:
-        on_answer: wakes the subtask; called on other threads.
+        on_response: wakes the subtask; called on other threads.
     """
     result: list[OperatorSpec] = []
     for spec in specs:

@@ -51,7 +51,7 @@ class FunctionProcess:
 
     Args:
         task: what it runs.
-        on_answer: called on another thread whenever there is something to take; must be quick.
+        on_response: called on another thread whenever there is something to take; must be quick.
 
     Raises:
         FunctionError: the functions cannot be sent to another process.

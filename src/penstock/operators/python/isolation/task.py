@@ -21,7 +21,7 @@ class Task:
 
     Attributes:
         label: who failed, where no operator says it better.
-        results: only so many columns at the end of each batch are wanted back; 0: all.
+        result_columns: number of columns at the end of each batch that are returned; 0: all.
     """
 
     label: str

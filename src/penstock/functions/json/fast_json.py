@@ -43,7 +43,7 @@ def objects(
     """Decode documents into structs; None if members are of types that are not decoded here.
 
     Args:
-        moments: how to read the members that are dates and timestamps, by position.
+        time_parsers: how to read the members that are dates and timestamps, by position.
     """
     decode = _decoder(members)
     if decode is None:

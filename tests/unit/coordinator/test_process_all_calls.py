@@ -7,13 +7,13 @@ from concurrent.futures import Future
 import pytest
 
 from penstock.coordinator.machines.checkpoint_events import SnapshotRequest
-from penstock.coordinator.process_all_available import ProcessAllAvailable
+from penstock.coordinator.process_all_calls import ProcessAllCalls
 from penstock.errors import FunctionError, QueryFailed
 from penstock.model.manifest import SnapshotMetadata
 from tests.support.coordinator.coordinator_kit import discover
 
 
-class Calls(ProcessAllAvailable):
+class Calls(ProcessAllCalls):
     """Calls of a query with one source; snapshots are not taken."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Outages on the driver: status, metrics and one line of the log report what the outage tracker decides."""
+"""OutageReporter on the driver: status, metrics and one line of the log report what the outage tracker decides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.logs import get_logger
 log = get_logger(__name__)
 
 
-class Outages:
+class OutageReporter:
     """Owned by the coordinator thread.
 
     Args:

@@ -16,7 +16,7 @@ from penstock.model.manifest import SnapshotMetadata
 from penstock.model.messages import PollAgain
 
 
-class ProcessAllAvailable:
+class ProcessAllCalls:
     """Owned by the coordinator thread.
 
     Args:
