@@ -14,7 +14,7 @@ from penstock.connectors.files.nested_arrays import map_leaves, nullable_offsets
 from penstock.connectors.files.parquet.calendars import FileCalendar, file_calendar
 from penstock.connectors.files.parquet.int96 import has_int96, instants, is_int96, metadata_with_bytes
 from penstock.connectors.files.parquet.pages import check_footer, most_rows
-from penstock.connectors.files.valid_texts import with_valid_texts
+from penstock.connectors.files.parquet.valid_texts import with_valid_texts
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import DataError
 

@@ -1,4 +1,4 @@
-"""Strings of Parquet and ORC files, which may have bytes that are not valid UTF-8."""
+"""Strings of Parquet files, which may have bytes that are not valid UTF-8."""
 
 from __future__ import annotations
 
