@@ -200,7 +200,7 @@ class Outside:
             content.append((subtask, staged))
         table.show(permit.epoch, permit.messages, content)
 
-    def settled(self, epoch: int) -> None:
+    def commits_logged(self, epoch: int) -> None:
         """A committer was told that epochs up to this one are logged as committed."""
         assert self.log is not None
         if epoch > self.log.view.committed_epoch:

@@ -47,19 +47,19 @@ class _Committer(SinkCommitter):
         self._vertex = vertex
         self._outside = outside
         self._commits = commits
-        self._settled = 0
+        self._logged = 0
 
     def commit(self, permit: EpochCommit) -> None:
-        if permit.epoch <= self._settled:
-            raise SimulationFailure(f"epoch {permit.epoch} comes again after {self._settled} was settled", "epochs")
+        if permit.epoch <= self._logged:
+            raise SimulationFailure(f"epoch {permit.epoch} comes again after {self._logged} was logged", "epochs")
         self._outside.handed_over(permit)
         self._commits("before")
         self._outside.commit(self._vertex, permit)
         self._commits("after")
 
-    def settled(self, epoch: int) -> None:
-        self._settled = epoch
-        self._outside.settled(epoch)
+    def commits_logged(self, epoch: int) -> None:
+        self._logged = epoch
+        self._outside.commits_logged(epoch)
 
     def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:
         self._outside.abandon(generation, [message.decode() for message in pending])

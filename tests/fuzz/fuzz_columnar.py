@@ -45,7 +45,7 @@ def _type(chance: random.Random, kind: str, depth: int) -> str:
             fields = [f"f{place}:{_type(chance, kind, depth + 1)}" for place in range(chance.randrange(1, 4))]
             return f"struct<{','.join(fields)}>"
     if kind == "orc":
-        return chance.choice(_ATOMS[:-1] if depth else _ATOMS)  # others go through the Spark lane
+        return chance.choice(_ATOMS[:-1] if depth else _ATOMS)  # others go through the Spark source bridge
     return chance.choice(_ATOMS + _TIMES)
 
 

@@ -1,9 +1,9 @@
-"""The contracts of sources and sinks.
+"""Base classes of sources and sinks.
 
-A *source* is a discovery function on the driver and readers in the slots; what travels between them is a Split. A
-*sink* is a writer per subtask that stages an epoch, and a committer on the driver that makes it visible.
-Sources, sinks and readers are serialised with cloudpickle into the Spark task; splits, positions, discovery states
-and commit messages are stored in snapshots and therefore plain JSON data (or bytes, for messages).
+A *source* discovers splits on the driver and has one reader per subtask, in the slots. A *sink* has one writer per
+subtask, which stages an epoch, and a committer on the driver, which makes the epoch visible. Sources, sinks and readers
+are serialized with cloudpickle into the Spark task. Splits, positions, discovery states and commit messages are stored
+in snapshots, so they are plain JSON data (messages are bytes).
 """
 
 from __future__ import annotations
@@ -27,53 +27,64 @@ COLUMNS_NOT_STORED = (
 
 
 BATCH_BYTES = 8 << 20
-"""The most bytes that ``SourceReader.poll`` should return before more is known of the query."""
+"""Default of ``SourceReader.batch_bytes``, until the query has measured a better value."""
 
 
 class Source(ABC):
-    """Driver side and factory of a source."""
+    """Driver side of a source, and factory of its readers."""
 
     schema: pa.Schema
 
     @property
     def kind(self) -> str:
-        """Who understands its states and splits: a restart with a source of another kind is refused. It is stored, so
-        it must not change."""
+        """Name of the class that reads these states and splits. A restart with a source of another kind is refused.
+
+        It is stored in snapshots, so it must not change between releases.
+        """
         return type(self).__name__
 
     runs_spark_jobs: bool = False
-    """``discover`` runs Spark jobs: the query needs a free slot besides its own."""
-    looks_ahead: bool = True
-    """``discover`` is called while all readers are busy, too, so that none waits for a long look. Otherwise not before
-    one asks for more: of a split that ends where the input ended when it was found, rows would be old when it is read.
+    """True if ``discover`` runs Spark jobs: the query then needs one more slot for them."""
+    discovers_ahead: bool = True
+    """True if ``discover`` is also called while all readers are busy, so that no reader waits for a long discovery.
+
+    False if it is called only when a reader requests a split. That is for splits that end where the input ended at
+    their discovery: discovered early, they would deliver old rows.
     """
     keeps_files: bool = False
-    """It keeps files at the checkpoint location, which must be a folder then."""
-    has_always_more: bool = False
-    """New rows come by the clock, so its readers are never caught up. ``processAllAvailable`` waits for the rows that
-    existed when it was called (``SourceReader.look_passed``), and not until there is nothing to read."""
+    """True if the source keeps files at the checkpoint location, which must then be a folder."""
+    is_clock_driven: bool = False
+    """True if time alone creates new rows, so that readers are never caught up. ``processAllAvailable`` then waits for
+    the rows that existed when it was called (``SourceReader.refresh_passed``)."""
 
     def open(self, location: str, operator_id: str) -> None:  # noqa: B027
-        """Called once on the driver, before anything else. A source may keep files below ``<location>/lane/<id>``."""
+        """Open the driver side. Called once, before all other methods.
+
+        A source with ``keeps_files`` may keep files below ``<location>/lane/<operator_id>``.
+        """
 
     @abstractmethod
     def describe(self) -> str:
-        """As in Spark's progress, for example ``FileStreamSource[file:/in]``."""
+        """Return the description in progress reports, as Spark writes it: ``FileStreamSource[file:/in]``."""
 
     @abstractmethod
     def discover(self, state: Plain, parallelism: int) -> Discovery:
-        """Look for new splits since ``state`` (None at the very first call). May block; called on a thread of its own,
-        one call at a time. Must be repeatable: the state of a lost call is given again.
+        """Discover the splits that are new since ``state``, which is None at the first call.
+
+        May block. Called on a thread of its own, one call at a time. Must be repeatable: if the result of a call is
+        lost, the next call gets the same state again.
         """
 
     @abstractmethod
     def create_reader(self) -> SourceReader:
-        """A reader for one subtask, in its slot."""
+        """Create the reader of one subtask. Called in its slot."""
 
     def freeze(self) -> None:
-        """Nothing that appears from now on is to be found; once everything that is there now was found, ``discover``
-        says ``finished``. Called as ``discover`` is, between two of its calls, once per Generation: behind a recovery
-        what came meanwhile may be found as well. May block. A source that overrides it can always be frozen.
+        """End the input with what exists now: ``discover`` returns ``finished`` when it has returned all of that.
+
+        Called on the thread of ``discover``, between two of its calls, once per Generation. May block. After a recovery
+        it is called again, so that input of the meantime may be included. A source that overrides it can always be
+        frozen.
 
         Raises:
             NotSupported: see ``check_freezable``.
@@ -81,10 +92,10 @@ class Source(ABC):
         self.check_freezable()
 
     def check_freezable(self) -> None:
-        """Called before any source of the query is frozen; must not block.
+        """Check that the source can be frozen. Called before any source of the query is frozen; must not block.
 
         Raises:
-            NotSupported: this source cannot be frozen, as one cannot that does not override ``freeze``.
+            NotSupported: the source does not override ``freeze``, or cannot be frozen for another reason.
         """
         if type(self).freeze is Source.freeze:
             raise NotSupported(
@@ -93,20 +104,30 @@ class Source(ABC):
             )
 
     def takes_away(self) -> str:
-        """What another reader of the same input misses once this one has read it, for example files that are cleaned
-        away, and what keeps it from it; empty if nothing."""
+        """Return why reading takes input away from other readers, and the remedy; empty if it does not.
+
+        Example: ``cleanSource`` removes files that were read.
+        """
         return ""
 
     def latest_offset(self) -> Plain:
-        """What the newest look saw of what there is to read, for progress; None if unknown. On any thread."""
+        """Return the end of the input that the last discovery saw, for progress; None if unknown.
+
+        Called on any thread.
+        """
         return None
 
     def offset_of(self, splits: Sequence[Split]) -> Plain:
-        """Where a query stands whose unfinished splits of this source, all of them, are these: in the form of Spark's
-        own source, for progress. None if there is no such form. On any thread."""
+        """Return the offset of a query in the form of Spark's own source, for progress; None if there is no such form.
+
+        Called on any thread.
+
+        Args:
+            splits: all unfinished splits of this source.
+        """
         return None
 
-    def of_another_query(self, state: Plain) -> Plain:
+    def adopt_state(self, state: Plain) -> Plain:
         """Return the state of another query's snapshot for this query, which starts from that snapshot.
 
         It must not have actions on the input that only the other query may perform, such as files to clean.
@@ -114,66 +135,73 @@ class Source(ABC):
         return state
 
     def committed(self, state: Plain) -> None:  # noqa: B027
-        """In a complete snapshot every split found up to ``state`` is wholly read: nothing before it is read again."""
+        """Release input: a complete snapshot has read all splits up to ``state``, so none of them is read again."""
 
     def close(self) -> None:  # noqa: B027
-        """Called once when the query ends, on the driver."""
+        """Release resources of the driver side. Called once, when the query ends."""
 
 
 class SourceReader(ABC):
-    """Reads its splits in the order they were added.
+    """Reader of one subtask. Reads its splits in the order in which they were added.
 
-    Owned by the subtask's thread; must not block longer than one batch read from local data takes: a reader whose
-    input may block runs a thread of its own and polls a bounded queue.
+    Owned by the subtask's thread. A method must not block longer than reading one batch of local data takes: if the
+    input may block, the reader runs a thread of its own and polls a bounded queue.
     """
 
-    side_by_side: bool = False
-    """Reads all its splits at the same time: it is given further ones while it reads. Otherwise one after the other."""
-    takes_turns: bool = False
-    """Of several splits that it holds, all the same, none waits for another one's end; implied by ``side_by_side``."""
+    reads_splits_concurrently: bool = False
+    """True if the reader reads all its splits at the same time. Then it gets further splits while it reads."""
+    interleaves_splits: bool = False
+    """True if no split that the reader holds waits for the end of another. Implied by ``reads_splits_concurrently``."""
     batch_bytes: int = BATCH_BYTES
-    """The most bytes that the next ``poll`` should return, if the rows can be large; a single row may have more. Set
-    by the caller: what comes after the rows of one batch must not take long."""
+    """Limit in bytes for the next ``poll``. A single row may exceed it.
+
+    The caller sets it, so that processing one batch does not take long. Readers of small rows may ignore it.
+    """
 
     def open(self, subtask: int, parallelism: int) -> None:  # noqa: B027
-        """Called once before anything else."""
+        """Open the reader. Called once, before all other methods."""
 
     @abstractmethod
     def add_split(self, split: Split) -> None:
-        """Take over a split, at its position."""
+        """Add a split, which is read from its position."""
 
     @abstractmethod
     def poll(self, max_rows: int, now_ms: int) -> pa.RecordBatch | None:
-        """The next non-empty batch of at most ``max_rows`` rows, or None if there is none now (call again later).
+        """Return the next batch of 1 to ``max_rows`` rows; None if there is none now.
 
-        Positions move past a row exactly when it is returned. ``now_ms`` is wall-clock time.
+        A position moves past a row exactly when the row is returned. ``now_ms`` is wall-clock time.
         """
 
     @abstractmethod
     def snapshot(self) -> Sequence[Split]:
-        """The unfinished splits with their positions, in reading order. Finished splits are gone."""
+        """Return the unfinished splits with their positions, in reading order."""
 
     def caught_up(self) -> bool:
-        """Every split this reader holds is an endless one with nothing to read now: as idle as a reader without splits.
+        """Return True if all splits of the reader are endless and have nothing to read now.
 
-        For ``processAllAvailable`` and the like. False for readers whose splits end.
+        Such a reader is as idle as one without splits; ``processAllAvailable`` waits for this. False for readers of
+        bounded splits.
         """
         return False
 
-    def behind(self) -> Sequence[int]:
-        """Of each endless split of which that is known: how many rows are there that ``poll`` has not returned yet. For
-        figures: called often, and asks nobody."""
+    def lags(self) -> Sequence[int]:
+        """Return the lag of each endless split in rows: those that exist and ``poll`` has not returned.
+
+        Splits whose lag is unknown are left out. Called often, for metrics: it must not ask the external system.
+        """
         return ()
 
-    def look(self) -> None:  # noqa: B027
-        """``caught_up`` is False from now on, until a look at the outside that began after this call found nothing.
-        Nothing to do for readers whose splits end, and where every ``poll`` is such a look.
+    def refresh(self) -> None:  # noqa: B027
+        """Ask the external system for new input. ``caught_up`` is False until an answer says that there is none.
+
+        Only a request that began after this call counts. Readers of bounded splits need not implement it, nor readers
+        whose ``poll`` always asks.
         """
 
-    def look_passed(self) -> bool:
-        """Return True if ``poll`` has returned every row that existed at the last ``look``.
+    def refresh_passed(self) -> bool:
+        """Return True if ``poll`` has returned every row that existed at the last ``refresh``.
 
-        Only readers of a source that ``has_always_more`` implement it; others have passed it when they are caught up.
+        Only readers of sources with ``is_clock_driven`` override it.
         """
         return self.caught_up()
 
@@ -192,28 +220,30 @@ class SourceReader(ABC):
         return None
 
     def committed(self, splits: Sequence[Split]) -> None:  # noqa: B027
-        """A complete snapshot holds these splits of this reader: nothing before their positions is read again."""
+        """Release input: a complete snapshot has these splits, so nothing before their positions is read again."""
 
     def freeze(self) -> None:  # noqa: B027
-        """Endless splits, those that are added later too, are read up to what is there now, and no further in this run:
-        then, and not before, ``caught_up`` for good. They stay in ``snapshot`` where a later run goes on. Called at
-        most once, between any two other calls. Nothing to do for readers whose splits end.
+        """End endless splits with the input that exists now, including splits that are added later.
+
+        ``caught_up`` is True when all of that is returned, and stays True. The splits stay in ``snapshot``, at the
+        positions from which a later run continues. Called at most once, between any two other calls. Readers of bounded
+        splits need not implement it.
         """
 
     def epoch_ended(self) -> None:  # noqa: B027
-        """What was returned by ``poll`` so far belongs to an epoch that has ended: for limits by epoch."""
+        """End the epoch of all rows that ``poll`` has returned: limits per epoch start again."""
 
     def wake_after_ms(self) -> int:
-        """After a ``poll`` that returned None: how long until the next is worth while."""
+        """Return the delay in milliseconds until the next ``poll``, after one that returned None."""
         return 10
 
     def close(self) -> None:  # noqa: B027
-        """Release files and threads; called once, also after a failure."""
+        """Release files and threads. Called once, also after a failure."""
 
 
 @dataclass(frozen=True)
 class FenceOpener:
-    """The driver that takes over an output from all other drivers; see ``docs/fencing.md``.
+    """Driver that takes over an output from all other drivers; see ``docs/fencing.md``.
 
     Attributes:
         query_id: the id of its query.
@@ -242,9 +272,16 @@ class FenceOpener:
 
 @dataclass(frozen=True)
 class SinkContext:
-    """``generation`` marks staged data, so that what a fenced attempt left can be told apart. ``attempt_token`` is a
-    random hex string, new per Generation and slot. ``first_epoch``: epochs of this Generation are not below it, and
-    those of earlier ones are. ``fence``: what ``SinkCommitter.fence`` returned. ``operator_id``: of the sink."""
+    """Context of a sink writer.
+
+    Attributes:
+        generation: number of the Generation. Names of staged data have it, so that data of fenced Generations are told
+            apart.
+        attempt_token: random hex string, new for each Generation and slot.
+        first_epoch: lowest epoch of this Generation; epochs of earlier Generations are below it.
+        fence: the return value of ``SinkCommitter.fence``.
+        operator_id: id of the sink.
+    """
 
     query_id: str
     generation: int
@@ -257,27 +294,32 @@ class SinkContext:
 
 
 class SinkWriter(ABC):
-    """Stages rows in the current epoch. Owned by the subtask's thread."""
+    """Writer of one subtask, which stages rows in the current epoch. Owned by the subtask's thread."""
 
     def open(self, context: SinkContext) -> None:  # noqa: B027
-        """Called once before anything else."""
+        """Open the writer. Called once, before all other methods."""
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
         """Stage one non-empty batch."""
 
     def replace(self) -> None:  # noqa: B027
-        """Complete mode: what was written in this epoch is a whole result, even if it is nothing at all: then
-        ``prepare`` has a message for it, in a sink that takes this mode. Called before ``prepare``."""
+        """Mark the rows of this epoch as a whole result (complete mode). Called before ``prepare``.
+
+        A sink that supports complete mode returns a message from ``prepare`` even if the result is empty.
+        """
 
     @abstractmethod
     def prepare(self, epoch: int) -> bytes | None:
-        """End the epoch: everything written since the last call is durable when this returns. The returned message is
-        stored in the snapshot and handed to the committer; None if the epoch is empty. Never unpickled by Penstock.
+        """End the epoch and make everything written since the last call durable.
+
+        Returns:
+            A message, which is stored in the snapshot and handed to the committer; None if the epoch is empty. Penstock
+            never unpickles it.
         """
 
     def close(self) -> None:  # noqa: B027
-        """Release resources; called once, also after a failure. Must not remove anything staged under a message."""
+        """Release resources. Called once, also after a failure. Must not remove data that a message names."""
 
 
 Committing = Callable[[EpochCommit], AbstractContextManager[object]]
@@ -285,12 +327,17 @@ Committing = Callable[[EpochCommit], AbstractContextManager[object]]
 
 
 class SinkCommitter(ABC):
-    """Driver side of a sink. ``commit`` is called for epochs in ascending order, one at a time, on a thread that may
-    block. After a crash the last epochs are handed over again: the implementation makes each visible exactly once.
+    """Driver side of a sink, which makes epochs visible.
+
+    ``commit`` is called for epochs in ascending order, one at a time, on a thread that may block. After a crash the
+    last epochs are handed over again: the implementation makes each visible exactly once.
     """
 
     def open(self, query_id: str) -> None:  # noqa: B027
-        """Called once per driver, before the first Generation. Refuses a target that cannot be written exactly once."""
+        """Open the output. Called once per driver, before the first Generation.
+
+        Refuses an output that cannot be written exactly once.
+        """
 
     def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:  # noqa: B027
         """Check a pending epoch that an earlier run staged. Change nothing.
@@ -383,63 +430,78 @@ class SinkCommitter(ABC):
             SinkFenced: another driver has the output.
         """
 
-    def settled(self, epoch: int) -> None:  # noqa: B027
-        """The log says that every epoch up to this one is committed: no driver that owns the location hands one of them
-        over again. Called on the thread of ``commit`` with rising epochs, now and then: what a commit needed may go.
+    def commits_logged(self, epoch: int) -> None:  # noqa: B027
+        """Remove what the commits of epochs up to this one needed: the log records them as committed.
+
+        No driver that owns the location hands one of them over again. Called on the thread of ``commit`` with rising
+        epochs, but not for each epoch.
         """
 
     def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:  # noqa: B027
-        """Nothing staged by Generations up to this one is needed any more, but what a message in ``pending`` names.
+        """Remove what Generations up to this one staged, except data that a message in ``pending`` names.
 
-        Call it once the epochs of the restored snapshot are committed; otherwise hand their messages over.
+        Call it when the epochs of the restored snapshot are committed; before that, pass their messages.
         """
 
-    def irrevocable(self, above: int, below: int) -> str:
-        """Why this query's output of the epochs between the two, both exclusive, cannot be taken back, for a message;
-        empty if it can be, or if there is none. Changes nothing. Called between ``open`` and the first Generation.
+    def retraction_problem(self, above: int, below: int) -> str:
+        """Return why output of this query cannot be taken back, for a message; empty if it can be.
+
+        Also empty if there is no such output. Changes nothing. Called between ``open`` and the first Generation.
+
+        Args:
+            above, below: bounds of the epochs, both exclusive.
         """
         return "it cannot take back what it has written"
 
     def retract(self, above: int, below: int) -> None:
-        """Take back all output of this query in the epochs between the two, both exclusive; none of them will ever be
-        committed again. Called after ``irrevocable`` had nothing against it, before anything of this query runs, and
-        again if a driver dies before that is in the log: what is gone already is no error. Two drivers may do it at the
-        same time.
+        """Take back all output of this query in the epochs between two, both exclusive.
+
+        None of these epochs is ever committed again. Called after ``retraction_problem`` has returned no problem,
+        before anything of this query runs. Called again if the driver dies before the log records it, so output that is
+        gone is no error. Two drivers may call it at the same time.
 
         Raises:
             SinkError: the outcome is not known; it is tried again at the next start.
         """
-        raise NotSupported(self.irrevocable(above, below))
+        raise NotSupported(self.retraction_problem(above, below))
 
     def close(self) -> None:  # noqa: B027
-        """Called once when the query ends."""
+        """Release resources. Called once, when the query ends."""
 
 
 class Sink(ABC):
-    """Factory of writers and the committer."""
+    """Factory of a sink's writers and of its committer."""
 
     keeps_files: bool = False
-    """It stages rows in the directory of ``stage_in``: the checkpoint location must be a folder then."""
+    """True if the sink stages rows in the directory of ``stage_in``: the checkpoint location must then be a folder."""
 
     def stage_in(self, directory: str) -> None:  # noqa: B027
-        """Called on the driver before anything is created: a directory of this sink alone, below the checkpoint
-        location, so that all slots and the driver share it. It need not exist."""
+        """Set the directory for staged rows. Called on the driver, before writers and committer are created.
+
+        The directory is this sink's alone and below the checkpoint location, so that the driver and all slots share it.
+        It need not exist.
+        """
 
     def target(self) -> str:
-        """What it writes to, for comparison with what other queries write to; empty if that is not known, or nobody
-        else's. It is stored as a digest, so the text must not change from release to release."""
+        """Return a text that identifies the output, equal for sinks that write to the same one.
+
+        Empty if the output is unknown, or no other query can write to it. A digest of it is stored, so the text must
+        not change between releases.
+        """
         return ""
 
     def share(self, query_id: str, origin: str) -> None:  # noqa: B027
-        """The user allows the query ``query_id``, a fork of ``origin``, to write to where that one writes. Called on
-        the driver before anything is created, at every start for which it is allowed."""
+        """Let the query ``query_id``, a fork of ``origin``, write to the output of ``origin``: the user allows it.
+
+        Called on the driver before writers and committer are created, at every start with this permission.
+        """
 
     target_is_unknown: bool = False
     """True if the user's code decides where the sink writes to, so that Penstock does not know it."""
 
     @abstractmethod
     def describe(self) -> str:
-        """As in Spark's progress, for example ``FileSink[/out]``."""
+        """Return the description in progress reports, as Spark writes it: ``FileSink[/out]``."""
 
     @abstractmethod
     def create_writer(self) -> SinkWriter: ...

@@ -129,7 +129,7 @@ class _MemoryCommitter(SinkCommitter):
     def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
         self._sink.fitted(decode_rows(permit.messages))
 
-    def irrevocable(self, above: int, below: int) -> str:
+    def retraction_problem(self, above: int, below: int) -> str:
         return ""
 
     def retract(self, above: int, below: int) -> None:

@@ -33,7 +33,7 @@ class _NoopCommitter(SinkCommitter):
     def commit(self, permit: EpochCommit) -> None:
         """Nothing was staged."""
 
-    def irrevocable(self, above: int, below: int) -> str:
+    def retraction_problem(self, above: int, below: int) -> str:
         return ""
 
     def retract(self, above: int, below: int) -> None:

@@ -61,7 +61,7 @@ class RateSource(Source):
     """
 
     schema = SCHEMA
-    has_always_more = True
+    is_clock_driven = True
 
     def __init__(self, rows_per_second: int = 1, ramp_up_s: int = 0, num_partitions: int | None = None) -> None:
         for name, value, least in (("rowsPerSecond", rows_per_second, 1), ("rampUpTime", ramp_up_s, 0)):
@@ -103,7 +103,7 @@ class RateSource(Source):
 class RateReader(SourceReader):
     """Takes its splits in turn; they never end. Frozen, it goes no further than the time of the poll that follows."""
 
-    takes_turns = True
+    interleaves_splits = True
 
     def __init__(self, rows_per_second: int, ramp_up_s: int) -> None:
         self._rows_per_second = rows_per_second
@@ -113,7 +113,7 @@ class RateReader(SourceReader):
         self._frozen = False
         self._last_ms: int | None = None
         self._caught_up = False
-        self._frontier, self._look = _Frontier(), _Frontier()
+        self._frontier, self._refresh = _Frontier(), _Frontier()
 
     def add_split(self, split: Split) -> None:
         RATE.check(split)
@@ -124,7 +124,7 @@ class RateReader(SourceReader):
         if self._frozen:
             now_ms = self._last_ms = now_ms if self._last_ms is None else self._last_ms
         self._frontier.polled(now_ms)
-        self._look.polled(now_ms)
+        self._refresh.polled(now_ms)
         for step in range(len(self._splits)):
             index = (self._turn + step) % len(self._splits)
             split = self._splits[index]
@@ -141,15 +141,15 @@ class RateReader(SourceReader):
         self._frontier.begin()
 
     def frontier_passed(self) -> bool:
-        return self._is_passed(self._frontier)
+        return self._is_read_up_to(self._frontier)
 
-    def look(self) -> None:
-        self._look.begin()
+    def refresh(self) -> None:
+        self._refresh.begin()
 
-    def look_passed(self) -> bool:
-        return self._is_passed(self._look)
+    def refresh_passed(self) -> bool:
+        return self._is_read_up_to(self._refresh)
 
-    def _is_passed(self, frontier: _Frontier) -> bool:
+    def _is_read_up_to(self, frontier: _Frontier) -> bool:
         at_ms = frontier.at_ms
         return at_ms is not None and not any(len(self._due(split, 1, at_ms)) for split in self._splits)
 

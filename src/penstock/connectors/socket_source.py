@@ -1,7 +1,7 @@
-"""The ``socket`` source: lines of text from a TCP server. For tests and demonstrations only.
+"""Socket source: lines of text from a TCP server. For tests and demonstrations only.
 
-As in Spark the driver connects, and keeps what came until it is in a complete snapshot: slots may fail and recover, but
-a socket cannot be asked again, so a new driver refuses to go on where rows of an older one are missing.
+As in Spark, the driver connects and keeps the lines until they are in a complete snapshot, so slots may fail and
+recover. A socket cannot be read again, so a new driver refuses to continue if rows of an older driver are missing.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from penstock.model.splits import Discovery, Split
 log = get_logger(__name__)
 
 SPLIT_LINES = 1_000
-"""Lines of one split: they travel and are stored with it."""
+"""Lines of one split, which are sent and stored with it."""
 _CONNECT_TIMEOUT_S = 10.0
 _STAMPED = pa.schema([("value", pa.string()), ("timestamp", pa.timestamp("us", tz="UTC"))])
 
 Line = tuple[str, int]
-"""Text and the microsecond at which it came."""
+"""Text and time of arrival in microseconds since 1970."""
 
 
 class SocketSource(Source):
-    """``spark.readStream.format("socket")``. The discovery state is the number of lines handed out.
+    """Source of ``spark.readStream.format("socket")``. The discovery state is the number of discovered lines.
 
     Args:
-        host: of the server, as the driver reaches it.
-        port: likewise.
-        include_timestamp: whether rows have a second column, the time at which the line came.
+        host: address of the server, as the driver reaches it.
+        port: port of the server.
+        include_timestamp: rows have a second column, the time of arrival of the line.
 
     Raises:
         ConfigError: the name of the host or the number of the port is not valid.
@@ -55,11 +55,11 @@ class SocketSource(Source):
         self.schema = _STAMPED if include_timestamp else pa.schema([_STAMPED.field(0)])
         self._host = host
         self._port = port
-        self._lines: _Lines | None = None
+        self._lines: _ReceivedLines | None = None
         self._frozen_at: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """The connection is the driver's."""
+        """Leave out the connection, which stays on the driver."""
         return self.__dict__ | {"_lines": None}
 
     def describe(self) -> str:
@@ -71,7 +71,7 @@ class SocketSource(Source):
         end = lines.end if self._frozen_at is None else min(lines.end, self._frozen_at)
         splits = []
         for first in range(start, end, SPLIT_LINES):
-            part = lines.between(first, min(first + SPLIT_LINES, end))
+            part = lines.lines_between(first, min(first + SPLIT_LINES, end))
             spec = cast("dict[str, Plain]", {"texts": [text for text, _ in part], "micros": [at for _, at in part]})
             splits.append(Split(str(first), spec))
         return Discovery(splits, max(start, end), finished=self._frozen_at is not None and end >= self._frozen_at)
@@ -81,7 +81,7 @@ class SocketSource(Source):
 
     def committed(self, state: Plain) -> None:
         if self._lines is not None:
-            self._lines.forget(cast("int", state or 0))
+            self._lines.drop_before(cast("int", state or 0))
 
     def create_reader(self) -> SourceReader:
         return SocketReader(self.schema)
@@ -91,14 +91,14 @@ class SocketSource(Source):
         if lines is not None:
             lines.close()
 
-    def _connected(self, start: int) -> _Lines:
+    def _connected(self, start: int) -> _ReceivedLines:
         if self._lines is None:
             if start:
                 raise DataError(
                     f"socket source {self._host}:{self._port}: {start} lines were read by a driver that is gone, and a "
                     "socket cannot send them again; start anew with an empty checkpointLocation"
                 )
-            self._lines = _Lines(self._host, self._port)
+            self._lines = _ReceivedLines(self._host, self._port)
         if start < self._lines.first:
             raise DataError(f"socket source {self._host}:{self._port}: lines from {start} on were given up already")
         return self._lines
@@ -113,9 +113,11 @@ def _is_host(text: str) -> bool:
     return bool(name) and not any(byte <= ord(" ") for byte in name)
 
 
-class _Lines:
-    """What came and is not forgotten, by number; ``first`` is the first one. A thread reads; everything else is the
-    source's thread.
+class _ReceivedLines:
+    """Lines that were received and not dropped, numbered from 0. A thread of its own receives them.
+
+    Attributes:
+        first: number of the first line that is kept.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -132,7 +134,7 @@ class _Lines:
         threading.Thread(target=self._receive, name="penstock-socket", daemon=True).start()
 
     def _receive(self) -> None:
-        """Until the server ends it; the query goes on without new rows then, as in Spark."""
+        """Receive lines until the server closes the connection. As in Spark, the query then runs without new rows."""
         try:
             with self._socket.makefile("r", encoding="latin-1", newline=None) as file:
                 for line in file:
@@ -151,12 +153,12 @@ class _Lines:
         with self._lock:
             return self.first + len(self._kept)
 
-    def between(self, start: int, end: int) -> list[Line]:
+    def lines_between(self, start: int, end: int) -> list[Line]:
         with self._lock:
             return [self._kept[number - self.first] for number in range(start, end)]
 
-    def forget(self, end: int) -> None:
-        """Lines before this one are wholly read, in a complete snapshot."""
+    def drop_before(self, end: int) -> None:
+        """Drop the lines before this number, which a complete snapshot has read."""
         with self._lock:
             while self.first < end:
                 self._kept.popleft()
@@ -172,7 +174,7 @@ class _Lines:
 
 
 class SocketReader(SplitRowsReader):
-    """A row is a line."""
+    """Reader of splits of lines."""
 
     def __init__(self, schema: pa.Schema) -> None:
         super().__init__(SOCKET)

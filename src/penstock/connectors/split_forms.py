@@ -1,4 +1,4 @@
-"""Grammars of the splits of sources. A reader checks a split when it gets it, because a snapshot may be forged."""
+"""Forms of the splits of sources. A reader checks each split that it gets, because a snapshot may be forged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
 class KafkaSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Split of Kafka. ``planned_end``: end of a batch of its own."""
+    """Split of Kafka. ``planned_end``: rows up to this offset are read first, as a batch of their own."""
 
     topic: KafkaTopic
     partition: KafkaPartition

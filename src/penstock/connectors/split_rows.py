@@ -1,4 +1,4 @@
-"""A reader of splits whose rows can be told by their number."""
+"""Base class of readers whose splits give random access to rows by number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.operators.batches import first_rows
 
 
 class SplitRowsReader(SourceReader):
-    """Reads one split after the other. A position is the number of rows that were read of the split.
+    """Reader of one split after the other. A position is the number of rows read from the split.
 
     Args:
         form: the form of its splits.
@@ -27,7 +27,7 @@ class SplitRowsReader(SourceReader):
 
     @abstractmethod
     def rows(self, split: Split, first: int, max_rows: int) -> pa.RecordBatch:
-        """At most ``max_rows`` rows of the split from its ``first`` on; none behind its last."""
+        """Return at most ``max_rows`` rows of the split, starting with number ``first``; none after its last row."""
 
     def add_split(self, split: Split) -> None:
         self._form.check(split)

@@ -402,7 +402,7 @@ class CommandExecutor:
         if metadata.query_id == self._query_id:
             return metadata
         sources = [
-            msgspec.structs.replace(one, state=self._sources[one.vertex].of_another_query(one.state))
+            msgspec.structs.replace(one, state=self._sources[one.vertex].adopt_state(one.state))
             for one in metadata.sources
         ]
         return msgspec.structs.replace(metadata, sources=sources)
@@ -565,4 +565,4 @@ class CommandExecutor:
         if epoch > self._settled_epoch:
             self._settled_epoch = epoch
             for committer in self._committers.values():
-                committer.settled(epoch)
+                committer.commits_logged(epoch)

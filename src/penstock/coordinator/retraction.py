@@ -33,7 +33,7 @@ def check_retraction(retraction: Retraction, graph: JobGraph, committers: Mappin
         what = f"{operator_id} ({spec.sink.describe()})"
         if any(target != target_of(spec) for target in targets):
             raise _refused(above, what, "it does not write any more to where that output is")
-        if reason := committers[operator_id].irrevocable(above, below):
+        if reason := committers[operator_id].retraction_problem(above, below):
             raise _refused(above, what, reason)
 
 

@@ -158,7 +158,7 @@ def _with_fields(column: pa.Field, ordinals: Sequence[int] | None) -> pa.Field:
 
 
 def _only_spark_reads(name: str, schema: pa.Schema, options: Mapping[str, str]) -> bool:
-    """Whether files go through the Spark lane: of other formats, or with what our readers of these do not read."""
+    """Return True if Spark reads the files: other formats, and what Penstock's own readers do not support."""
     if name == "orc":
         return any(only_spark_reads(schema))
     if name == "csv":

@@ -1,4 +1,4 @@
-"""Spark's batch readers of files, for the Spark lane."""
+"""Spark's batch readers of files, for the Spark source bridge."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMED = 3
 
 
 class SparkFiles:
-    """See ``penstock.connectors.spark.files.SparkReader``.
+    """See ``penstock.connectors.spark.files.SparkFileReader``.
 
     Args:
         spark: a classic session.

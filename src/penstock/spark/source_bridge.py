@@ -33,10 +33,10 @@ class SparkSourceBridge:
     def open(self, directory: str) -> None:
         self._stream = self._scan.toMicroBatchStream(directory)
 
-    def initial(self) -> str:
+    def initial_offset(self) -> str:
         return str(self._stream.initialOffset().json())
 
-    def latest(self, start: str) -> str:
+    def latest_offset(self, start: str) -> str:
         if not self._is("SupportsAdmissionControl"):
             return str(self._stream.latestOffset().json())
         return self._limited(start, self._default_limit())
@@ -46,16 +46,16 @@ class SparkSourceBridge:
             self._stream.prepareForTriggerAvailableNow()
             return None
         if not self._is("SupportsAdmissionControl"):
-            return self.latest(start)
+            return self.latest_offset(start)
         return self._limited(start, java_class(self._spark, f"{_STREAMING}.ReadLimit").allAvailable())
 
     def stage(self, start: str, end: str, directory: str) -> None:
         none = java_class(self._spark, "scala.Option").empty()
         # A physical plan belongs to its thread's session, and this is a thread of Penstock's.
         java_class(self._spark, SESSION).setActiveSession(self._spark._jsparkSession)
-        begin, until = self._stream.deserializeOffset(start), self._stream.deserializeOffset(end)
+        begin, end = self._stream.deserializeOffset(start), self._stream.deserializeOffset(end)
         physical = java_class(self._spark, f"{_EXECUTION}.datasources.v2.MicroBatchScanExec")(
-            self._node.output(), self._scan, self._stream, begin, until, none, none
+            self._node.output(), self._scan, self._stream, begin, end, none, none
         )
         try:
             if physical.supportsColumnar():

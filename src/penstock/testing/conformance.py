@@ -290,7 +290,7 @@ class _SinkRun:
             committer.commit(self._last)  # its outcome was not logged
         elif self._last is not None:
             self._logged = True
-            committer.settled(self._last.epoch)
+            committer.commits_logged(self._last.epoch)
         for permit, behind in self._prepared:
             self._commit(committer, permit, behind)
         self._prepared.clear()
@@ -319,7 +319,7 @@ class _SinkRun:
     def _commit(self, committer: Any, permit: EpochCommit, behind: int) -> None:
         committer.commit(permit)
         if self._last is not None and self.random.random() < 0.5:
-            committer.settled(self._last.epoch)  # rode on a later entry
+            committer.commits_logged(self._last.epoch)  # rode on a later entry
         self._last, self._logged, self._done = permit, False, behind
 
     def _writer(self, subtask: int) -> SinkWriter:

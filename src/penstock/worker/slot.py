@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from penstock.config import CONF_PREFIX
 from penstock.connectors.base import SinkContext
-from penstock.connectors.python.pump import left_behind
+from penstock.connectors.python.prefetch_thread import blocked_threads
 from penstock.errors import DataError, FunctionError, GenerationFailed, PenstockError
 from penstock.logs import SparingLog, about, get_logger, log_to_stderr, now_about
 from penstock.model.ids import SubtaskId
@@ -485,7 +485,7 @@ class Slot:
         deadline = time.monotonic() + JOIN_TIMEOUT_S
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return [thread for thread in threads if thread.is_alive()] + left_behind()
+        return [thread for thread in threads if thread.is_alive()] + blocked_threads()
 
     def _await_farewell(self) -> None:
         deadline = time.monotonic() + FAREWELL_TIMEOUT_S

@@ -51,7 +51,9 @@ class SourceTask:
             reader.add_split(split)
         self._unfinished = tuple(reader.snapshot())
         self._restored = frozenset(split.split_id for split in self._unfinished)
-        self.one_by_one = len(self._restored) > 1 and not (reader.side_by_side or reader.takes_turns)
+        self.one_by_one = len(self._restored) > 1 and not (
+            reader.reads_splits_concurrently or reader.interleaves_splits
+        )
         """Several splits were restored, from as many readers, and are read one after the other."""
 
     @property
@@ -93,7 +95,7 @@ class SourceTask:
     def poll_again(self, number: int) -> None:
         """Ask the external system for its input; ``report`` answers when all rows that exist now are processed."""
         self._poll_number = number
-        self._reader.look()
+        self._reader.refresh()
         self._poll_at_ms = None
 
     def freeze(self) -> None:
@@ -115,7 +117,7 @@ class SourceTask:
 
     def backlog(self) -> Backlog | None:
         """Return the backlog of the endless splits, or None if the reader cannot tell."""
-        rows = self._reader.behind()
+        rows = self._reader.lags()
         return Backlog(rows=sum(rows), least=min(rows), most=max(rows), splits=len(rows)) if rows else None
 
     def poll(self, max_rows: int, now_ms: float, max_bytes: int = BATCH_BYTES) -> pa.RecordBatch | None:
@@ -175,12 +177,14 @@ class SourceTask:
 
     @property
     def _poll_passed(self) -> bool:
-        return self._poll_number is not None and (not self._unfinished or self._reader.look_passed())
+        return self._poll_number is not None and (not self._unfinished or self._reader.refresh_passed())
 
     def releases(self, now_ms: float) -> bool:
-        """Return True if functions must yield the rows that they hold: what a look found has been read, or nothing is
-        left to read and no more comes, or nothing has come for ``HELD_MS``. Call it while they hold rows and all polled
-        rows have been processed."""
+        """Return True if functions must yield the rows that they hold.
+
+        They must when a requested poll has been read, when nothing is left to read and no more comes, or when nothing
+        has come for ``HELD_MS``. Call it while they hold rows and all polled rows have been processed.
+        """
         if not self._nothing_to_read:
             self._held_since_ms = None
             return self._poll_passed
@@ -209,7 +213,7 @@ class SourceTask:
         vertex, index = self._subtask.vertex, self._subtask.index
         idle = self._nothing_to_read and not holds_rows
         changed = idle != self._reported_idle or (idle and self._reported_us != (seen_us, sent_us))
-        requests = not self._requested and (idle or self._reader.side_by_side or not self._unfinished)
+        requests = not self._requested and (idle or self._reader.reads_splits_concurrently or not self._unfinished)
         if changed or requests:
             self._reported_idle, self._reported_us = idle, (seen_us, sent_us)
             unread = 0 if idle else max(1, len(self._unfinished))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.connectors.files.discovery import LONGEST_REST_S, LOOK_FILES, _Memory
+from penstock.connectors.files.discovery import MAX_DISCOVERED_FILES, MAX_LISTING_PAUSE_S, _DiscoveryProgress
 from penstock.connectors.files.hadoop_globs import glob_regex, matching_paths
 from penstock.connectors.files.listing import hidden
 from penstock.connectors.files.seen_files import SeenFiles
@@ -260,13 +260,15 @@ def many(directory: Path, count: int) -> None:
 
 
 def test_many_files_are_handed_out_in_parts(tmp_path: Path) -> None:
-    many(tmp_path, LOOK_FILES + 10)
+    many(tmp_path, MAX_DISCOVERED_FILES + 10)
     source = csv(tmp_path)
     first = source.discover(None, 1)
-    assert (len(first.splits), first.finished) == (LOOK_FILES, False)
+    assert (len(first.splits), first.finished) == (MAX_DISCOVERED_FILES, False)
     write(tmp_path / "9999.csv", "1,x\n", 999_999_999)
     second = source.discover(first.state, 1)
-    assert [str(split.spec["path"])[-8:] for split in second.splits] == [f"{LOOK_FILES + i:04d}.csv" for i in range(10)]
+    assert [str(split.spec["path"])[-8:] for split in second.splits] == [
+        f"{MAX_DISCOVERED_FILES + i:04d}.csv" for i in range(10)
+    ]
     assert [str(split.spec["path"])[-8:] for split in source.discover(second.state, 1).splits] == ["9999.csv"]
     again = csv(tmp_path).discover(stored_state(first.state), 1)
     assert len(again.splits) == 11, "a new driver lists again"
@@ -274,7 +276,7 @@ def test_many_files_are_handed_out_in_parts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"latestFirst": "true"}, {"maxFilesPerTrigger": "3"}])
 def test_every_file_of_many_comes_once(tmp_path: Path, options: dict[str, str]) -> None:
-    many(tmp_path, 2 * LOOK_FILES // (40 if "maxFilesPerTrigger" in options else 1) + 1)
+    many(tmp_path, 2 * MAX_DISCOVERED_FILES // (40 if "maxFilesPerTrigger" in options else 1) + 1)
     expected = sorted((f"{path.name}" for path in tmp_path.iterdir()), reverse="latestFirst" in options)
     assert found(csv(tmp_path, **options)) == expected
     renewed, state = [], None
@@ -285,7 +287,7 @@ def test_every_file_of_many_comes_once(tmp_path: Path, options: dict[str, str]) 
 
 
 def test_a_frozen_source_finds_what_was_there(tmp_path: Path) -> None:
-    many(tmp_path, LOOK_FILES + 1)
+    many(tmp_path, MAX_DISCOVERED_FILES + 1)
     source = csv(tmp_path)
     first = source.discover(None, 1)
     write(tmp_path / "seen.csv", "1,x\n", 2_000_000_000)
@@ -350,9 +352,9 @@ def test_listing_takes_a_quarter_of_the_time_at_most(monkeypatch: pytest.MonkeyP
 
     clock = Clock()
     monkeypatch.setattr("penstock.connectors.files.discovery.time", clock)
-    memory = _Memory()
-    for took_s, rest_s in ((0.1, 0.0), (50.0, 0.3), (0.1, LONGEST_REST_S)):
-        with memory.rested():
+    progress = _DiscoveryProgress()
+    for took_s, rest_s in ((0.1, 0.0), (50.0, 0.3), (0.1, MAX_LISTING_PAUSE_S)):
+        with progress.paced():
             assert clock.slept == pytest.approx(rest_s)
             clock.now_s += took_s
 

@@ -77,7 +77,7 @@ def test_memory_gives_back_the_rows_of_some_epochs() -> None:
     for epoch in (1, 2, 3):
         committer.commit(stage(sink, {0: batch(epoch)}, epoch))
     before = sink.epochs()[0]
-    assert committer.irrevocable(1, 3) == ""
+    assert committer.retraction_problem(1, 3) == ""
     committer.retract(1, 3)
     assert [row[0] for row in rows_of(sink.table())] == [1, 3]
     assert sink.epochs()[0] > before

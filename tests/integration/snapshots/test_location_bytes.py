@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from penstock.queries.streaming_query import StreamingQuery
-from tests.integration.sources.test_spark_lane import MemoryStream
+from tests.integration.sources.test_spark_bridge import MemoryStream
 from tests.support.byte_scan import files_with
 from tests.support.queries.query_running import Inbox, eventually
 

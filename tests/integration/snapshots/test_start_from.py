@@ -14,7 +14,7 @@ import penstock
 from penstock.errors import ConfigError, CorruptSnapshot, LocationError, PenstockError, PlanChanged, SinkError
 from penstock.model.manifest import SnapshotMetadata
 from penstock.snapshots.portable.export import export_snapshot
-from tests.integration.sources.test_spark_lane import MemoryStream, values
+from tests.integration.sources.test_spark_bridge import MemoryStream, values
 from tests.support.queries.query_running import SCHEMA, Inbox, Start, eventually, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

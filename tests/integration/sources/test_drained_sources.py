@@ -26,7 +26,7 @@ from penstock.errors import CheckpointFailed
 from penstock.queries.streaming_query import StreamingQuery
 from tests.integration.snapshots.test_edits_under_pressure import in_flight, slowly
 from tests.integration.sources.test_simple_reader import LinesSource
-from tests.integration.sources.test_spark_lane import MemoryStream
+from tests.integration.sources.test_spark_bridge import MemoryStream
 from tests.support.mock_kafka import mock_kafka
 from tests.support.queries.query_running import Inbox, Start, eventually, rows_of
 

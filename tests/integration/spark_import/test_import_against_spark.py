@@ -124,7 +124,7 @@ def test_one_group_of_everything_goes_on_in_complete_mode(spark: SparkSession, t
 
 
 def test_files_that_only_spark_reads_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
-    """CSV records over several lines: files go through the Spark lane."""
+    """CSV records over several lines: files go through the Spark source bridge."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in/one.csv").write_text('1,"a\nb"\n2,c\n')
     df = spark.readStream.schema("n bigint, s string").option("multiLine", True).csv(str(tmp_path / "in"))

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.connectors.base import SourceReader
-from penstock.connectors.kafka import backlog as kafka_backlog
+from penstock.connectors.kafka import partition_merger
 from penstock.connectors.kafka import reader as kafka_reader
-from penstock.connectors.kafka.backlog import Backlog, Lane
+from penstock.connectors.kafka.partition_merger import PartitionMerger, PartitionProgress
 from penstock.connectors.kafka.reader import KafkaReader
 from penstock.connectors.kafka.source import KafkaSource
 from penstock.errors import DataError
@@ -120,7 +120,7 @@ def test_partitions_that_are_behind_are_read_in_the_order_of_their_timestamps(
 def test_nothing_waits_for_a_partition_that_brings_nothing_for_long(
     kafka: MockKafka, reader_of: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_backlog, "PATIENCE_MS", 50)
+    monkeypatch.setattr(partition_merger, "PATIENCE_MS", 50)
     kafka.create("t", 1)
     kafka.send("t", numbered(0, 3))
     gone = Split("gone/0", {"topic": "gone", "partition": 0, "start": 0})
@@ -212,7 +212,7 @@ def test_a_reader_that_is_to_look_again_is_caught_up_behind_what_is_there_then(
     reader = reader_of(source_of(kafka))
     wait_until_caught_up(reader)
     kafka.send("t", numbered(0, 4), partition=1)
-    reader.look()
+    reader.refresh()
     assert not reader.caught_up()
     assert sorted(values(read_rows(reader))) == [b"0", b"1", b"2", b"3"], "it reads until it is caught up"
 
@@ -279,7 +279,7 @@ def test_a_position_behind_the_end_is_not_the_end(
     """The client may know of the end before it finds that the position does not exist: what comes then was lost."""
     kafka.create("t", 1)
     kafka.send("t", numbered(0, 3))
-    monkeypatch.setattr(KafkaReader, "_known_end", lambda self, topic, number: 3)
+    monkeypatch.setattr(KafkaReader, "_client_end", lambda self, topic, number: 3)
     read_before = Split("t/0", {"topic": "t", "partition": 0, "start": 0}, {"offset": 8})
     reader = reader_of(source_of(kafka, failOnDataLoss=False), [read_before])
     assert reader.poll(10, 0) is None
@@ -312,20 +312,20 @@ def test_a_reader_says_how_many_offsets_it_has_not_handed_out(kafka: MockKafka, 
     kafka.send("t", numbered(0, 7), partition=0)
     kafka.send("t", numbered(10, 3), partition=1)
     reader = reader_of(source_of(kafka))
-    assert list(reader.behind()) == [0, 0], "nobody has told it of any row"
+    assert list(reader.lags()) == [0, 0], "nobody has told it of any row"
     handed_out = 0
     deadline_s = time.monotonic() + PATIENCE_S
     while handed_out < 4:
         assert time.monotonic() < deadline_s
         batch = reader.poll(4 - handed_out, int(time.time() * 1000))
         handed_out += 0 if batch is None else batch.num_rows
-    while sum(reader.behind()) < 6:
+    while sum(reader.lags()) < 6:
         assert time.monotonic() < deadline_s
-        reader.look()
+        reader.refresh()
         reader.poll(0, int(time.time() * 1000))
-    assert sum(reader.behind()) == 6
+    assert sum(reader.lags()) == 6
     rest = read_rows(reader)
-    assert (len(rest), list(reader.behind())) == (6, [0, 0])
+    assert (len(rest), list(reader.lags())) == (6, [0, 0])
 
 
 def test_a_frontier_is_not_beyond_the_end_of_a_log_that_is_shorter_than_it_was(
@@ -339,7 +339,7 @@ def test_a_frontier_is_not_beyond_the_end_of_a_log_that_is_shorter_than_it_was(
     reader = reader_of(source_of(kafka, failOnDataLoss=False), [read_before])
     reader.begin_frontier()
     deadline_s = time.monotonic() + PATIENCE_S
-    while reader._lanes[0].frontier is None:  # type: ignore[attr-defined]
+    while reader._partitions[0].frontier is None:  # type: ignore[attr-defined]
         assert not reader.frontier_passed()
         assert time.monotonic() < deadline_s
     monkeypatch.undo()
@@ -408,15 +408,15 @@ def test_markers_of_transactions_before_the_end_are_passed_when_the_end_is_seen(
 
 
 def test_large_rows_are_handed_out_few_at_once() -> None:
-    lanes = [Lane()]
-    backlog = Backlog(lanes)
+    partitions = [PartitionProgress()]
+    merger = PartitionMerger(partitions)
     texts = pa.record_batch({"s": ["x" * 1_000] * 10})
-    backlog.add(texts, np.zeros(10, np.int64), np.arange(10))
-    backlog.release(0)
+    merger.add(texts, np.zeros(10, np.int64), np.arange(10))
+    merger.release(0)
     taken = []
-    while (found := backlog.take(8, 3_100)) is not None:
+    while (found := merger.take(8, 3_100)) is not None:
         batch, numbers = found
         assert batch.num_rows == len(numbers)
         taken.append(batch.num_rows)
     assert taken == [3, 3, 3, 1]
-    assert (backlog.rows, lanes[0].buffered) == (0, 0)
+    assert (merger.rows, partitions[0].buffered) == (0, 0)

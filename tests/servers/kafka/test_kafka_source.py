@@ -25,8 +25,8 @@ __all__ = ["kafka"]
 
 @pytest.fixture(autouse=True)
 def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_source, "LOOK_PAUSE_S", 0.0)
-    monkeypatch.setattr(kafka_cluster, "ANSWER_S", 1.0)
+    monkeypatch.setattr(kafka_source, "DISCOVERY_INTERVAL_S", 0.0)
+    monkeypatch.setattr(kafka_cluster, "REQUEST_TIMEOUT_S", 1.0)
 
 
 def source_of(cluster: MockKafka, **options: Any) -> KafkaSource:

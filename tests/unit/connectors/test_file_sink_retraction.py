@@ -59,7 +59,7 @@ def commit(query: Query, numbers: tuple[int, ...]) -> FileSinkCommitter:
 
 def take_back(query: Query) -> str:
     driver = query.driver()
-    reason = driver.irrevocable(ABOVE, BELOW)
+    reason = driver.retraction_problem(ABOVE, BELOW)
     if not reason:
         driver.retract(ABOVE, BELOW)
     return reason

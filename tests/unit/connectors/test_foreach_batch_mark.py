@@ -57,10 +57,10 @@ def test_only_epochs_that_the_function_never_got_are_taken_back(
             continue
     assert left == []
     committer = sink_at(tmp_path, []).create_committer()
-    assert committer.irrevocable(called, 9) == ""
-    assert f"up to epoch {called}, and Penstock cannot undo" in committer.irrevocable(called - 1, 9)
+    assert committer.retraction_problem(called, 9) == ""
+    assert f"up to epoch {called}, and Penstock cannot undo" in committer.retraction_problem(called - 1, 9)
 
 
 def test_a_rollback_is_refused_without_a_mark(tmp_path: Path) -> None:
     committer = sink_at(tmp_path, []).create_committer()
-    assert "its function was called with rows, and Penstock cannot undo" in committer.irrevocable(0, 9)
+    assert "its function was called with rows, and Penstock cannot undo" in committer.retraction_problem(0, 9)

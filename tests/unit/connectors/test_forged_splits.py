@@ -84,7 +84,7 @@ def test_another_query_does_not_clean_files_of_the_first(inbox: Path) -> None:
     source = text(inbox, cleanSource="delete")
     state = source.discover(None, 1).state
     fork = text(inbox, cleanSource="delete")
-    taken_over = fork.of_another_query(stored_state(state))
+    taken_over = fork.adopt_state(stored_state(state))
     assert not fork.discover(taken_over, 1).splits, "what was read stays read"
     fork.committed(taken_over)
     assert (inbox / "a").exists()

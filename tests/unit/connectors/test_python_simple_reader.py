@@ -69,7 +69,7 @@ def test_idle_means_that_a_look_found_nothing_that_began_when_asked(file: Path, 
     assert numbers(reader) == list(range(8))
     for end in range(9, 30):
         write(file, str(end))  # within the pause of the look before
-        reader.look()
+        reader.refresh()
         assert not reader.caught_up()
         assert numbers(reader) == [end - 1]
 
@@ -93,7 +93,7 @@ def test_the_user_is_told_what_lies_before_a_complete_snapshot(file: Path, opene
     reader.committed(reader.snapshot())
     until(lambda: told.read_text() == "3\n8\n")
     reader.committed(reader.snapshot())
-    reader.look()
+    reader.refresh()
     numbers(reader)
     assert told.read_text() == "3\n8\n", "nothing is said twice"
 
@@ -104,7 +104,7 @@ def test_a_frozen_reader_reads_once_more_and_stays_where_it_is(file: Path, opene
     got = numbers(reader)
     assert got in ([0, 1, 2], list(range(6)), list(range(8))), "reads before it was heard do not count"
     write(file, "20")
-    reader.look()
+    reader.refresh()
     assert numbers(reader) == []
     assert reader.caught_up()
     (split,) = reader.snapshot()
@@ -119,7 +119,7 @@ def test_a_frozen_reader_that_prepares_reads_all_that_was_there(file: Path, open
     until(file.with_suffix(".frozen").exists)
     write(file, "20")
     assert numbers(reader) == [4, 5, 6, 7]
-    reader.look()
+    reader.refresh()
     assert numbers(reader) == []
     assert reader.caught_up()
 

@@ -171,12 +171,12 @@ def test_the_queue_is_bounded_and_threads_end() -> None:
     endless = {**split.spec, "start": {"n": 0}, "end": {"n": 10_000_000}}
     reader.add_split(type(split)(split.split_id, endless))
     assert len(read_rows(reader, limit=10)) == 10
-    pump = reader._current._pump
+    prefetch = reader._current._prefetch
     deadline = time.monotonic() + 10
-    while len(pump._items) + 10 < QUEUED_ROWS and time.monotonic() < deadline:
+    while len(prefetch._items) + 10 < QUEUED_ROWS and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.1)  # it goes on no further
-    assert QUEUED_ROWS <= len(pump._items) + 10 <= QUEUED_ROWS + 1000
+    assert QUEUED_ROWS <= len(prefetch._items) + 10 <= QUEUED_ROWS + 1000
     reader.close()
     assert not any(thread.name.startswith("penstock-read-counter") for thread in threading.enumerate())
 

@@ -20,8 +20,8 @@ def found(name: str, modified_ms: int) -> FoundFile:
     return FoundFile(modified_ms, name, 1, modified_ms * 1_000_000)
 
 
-def adding(seen: SeenFiles, names: list[str], modified_ms: int = 0) -> SeenFiles:
-    return seen.adding(names, [found(name, modified_ms) for name in names])
+def with_files(seen: SeenFiles, names: list[str], modified_ms: int = 0) -> SeenFiles:
+    return seen.with_files(names, [found(name, modified_ms) for name in names])
 
 
 @settings(max_examples=some(60))
@@ -30,20 +30,20 @@ def test_it_holds_what_was_added_and_is_not_too_old(looks: list[tuple[list[str],
     seen, model = SeenFiles(), dict[str, int]()
     for names, modified_ms in looks:
         fresh = [name for name in names if name not in model]
-        seen = adding(seen, fresh, modified_ms).forgetting(5_000)
+        seen = with_files(seen, fresh, modified_ms).without_old(5_000)
         model |= dict.fromkeys(fresh, modified_ms)
         seen = SeenFiles.restored(stored_state(seen.state()))
         horizon_ms = max(0, max(model.values(), default=0) - 5_000)
         assert seen.horizon_ms == horizon_ms
-        held = dict(zip(model, seen.holds(list(model)).tolist(), strict=True))
+        held = dict(zip(model, seen.contains(list(model)).tolist(), strict=True))
         assert all(held[name] for name, at_ms in model.items() if at_ms >= horizon_ms)
-    assert not seen.holds(["never added"]).any()
+    assert not seen.contains(["never added"]).any()
 
 
 def test_a_set_keeps_what_it_had_when_another_is_made_from_it() -> None:
-    first = adding(SeenFiles(), ["a", "b"])
-    adding(first, ["c", "d", "e"])
-    assert first.holds(["a", "b", "c"]).tolist() == [True, True, False]
+    first = with_files(SeenFiles(), ["a", "b"])
+    with_files(first, ["c", "d", "e"])
+    assert first.contains(["a", "b", "c"]).tolist() == [True, True, False]
 
 
 def test_what_a_look_adds_costs_no_more_than_it_is_worth() -> None:
@@ -51,7 +51,7 @@ def test_what_a_look_adds_costs_no_more_than_it_is_worth() -> None:
     seen, stored = SeenFiles(), set[Blob]()
     written = []
     for look in range(1, 513):
-        seen = adding(seen, [f"{look}-{i}" for i in range(8)], look)
+        seen = with_files(seen, [f"{look}-{i}" for i in range(8)], look)
         blobs = {blob for blob in seen.state()["segments"] if isinstance(blob, Blob)}
         assert len(blobs) <= 11
         written.append(sum(len(blob) for blob in blobs - stored))
@@ -63,20 +63,20 @@ def test_what_a_look_adds_costs_no_more_than_it_is_worth() -> None:
 def test_files_that_are_too_old_leave_the_state() -> None:
     seen = SeenFiles()
     for day in range(100):
-        seen = adding(seen, [f"{day}-{i}" for i in range(50)], day * 24 * HOUR_MS).forgetting(7 * 24 * HOUR_MS)
+        seen = with_files(seen, [f"{day}-{i}" for i in range(50)], day * 24 * HOUR_MS).without_old(7 * 24 * HOUR_MS)
     assert len(seen) <= 3 * 8 * 50
-    assert seen.holds(["99-0", "0-0"]).tolist() == [True, False]
+    assert seen.contains(["99-0", "0-0"]).tolist() == [True, False]
 
 
 def test_a_state_of_the_first_release_is_read() -> None:
     seen = SeenFiles.restored({"seen": {"/in/a": 5, "/in/b": 9}, "horizon_ms": 3})
-    assert seen.holds(["/in/a", "/in/b", "/in/c"]).tolist() == [True, True, False]
+    assert seen.contains(["/in/a", "/in/b", "/in/c"]).tolist() == [True, True, False]
     assert seen.horizon_ms == 3
 
 
 def test_names_of_any_bytes() -> None:
     name = b"\xff\n".decode("utf-8", "surrogateescape")
-    assert adding(SeenFiles(), [name]).holds([name]).all()
+    assert with_files(SeenFiles(), [name]).contains([name]).all()
 
 
 def test_many_names_at_random() -> None:
@@ -84,5 +84,5 @@ def test_many_names_at_random() -> None:
     names = [f"{rng.getrandbits(64):x}" for _ in range(5_000)]
     seen = SeenFiles()
     for start in range(0, 4_000, 250):
-        seen = adding(seen, names[start : start + 250])
-    assert seen.holds(names).tolist() == [True] * 4_000 + [False] * 1_000
+        seen = with_files(seen, names[start : start + 250])
+    assert seen.contains(names).tolist() == [True] * 4_000 + [False] * 1_000

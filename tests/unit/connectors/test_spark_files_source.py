@@ -1,4 +1,4 @@
-"""Files through the Spark lane, on the driver: which are staged, and what goes; lines of text play Spark."""
+"""Files through the Spark source bridge, on the driver: which are staged, and what goes; lines of text play Spark."""
 
 from __future__ import annotations
 

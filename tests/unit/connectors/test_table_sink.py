@@ -208,14 +208,14 @@ def test_staged_files_go_when_the_log_says_so_and_not_before(tmp_path: Path) -> 
     named = [[msgspec.json.decode(m, type=StagedRows).file for m in p.messages.values()] for p in permits]
     committer.abandon(2)
     assert left() == sorted(named[0] + named[1]), "they may come again: the log does not have them"
-    committer.settled(1)
+    committer.commits_logged(1)
     assert left() == sorted(named[1])
 
     successor = opened(sink)  # the log said 1, so 2 is handed over again
     successor.commit(permits[1])
     successor.abandon(2)
     assert left() == sorted(named[1])
-    successor.settled(2)
+    successor.commits_logged(2)
     assert left() == []
 
 
@@ -357,7 +357,7 @@ def test_a_table_takes_back_what_is_visible_and_what_is_ready(tmp_path: Path, mo
         with pytest.raises(_Crash):
             opened(sink).commit(staged_epoch(sink, 5, 5, 6))
     committer = opened(sink)
-    assert committer.irrevocable(2, 6) == ""
+    assert committer.retraction_problem(2, 6) == ""
     for _ in range(2):
         committer.retract(2, 6)
         assert keys(writer.location) == [1, 2, 11, 12]

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from penstock.connectors.python import pump as pump_module
-from penstock.connectors.python.pump import Pump
+from penstock.connectors.python import prefetch_thread
+from penstock.connectors.python.prefetch_thread import PrefetchThread
 from penstock.errors import PenstockError
 from penstock.model.ids import SubtaskId
 from penstock.network import transport
@@ -37,7 +37,8 @@ from tests.support.interrupted import ANYWHERE, OFTEN, Times, switching, togethe
 pytestmark = pytest.mark.slow
 
 INTERRUPTED_FILES = {
-    inspect.getfile(module) for module in (barrier_yield, host_module, pump_module, subtask_thread_module, transport)
+    inspect.getfile(module)
+    for module in (barrier_yield, host_module, prefetch_thread, subtask_thread_module, transport)
 }
 ANSWER_S = 10.0
 """What is not answered by then never will be."""
@@ -185,18 +186,18 @@ def test_a_pump_hands_over_every_item_once_and_in_order(times: Times, capacity: 
 
     def read(seed: int) -> None:
         chance = random.Random(seed)
-        pump = Pump("stress", lambda stop: iter(range(items)), capacity, weight)
+        prefetch = PrefetchThread("stress", lambda stop: iter(range(items)), capacity, weight)
         taken: list[int] = []
         progress_at = time.monotonic()
-        while not pump.finished:
-            some = pump.take(chance.choice((1, 5, 1_000)))
+        while not prefetch.finished:
+            some = prefetch.take(chance.choice((1, 5, 1_000)))
             assert sum(map(weight, some[:-1])) < 1_000
             taken += some
             if some:
                 progress_at = time.monotonic()
             assert time.monotonic() - progress_at < ANSWER_S, f"nothing comes behind {len(taken)} items"
         assert taken == list(range(items))
-        pump.close()
+        prefetch.close()
 
     together(lambda: read(capacity), lambda: read(capacity + 1))
 
@@ -212,14 +213,16 @@ def test_pumps_end_whenever_they_are_closed(times: Times) -> None:
 
     for _ in range(times(2_000)):
         count, fails = chance.randrange(40), chance.random() < 0.3
-        pump = Pump("stress", lambda stop, c=count, f=fails: produce(c, f), chance.randrange(1, 20), lambda item: 1)  # type: ignore[misc]
+        prefetch = PrefetchThread(
+            "stress", lambda stop, c=count, f=fails: produce(c, f), chance.randrange(1, 20), lambda item: 1
+        )  # type: ignore[misc]
         try:
             for _ in range(chance.randrange(4)):
-                pump.take(chance.randrange(1, 30))
+                prefetch.take(chance.randrange(1, 30))
         except ValueError:
             assert fails
-        pump.close()
-        assert not pump._thread.is_alive(), "close came, and the producer sleeps on"
+        prefetch.close()
+        assert not prefetch._thread.is_alive(), "close came, and the producer sleeps on"
 
 
 class End:

@@ -130,7 +130,7 @@ class Errands(NoSource):
     def discover(self, state: Plain, parallelism: int) -> Discovery:
         return Discovery((), {"errands": ["delete /in/a"]} if state is None else state)
 
-    def of_another_query(self, state: Plain) -> Plain:
+    def adopt_state(self, state: Plain) -> Plain:
         return {"errands": []}
 
 

@@ -32,7 +32,7 @@ class Revocable(TargetCommitter):
 
     retracted = 0
 
-    def irrevocable(self, above: int, below: int) -> str:
+    def retraction_problem(self, above: int, below: int) -> str:
         return ""
 
     def retract(self, above: int, below: int) -> None:

@@ -26,7 +26,7 @@ Request = tuple[int, int]
 class EndlessReader(SourceReader):
     """Says what it is told to."""
 
-    side_by_side = True
+    reads_splits_concurrently = True
 
     def __init__(self) -> None:
         self.splits: list[Split] = []
@@ -46,7 +46,7 @@ class EndlessReader(SourceReader):
     def caught_up(self) -> bool:
         return self.idle
 
-    def behind(self) -> Sequence[int]:
+    def lags(self) -> Sequence[int]:
         return self.lag
 
     def epoch_ended(self) -> None:
@@ -113,7 +113,7 @@ def test_one_request_is_answered_by_one_assignment() -> None:
 
 def test_a_reader_that_reads_one_after_the_other_asks_when_it_is_idle() -> None:
     reader = EndlessReader()
-    reader.side_by_side = False
+    reader.reads_splits_concurrently = False
     feed, host = feed_of(reader)
     feed.report(None, None)
     feed.assigned([split(1)])
@@ -141,11 +141,11 @@ def test_a_reader_that_is_drained_is_polled_no_more() -> None:
 
 
 class OneByOne(EndlessReader):
-    side_by_side = False
+    reads_splits_concurrently = False
 
 
 class InTurns(OneByOne):
-    takes_turns = True
+    interleaves_splits = True
 
 
 @pytest.mark.parametrize(

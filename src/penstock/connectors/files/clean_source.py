@@ -1,4 +1,4 @@
-"""What becomes of an input file once it is wholly read and that is in a complete snapshot: Spark's ``cleanSource``."""
+"""Spark's ``cleanSource``: deletes or archives input files that a complete snapshot has read."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from penstock.snapshots.store.local_files import folder_of
 log = get_logger(__name__)
 
 _LEAST_DEPTH = 3
-"""Of an archive directory, in Spark: /a/b/c. Below that an archived file could match a source's pattern."""
+"""Minimum depth of an archive directory, as in Spark: /a/b/c. In a higher one an archived file could match a source's
+pattern."""
 
 
-class WaitingFile(NamedTuple):
-    """Entry of a state for a file that is still to be cleaned."""
+class UncleanedFile(NamedTuple):
+    """Entry of a state for a file that has to be cleaned."""
 
     path: str
     size: Count
@@ -32,18 +33,17 @@ class WaitingFile(NamedTuple):
 
 
 class SourceCleaner:
-    """Deletes or archives files. Cleaning one twice, or one that is gone, is harmless; a failure is logged and the file
-    stays, as in Spark: input that is not cleaned is never wrong.
+    """Cleaner of input files: deletes or archives them. A file may be cleaned twice, or be gone.
 
-    The files that wait for it are part of the discovery state: after a crash the next driver cleans them. A file is
-    touched only if size and modification time are those that were read, so a newer one of the same name stays, and
-    only if the source's own path lists it: a stored state may be forged. No link below ``root`` is followed: it may
-    have replaced the directory that was listed.
+    A failure is logged and the file stays, as in Spark: input that is not cleaned does no harm. Uncleaned files are
+    part of the discovery state, so that the next driver cleans them after a crash. A file is touched only if it still
+    has the size and modification time that were read, and only if the source's path lists it, because a stored state
+    may be forged. No link below ``root`` is followed: it may have replaced a listed directory.
 
     Args:
         root: the directory that the source's path names, up to its first wildcard.
         admits: returns True if the source's path and options list a path.
-        archive: the directory that takes the files, under their whole path; None: they are deleted.
+        archive: directory to which files are moved, with their whole path; None: files are deleted.
     """
 
     def __init__(self, root: str, admits: Callable[[str], bool], archive: str | None) -> None:
@@ -52,15 +52,15 @@ class SourceCleaner:
         self._archive = archive
         self._cleaned: set[tuple[str, int]] = set()
 
-    def waiting(self, before: Sequence[WaitingFile], handed_out: Sequence[FoundFile]) -> list[WaitingFile]:
-        """The list for the next state: without what was cleaned since, with what was handed out."""
+    def updated(self, before: Sequence[UncleanedFile], discovered: Sequence[FoundFile]) -> list[UncleanedFile]:
+        """Return the list for the next state: ``before`` without the files cleaned since, and the discovered files."""
         kept = [file for file in before if (file.path, file.modified_ns) not in self._cleaned]
         self._cleaned.clear()
-        return kept + [WaitingFile(file.path, file.size, file.modified_ns) for file in handed_out]
+        return kept + [UncleanedFile(file.path, file.size, file.modified_ns) for file in discovered]
 
-    def clean(self, waiting: Sequence[WaitingFile]) -> None:
-        """All of them are read. Never raises OSError."""
-        for path, size, modified_ns in waiting:
+    def clean(self, uncleaned: Sequence[UncleanedFile]) -> None:
+        """Clean these files, which are read completely. Never raises OSError."""
+        for path, size, modified_ns in uncleaned:
             if (path, modified_ns) in self._cleaned:
                 continue
             if not self._admits(path):
@@ -102,7 +102,7 @@ def parse_cleaner(options: OptionTexts, path: str, admits: Callable[[str], bool]
     """Read the options of ``cleanSource``.
 
     Args:
-        path: the source's, with wildcards.
+        path: the source's path, with wildcards.
         admits: returns True if the source lists a path.
 
     Raises:
@@ -136,7 +136,7 @@ def _root_of(path: str) -> str:
 
 
 def archive_matches_source(directory: str, pattern: str) -> bool:
-    """Spark's check: both paths, cut to the shorter one's depth, match part by part."""
+    """Check as Spark does: both paths, cut to the shorter one's depth, match part by part."""
     pairs = zip(_parts(directory), _parts(pattern), strict=False)
     return all(re.match(glob_regex(wanted), part) for part, wanted in pairs)
 
@@ -146,7 +146,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _device(path: Path) -> int:
-    """Of the path, or of the nearest directory above it that exists."""
+    """Return the device of the path, or of its nearest existing parent directory."""
     while not path.exists():
         path = path.parent
     return path.stat().st_dev

@@ -1,6 +1,6 @@
-"""Which files there are to read, look by look: every one once, in order, within the user's bounds.
+"""Discovery of input files: lists directories and returns each new file once, in order, within the user's limits.
 
-What a file's rows look like is not known here.
+It does not depend on the format of the files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
-from penstock.connectors.files.clean_source import WaitingFile, parse_cleaner
+from penstock.connectors.files.clean_source import UncleanedFile, parse_cleaner
 from penstock.connectors.files.columns import FileColumns
 from penstock.connectors.files.hadoop_globs import is_glob
 from penstock.connectors.files.listed_paths import ListedPaths
@@ -27,24 +27,25 @@ from penstock.errors import CorruptSnapshot, NotSupported
 from penstock.model.plain import Plain
 from penstock.model.splits import Discovery, Split
 
-LONGEST_REST_S = 2.0
-"""Between two listings, however long they take."""
+MAX_LISTING_PAUSE_S = 2.0
+"""Longest pause between two listings."""
 
 _UNCLEANED = "uncleaned"
-"""Key of a state: the files that are still to be cleaned."""
-LOOK_FILES = 256
-"""Splits of one look where the user gives no bound: what is found and not yet read is stored in every snapshot."""
+"""Key in a state: the files that have to be cleaned."""
+MAX_DISCOVERED_FILES = 256
+"""Limit for the files of one discovery if the user sets none: unread files are stored in every snapshot."""
 
 
 class FileDiscovery:
-    """The driver's side of a source of files; its methods are those of ``Source``. A split is a file; its ``spec`` has
-    path, size and modification time, and where the columns have such the values of its directories, which begin below
-    ``root``.
+    """Driver side of a source of files, with methods like those of ``Source``.
+
+    A split is a file. Its ``spec`` has the path, size and modification time. If there are partition columns, it also
+    has their values, from the names of the directories below ``root``.
 
     Args:
         path: a file, a directory or a pattern with wildcards.
-        texts: the options; those about listing are taken.
-        columns: whose partitions the directories give.
+        texts: the options, of which those about listing are read.
+        columns: the columns, whose partition values come from directories.
 
     Raises:
         ConfigError: an option of listing that is not supported.
@@ -60,37 +61,37 @@ class FileDiscovery:
         self.paths = ListedPaths(self.path, self._options)
         self._cleaner = parse_cleaner(texts, self.path, self.paths.admits)
         self._columns = columns
-        self._memory = _Memory()
+        self._progress = _DiscoveryProgress()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Readers need nothing of what the driver's side has seen."""
-        return self.__dict__ | {"_memory": _Memory()}
+        """Leave out the progress of discovery: readers do not need it."""
+        return self.__dict__ | {"_progress": _DiscoveryProgress()}
 
     def discover(self, state: Plain) -> Discovery:
-        memory = self._memory
-        if state is None or state is not memory.state:
-            memory.restore(cast("dict[str, Any] | None", state))
-        if not memory.unread:
-            memory.unread.extend(self._look())
-        chosen = self._within_bounds(memory.unread)
+        progress = self._progress
+        if state is None or state is not progress.state:
+            progress.restore(cast("dict[str, Any] | None", state))
+        if not progress.unread:
+            progress.unread.extend(self._list_new())
+        chosen = self._within_bounds(progress.unread)
         splits = [self._split(file) for file in chosen]
-        more = bool(memory.unread)
+        more = bool(progress.unread)
         if self._options.latest_first and more:
-            memory.unread.clear()  # what comes meanwhile goes first
-        memory.seen = memory.seen.adding([self._key(file.path) for file in chosen], chosen)
+            progress.unread.clear()  # files that arrive in the meantime come first
+        progress.seen = progress.seen.with_files([self._key(file.path) for file in chosen], chosen)
         if self._options.max_age_ms is not None and not (more and self._unbounded):
-            memory.seen = memory.seen.forgetting(self._options.max_age_ms)
+            progress.seen = progress.seen.without_old(self._options.max_age_ms)
         if self._cleaner is not None:
-            memory.uncleaned = self._cleaner.waiting(memory.uncleaned, chosen)
-        memory.remember()
-        return Discovery(splits, memory.state, finished=memory.frozen is not None and not more)
+            progress.uncleaned = self._cleaner.updated(progress.uncleaned, chosen)
+        progress.update_state()
+        return Discovery(splits, progress.state, finished=progress.frozen is not None and not more)
 
-    def having_read(self, files: Mapping[str, int]) -> Plain:
-        """The state in which these were handed out: modification time in milliseconds by path."""
+    def state_after_reading(self, files: Mapping[str, int]) -> Plain:
+        """Return the state after the discovery of these files: modification time in milliseconds by path."""
         found = [FoundFile(modified_ms, path, 0, 0) for path, modified_ms in files.items()]
-        seen = SeenFiles().adding([self._key(path) for path in files], found)
+        seen = SeenFiles().with_files([self._key(path) for path in files], found)
         if self._options.max_age_ms is not None:
-            seen = seen.forgetting(self._options.max_age_ms)
+            seen = seen.without_old(self._options.max_age_ms)
         return seen.state()
 
     def splits_of(self, paths: Sequence[str]) -> list[Split]:
@@ -102,59 +103,61 @@ class FileDiscovery:
         return [self._split(file) for file in sorted(found_files([(path, roots[path]) for path in paths]))]
 
     def not_listed(self, paths: Iterable[str]) -> list[str]:
-        """Those that exist and are none of this source's files. Raises DataError as a look does."""
+        """Return the paths that exist but are no files of this source. Raises DataError as ``discover`` does."""
         listed = {path for path, _ in self._listing.names()}
         return [path for path in paths if path not in listed and os.path.exists(path)]
 
-    def handed_out(self, state: Plain) -> list[FoundFile]:
-        """The files that are there now and that a source with this state does not hand out any more, in reading order.
-        Raises DataError as a look does."""
+    def discovered_files(self, state: Plain) -> list[FoundFile]:
+        """Return the existing files that a source with this state does not discover again, in reading order.
+
+        Raises DataError as ``discover`` does.
+        """
         seen = SeenFiles() if state is None else SeenFiles.restored(cast("dict[str, Any]", state))
         files = sorted(found_files(list(dict.fromkeys(self._listing.names()))))
-        held = seen.holds([self._key(file.path) for file in files]).tolist()
+        held = seen.contains([self._key(file.path) for file in files]).tolist()
         return [f for f, is_held in zip(files, held, strict=True) if is_held or f.modified_ms < seen.horizon_ms]
 
     def takes_away(self) -> str:
         return "" if self._cleaner is None else "cleanSource takes files away that are read; leave it off"
 
     def freeze(self) -> None:
-        self._memory.frozen = list(self._listing.names())
-        self._memory.unread.clear()  # it may lack what came between its listing and this one
+        self._progress.frozen = list(self._listing.names())
+        self._progress.unread.clear()  # files that arrived between its listing and this one may be missing in it
 
     def committed(self, state: Plain) -> None:
         if self._cleaner is not None and state is not None:
-            self._cleaner.clean(waiting_files(cast("dict[str, Any]", state)))
+            self._cleaner.clean(uncleaned_files(cast("dict[str, Any]", state)))
 
     @property
     def _unbounded(self) -> bool:
-        """A look hands out whatever is there, in as many parts as it takes."""
+        """True if the user limits neither the files nor the bytes of one discovery."""
         return self._options.max_files is None and self._options.max_bytes is None
 
-    def _look(self) -> list[FoundFile]:
-        """Every file that is there and was not handed out, in reading order."""
-        memory = self._memory
-        if memory.frozen is None:
-            with memory.rested():
-                unknown = dict.fromkeys(self._listing.names(memory.known))
+    def _list_new(self) -> list[FoundFile]:
+        """List the files that are not discovered yet, in reading order."""
+        progress = self._progress
+        if progress.frozen is None:
+            with progress.paced():
+                unknown = dict.fromkeys(self._listing.names(progress.known))
         else:
-            unknown = dict.fromkeys(pair for pair in memory.frozen if pair[0] not in memory.known)
+            unknown = dict.fromkeys(pair for pair in progress.frozen if pair[0] not in progress.known)
         if self._cleaner is not None and self._listing.from_spark_sink():
             raise NotSupported(
                 f"cleanSource: {self.path} was written by Spark's file sink, whose log lists its files; leave it off"
             )
         pairs = list(unknown)
-        held = memory.seen.holds([self._key(path) for path, _ in pairs]).tolist()
-        memory.known.update(path for (path, _), is_held in zip(pairs, held, strict=True) if is_held)
+        held = progress.seen.contains([self._key(path) for path, _ in pairs]).tolist()
+        progress.known.update(path for (path, _), is_held in zip(pairs, held, strict=True) if is_held)
         fresh = found_files([pair for pair, is_held in zip(pairs, held, strict=True) if not is_held])
-        fresh = [file for file in fresh if file.modified_ms >= memory.seen.horizon_ms]
+        fresh = [file for file in fresh if file.modified_ms >= progress.seen.horizon_ms]
         if self._options.name_only:
             fresh = list({self._key(file.path): file for file in sorted(fresh, reverse=True)}.values())
         return sorted(fresh, reverse=self._options.latest_first)
 
     def _within_bounds(self, files: deque[FoundFile]) -> list[FoundFile]:
-        """Takes them off ``files``."""
+        """Remove the files of the next discovery from ``files`` and return them."""
         chosen: list[FoundFile] = []
-        most = LOOK_FILES if self._options.max_files is None else self._options.max_files
+        most = MAX_DISCOVERED_FILES if self._options.max_files is None else self._options.max_files
         total = 0
         while files and len(chosen) < most:
             total += files[0].size
@@ -176,34 +179,34 @@ class FileDiscovery:
         return Split(f"{file.path}@{file.modified_ns}", spec)
 
 
-def waiting_files(state: Mapping[str, Any]) -> list[WaitingFile]:
-    """Return the files of a state that are still to be cleaned.
+def uncleaned_files(state: Mapping[str, Any]) -> list[UncleanedFile]:
+    """Return the files of a state that have to be cleaned.
 
     Raises:
         CorruptSnapshot: the value in the state is not a list of files.
     """
     try:
-        return convert(state.get(_UNCLEANED, []), list[WaitingFile])
+        return convert(state.get(_UNCLEANED, []), list[UncleanedFile])
     except msgspec.ValidationError as error:
         raise CorruptSnapshot(f"the state of a file source has no list of files to clean: {error!s:.200}") from error
 
 
-def without_waiting(state: Plain) -> Plain:
-    """Return the state without the files that are still to be cleaned."""
+def without_uncleaned(state: Plain) -> Plain:
+    """Return the state without the files that have to be cleaned."""
     content = cast("dict[str, Plain] | None", state)
     return None if content is None else {name: value for name, value in content.items() if name != _UNCLEANED}
 
 
-class _Memory:
-    """What the driver's side knows between two looks; all of it follows from the state and the directory.
+class _DiscoveryProgress:
+    """Progress of discovery. It can be restored from the state and the directory.
 
     Attributes:
-        state: the last one returned. Any other that is given begins anew.
-        seen: the files that were handed out.
-        uncleaned: those of them that wait to be cleaned away.
-        unread: listed and new, not handed out yet, in order.
-        known: paths that a listing has shown to be seen, so that the next one need not hash them.
-        frozen: what was there when the source was frozen.
+        state: the state that was returned last. If ``discover`` gets another state, it restores that one.
+        seen: the discovered files.
+        uncleaned: discovered files that have to be cleaned.
+        unread: listed new files that are not discovered yet, in order.
+        known: paths that were found in ``seen``, so that the next listing need not hash them.
+        frozen: paths and roots of the files that existed at the freeze; None: not frozen.
     """
 
     def __init__(self) -> None:
@@ -212,23 +215,26 @@ class _Memory:
         self.restore(None)
 
     @contextmanager
-    def rested(self) -> Iterator[None]:
-        """Listing takes a quarter of the time at most: large directories cost latency, and not the driver."""
+    def paced(self) -> Iterator[None]:
+        """Delay a listing, so that listing takes at most a quarter of the driver's time.
+
+        A large directory then costs latency instead of load.
+        """
         time.sleep(max(0.0, self._next_listing_s - time.monotonic()))
         begin_s = time.monotonic()
         yield
         end_s = time.monotonic()
-        self._next_listing_s = end_s + min(3 * (end_s - begin_s), LONGEST_REST_S)
+        self._next_listing_s = end_s + min(3 * (end_s - begin_s), MAX_LISTING_PAUSE_S)
 
     def restore(self, state: dict[str, Any] | None) -> None:
         self.state: Plain = None
         self.seen = SeenFiles() if state is None else SeenFiles.restored(state)
-        self.uncleaned = [] if state is None else waiting_files(state)
+        self.uncleaned = [] if state is None else uncleaned_files(state)
         self.unread: deque[FoundFile] = deque()
         self.known: set[str] = set()
 
-    def remember(self) -> None:
+    def update_state(self) -> None:
         content = self.seen.state()
         if self.uncleaned:
-            content[_UNCLEANED] = cast("list[Plain]", [list(waiting) for waiting in self.uncleaned])
+            content[_UNCLEANED] = cast("list[Plain]", [list(uncleaned) for uncleaned in self.uncleaned])
         self.state = content

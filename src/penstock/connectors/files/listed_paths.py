@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.connectors.files.hadoop_globs import is_glob, plain_globs
-from penstock.connectors.files.listing import SPARK_METADATA, ListingOptions, hidden, spark_sink_files, spark_sink_log
+from penstock.connectors.files.listing import (
+    SPARK_METADATA,
+    ListingOptions,
+    is_hidden,
+    spark_sink_files,
+    spark_sink_log,
+)
 
 MAX_PATH = 4096
 """Longest name, in characters, as in the operating system: the user's pattern may backtrack over a forged name."""
@@ -51,9 +57,9 @@ class ListedPaths:
         if len(parts) < len(root) or not all(map(self._matches, parts, root)):
             return False
         *directories, name = parts[len(root) :] or parts[-1:]
-        entered = all(not hidden(one) and (self.options.recursive or "=" in one) for one in directories)
+        entered = all(not is_hidden(one) and (self.options.recursive or "=" in one) for one in directories)
         pattern = self.options.name_pattern
-        return entered and not hidden(name) and (pattern is None or pattern.match(name) is not None)
+        return entered and not is_hidden(name) and (pattern is None or pattern.match(name) is not None)
 
     def _matches(self, part: str, wanted: str) -> bool:
         if not is_glob(self.path):

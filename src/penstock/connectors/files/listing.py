@@ -1,12 +1,12 @@
-"""Which files a directory holds for a reader, by Spark's rules.
+"""Listing of the input files of a directory, by Spark's rules.
 
-Hidden are names that start with ``_`` (unless they hold a ``=``) or ``.``, and those that end in ``._COPYING_``. A
-wildcard may match such a directory: what lies below is not hidden, unless that directory is called ``_spark_metadata``.
-If Spark's own file sink wrote to a path without wildcards, its log there (``_spark_metadata``) alone says which files
-exist, as it does for Spark's readers.
+Names are hidden if they start with ``.`` or end in ``._COPYING_``, or if they start with ``_`` and have no ``=``. A
+wildcard may match a hidden directory: files below it are then visible, unless it is called ``_spark_metadata``. If
+Spark's file sink wrote to a path without wildcards, its log there (``_spark_metadata``) alone decides which files
+exist, as for Spark's readers.
 
-Nothing is kept from one listing to the next but what the caller keeps: like Spark, every look lists, because the
-modification time of a directory says nothing on file systems such as a mounted object store.
+A listing keeps nothing for the next one. Like Spark, every discovery lists the directory again, because the
+modification time of a directory means nothing on file systems such as a mounted object store.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ _DISALLOWED = ("modifiedBefore", "modifiedAfter")
 
 @dataclass(frozen=True, order=True)
 class FoundFile:
-    """Ordered as files are read: by modification time (Spark's milliseconds), then path. ``root``: the path or match of
-    the source's pattern under which it was found.
+    """File that a listing found. Ordered as files are read: by modification time (Spark's milliseconds), then path.
+
+    Attributes:
+        root: the source's path, or the match of its pattern, below which the file is.
     """
 
     modified_ms: int
@@ -44,16 +46,16 @@ class FoundFile:
 
 @dataclass(frozen=True)
 class ListingOptions:
-    """How files are found.
+    """Options of file stream sources.
 
     Attributes:
-        max_files: at most so many splits of one look.
-        max_bytes: a look ends before the file that would exceed it (the first file always goes).
-        latest_first: newest files first.
-        name_only: a file is known by its name, in whatever directory it lies.
-        max_age_ms: files older than the newest by more are ignored and forgotten; None: they never are.
+        max_files: limit for the files of one discovery; None: no limit.
+        max_bytes: limit for the bytes of one discovery, which the first file alone may exceed; None: no limit.
+        latest_first: discover the newest files first.
+        name_only: files with the same name are the same file, in any directory.
+        max_age_ms: ignore and forget files that are older than the newest by more than this; None: never.
         name_pattern: ``pathGlobFilter`` as a regular expression, or None.
-        recursive: also subdirectories, whose names mean nothing.
+        recursive: list all subdirectories. Their names then are no partition values.
     """
 
     max_files: int | None
@@ -80,7 +82,7 @@ def parse_listing_options(options: OptionTexts) -> ListingOptions:
     match = _AGE.match(age.lower())
     if match is None:
         raise options.bad("maxFileAge", age, "write for example 7d or 12h")
-    # Spark ignores the age where old files may still be waiting behind newer ones.
+    # Spark ignores the age if old files may still have to be read after newer ones.
     ages = latest_first and (max_files is not None or max_bytes is not None)
     pattern = options.optional("pathGlobFilter")
     options.without_effect("maxCachedFiles", "discardCachedInputRatio")
@@ -101,7 +103,7 @@ class Listing:
 
     Args:
         path: a plain path, or a pattern with wildcards.
-        options: how.
+        options: options of listing.
     """
 
     path: str
@@ -120,7 +122,7 @@ class Listing:
         for root in self._roots():
             try:
                 for name, path in self._visible(root, known):
-                    if not hidden(name) and (pattern is None or pattern.match(name)):
+                    if not is_hidden(name) and (pattern is None or pattern.match(name)):
                         yield path, root
             except PermissionError as error:
                 raise DataError(f"directory {error.filename or root} cannot be listed: {error.strerror}") from error
@@ -151,7 +153,7 @@ class Listing:
         try:
             entries = os.scandir(directory)
         except FileNotFoundError:
-            return  # gone since its parent was listed
+            return  # it was removed after its parent was listed
         below = []
         with entries:
             for entry in entries:
@@ -163,25 +165,25 @@ class Listing:
                 else:
                     yield entry.name, path
         for entry in below:
-            if hidden(entry.name):
+            if is_hidden(entry.name):
                 continue
             if self.options.recursive or "=" in entry.name:
                 yield from self._walk(entry.path, known)
 
 
 def found_files(names: Sequence[tuple[str, str]]) -> list[FoundFile]:
-    """Those that still exist, in no order."""
+    """Return the files that still exist, unordered. ``names``: pairs of path and root."""
     found = []
     for path, root in names:
         try:
             status = os.stat(path)
         except FileNotFoundError:
-            continue  # gone since it was listed: it never was there
+            continue  # it was removed after the listing, so it is not found
         found.append(FoundFile(status.st_mtime_ns // 1_000_000, path, status.st_size, status.st_mtime_ns, root))
     return found
 
 
-def hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
@@ -192,7 +194,7 @@ def spark_sink_log(path: str) -> Path | None:
 
 
 def spark_sink_files(metadata: Path) -> list[str]:
-    """The files that Spark's file sink committed: its newest compacted batch and every batch after it."""
+    """Return the files that Spark's file sink committed: those of its newest compacted batch and of all later ones."""
     batches = {int(p.name): p for p in metadata.iterdir() if p.name.isdigit()}
     compacted = {int(p.stem): p for p in metadata.glob("*.compact") if p.stem.isdigit()}
     newest = max(compacted, default=-1)

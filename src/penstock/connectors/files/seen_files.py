@@ -1,9 +1,9 @@
-"""Which files were handed out: a set that only grows at one end, stored so that a snapshot costs what changed.
+"""Set of the files that were discovered, stored so that the cost of a snapshot depends on the new files only.
 
-A file is known by 128 bits of its name's hash, with its modification time: 24 bytes, whatever its name. The set is a
-list of sorted, immutable *segments*; what a look finds becomes one, and neighbours of like size are merged, so that
-there are no more than log2(files) of them and each entry is written no oftener than that. Snapshots store a segment
-once and refer to it (``snapshots/format/blob.py``).
+An entry has 128 bits of the hash of a file's name, and its modification time: 24 bytes for any name. The set is a list
+of sorted, immutable *segments*. The files of one discovery become a segment, and adjacent segments of similar size are
+merged. So there are at most log2(files) segments, and each entry is written at most that often. Snapshots store a
+segment once and refer to it (``snapshots/format/blobs.py``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,13 @@ _SCHEMA = pa.schema([("file_hash", pa.binary(_HASH_BYTES)), ("modified_ms", pa.i
 
 @dataclass(frozen=True)
 class _Segment:
-    """``keys`` ascend; ``modified_ms`` belongs to them by position. ``content`` is the same as an Arrow stream."""
+    """Sorted part of the set.
+
+    Attributes:
+        keys: hashes, ascending.
+        modified_ms: modification time of each key's file.
+        content: the same as an Arrow stream.
+    """
 
     keys: npt.NDArray[np.bytes_]
     modified_ms: npt.NDArray[np.int64]
@@ -48,7 +54,7 @@ def _segment(keys: npt.NDArray[np.bytes_], modified_ms: npt.NDArray[np.int64]) -
     return _Segment(keys, modified_ms, Blob(sink.getvalue()))
 
 
-def _opened(content: bytes) -> _Segment:
+def _segment_of(content: bytes) -> _Segment:
     table = pa.ipc.open_stream(content).read_all().combine_chunks()
     hashes, modified = (table.column(i).chunk(0) for i in range(2))
     keys = np.frombuffer(hashes.buffers()[1], _KEYS, count=len(hashes), offset=hashes.offset * _HASH_BYTES)
@@ -61,15 +67,15 @@ def _keys_of(names: Sequence[str]) -> npt.NDArray[np.bytes_]:
 
 
 class SeenFiles:
-    """Immutable: ``adding`` gives a new set that shares all but the newest segments.
+    """Immutable set of files. ``with_files`` returns a new set, which shares all segments but the newest ones.
 
-    Files that are much older than the newest are forgotten and ignored (Spark's ``maxFileAge``), which bounds the set
-    where files go or age.
+    Files that are much older than the newest are forgotten and ignored (Spark's ``maxFileAge``), which bounds the size
+    of the set.
 
     Args:
         segments: by size, largest first.
         newest_ms: the largest modification time ever added.
-        horizon_ms: older files are not new.
+        horizon_ms: files with an older modification time are ignored.
     """
 
     def __init__(self, segments: Sequence[_Segment] = (), newest_ms: int = 0, horizon_ms: int = 0) -> None:
@@ -79,11 +85,11 @@ class SeenFiles:
 
     @staticmethod
     def restored(state: Mapping[str, Any]) -> SeenFiles:
-        """From what ``state`` gave. States of the first release, a list of all paths, are read as well."""
+        """Create the set from a state, which may also be a list of all paths, as the first release stored it."""
         if "seen" in state:
             seen = SeenFiles(horizon_ms=state["horizon_ms"])
-            return seen._with(list(state["seen"]), list(state["seen"].values()))
-        segments = [_opened(content) for content in state["segments"]]
+            return seen._with_names(list(state["seen"]), list(state["seen"].values()))
+        segments = [_segment_of(content) for content in state["segments"]]
         return SeenFiles(segments, state["newest_ms"], state["horizon_ms"])
 
     def state(self) -> dict[str, Plain]:
@@ -93,8 +99,8 @@ class SeenFiles:
     def __len__(self) -> int:
         return sum(map(len, self._segments))
 
-    def holds(self, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """For each name whether it was added and not forgotten."""
+    def contains(self, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Return for each name True if it was added and not forgotten."""
         found = np.zeros(len(names), np.bool_)
         open_at = np.arange(len(names))
         keys = _keys_of(names)
@@ -107,18 +113,21 @@ class SeenFiles:
             open_at = open_at[~hits]
         return found
 
-    def adding(self, names: Sequence[str], files: Sequence[FoundFile]) -> SeenFiles:
-        """With these files, known by these names."""
-        return self._with(names, [file.modified_ms for file in files])
+    def with_files(self, names: Sequence[str], files: Sequence[FoundFile]) -> SeenFiles:
+        """Return the set with these files added under these names."""
+        return self._with_names(names, [file.modified_ms for file in files])
 
-    def _with(self, names: Sequence[str], modified_ms: Sequence[int]) -> SeenFiles:
+    def _with_names(self, names: Sequence[str], modified_ms: Sequence[int]) -> SeenFiles:
         if not names:
             return self
         added = _segment(_keys_of(names), np.array(modified_ms, np.int64))
         return SeenFiles(_merged([*self._segments, added]), max(self._newest_ms, *modified_ms), self.horizon_ms)
 
-    def forgetting(self, max_age_ms: int) -> SeenFiles:
-        """Without files that are older than the newest by more. Segments are rewritten when half of one is too old."""
+    def without_old(self, max_age_ms: int) -> SeenFiles:
+        """Return the set without files that are older than the newest by more than ``max_age_ms``.
+
+        A segment is rewritten when half of it is too old.
+        """
         horizon_ms = max(self.horizon_ms, self._newest_ms - max_age_ms)
         if horizon_ms == self.horizon_ms:
             return self
@@ -133,7 +142,7 @@ class SeenFiles:
 
 
 def _merged(segments: list[_Segment]) -> list[_Segment]:
-    """No segment is smaller than the one after it."""
+    """Merge segments until none is smaller than the one after it."""
     while len(segments) > 1 and len(segments[-1]) >= len(segments[-2]):
         younger, older = segments.pop(), segments.pop()
         keys = np.concatenate([older.keys, younger.keys])

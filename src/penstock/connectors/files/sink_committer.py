@@ -311,7 +311,7 @@ class FileSinkCommitter(SinkCommitter):
             if match is not None and int(match[1]) <= generation and path.name not in needed:
                 path.unlink(missing_ok=True)
 
-    def irrevocable(self, above: int, below: int) -> str:
+    def retraction_problem(self, above: int, below: int) -> str:
         """A file that was merged of files of epochs on both sides cannot be divided."""
         try:
             spanning = spanning_files(self._root, self._query_id, above, below)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.connectors.base import Source, SourceReader
 from penstock.connectors.files.columns import FileColumns
 from penstock.connectors.files.csv.reading import csv_format
-from penstock.connectors.files.discovery import FileDiscovery, without_waiting
+from penstock.connectors.files.discovery import FileDiscovery, without_uncleaned
 from penstock.connectors.files.json.reading import json_format
 from penstock.connectors.files.orc.reading import orc_format
 from penstock.connectors.files.parquet.reading import parquet_format
@@ -98,8 +98,8 @@ class FileSource(Source):
     def committed(self, state: Plain) -> None:
         self._files.committed(state)
 
-    def of_another_query(self, state: Plain) -> Plain:
-        return without_waiting(state)
+    def adopt_state(self, state: Plain) -> Plain:
+        return without_uncleaned(state)
 
     def create_reader(self) -> SourceReader:
         return FileReader(self._format, self._columns, self._files.paths.admits, *self._skips)

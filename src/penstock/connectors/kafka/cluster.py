@@ -1,4 +1,4 @@
-"""What the driver asks a Kafka cluster: which partitions there are, and where they begin and end."""
+"""Client of the driver for a Kafka cluster: lists partitions and looks up their offsets."""
 
 from __future__ import annotations
 
@@ -14,35 +14,40 @@ from penstock.errors import ConfigError, ResourceError
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-ANSWER_S = 10.0
-"""How long one question may take: a cluster that elects a leader takes a few seconds."""
+REQUEST_TIMEOUT_S = 10.0
+"""Timeout of one request: a cluster that elects a leader takes a few seconds."""
 
 _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-"""Kafka's own topics, which a pattern does not mean (Java's ``exclude.internal.topics``)."""
+"""Kafka's own topics, which patterns do not match (Java's ``exclude.internal.topics``)."""
 
 Partition = tuple[str, int]
 """Topic and number."""
 
 
 class Unavailable(ResourceError):
-    """The cluster does not answer now; it may later."""
+    """The cluster does not answer at the moment."""
 
 
 @dataclass(frozen=True)
-class Look:
-    """``partitions``: sorted. ``missing``: topics and partitions that the options name and that do not exist."""
+class PartitionList:
+    """Partitions to read.
+
+    Attributes:
+        partitions: those that exist, sorted.
+        missing: topics and partitions that the options name and that do not exist.
+    """
 
     partitions: tuple[Partition, ...]
     missing: tuple[str, ...] = ()
 
 
 class KafkaCluster:
-    """One client, for one thread. Connects when it is first asked.
+    """Client of a cluster, used by one thread. It connects with its first request.
 
     Args:
-        config: of the client.
-        topics: what is read.
-        where: the source, for messages.
+        config: configuration of the client.
+        topics: the topics to read.
+        where: description of the source, for messages.
     """
 
     def __init__(self, config: ClientConfig, topics: Topics, where: str) -> None:
@@ -52,8 +57,8 @@ class KafkaCluster:
         self._client: Consumer | None = None
         self._problem: Any = None
 
-    def look(self) -> Look:
-        """The partitions to read that exist now.
+    def list_partitions(self) -> PartitionList:
+        """List the partitions to read.
 
         Raises:
             Unavailable: no broker answers.
@@ -64,23 +69,28 @@ class KafkaCluster:
         if self._topics.choice is Choice.ASSIGN:
             wanted = [(topic, p) for topic, numbers in self._topics.partitions.items() for p in numbers]
             missing += [f"{topic}-{p}" for topic, p in wanted if topic in found and p not in found[topic]]
-            there = [(topic, p) for topic, p in wanted if p in found.get(topic, ())]
+            existing = [(topic, p) for topic, p in wanted if p in found.get(topic, ())]
         else:
-            there = [(topic, p) for topic, numbers in found.items() for p in numbers]
-        return Look(tuple(sorted(there)), tuple(missing))
+            existing = [(topic, p) for topic, numbers in found.items() for p in numbers]
+        return PartitionList(tuple(sorted(existing)), tuple(missing))
 
     def offsets(self, times: Mapping[Partition, int]) -> dict[Partition, int]:
-        """The first offset at or after a time (milliseconds), or of an end (``EARLIEST``, ``LATEST``); -1 if there is
-        none.
+        """Look up offsets by time.
+
+        Args:
+            times: for each partition milliseconds since 1970, or ``EARLIEST`` or ``LATEST``.
+
+        Returns:
+            The first offset at or after each time; -1 if there is none.
 
         Raises:
-            Unavailable, ConfigError: as ``look``.
+            Unavailable, ConfigError: as ``list_partitions``.
         """
         kafka = client_library()
         asked = [kafka.TopicPartition(topic, p, time) for (topic, p), time in times.items()]
         if not asked:
             return {}
-        answer = self._ask(lambda client: client.offsets_for_times(asked, ANSWER_S))
+        answer = self._request(lambda client: client.offsets_for_times(asked, REQUEST_TIMEOUT_S))
         for one in answer:
             if one.error is not None:
                 raise Unavailable(f"{self._where}: no offset of {one.topic}-{one.partition}: {one.error.str()}")
@@ -96,7 +106,7 @@ class KafkaCluster:
         return self._config.servers
 
     def _metadata(self) -> dict[str, Collection[int]]:
-        """Partitions by topic, of the topics that exist and that the options mean."""
+        """Return the partitions of the topics that exist and that the options select."""
         named = self._topics.named
         answers = [self._topic_list(topic) for topic in named] if named else [self._topic_list(None)]
         found: dict[str, Collection[int]] = {}
@@ -108,37 +118,39 @@ class KafkaCluster:
         return found
 
     def _topic_list(self, topic: str | None) -> dict[str, Any]:
-        topics: dict[str, Any] = self._ask(lambda client: client.list_topics(topic, ANSWER_S)).topics
+        topics: dict[str, Any] = self._request(lambda client: client.list_topics(topic, REQUEST_TIMEOUT_S)).topics
         return topics
 
     def _check_topic(self, topic: str, error: Any) -> None:
-        """An unknown topic is none; whatever else is wrong with one that is named is said."""
+        """Raise the error of a topic, unless it does not exist or a pattern matches one that may not be read."""
         kafka = client_library().KafkaError
         if error.code() == kafka.TOPIC_AUTHORIZATION_FAILED and topic in self._topics.named:
-            raise refusal(f"{self._where}: topic {topic}", self._servers, [error])
+            raise error_of(f"{self._where}: topic {topic}", self._servers, [error])
         if error.code() not in (kafka.UNKNOWN_TOPIC_OR_PART, kafka.TOPIC_AUTHORIZATION_FAILED):
             raise Unavailable(f"{self._where}: topic {topic}: {error.str()}")
 
-    def _ask(self, question: Callable[[Consumer], Any]) -> Any:
+    def _request(self, question: Callable[[Consumer], Any]) -> Any:
         if self._client is None:
             self._client = self._config.consumer(f"penstock-driver-{uuid4()}", self._on_error)
-        self._client.poll(0)  # log lines and errors of the client are handed on here
+        self._client.poll(0)  # delivers the client's log lines and errors
         kafka = client_library()
         try:
             return question(self._client)
         except kafka.KafkaException as problem:
             self._client.poll(0)
-            raise refusal(self._where, self._servers, [problem.args[0], self._problem]) from None
+            raise error_of(self._where, self._servers, [problem.args[0], self._problem]) from None
 
     def _on_error(self, error: Any) -> None:
         self._problem = error
 
 
-def refusal(where: str, servers: str, errors: Iterable[Any]) -> ConfigError | Unavailable:
-    """What a failed request means: credentials that are refused for good, or a cluster that is away for now.
+def error_of(where: str, servers: str, errors: Iterable[Any]) -> ConfigError | Unavailable:
+    """Return the error of a failed request: ``ConfigError`` for refused credentials, else ``Unavailable``.
 
     Args:
-        errors: KafkaErrors or None, most telling last.
+        where: description of the source, for the message.
+        servers: the bootstrap servers, for the message.
+        errors: KafkaErrors or None, the most specific one last.
     """
     kafka = client_library().KafkaError
     known = [error for error in errors if error is not None]

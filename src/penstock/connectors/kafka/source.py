@@ -1,7 +1,7 @@
-"""Kafka, read by the slots themselves: one endless split per partition.
+"""Kafka source: one endless split per partition, read by the slots.
 
-The driver finds partitions and where they begin; from then on each belongs to one reader and its next offset is the
-split's position in every snapshot. Nothing is ever committed to Kafka's consumer group, as in Spark.
+The driver discovers partitions and their start offsets. A partition then belongs to one reader, and its next offset is
+the split's position in every snapshot. As in Spark, nothing is ever committed to Kafka's consumer group.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.connectors.base import Source, SourceReader
 from penstock.connectors.kafka.client import ClientConfig, client_config
-from penstock.connectors.kafka.cluster import KafkaCluster, Look, Partition, Unavailable
+from penstock.connectors.kafka.cluster import KafkaCluster, Partition, PartitionList, Unavailable
 from penstock.connectors.kafka.options import EARLIEST, LATEST, KafkaOptions, Offsets, parse_kafka_options
 from penstock.connectors.kafka.reader import PLANNED_END, KafkaReader
 from penstock.connectors.kafka.rows import schema_of
@@ -25,18 +25,18 @@ from penstock.model.splits import Discovery, Split
 
 log = get_logger(__name__)
 
-LOOK_PAUSE_S = 1.0
-"""Between two looks for new topics and partitions: each asks a broker."""
+DISCOVERY_INTERVAL_S = 1.0
+"""Interval between two discoveries of new topics and partitions, because each sends requests to a broker."""
 
 Known = dict[str, dict[str, int]]
-"""Topic -> partition -> the offset that its split began at."""
+"""Topic -> partition -> start offset of its split."""
 
 
 class KafkaSource(Source):
-    """``spark.readStream.format("kafka")``.
+    """Source of ``spark.readStream.format("kafka")``.
 
-    A new partition begins at its first offset, whatever ``startingOffsets`` says, as in Spark. While no broker answers
-    the query waits; only its very first look has to succeed.
+    As in Spark, a partition that is new to a running query begins at its first offset, regardless of
+    ``startingOffsets``. While no broker answers, the query waits; only its first discovery must succeed.
 
     Args:
         texts: the reader's options, as given.
@@ -50,9 +50,9 @@ class KafkaSource(Source):
         self._config: ClientConfig = client_config(texts)
         self.schema: pa.Schema = schema_of(self._options.include_headers)
         self._cluster: KafkaCluster | None = None
-        self._looked_s: float | None = None
-        self._missed = 0
-        self._away = False
+        self._discovered_s: float | None = None
+        self._missing_count = 0
+        self._is_unavailable = False
         self._frozen = False
 
     def open(self, location: str, operator_id: str) -> None:
@@ -63,7 +63,7 @@ class KafkaSource(Source):
         return f"KafkaV2[{self._options.topics.describe()}]"
 
     def offset_of(self, splits: Sequence[Split]) -> Plain:
-        """Topic -> partition -> next offset, as Spark writes it."""
+        """Return topic -> partition -> next offset, as Spark writes it."""
         found: dict[str, dict[str, Plain]] = {}
         for split in sorted(splits, key=lambda split: (str(split.spec["topic"]), int(str(split.spec["partition"])))):
             partitions = found.setdefault(str(split.spec["topic"]), {})
@@ -75,44 +75,44 @@ class KafkaSource(Source):
 
     def freeze(self) -> None:
         self._frozen = True
-        self._looked_s = None
+        self._discovered_s = None
 
     def discover(self, state: Plain, parallelism: int) -> Discovery:
         if state is None:
-            return self._first(parallelism)
+            return self._discover_first(parallelism)
         now_s = time.monotonic()
-        if self._looked_s is not None and now_s < self._looked_s + LOOK_PAUSE_S:
+        if self._discovered_s is not None and now_s < self._discovered_s + DISCOVERY_INTERVAL_S:
             return Discovery((), state)
-        self._looked_s = now_s
+        self._discovered_s = now_s
         known = cast("Known", state["partitions"])  # type: ignore[index, call-overload]
         try:
-            look = self._on_driver().look()
-            new = [(topic, p) for topic, p in look.partitions if str(p) not in known.get(topic, {})]
+            found = self._on_driver().list_partitions()
+            new = [(topic, p) for topic, p in found.partitions if str(p) not in known.get(topic, {})]
             starts = self._on_driver().offsets(dict.fromkeys(new, EARLIEST))
         except Unavailable as problem:
-            self._wait(problem)
+            self._log_unavailable(problem)
             return Discovery((), state)
-        self._answered()
-        self._check_gone(known, look)
+        self._log_available()
+        self._check_missing(known, found)
         for (topic, p), offset in starts.items():
             if offset > 0:
-                self._lost(f"new partition {topic}-{p} begins at offset {offset}: rows before it are gone")
+                self._report_data_loss(f"new partition {topic}-{p} begins at offset {offset}: rows before it are gone")
         return self._discovery(known, new, starts, parallelism)
 
-    def going_on_at(self, offsets: Mapping[Partition, int], parallelism: int) -> Discovery:
-        """The state and the splits of a query that reads on from these offsets; no broker is asked."""
+    def discovery_at(self, offsets: Mapping[Partition, int], parallelism: int) -> Discovery:
+        """Return the state and the splits of a query that starts at these offsets. Sends no request to a broker."""
         return self._discovery({}, sorted(offsets), offsets, parallelism)
 
     def range_between(
         self, start: Mapping[Partition, int], end: Mapping[Partition, int], parallelism: int
     ) -> Discovery | None:
-        """Return splits like ``going_on_at(start)`` that are first read up to ``end`` only.
+        """Return splits like ``discovery_at(start)`` that are first read up to ``end`` only.
 
         Return None if the two have different partitions, or an end is below its start.
         """
         if start.keys() != end.keys() or any(end[partition] < offset for partition, offset in start.items()):
             return None
-        found = self.going_on_at(start, parallelism)
+        found = self.discovery_at(start, parallelism)
         splits = [
             Split(split.split_id, {**split.spec, PLANNED_END: end[partition]}, home=split.home)
             for split, partition in zip(found.splits, sorted(start), strict=True)
@@ -132,19 +132,19 @@ class KafkaSource(Source):
             self._cluster = KafkaCluster(self._config, self._options.topics, self.describe())
         return self._cluster
 
-    def _first(self, parallelism: int) -> Discovery:
-        """The very first look: it has to succeed, but a cluster may need a moment until all brokers know a topic."""
+    def _discover_first(self, parallelism: int) -> Discovery:
+        """Discover the partitions at the first start, with retries: not all brokers may know a new topic yet."""
         tries = self._options.fetch_retries
         for left in range(tries - 1, -1, -1):
             try:
-                look = self._on_driver().look()
-                if not look.missing:
-                    return self._discovery({}, look.partitions, self._starts(look.partitions), parallelism)
+                found = self._on_driver().list_partitions()
+                if not found.missing:
+                    return self._discovery({}, found.partitions, self._starts(found.partitions), parallelism)
             except Unavailable:
                 if not left:
                     raise
             time.sleep(self._options.retry_interval_ms / 1000)
-        names = ", ".join(look.missing)
+        names = ", ".join(found.missing)
         raise DataError(f"{self.describe()}: {names}: no such topic or partition at {self._config.servers}")
 
     def _discovery(
@@ -160,21 +160,21 @@ class KafkaSource(Source):
             after.setdefault(topic, {})[str(p)] = starts[topic, p]
         return Discovery(splits, cast("Plain", {"partitions": after}), finished=self._frozen)
 
-    # ---- where a query begins ----
+    # ---- start offsets ----
 
     def _starts(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         start = self._options.start
         if start.timestamp_ms is not None:
             return self._at_times(dict.fromkeys(partitions, start.timestamp_ms))
         if start.timestamps_ms is not None:
-            return self._at_times(self._of_each("startingOffsetsByTimestamp", start.timestamps_ms, partitions))
+            return self._at_times(self._by_partition("startingOffsetsByTimestamp", start.timestamps_ms, partitions))
         if isinstance(start.offsets, int):
             return self._on_driver().offsets(dict.fromkeys(partitions, start.offsets))
-        given = self._of_each("startingOffsets", start.offsets, partitions)
+        given = self._by_partition("startingOffsets", start.offsets, partitions)
         ends = {partition: offset for partition, offset in given.items() if offset in (EARLIEST, LATEST)}
         return given | self._on_driver().offsets(ends)
 
-    def _of_each(self, option: str, given: Offsets, partitions: Sequence[Partition]) -> dict[Partition, int]:
+    def _by_partition(self, option: str, given: Offsets, partitions: Sequence[Partition]) -> dict[Partition, int]:
         flat = {(topic, p): value for topic, values in given.items() for p, value in values.items()}
         if set(flat) != set(partitions):
             missing, other = sorted(set(partitions) - set(flat)), sorted(set(flat) - set(partitions))
@@ -196,29 +196,32 @@ class KafkaSource(Source):
             )
         return found | self._on_driver().offsets(dict.fromkeys(without, LATEST))
 
-    # ---- what may be amiss ----
+    # ---- data loss and unavailable brokers ----
 
-    def _check_gone(self, known: Known, look: Look) -> None:
-        """What is gone for good, not only while brokers restart: missing in as many looks as there are retries."""
-        gone = [(t, int(p)) for t, numbers in known.items() for p in numbers if (t, int(p)) not in look.partitions]
-        self._missed = self._missed + 1 if gone else 0
-        if self._missed == self._options.fetch_retries:
-            self._lost(f"{_text(gone)} is gone: rows that were not read are lost")
+    def _check_missing(self, known: Known, found: PartitionList) -> None:
+        """Report partitions that were deleted: they are missing in as many discoveries as there are retries.
 
-    def _lost(self, what: str) -> None:
+        While brokers restart, they can be missing for a moment.
+        """
+        gone = [(t, int(p)) for t, numbers in known.items() for p in numbers if (t, int(p)) not in found.partitions]
+        self._missing_count = self._missing_count + 1 if gone else 0
+        if self._missing_count == self._options.fetch_retries:
+            self._report_data_loss(f"{_text(gone)} is gone: rows that were not read are lost")
+
+    def _report_data_loss(self, what: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataError(f"{self.describe()}: {what}; set failOnDataLoss=false to go on without them")
         log.warning("%s: %s", self.describe(), what)
 
-    def _wait(self, problem: Unavailable) -> None:
-        if not self._away:
+    def _log_unavailable(self, problem: Unavailable) -> None:
+        if not self._is_unavailable:
             log.warning("%s; the query waits", problem)
-        self._away = True
+        self._is_unavailable = True
 
-    def _answered(self) -> None:
-        if self._away:
+    def _log_available(self) -> None:
+        if self._is_unavailable:
             log.warning("%s: %s answers again", self.describe(), self._config.servers)
-        self._away = False
+        self._is_unavailable = False
 
 
 def _text(partitions: Sequence[Partition]) -> str:

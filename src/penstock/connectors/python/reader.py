@@ -1,4 +1,4 @@
-"""The slot's side of a Python data source: user code on a thread, positions verified by checksum."""
+"""Reader of Python data sources. User code runs on a thread; a checksum verifies that a replay yields equal rows."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from pyspark.sql.datasource import DataSourceStreamReader, SimpleDataSourceStrea
 from pyspark.sql.types import StructType
 
 from penstock.connectors.base import SourceReader
-from penstock.connectors.python.pump import Pump
+from penstock.connectors.python.prefetch_thread import PrefetchThread
 from penstock.connectors.python.row_checksum import RowChecksum
 from penstock.connectors.python.rows import RowConverter
-from penstock.connectors.python.simple import Idle, Range, SimpleLoop, as_iterator
+from penstock.connectors.python.simple_read_loop import Idle, Range, SimpleReadLoop, as_iterator
 from penstock.errors import DataError, FunctionError, PenstockError
 from penstock.model.plain import Plain
 from penstock.model.splits import Split
 from penstock.operators.batches import first_rows
 
 QUEUED_ROWS = 16_384
-"""Rows that user code may be ahead of the query. A RecordBatch counts by its bytes; a larger one waits alone."""
+"""Limit for the rows that user code has read ahead. A RecordBatch counts by its bytes; one may exceed it."""
 PATIENCE_MS = 10
-"""The most between two looks at a reader without rows. The first ones come sooner: most have rows at once."""
+"""Longest delay between two polls of a reader without rows. The first ones come sooner: most have rows at once."""
 ROW_BYTES = 256
-"""What a row of Python objects takes, roughly."""
+"""Estimated size of a row of Python objects."""
 
 StreamReader: TypeAlias = DataSourceStreamReader | SimpleDataSourceStreamReader
 
@@ -38,13 +38,13 @@ def _weight(item: Any) -> int:
 
 
 class PythonSourceReader(SourceReader):
-    """Reads one split after the other.
+    """Reader of one subtask, which reads one split after the other.
 
     Args:
-        name: of the source, for messages.
-        make_reader: the user's reader, one per split; called on that split's thread.
+        name: name of the source, for messages.
+        make_reader: creates the user's reader, one per split; called on that split's thread.
         schema: Arrow schema of the rows.
-        spark_schema: the same as PySpark types.
+        spark_schema: the same schema as PySpark types.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class PythonSourceReader(SourceReader):
         self._current: _OpenSplit | None = None
         self._frozen = False
         self._frontier_begins = False
-        self._in_vain = 0
+        self._empty_polls = 0
 
     def add_split(self, split: Split) -> None:
         self._waiting.append(split)
@@ -70,21 +70,21 @@ class PythonSourceReader(SourceReader):
                     self._current.freeze()
                 if self._frontier_begins:
                     self.begin_frontier()
-                self._in_vain = 0
+                self._empty_polls = 0
             batch = self._current.next_batch(max_rows, self.batch_bytes)
             if batch is not None:
-                self._in_vain = 0
+                self._empty_polls = 0
                 return batch
             if not self._current.finished:
-                self._in_vain += 1
+                self._empty_polls += 1
                 return None
             self._current.close()
             self._current = None
         return None
 
     def wake_after_ms(self) -> int:
-        """1, 2, 4, 8 and from then on ``PATIENCE_MS``, from the last rows or the beginning of a split on."""
-        return 1 << (self._in_vain - 1) if 0 < self._in_vain < 5 else PATIENCE_MS
+        """Return 1, 2, 4, 8 and then ``PATIENCE_MS``, counted from the last rows or the start of the split."""
+        return 1 << (self._empty_polls - 1) if 0 < self._empty_polls < 5 else PATIENCE_MS
 
     def snapshot(self) -> Sequence[Split]:
         current = () if self._current is None or self._current.finished else (self._current.split(),)
@@ -93,9 +93,9 @@ class PythonSourceReader(SourceReader):
     def caught_up(self) -> bool:
         return not self._waiting and (self._current is None or self._current.idle)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         if self._current is not None:
-            self._current.look()
+            self._current.refresh()
 
     def begin_frontier(self) -> None:
         self._frontier_begins = self._current is None
@@ -124,7 +124,14 @@ class PythonSourceReader(SourceReader):
 
 @dataclass
 class _Progress:
-    """``rows`` rows seen since the start; on a replay the first ``skip`` are only checked, against ``expected``."""
+    """Progress within a range.
+
+    Attributes:
+        rows: number of rows read since its start.
+        checksum: checksum of these rows.
+        skip: on a replay, number of rows at the start that are checked but not returned; 0 when they are checked.
+        expected: checksum that they must have.
+    """
 
     rows: int = 0
     checksum: RowChecksum = field(default_factory=RowChecksum)
@@ -133,7 +140,7 @@ class _Progress:
 
 
 class _OpenSplit:
-    """One split being read: its thread, the rows converted but not yet returned, and how far it came."""
+    """Split that is being read: its thread, its converted rows that are not returned yet, and its progress."""
 
     def __init__(
         self, split: Split, name: str, make_reader: Callable[[], StreamReader], converter: RowConverter
@@ -150,11 +157,13 @@ class _OpenSplit:
         self._progress = _Progress(
             skip=cast("int", split.position.get("rows", 0)), expected=str(split.position.get("checksum", ""))
         )
-        self._simple = SimpleLoop(name, self._range) if split.spec["kind"] == "simple" else None
-        self._idle_since_look = -1
-        self._looked_before = 0
-        self._frontier_look = 0
-        self._pump: Pump[Any] = Pump(f"{name}-{split.split_id}", self._produce, QUEUED_ROWS, _weight)
+        self._simple = SimpleReadLoop(name, self._range) if split.spec["kind"] == "simple" else None
+        self._idle_since_refresh = -1
+        self._passed_refresh = 0
+        self._frontier_refresh = 0
+        self._prefetch: PrefetchThread[Any] = PrefetchThread(
+            f"{name}-{split.split_id}", self._produce, QUEUED_ROWS, _weight
+        )
 
     # ---- on the split's own thread ----
 
@@ -180,30 +189,30 @@ class _OpenSplit:
 
     @property
     def idle(self) -> bool:
-        """The newest look of a simple reader found nothing, and began after the last ``look`` was asked for."""
-        return self._simple is not None and self._idle_since_look >= self._simple.looks_asked
+        """True if the newest read of a simple reader found nothing and began after the last ``refresh``."""
+        return self._simple is not None and self._idle_since_refresh >= self._simple.refreshes
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         if self._simple is not None:
-            self._simple.ask_for_look()
+            self._simple.request_refresh()
 
     def begin_frontier(self) -> None:
         if self._simple is not None:
-            self._simple.ask_for_look()
-            self._frontier_look = self._simple.looks_asked
+            self._simple.request_refresh()
+            self._frontier_refresh = self._simple.refreshes
 
     def frontier_passed(self) -> bool | None:
         """Return True if all rows of a read that began after the frontier were returned. None: the split is a range."""
         if self._simple is None:
             return None
-        return self._looked_before >= self._frontier_look
+        return self._passed_refresh >= self._frontier_refresh
 
     def freeze(self) -> None:
         if self._simple is not None:
             self._simple.freeze()
 
     def committed(self, splits: Sequence[Split]) -> None:
-        """These splits are in a complete snapshot: what lies before this one's range there is not read again."""
+        """Commit the start of this split's range in a complete snapshot: nothing before it is read again."""
         if self._simple is not None:
             for split in splits:
                 if split.split_id == self._split.split_id and "start" in split.position:
@@ -214,10 +223,10 @@ class _OpenSplit:
         return self._exhausted() and not self._progress.skip
 
     def _exhausted(self) -> bool:
-        return self._pump.finished and not self._items and not self._ready
+        return self._prefetch.finished and not self._items and not self._ready
 
     def next_batch(self, max_rows: int, max_bytes: int) -> pa.RecordBatch | None:
-        """The next rows that are there; None if there are none now or the split is finished."""
+        """Return the next rows; None if there are none now or the split is finished."""
         if not self._ready:
             self._convert(max_rows)
         while self._ready:
@@ -231,13 +240,13 @@ class _OpenSplit:
             self._progress.checksum.update(batch)
             if not self._progress.skip:
                 return batch
-            self._end_of_prefix()
+            self._check_prefix()
         if self._exhausted():
             self._check_prefix_is_complete()
         return None
 
     def _convert(self, max_rows: int) -> None:
-        """Items up to the next change of range become batches; rows of two ranges never meet in one."""
+        """Convert items up to the next marker to batches, so that no batch has rows of two ranges."""
         self._items.extend(self._take(max_rows))
         rows: list[Any] = []
         while self._items:
@@ -247,7 +256,7 @@ class _OpenSplit:
                     break
                 self._items.popleft()
                 self._check_prefix_is_complete()
-                self._turn_to(item)
+                self._on_marker(item)
             else:
                 rows.append(self._items.popleft())
         try:
@@ -261,26 +270,26 @@ class _OpenSplit:
         if self._items:
             return []
         try:
-            return self._pump.take(max_rows)
+            return self._prefetch.take(max_rows)
         except PenstockError:
             raise
         except Exception as error:
-            raise self._failure(error, self._pump.user_traceback) from error
+            raise self._failure(error, self._prefetch.user_traceback) from error
 
-    def _turn_to(self, item: Range | Idle) -> None:
-        """Everything before ``item`` was returned: the position is a new range's start."""
-        done = item if isinstance(item, Idle) else self._range
-        self._looked_before = max(self._looked_before, done.looks_asked)
+    def _on_marker(self, item: Range | Idle) -> None:
+        """Move the position to the start of a new range. Everything before the marker was returned."""
+        read = item if isinstance(item, Idle) else self._range
+        self._passed_refresh = max(self._passed_refresh, read.refreshes)
         if isinstance(item, Idle):
-            self._idle_since_look = item.looks_asked
+            self._idle_since_refresh = item.refreshes
         else:
-            self._idle_since_look = -1
+            self._idle_since_refresh = -1
         if isinstance(item, Range):
             self._range, self._progress = item, _Progress()
         elif self._range.end is not None:
             self._range, self._progress = Range(self._range.end, None), _Progress()
 
-    def _end_of_prefix(self) -> None:
+    def _check_prefix(self) -> None:
         progress = self._progress
         if progress.rows < progress.skip:
             return
@@ -296,10 +305,10 @@ class _OpenSplit:
             )
 
     def split(self) -> Split:
-        """The split at its present position."""
+        """Return the split at its current position."""
         progress = self._progress
         if progress.skip:
-            return self._split  # still in the prefix: the old position holds
+            return self._split  # the prefix is not checked yet, so the old position remains valid
         position: dict[str, Plain] = {"start": self._range.start} if self._split.spec["kind"] == "simple" else {}
         if progress.rows:
             position |= {"rows": progress.rows, "checksum": progress.checksum.hexdigest()}
@@ -310,7 +319,7 @@ class _OpenSplit:
     def close(self) -> None:
         if self._simple is not None:
             self._simple.wake()
-        self._pump.close()
+        self._prefetch.close()
 
     def _not_replayable(self, detail: str) -> DataError:
         return DataError(

@@ -1,4 +1,4 @@
-"""Any ``pyspark.sql.datasource.DataSource`` with a ``streamReader`` or a ``simpleStreamReader``, as a source.
+"""Source of a ``pyspark.sql.datasource.DataSource`` with a ``streamReader`` or a ``simpleStreamReader``.
 
 *streamReader*: the driver asks for ``latestOffset`` and plans ``partitions(start, end)``; each partition is a split.
 Partitions are user objects and are never stored: a split holds the two offsets and the partition's index, and the
@@ -48,28 +48,28 @@ from penstock.operators.python.user_code import user_errors
 DataSourceFactory = type[DataSource] | Callable[[], DataSource]
 
 EMPTY_RANGES = 100
-"""Ranges without a partition that one look passes over: it is to find something, or the end."""
+"""Limit for the consecutive ranges without a partition that one discovery skips to find input."""
 
 _STREAM_READERS = ("streamReader", "simpleStreamReader")
 _LIMITS = (ReadAllAvailable, ReadMinRows, ReadMaxRows, ReadMaxFiles, ReadMaxBytes)
-"""What Spark accepts from ``getDefaultReadLimit``: nothing else can be handed on."""
+"""Types that Spark accepts from ``getDefaultReadLimit``."""
 
 
 class PythonSource(Source):
-    """A user's data source. Its ranges are short-lived: one that waits for readers that are behind would only be old.
+    """Data source of the user. A range is planned only when a reader requests it, so that it includes the newest rows.
 
     Args:
         name: its short name, for messages.
         factory: the DataSource class (called with the options), or a function without arguments that makes one.
-        options: of the reader; keys are case-insensitive for the user, as in Spark.
+        options: options of the reader; keys are case-insensitive for the user, as in Spark.
         schema: the Arrow schema of the rows, timestamps in UTC.
-        spark_schema_json: the same as ``StructType.json()``.
+        spark_schema_json: the same schema as ``StructType.json()``.
 
     Raises:
         NotSupported: the class reads batches only.
     """
 
-    looks_ahead = False
+    discovers_ahead = False
 
     def __init__(
         self,
@@ -109,8 +109,8 @@ class PythonSource(Source):
             self._latest = cast("Plain", json.loads(json.dumps(reader.reportLatestOffset())))
             return discovery
 
-    def going_on_at(self, offset: dict[str, Any]) -> Discovery:
-        """The state and the splits of a query that reads on from this offset; the user's reader is made."""
+    def discovery_at(self, offset: dict[str, Any]) -> Discovery:
+        """Return the state and the splits of a query that starts at this offset. Creates the user's reader."""
         with user_errors(self._label):
             reader = self._on_driver()
         if isinstance(reader, SimpleDataSourceStreamReader):
@@ -130,8 +130,10 @@ class PythonSource(Source):
         return self._latest
 
     def freeze(self) -> None:
-        """A reader that ``SupportsTriggerAvailableNow`` is prepared, and read until it has no more. Of any other one
-        range is read, unlimited, as Spark reads such a reader in one batch.
+        """End the input with what exists now, as Spark does it.
+
+        A reader with ``SupportsTriggerAvailableNow`` is prepared and read until it has no more. From any other reader
+        one range without a limit is read, since Spark reads it in one batch.
         """
         self._frozen = True
         with user_errors(self._label):
@@ -140,7 +142,7 @@ class PythonSource(Source):
                 reader.prepareForTriggerAvailableNow()
 
     def committed(self, state: Plain) -> None:
-        # A simple reader is told in its slot, where it reads: its one split never ends.
+        # ``PythonSourceReader.committed`` does this for a simple reader, which lives in a slot.
         if state is None:
             return
         with user_errors(self._label):
@@ -161,7 +163,7 @@ class PythonSource(Source):
         return f"source {self._name}"
 
     def _on_driver(self) -> Any:
-        """The one reader that lives as long as the query on this driver."""
+        """Return the reader on the driver, which lives as long as the query there."""
         if self._driver_reader is None:
             self._driver_reader = self._make_reader()
         return self._driver_reader
@@ -186,7 +188,7 @@ class PythonSource(Source):
             )
         return reader
 
-    # ---- what there is ----
+    # ---- discovery ----
 
     def _discover_simple(self, reader: SimpleDataSourceStreamReader, state: Plain) -> Discovery:
         if state is not None:
@@ -227,7 +229,7 @@ class PythonSource(Source):
         return self._offset("latestOffset", reader.latestOffset(start, limit))
 
     def _offset(self, method: str, offset: object) -> dict[str, Any]:
-        """As Spark stores it: through JSON, so that keys are strings and tuples lists from the start."""
+        """Return the offset as Spark stores it, in JSON: keys become strings and tuples become lists."""
         if not isinstance(offset, dict):
             raise DataError(f"{self._label}: {method} returned {offset!r}; it must return a dict")
         return cast("dict[str, Any]", json.loads(json.dumps(offset)))
@@ -251,7 +253,7 @@ def _overrides(source: type, method: str) -> bool:
 
 
 def _takes_start(reader: DataSourceStreamReader) -> bool:
-    """Readers written before PySpark 4.2 take neither a start offset nor a limit."""
+    """Return False for readers written before PySpark 4.2: they take neither a start offset nor a limit."""
     return bool(inspect.signature(reader.latestOffset).parameters)
 
 

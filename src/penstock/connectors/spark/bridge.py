@@ -1,9 +1,9 @@
-"""The Spark lane: what only the JVM can read, read by Spark jobs and handed to the slots as files.
+"""Spark source bridge: streams that only the JVM can read are read by Spark jobs and staged as files for the slots.
 
-Whatever is read is cut into *ranges* by the stream's own offsets, as micro-batches are. The driver plans a range, a
-Spark job on a spare slot writes its rows into the checkpoint location, and each file is a split. From then on it is a
-file source like any other: files are immutable, a position is a row of a file, and neither a replay nor a rescale
-needs the JVM's reader again. docs/spark-lane.md argues why no row is lost or read twice.
+The stream is cut into *ranges* by its own offsets, like micro-batches. The driver plans a range, a Spark job on a spare
+slot writes its rows to the checkpoint location, and each file becomes a split. The slots then read it like a file
+source: files are immutable, and a position is a row of a file. Neither a replay nor a rescale needs the JVM's reader
+again. docs/spark-source-bridge.md explains why no row is lost or read twice.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ class SourceBridge(Protocol):
     """Spark's reader of one stream. Offsets are JSON texts. Called by one thread at a time; may block."""
 
     def open(self, directory: str) -> None:
-        """Called first. The stream may keep in this directory what it has to remember over restarts."""
+        """Open the stream. Called first. The stream may keep files in the directory for later restarts."""
 
-    def initial(self) -> str:
-        """Where a new query begins."""
+    def initial_offset(self) -> str:
+        """Return the offset at which a new query begins."""
 
-    def latest(self, start: str) -> str:
-        """The end of the next range, within the source's own limits; ``start`` if there is nothing new."""
+    def latest_offset(self, start: str) -> str:
+        """Return the end of the next range, within the source's own limits; ``start`` if there is nothing new."""
 
     def freeze(self, start: str) -> str | None:
-        """The end of what there is now; None if ``latest`` itself ends there from now on."""
+        """Return the end of the existing input; None if ``latest_offset`` ends there from now on."""
 
     def stage(self, start: str, end: str, directory: str) -> None:
-        """Write the rows between two offsets as Parquet files into a directory that does not exist yet."""
+        """Write the rows between two offsets as Parquet files to a directory that does not exist yet."""
 
     def committed(self, offset: str) -> None:
-        """Nothing before this is read again."""
+        """Commit an offset: nothing before it is read again."""
 
     def stop(self) -> None: ...
 
 
 class SparkBridgeSource(Source):
-    """Stream of Spark, read through the bridge.
+    """Source of a stream that Spark reads.
 
     Args:
-        name: of the source in Spark.
-        bridge: Spark's reader; stays on the driver.
-        schema: of the rows.
-        time_zone: the session's.
+        name: name of the source in Spark.
+        bridge: Spark's reader, which stays on the driver.
+        schema: schema of the rows.
+        time_zone: time zone of the session.
     """
 
     runs_spark_jobs = True
@@ -62,7 +62,7 @@ class SparkBridgeSource(Source):
         self._ranges = StagedRanges(self.describe(), schema, time_zone)
         self._state: Plain = None
         self._frozen = False
-        self._until: str | None = None
+        self._end: str | None = None
 
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_bridge": None, "_state": None}
@@ -79,23 +79,23 @@ class SparkBridgeSource(Source):
 
     def freeze(self) -> None:
         self._frozen = True
-        start = self._on_driver().initial() if self._state is None else _offset(self._state)
-        self._until = self._on_driver().freeze(start)
+        start = self._on_driver().initial_offset() if self._state is None else _offset(self._state)
+        self._end = self._on_driver().freeze(start)
 
     def discover(self, state: Plain, parallelism: int) -> Discovery:
         bridge = self._on_driver()
         if state is None:
-            state = {"offset": bridge.initial(), "range": 0}
+            state = {"offset": bridge.initial_offset(), "range": 0}
         number, start = _number(state), _offset(state)
         if state is not self._state:
-            self._ranges.drop(lambda staged: staged >= number)  # of looks that were lost
+            self._ranges.drop(lambda staged: staged >= number)  # staged by discoveries whose results were lost
         self._state = state
-        end = bridge.latest(start) if self._until is None else self._until
+        end = bridge.latest_offset(start) if self._end is None else self._end
         if end == start:
             return Discovery((), state, finished=self._frozen)
         splits = self._ranges.stage(number, lambda directory: bridge.stage(start, end, directory))
         self._state = {"offset": end, "range": number + 1}
-        return Discovery(splits, self._state, finished=self._frozen and self._until is not None)
+        return Discovery(splits, self._state, finished=self._frozen and self._end is not None)
 
     def committed(self, state: Plain) -> None:
         if state is not None:

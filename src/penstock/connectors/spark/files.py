@@ -1,7 +1,7 @@
-"""Files of a format that only Spark reads, through the Spark lane: a range is a list of files.
+"""Source of files that only Spark can read, through the Spark source bridge: a range is a list of files.
 
-Which files there are is found out as for every file source. Those of one look are read by a Spark job on a spare slot
-and staged in the checkpoint location; the slots read what is staged. See docs/spark-lane.md.
+Files are discovered as for every file source. A Spark job on a spare slot reads the files of one discovery and stages
+their rows in the checkpoint location, where the slots read them. See docs/spark-source-bridge.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.connectors.base import Source, SourceReader
 from penstock.connectors.files.columns import FileColumns
-from penstock.connectors.files.discovery import FileDiscovery, without_waiting
+from penstock.connectors.files.discovery import FileDiscovery, without_uncleaned
 from penstock.connectors.files.reader import check_as_listed
 from penstock.connectors.option_texts import OptionTexts
 from penstock.connectors.spark.staged_ranges import StagedRanges
@@ -23,15 +23,15 @@ from penstock.model.plain import Plain
 from penstock.model.splits import Discovery, Split
 
 
-class SparkReader(Protocol):
-    """Spark's side. Called by one thread at a time; may block."""
+class SparkFileReader(Protocol):
+    """Spark's batch reader of files. Called by one thread at a time; may block."""
 
     def stage(self, files: Mapping[str, Sequence[str]], options: Mapping[str, str], directory: str) -> None:
-        """Write the rows of these files as Parquet files into a directory that does not exist yet.
+        """Write the rows of these files as Parquet files to a directory that does not exist yet.
 
         Args:
-            files: by the directory whose subdirectories are partitions; the key is empty without partitions.
-            options: the user's of the format, and Spark's.
+            files: paths by the directory whose subdirectories are partitions; the key is empty without partitions.
+            options: options of the format.
 
         Raises:
             UnfitFile: they cannot be read as declared.
@@ -39,15 +39,15 @@ class SparkReader(Protocol):
 
 
 class SparkFilesSource(Source):
-    """``spark.readStream.format(...)`` of a format that has no reader of ours, or for what ours does not read.
+    """Source of ``spark.readStream.format(...)`` for formats and options that Penstock's own readers do not support.
 
     Args:
-        format: as Spark calls it, for messages.
+        format: its name in Spark, for messages.
         path: a file, a directory or a pattern with wildcards.
         schema: the columns to read.
-        options: Spark's of file streams; all others are the format's and go to Spark as they are.
-        reader: Spark's side; stays on the driver.
-        time_zone: the session's.
+        options: Spark's options of file streams, and those of the format, which are passed to Spark unchanged.
+        reader: Spark's reader, which stays on the driver.
+        time_zone: time zone of the session.
         partitions: names of the partition columns.
         declared: names of all columns of the DataFrame; None: those of ``schema``.
         case_sensitive: compare names of columns with their case.
@@ -65,7 +65,7 @@ class SparkFilesSource(Source):
         path: str,
         schema: pa.Schema,
         options: Mapping[str, str],
-        reader: SparkReader,
+        reader: SparkFileReader,
         time_zone: str,
         partitions: Sequence[str] = (),
         declared: Sequence[str] | None = None,
@@ -77,7 +77,7 @@ class SparkFilesSource(Source):
         self._files = FileDiscovery(path, texts, columns)
         self._skips_missing = texts.flag("ignoreMissingFiles", False)
         self._options = texts.unread() | {"ignoreMissingFiles": str(self._skips_missing).lower()}
-        self._reader: SparkReader | None = reader
+        self._reader: SparkFileReader | None = reader
         self._ranges = StagedRanges(self.describe(), schema, time_zone)
         self._state: Plain = None
 
@@ -95,7 +95,7 @@ class SparkFilesSource(Source):
 
     @property
     def files(self) -> FileDiscovery:
-        """Which files there are; the driver's side."""
+        """Discovery of the files, on the driver."""
         return self._files
 
     def takes_away(self) -> str:
@@ -105,9 +105,9 @@ class SparkFilesSource(Source):
         self._files.freeze()
 
     def discover(self, state: Plain, parallelism: int) -> Discovery:
-        number, files = _parts(state)
+        number, files = _fields(state)
         if state is None or state is not self._state:
-            self._ranges.drop(lambda staged: staged >= number)  # of looks that were lost
+            self._ranges.drop(lambda staged: staged >= number)  # staged by discoveries whose results were lost
         found = self._files.discover(files)
         splits: list[Split] = []
         if found.splits:
@@ -118,32 +118,32 @@ class SparkFilesSource(Source):
 
     def committed(self, state: Plain) -> None:
         if state is not None:
-            number, files = _parts(state)
+            number, files = _fields(state)
             self._ranges.drop(lambda staged: staged < number)
             self._files.committed(files)
 
-    def of_another_query(self, state: Plain) -> Plain:
+    def adopt_state(self, state: Plain) -> Plain:
         if state is None:
             return None
-        number, files = _parts(state)
-        return {"files": without_waiting(files), "range": number}
+        number, files = _fields(state)
+        return {"files": without_uncleaned(files), "range": number}
 
     def _stage(self, files: Sequence[Split], directory: str) -> None:
-        """A file that changes while Spark reads it may have been read half old, half new."""
+        """Stage the files. Check them before and after, since Spark may read a changing file half old, half new."""
         assert self._reader is not None, "Spark is on the driver"
-        there: dict[str, list[str]] = {}
+        paths: dict[str, list[str]] = {}
         for file in files:
-            if (path := self._as_listed(file)) is not None:
-                there.setdefault(cast("str", file.spec.get("root", "")), []).append(path)
-        if there:
-            self._reader.stage(there, self._options, directory)
+            if (path := self._checked_path(file)) is not None:
+                paths.setdefault(cast("str", file.spec.get("root", "")), []).append(path)
+        if paths:
+            self._reader.stage(paths, self._options, directory)
         else:
             os.mkdir(directory)
         for file in files:
-            self._as_listed(file)
+            self._checked_path(file)
 
-    def _as_listed(self, file: Split) -> str | None:
-        """Its path; None if it is gone and may be."""
+    def _checked_path(self, file: Split) -> str | None:
+        """Return the path of a file that has not changed since it was listed; None if it is gone and may be."""
         path = cast("str", file.spec["path"])
         try:
             check_as_listed(path, file)
@@ -154,7 +154,7 @@ class SparkFilesSource(Source):
         return path
 
 
-def _parts(state: Plain) -> tuple[int, Plain]:
-    """The next range's number, and what is known of the files."""
+def _fields(state: Plain) -> tuple[int, Plain]:
+    """Return the number of the next range and the state of the file discovery."""
     content = cast("dict[str, Plain]", state or {"range": 0, "files": None})
     return cast("int", content["range"]), content["files"]

@@ -1,13 +1,13 @@
-"""``foreachBatch(func)``: each committed epoch as a DataFrame, on the driver.
+"""Sink of ``foreachBatch(func)``: calls ``func`` on the driver with the DataFrame of each committed epoch.
 
-The rows are staged with the epoch, so that a call that failed is repeated with the same rows and the same number, by
-this driver (its retries of commits) or by the next one. A call that went through is repeated, too, if the driver dies
-before its epoch is logged: ``func`` sees each batch at least once, as in Spark, and can tell by the number.
+The rows are staged with the epoch, so that a failed call is repeated with the same rows and the same batch id, by this
+driver (which repeats commits) or by the next one. A successful call is also repeated if the driver dies before its
+epoch is logged. So ``func`` gets each batch at least once, as in Spark, and can recognize a repetition by its id.
 
 ``called.json`` next to the staged rows has the highest epoch for which ``func`` may have been called. It is durable
-before each call. ``func`` never got a later epoch, so a rollback has nothing to take back of it. A call that raised
-does not count: by raising, ``func`` reports that it has not written the batch. Earlier releases did not write this
-mark. Epochs are committed in order, so the first mark also covers all earlier epochs.
+before each call. A rollback need not take back any later epoch, because ``func`` never got it. A call that raised does
+not count: by raising, ``func`` reports that it has not written the batch. Earlier releases did not write this mark.
+Epochs are committed in order, so the first mark also covers all earlier epochs.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _AGAIN = "It is called again with the same batch id and rows."
 
 
 class ForeachBatchSink(StagingSink):
-    """See the module's text.
+    """Sink that calls a function of the user with each epoch; see the module's docstring.
 
     Args:
         schema, columns: see ``StagingSink``.
-        call: stays on the driver; the copies in the slots write only.
+        call: calls the function; it stays on the driver, because slots only write.
     """
 
     target_is_unknown = True
@@ -83,7 +83,7 @@ class _ForeachBatchCommitter(StagedRowsCommitter):
                 f"(epoch {permit.epoch}): {error}\n{_AGAIN}\n{''.join(traceback.format_exception(error))}"
             ) from error
 
-    def irrevocable(self, above: int, below: int) -> str:
+    def retraction_problem(self, above: int, below: int) -> str:
         try:
             called = self._called()
         except OSError as error:

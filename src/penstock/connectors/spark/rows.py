@@ -1,4 +1,4 @@
-"""Arrow batches as the Rows that user code is handed, by the rules of PySpark's own workers."""
+"""Conversion of Arrow batches to PySpark Rows for user code, by the rules of PySpark's own workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.operators.python.user_code import convert_for_user
 
 
 def to_rows(batch: pa.RecordBatch, schema: StructType) -> Iterator[Row]:
-    """One Row per row of the batch, in order; columns are addressed by position."""
+    """Yield the rows of the batch as Rows, in order. Names of columns may repeat."""
     converters = [ArrowTableToRowsConversion._create_converter(f.dataType, binary_as_bytes=True) for f in schema]
     names = schema.fieldNames()
     columns = convert_for_user(_lists, batch)

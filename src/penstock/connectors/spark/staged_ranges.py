@@ -1,4 +1,4 @@
-"""What Spark jobs have read for the Spark lane, as files in the checkpoint location until the slots have read them."""
+"""Staged ranges of the Spark source bridge: rows that Spark jobs wrote to the checkpoint location for the slots."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ from penstock.snapshots.store.local_files import folder_of
 from penstock.snapshots.store.store import is_clean_path
 
 _RANGE = re.compile(r"(\d{10})-[0-9a-f]{1,64}")
-"""A staged range: its number and a token, new for each try, since an older driver may still be writing its own."""
+"""Name of a range's directory: its number and a token, new for each try, since an older driver may still write its
+own."""
 _FILE = re.compile(rf"{SOURCE_FOLDER}/(?:[^/\0]+/)+{_RANGE.pattern}/part-[^/\0]+")
 """Path of a file of a range, relative to the location."""
 
 
 class StagedRanges:
-    """The ranges of one source. ``open`` comes first, on the driver; readers work in any slot after that.
+    """Staged ranges of one source. ``open`` it on the driver before it is sent to slots.
 
     Args:
-        name: of the source, for messages.
-        schema: of the rows.
-        time_zone: the session's.
+        name: name of the source, for messages.
+        schema: schema of the rows.
+        time_zone: time zone of the session.
     """
 
     def __init__(self, name: str, schema: pa.Schema, time_zone: str) -> None:
@@ -53,11 +54,11 @@ class StagedRanges:
         return self._location / SOURCE_FOLDER / self._operator_id
 
     def stage(self, number: int, write: Callable[[str], None]) -> list[Split]:
-        """A range as splits, durable on return.
+        """Stage a range and return its splits. The files are durable then.
 
         Args:
-            number: rises by one from range to range.
-            write: makes Parquet files in a directory that does not exist yet.
+            number: number of the range; it rises by one from range to range.
+            write: writes Parquet files to a directory that does not exist yet.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         directory = self.directory / f"{number:010d}-{secrets.token_hex(8)}"
@@ -74,11 +75,11 @@ class StagedRanges:
             fsync_directory(parent)
         return splits
 
-    def drop(self, which: Callable[[int], bool]) -> None:
-        """Remove ranges by number."""
+    def drop(self, is_dropped: Callable[[int], bool]) -> None:
+        """Remove the ranges for whose number ``is_dropped`` returns True."""
         for path in self.directory.glob("*") if self.directory.exists() else ():
             match = _RANGE.fullmatch(path.name)
-            if match and which(int(match[1])):
+            if match and is_dropped(int(match[1])):
                 place = path.relative_to(self._location).as_posix()
                 with suppress(FileNotFoundError), folder_of(str(self._location), place) as (folder, name):
                     shutil.rmtree(name, ignore_errors=True, dir_fd=folder)

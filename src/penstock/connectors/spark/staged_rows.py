@@ -1,4 +1,4 @@
-"""Rows of an epoch as Parquet files that wait for the driver: what sinks stage that hand a DataFrame to Spark.
+"""Staged rows: an epoch's rows as Parquet files, for sinks that pass a DataFrame to Spark on the driver.
 
 Below the sink's staging directory (``Sink.stage_in``)::
 
@@ -7,7 +7,7 @@ Below the sink's staging directory (``Sink.stage_in``)::
 Columns are named by position, so all column names are possible. The message has the columns, and rows are delivered
 with them. A message names its file relative to the directory: a checkpoint location can be moved. A file is
 needed until the log says that its epoch is committed, since until then the epoch may be handed over again; the next
-``settled`` removes it. What a crash leaves goes with ``abandon``.
+``commits_logged`` removes it. ``abandon`` removes what a crash left.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _GENERATION = re.compile(r"g(\d+)-")
 
 
 class StagedRows(msgspec.Struct, frozen=True):
-    """One file: what one subtask staged in one epoch. ``columns``: see ``row_columns``."""
+    """Commit message: the file that one subtask staged in one epoch. ``columns``: see ``row_columns``."""
 
     file: StagedFileName
     rows: Count
@@ -70,11 +70,11 @@ def decode_staged(message: bytes) -> StagedRows:
 
 
 class StagingSink(Sink):
-    """A sink whose writers stage rows in files.
+    """Base class of sinks whose writers stage rows in files.
 
     Args:
-        schema: of the rows; names may repeat.
-        columns: the same as ``StructType.json()``.
+        schema: schema of the rows; names may repeat.
+        columns: the same schema as ``StructType.json()``.
 
     Raises:
         NotSupported: a column's type has no form in Parquet.
@@ -103,12 +103,12 @@ class StagingSink(Sink):
 
 
 def positional_names(count: int) -> list[str]:
-    """The columns' names in staged files."""
+    """Return the names of the columns in staged files."""
     return [f"c{position}" for position in range(count)]
 
 
 class StagedRowsWriter(SinkWriter):
-    """Writes one file per epoch, gathered into row groups."""
+    """Writer of one staged file per epoch. It gathers rows into row groups."""
 
     def __init__(self, directory: Path, schema: pa.Schema, columns: str) -> None:
         self._directory = directory
@@ -132,7 +132,7 @@ class StagedRowsWriter(SinkWriter):
             self._flush()
 
     def replace(self) -> None:
-        """An empty result is an empty file."""
+        """Write an empty file if the result is empty."""
         if self._writer is None:
             self._group.add(empty_batch(self._format.schema))
 
@@ -152,7 +152,7 @@ class StagedRowsWriter(SinkWriter):
         return msgspec.json.encode(staged)
 
     def close(self) -> None:
-        """Let go of an unfinished file and remove it: no message names it."""
+        """Remove an unfinished file, which no message names."""
         path, writer = self._path, self._writer
         self._path = self._writer = None
         if path is None or writer is None:
@@ -186,10 +186,10 @@ class StagedRowsWriter(SinkWriter):
 
 
 class StagedRowsCommitter(SinkCommitter):
-    """Hands the files of each epoch over, and removes them once they cannot be asked for again.
+    """Base class of committers that deliver the files of each epoch, and later remove them.
 
     Args:
-        sink: whose files these are.
+        sink: the sink of the staged files.
     """
 
     def __init__(self, sink: StagingSink) -> None:
@@ -229,17 +229,19 @@ class StagedRowsCommitter(SinkCommitter):
         self.deliver(permit, [str(self._directory / one.file) for one in staged], columns)
         self._committed[permit.epoch] = [one.file for one in staged]
 
-    def settled(self, epoch: int) -> None:
+    def commits_logged(self, epoch: int) -> None:
         for committed in [known for known in self._committed if known <= epoch]:
             for file in self._committed.pop(committed):
                 try:
                     self._remove(self._directory / file)
                 except SinkError as error:
-                    log.warning("%s; nothing is lost but space", error)
+                    log.warning("%s; it only takes up space", error)
 
     def abandon(self, generation: int, pending: Collection[bytes] = ()) -> None:
-        """Remove what Generations up to ``generation`` staged, but what may be handed over again: epochs whose commit
-        is not in the log yet, and ``pending``."""
+        """Remove what Generations up to ``generation`` staged, except files that may be delivered again.
+
+        These are the files in ``pending``, and those of epochs whose commit is not in the log yet.
+        """
         needed = {file for files in self._committed.values() for file in files}
         needed |= {decode_staged(message).file for message in pending}
         for path in sorted(self._directory.glob("g*.parquet")):

@@ -1,19 +1,19 @@
-"""``toTable``: a table of Spark's catalog whose rows lie in files, each epoch exactly once.
+"""Sink of ``toTable``: writes each epoch exactly once to a table of Spark's catalog that consists of files.
 
-Spark's own writer makes the files, on the driver, in a private directory of the table's location; renames make them
-visible, and their names say the epoch. Below the location::
+Spark's own writer writes the files, on the driver, to a private directory of the table's location. Renames make them
+visible, and their names have the epoch. Below the location::
 
     part-<query id>-<sink>-e0000000007-00000-<uuid>.snappy.parquet     committed: epoch 7 (in its partition's directory)
 
 and in the directory of ``files.private_directory``::
 
     <query id>-<sink>/fence/..., work/<token>/...           the fence of this output: see ``fence``; in ``work``:
-        committed.json                                      the last epoch that is wholly visible
-        e0000000008.ready/                                  what Spark wrote for epoch 8, and the list of it
-    <query id>-<sink>-e0000000008-<token>.writing/          Spark has not finished; a crash leaves it
+        committed.json                                      the last epoch that is completely visible
+        e0000000008.ready/                                  Spark's files of epoch 8, and their list
+    <query id>-<sink>-e0000000008-<token>.writing/          Spark has not finished it; a crash leaves it
 
-A commit that a crash interrupted is finished by looking: without ``.ready`` nothing of the epoch is visible and Spark
-writes anew; with it, whatever still lies there is renamed.
+The next commit finishes one that a crash interrupted. Without ``.ready`` nothing of the epoch is visible, so Spark
+writes it again. With ``.ready`` the files that are still there are renamed.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ Partition = Mapping[str, str | None]
 
 
 class TableWriter(Protocol):
-    """What Spark does for the sink; on the driver, blocking."""
+    """Spark's writer of a table, on the driver. Its methods block."""
 
     def open(self) -> str:
-        """The table's directory; the table is created if there is none. Raises SinkError."""
+        """Create the table if it does not exist, and return its directory. Raises SinkError."""
 
     def check(self, columns: str) -> None:
         """Raise a PenstockError if rows of these columns do not fit the table. The query has other columns now."""
@@ -73,20 +73,20 @@ class TableWriter(Protocol):
         """Write the rows of staged files to a new directory, in the table's format and with its partitions.
 
         Args:
-            columns: of the rows; see ``row_columns``.
+            columns: columns of the rows; see ``row_columns``.
         """
 
     def published(self, partitions: Sequence[Partition]) -> None:
-        """Files were added, those of a partitioned table in these partitions: tell the catalog. May be repeated."""
+        """Update the catalog after files were added, in these partitions of a partitioned table. May be repeated."""
 
 
 class TableSink(StagingSink):
-    """See the module's text.
+    """Sink that writes to a table; see the module's docstring.
 
     Args:
-        name: the table's.
+        name: name of the table.
         schema, columns: see ``StagingSink``.
-        writer: makes the writer; stays on the driver.
+        writer: creates the writer; it stays on the driver.
     """
 
     def __init__(self, name: str, schema: pa.Schema, columns: str, writer: Callable[[], TableWriter] | None) -> None:
@@ -213,7 +213,7 @@ class _TableCommitter(StagedRowsCommitter):
     def _private(self) -> Path:
         return self._location / self._home
 
-    def irrevocable(self, above: int, below: int) -> str:
+    def retraction_problem(self, above: int, below: int) -> str:
         """Return no reason: file names have the epoch, so every epoch can be taken back."""
         return ""
 
@@ -309,7 +309,7 @@ class _TableCommitter(StagedRowsCommitter):
 
 
 def _partition(directory: Path) -> Partition:
-    """``a=1/b=x%2Fy`` as Spark escapes it."""
+    """Parse the path of a partition, such as ``a=1/b=x%2Fy``, with Spark's escapes."""
     pairs = (part.partition("=") for part in directory.parts)
     return {unquote(name): None if value == _NULL_PARTITION else unquote(value) for name, _, value in pairs}
 
@@ -328,7 +328,7 @@ def _last_epoch(marker: Path) -> int:
 
 
 def _decoded(path: Path, kind: type[_T]) -> _T:
-    """Decode one of Penstock's own files at a table. Files are renamed by its content.
+    """Decode one of Penstock's own files at a table. Its content decides which files are renamed.
 
     Raises:
         SinkError: a field does not follow its grammar.

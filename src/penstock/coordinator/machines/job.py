@@ -126,7 +126,7 @@ class JobCoordinator:
         self._captures: dict[CheckpointId, list[SourceCapture]] = {}
         self._metadata: dict[CheckpointId, SnapshotMetadata] = {}
         self._rounds: dict[int, EventTimeRounds] = {}
-        self._endless = {v.id for v in graph.vertices if v.source is not None and v.source.source.has_always_more}
+        self._endless = {v.id for v in graph.vertices if v.source is not None and v.source.source.is_clock_driven}
         self._running: set[int] = set()
         self._opening = False
         self._abandon: tuple[GenerationId, CheckpointId] | None = None
@@ -308,7 +308,7 @@ class JobCoordinator:
                     self._graph.parallelism,
                     manifests.get(vertex.id),
                     [] if metadata is None else [split.split_id for split in unread_splits(metadata, vertex.id)],
-                    vertex.source.source.looks_ahead,
+                    vertex.source.source.discovers_ahead,
                     discovery_held=opened.planned is not None,
                     paused=self._paused,
                 )

@@ -199,7 +199,7 @@ class SplitAssigner:
         parallelism: how many readers there are.
         restored: its manifest in the restored snapshot, or None at the first start.
         restored_unread: ids of the splits that the snapshot gives to readers.
-        looks_ahead: as the source says (``Source.looks_ahead``).
+        discovers_ahead: as the source says (``Source.discovers_ahead``).
         discovery_held: True if there is no discovery before ``ReleaseDiscovery``.
         paused: readers begin paused, and there is no discovery before ``Pause(False)``.
     """
@@ -210,7 +210,7 @@ class SplitAssigner:
     parallelism: int
     restored: SourceManifest | None = None
     restored_unread: Collection[str] = ()
-    looks_ahead: bool = True
+    discovers_ahead: bool = True
     discovery_held: bool = False
     paused: bool = False
     _state: Plain = field(init=False, default=None)
@@ -454,7 +454,7 @@ class SplitAssigner:
         return [Discover(self.generation, self.vertex, self._state)]
 
     def _has_enough_pending(self) -> bool:
-        if self.looks_ahead or self._frozen:  # input that exists at the freeze must not be found much later
+        if self.discovers_ahead or self._frozen:  # input that exists at the freeze must not be found much later
             return len(self._pending) >= PENDING_PER_READER * self.parallelism
         return not any(reader.requests for reader in self._readers)  # readers that wait have no pending split
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-from penstock.connectors.beginning import path_of
 from penstock.connectors.local_files import local_path
+from penstock.connectors.start_positions import path_of
 from penstock.errors import LocationError, NotYet
 from penstock.snapshots.format.envelope import exceeds_value_limit
 from penstock.snapshots.location import IDENTITY_PATH

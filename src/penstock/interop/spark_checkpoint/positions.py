@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from penstock.connectors.base import Source
-from penstock.connectors.beginning import behind_files, kafka_offsets
 from penstock.connectors.files.listing import FoundFile
 from penstock.connectors.files.source import FileSource
 from penstock.connectors.kafka.source import KafkaSource
 from penstock.connectors.python.source import PythonSource
 from penstock.connectors.spark.files import SparkFilesSource
+from penstock.connectors.start_positions import kafka_offsets, start_after_files
 from penstock.errors import NotYet
 from penstock.interop.spark_checkpoint.findings import SAME, Finding
 from penstock.interop.spark_checkpoint.logs import LET_IT_END, SOURCES, SparkCheckpoint, read_file_log
@@ -51,9 +51,9 @@ def position_of(source: Source, checkpoint: SparkCheckpoint, parallelism: int) -
         if isinstance(source, FileSource | SparkFilesSource) and keeps_files:
             return _files(source, checkpoint, position)
         if isinstance(source, KafkaSource) and (offsets := kafka_offsets(position)):
-            return source.going_on_at(offsets, parallelism)
+            return source.discovery_at(offsets, parallelism)
         if isinstance(source, PythonSource) and not keeps_files:
-            return source.going_on_at(position)
+            return source.discovery_at(position)
     except NotYet as error:
         return Finding(what, str(error), _MAPPED)
     if isinstance(source, FileSource | SparkFilesSource | KafkaSource | PythonSource):
@@ -92,7 +92,7 @@ def _planned_files(
         strange = source.files.not_listed(files)
         if strange:
             return Finding(what, f"the DataFrame does not read {strange[0]}, which Spark has read", SAME)
-        return Discovery(source.files.splits_of(new), behind_files(source, files).state)
+        return Discovery(source.files.splits_of(new), start_after_files(source, files).state)
     except (NotYet, FileNotFoundError) as error:
         return Finding(what, str(error), WAY_OUT)
 
@@ -108,7 +108,7 @@ def _files(
     if strange:
         why = f"Spark has read {strange[0]}, which is there and which the DataFrame does not read"
         return Finding(f"source {source.describe()}", why, f"{SAME}, with the same path and options")
-    return behind_files(source, files)
+    return start_after_files(source, files)
 
 
 # -- to Spark ---------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def spark_position(source: Source, operator_id: str, metadata: SnapshotMetadata)
     if isinstance(source, SparkFilesSource):
         if splits:
             return Finding(what, f"{len(splits)} files that Spark has staged are not read to their end", _READ_ON)
-        return SparkPosition({LOG_OFFSET: 0}, tuple(source.files.handed_out(state["files"])))
+        return SparkPosition({LOG_OFFSET: 0}, tuple(source.files.discovered_files(state["files"])))
     if manifest.drained:
         return Finding(what, "it was drained, and its positions were not kept", _READ_ON)
     if isinstance(source, KafkaSource):
@@ -157,7 +157,7 @@ def _files_read(source: FileSource, what: str, state: Plain, splits: Sequence[Sp
     if begun:
         return Finding(what, f"{len(begun)} files are read in part, {begun[0]} among them", _READ_ON)
     waiting = {str(split.spec["path"]) for split in splits}
-    files = [file for file in source.files.handed_out(state) if file.path not in waiting]
+    files = [file for file in source.files.discovered_files(state) if file.path not in waiting]
     if not files:
         return Finding(what, "none of the files that are there was read", "start Spark's query anew")
     return SparkPosition({LOG_OFFSET: 0}, tuple(files))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from penstock.connectors.base import Source
-from penstock.connectors.beginning import ReadUpTo, behind
+from penstock.connectors.start_positions import ReadUpTo, start_after
 from penstock.errors import ConfigError, LocationError
 from penstock.model.elements import Alignment
 from penstock.model.ids import snapshot_id
@@ -136,8 +136,8 @@ def draft_of_plan(graph: JobGraph, watermark_us: int | None) -> Draft:
     return Draft(metadata, {table.name: table for table in tables}, sources=began)
 
 
-def begin_behind(draft: Draft, operator_id: str, read: ReadUpTo) -> Draft:
-    """The source begins behind what was read.
+def start_source_after(draft: Draft, operator_id: str, read: ReadUpTo) -> Draft:
+    """Let a source begin after the input that was read.
 
     Raises:
         ConfigError: there is no such source, it has begun already, or this is no position of it.
@@ -145,7 +145,7 @@ def begin_behind(draft: Draft, operator_id: str, read: ReadUpTo) -> Draft:
     if operator_id not in draft.sources:
         known = ", ".join(draft.sources) or "none: the snapshot's own positions stay as they are"
         raise ConfigError(f"there is no source {operator_id!r} that could begin elsewhere; there are: {known}")
-    found = behind(draft.sources[operator_id], read, draft.metadata.parallelism)
+    found = start_after(draft.sources[operator_id], read, draft.metadata.parallelism)
     sources = [
         msgspec.structs.replace(one, state=found.state, pending=list(found.splits))
         if one.operator_id == operator_id

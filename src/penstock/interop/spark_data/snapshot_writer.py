@@ -13,7 +13,13 @@ from penstock.api.start import session_options
 from penstock.config import parse_options
 from penstock.connectors.noop import NoopSink
 from penstock.errors import ConfigError
-from penstock.interop.spark_data.draft import Draft, begin_behind, draft_of_plan, draft_of_snapshot, rename_operator
+from penstock.interop.spark_data.draft import (
+    Draft,
+    draft_of_plan,
+    draft_of_snapshot,
+    rename_operator,
+    start_source_after,
+)
 from penstock.interop.spark_data.writing import writable_schema, write_snapshot
 from penstock.model.job_graph import SinkSpec
 from penstock.model.manifest import checked_words
@@ -133,7 +139,7 @@ class SnapshotWriter:
         Raises:
             ConfigError: there is no such source, or this is no position of it.
         """
-        self._draft = begin_behind(self._draft, source, read)
+        self._draft = start_source_after(self._draft, source, read)
         return self
 
     @pysparks_refusals()

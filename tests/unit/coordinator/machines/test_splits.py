@@ -137,7 +137,7 @@ def test_no_more_looks_while_enough_is_pending() -> None:
 
 
 def test_without_looking_ahead_a_look_waits_for_a_reader_that_asks() -> None:
-    machine = SplitAssigner(1, "source-1", VERTEX, 2, looks_ahead=False)
+    machine = SplitAssigner(1, "source-1", VERTEX, 2, discovers_ahead=False)
     assert machine.handle(Tick(), 0) == []
     assert machine.next_wake_ms() is None
     assert ask(machine, 0, 1) == [Discover(1, VERTEX, None)]
@@ -151,7 +151,7 @@ def test_without_looking_ahead_a_look_waits_for_a_reader_that_asks() -> None:
 
 
 def test_a_frozen_source_is_looked_at_whoever_is_busy() -> None:
-    machine = SplitAssigner(1, "source-1", VERTEX, 1, looks_ahead=False)
+    machine = SplitAssigner(1, "source-1", VERTEX, 1, discovers_ahead=False)
     assert machine.handle(Freeze(), 5) == [FreezeSource(1, VERTEX), Discover(1, VERTEX, None)]
 
 
@@ -209,7 +209,7 @@ class SplitWorld(RuleBasedStateMachine):
     """An outside that grows until it is closed, readers behind FIFO links, and restores from any capture."""
 
     PARALLELISM = 3
-    LOOKS_AHEAD = True
+    DISCOVERS_AHEAD = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ class SplitWorld(RuleBasedStateMachine):
         self.carry_out(self.machine.handle(AllSlotsRunning(1), self.now))
 
     def assigner(self, restored: SourceManifest | None = None) -> SplitAssigner:
-        return SplitAssigner(1, "source-1", VERTEX, self.PARALLELISM, restored, looks_ahead=self.LOOKS_AHEAD)
+        return SplitAssigner(1, "source-1", VERTEX, self.PARALLELISM, restored, discovers_ahead=self.DISCOVERS_AHEAD)
 
     def carry_out(self, commands: list[object]) -> None:
         for command in commands:
@@ -241,7 +241,7 @@ class SplitWorld(RuleBasedStateMachine):
                 case Discover():
                     assert self.look is None, "one look at a time"
                     assert not self.machine.finished, "nobody looks any more"
-                    assert self.LOOKS_AHEAD or self.frozen_at is not None or self.somebody_waits()
+                    assert self.DISCOVERS_AHEAD or self.frozen_at is not None or self.somebody_waits()
                     self.look = command
                     seen = command.state or 0
                     there = self.outside if self.frozen_at is None else self.frozen_at
@@ -380,7 +380,7 @@ TestSplitWorld = SplitWorld.TestCase
 class AskedWorld(SplitWorld):
     """Nobody looks ahead."""
 
-    LOOKS_AHEAD = False
+    DISCOVERS_AHEAD = False
 
 
 AskedWorld.TestCase.settings = SplitWorld.TestCase.settings

@@ -1,4 +1,4 @@
-"""A user's iterator on a thread of its own, read through a bounded queue."""
+"""Prefetch thread: runs a blocking iterator on a thread of its own and queues its items, up to a limit."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-_PATIENCE_S = 0.3
-"""How long ``close`` waits for user code that is between two items: a slot's threads have a second to end."""
+_CLOSE_TIMEOUT_S = 0.3
+"""How long ``close`` waits for user code that runs: all threads of a slot together have a second to end."""
 
-_left_behind: list[threading.Thread] = []
-
-
-def left_behind() -> list[threading.Thread]:
-    """Threads of closed pumps that sit in user code still: they end with the process only."""
-    _left_behind[:] = [thread for thread in _left_behind if thread.is_alive()]
-    return list(_left_behind)
+_blocked_threads: list[threading.Thread] = []
 
 
-class Pump(Generic[T]):
-    """Runs ``produce(stop)`` on a thread and keeps items of at most ``capacity`` together (or a single larger one).
+def blocked_threads() -> list[threading.Thread]:
+    """Return the threads that were closed but are still blocked in user code. They end with the process."""
+    _blocked_threads[:] = [thread for thread in _blocked_threads if thread.is_alive()]
+    return list(_blocked_threads)
 
-    ``take`` never blocks. A failure surfaces at the first ``take`` that finds no item left; ``user_traceback`` is set
-    then. User code that blocks for ever cannot be stopped: its thread is a daemon and ends with the process.
+
+class PrefetchThread(Generic[T]):
+    """Thread that runs ``produce(stop)`` and queues its items.
+
+    ``take`` never blocks. It raises the iterator's error when no item before the error is left; ``user_traceback`` is
+    then set. User code that blocks for ever cannot be stopped: the thread is a daemon and ends with the process.
 
     Args:
-        name: of the thread.
-        produce: gets an event that is set by ``close``; code that waits should wait for it.
-        capacity: in units of ``weight``.
-        weight: of an item, at least 1.
+        name: name of the thread.
+        produce: returns the iterator. Its argument is an event that ``close`` sets; code that waits should wait for it.
+        capacity: limit for the weight of all queued items. A single item may exceed it.
+        weight: returns the weight of an item, at least 1.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Pump(Generic[T]):
         self._ended = False
         self._error: BaseException | None = None
         self.user_traceback = ""
-        # ``produce``, often a method of the pump's owner, is the thread's alone: a cycle would be left of each, for
+        # ``produce``, often a method of the prefetch's owner, is the thread's alone: a cycle would be left of each, for
         # the garbage collector to find while the query waits.
         self._thread = threading.Thread(target=self._run, args=(produce,), name=f"penstock-read-{name}", daemon=True)
         self._thread.start()
@@ -75,15 +75,15 @@ class Pump(Generic[T]):
         return self._weight_in - self._weight_out
 
     def _wait_for_room(self) -> None:
-        """Until half of the queue is free: waking a thread costs far more than an item."""
+        """Wait until half of the queue is free: waking a thread costs far more than an item."""
         with self._room:
             self._waiting = True
             self._room.wait_for(lambda: self._stop.is_set() or self._ahead * 2 <= self._capacity)
             self._waiting = False
 
     def take(self, limit: int) -> list[T]:
-        """Items that are there now, until they weigh ``limit`` or more."""
-        ended = self._ended  # before looking: what is empty after the end stays empty
+        """Return queued items, until their weight reaches ``limit``; empty if there are none now."""
+        ended = self._ended  # read before the queue: a queue that is empty after the end stays empty
         taken: list[T] = []
         weight = 0
         while self._items and weight < limit:
@@ -100,13 +100,13 @@ class Pump(Generic[T]):
 
     @property
     def finished(self) -> bool:
-        """The iterator ended without failing and every item was taken."""
+        """True if the iterator ended without an error and every item was taken."""
         return self._ended and not self._items and self._error is None
 
     def close(self) -> None:
         with self._room:
             self._stop.set()
             self._room.notify()
-        self._thread.join(_PATIENCE_S)
+        self._thread.join(_CLOSE_TIMEOUT_S)
         if self._thread.is_alive():
-            _left_behind.append(self._thread)
+            _blocked_threads.append(self._thread)

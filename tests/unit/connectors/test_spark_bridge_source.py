@@ -1,4 +1,4 @@
-"""Ranges of the Spark lane on the driver: planned, staged, let go; Spark itself is played by a list of numbers."""
+"""Ranges of the Spark source bridge on the driver: planned, staged, dropped. A list of numbers replaces Spark."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class NumbersBridge:
     def open(self, directory: str) -> None:
         assert directory.endswith("lane/op/stream")
 
-    def initial(self) -> str:
+    def initial_offset(self) -> str:
         return "0"
 
-    def latest(self, start: str) -> str:
+    def latest_offset(self, start: str) -> str:
         return str(min(int(start) + self.limit, self.there))
 
     def freeze(self, start: str) -> str | None:

@@ -1,7 +1,6 @@
-"""What a ``SimpleDataSourceStreamReader`` is asked, in its slot and on its split's thread: read after read.
+"""Read loop of a ``SimpleDataSourceStreamReader``, on the thread of its split.
 
-The reader that reads is also the one that is told what is done with (``commit``) and that there is to be an end
-(``prepareForTriggerAvailableNow``), between two reads, as in Spark.
+As in Spark, the same reader object reads and, between two reads, gets ``commit`` and ``prepareForTriggerAvailableNow``.
 """
 
 from __future__ import annotations
@@ -19,94 +18,105 @@ from penstock.errors import DataError
 from penstock.model.plain import Plain
 
 IDLE_PAUSE_S = 0.1
-"""How long a reader that had nothing new is left alone, unless there is something to tell it."""
+"""Pause after a read that found nothing. A refresh, a commit, a freeze or the close ends it."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """The rows that follow lie between these offsets; ``end`` None: nothing of it was read. ``looks_asked``: how many
-    looks had been asked for when the read of them began."""
+    """Marker in front of the rows of one read.
+
+    Attributes:
+        start: offset before the rows.
+        end: offset after the rows; None if nothing was read.
+        refreshes: number of refreshes that had been requested when the read began.
+    """
 
     start: Plain
     end: Plain
-    looks_asked: int = 0
+    refreshes: int = 0
 
 
 @dataclass(frozen=True)
 class Idle:
-    """A read found nothing new. When it began, so many looks had been asked for."""
+    """Marker for a read that found nothing new. ``refreshes``: as in ``Range``."""
 
-    looks_asked: int
+    refreshes: int
 
 
-class SimpleLoop:
-    """``items`` runs on the split's thread; everything else belongs to the subtask's.
+class SimpleReadLoop:
+    """Read loop of one split. ``items`` runs on the split's thread; the subtask's thread calls the other methods.
 
     Args:
-        name: of the source, for messages.
-        first: where to begin. If it has an end, its rows are read again between its offsets.
+        name: name of the source, for messages.
+        first: range to begin with. If it has an end, its rows are read again between its offsets.
+
+    Attributes:
+        refreshes: number of refreshes requested so far.
     """
 
     def __init__(self, name: str, first: Range) -> None:
         self._name = name
         self._first = first
-        self._nudge = threading.Event()
+        self._wake_up = threading.Event()
         self._frozen = False
         self._commit: Plain = first.start
-        self.looks_asked = 0
+        self.refreshes = 0
 
-    def ask_for_look(self) -> None:
-        self.looks_asked += 1
-        self._nudge.set()
+    def request_refresh(self) -> None:
+        self.refreshes += 1
+        self._wake_up.set()
 
     def freeze(self) -> None:
-        """Read what there is now and then no more. Without ``SupportsTriggerAvailableNow`` that is one read, as Spark
-        reads such a source in one batch. Whatever it called itself before, it is idle only when that is read."""
+        """End the input with what exists now.
+
+        Without ``SupportsTriggerAvailableNow`` this is one more read, as Spark reads such a source in one batch. The
+        reader is not idle before all of that is read, even if it was idle before.
+        """
         self._frozen = True
-        self.ask_for_look()
+        self.request_refresh()
 
     def commit(self, offset: Plain) -> None:
-        """Tell the user, before the next read, that nothing before ``offset`` is read again."""
+        """Call the user's ``commit`` with ``offset`` before the next read: nothing before it is read again."""
         self._commit = offset
-        self._nudge.set()
+        self._wake_up.set()
 
     def wake(self) -> None:
-        """The event given to ``items`` was set, or is about to be."""
-        self._nudge.set()
+        """End a pause, because the stop event of ``items`` was set or is about to be."""
+        self._wake_up.set()
 
     def items(self, reader: SimpleDataSourceStreamReader, stop: threading.Event) -> Iterator[Any]:
-        """Rows, each range's behind its ``Range``, and ``Idle`` for each read that found nothing."""
+        """Yield the rows of each read after their ``Range``, and ``Idle`` for each read that found nothing."""
         start = cast("dict[str, Any]", self._first.start)
-        told: Plain = start
+        committed: Plain = start
         if self._first.end is not None:
             end = cast("dict[str, Any]", self._first.end)
             yield from as_iterator(self._name, "readBetweenOffsets", reader.readBetweenOffsets(start, end))
             start = end
         prepared = ended = False
         while not stop.is_set():
-            self._nudge.clear()  # before looking at what it stands for
-            looks_asked = self.looks_asked
-            if (offset := self._commit) != told:
+            self._wake_up.clear()  # before looking at what it stands for
+            refreshes = self.refreshes
+            if (offset := self._commit) != committed:
                 reader.commit(cast("dict[str, Any]", offset))
-                told = offset
+                committed = offset
             if self._frozen and not prepared:
                 prepared = True
                 if isinstance(reader, SupportsTriggerAvailableNow):
                     reader.prepareForTriggerAvailableNow()
             rows, after = (iter(()), start) if ended else self._read(reader, start)
             if after != start:
-                yield Range(start, after, looks_asked)
+                yield Range(start, after, refreshes)
                 yield from rows
                 start = after
                 ended = prepared and not isinstance(reader, SupportsTriggerAvailableNow)
                 continue
             ended = ended or prepared
-            yield Idle(looks_asked)
+            yield Idle(refreshes)
             self._pause(stop)
 
     def _pause(self, stop: threading.Event) -> None:
         if not stop.is_set():
-            self._nudge.wait(IDLE_PAUSE_S)
+            self._wake_up.wait(IDLE_PAUSE_S)
 
     def _read(
         self, reader: SimpleDataSourceStreamReader, start: dict[str, Any]
@@ -122,10 +132,10 @@ class SimpleLoop:
 
 
 def as_iterator(name: str, method: str, rows: object) -> Iterator[Any]:
-    """Spark takes nothing but an iterator.
+    """Return ``rows``, which must be an iterator, as in Spark.
 
     Raises:
-        DataError: it is something else; says how to make one.
+        DataError: it is something else. The text says how to make an iterator.
     """
     if not isinstance(rows, Iterator):
         raise DataError(f"source {name}: {method} returned a {type(rows).__name__}; return an iterator, as iter(rows)")

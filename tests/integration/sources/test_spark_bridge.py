@@ -1,4 +1,4 @@
-"""The Spark lane: streams without a connector of ours, read by Spark's jobs and by nobody twice."""
+"""The Spark source bridge: streams without a connector of Penstock are read by Spark jobs, and each row once."""
 
 from __future__ import annotations
 

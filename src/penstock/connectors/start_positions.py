@@ -1,4 +1,4 @@
-"""Sources that begin behind what was read elsewhere: by Spark's own engine, or for the history state is made of."""
+"""Start positions of sources whose first input was read elsewhere: by Spark's engine, or to build initial state."""
 
 from __future__ import annotations
 
@@ -18,39 +18,47 @@ from penstock.errors import ConfigError
 from penstock.model.splits import Discovery
 
 ReadUpTo = Sequence[str] | Mapping[str, Any]
-"""Paths or ``file:`` URLs of files, the next Kafka offsets (``{"topic": {"0": 17}}``), or the offset that a Python data
-source's reader begins at."""
+"""Input that was read: paths or ``file:`` URLs of files, the next Kafka offsets (``{"topic": {"0": 17}}``), or the
+next offset of a Python data source."""
 
 
-def behind(source: Source, read: ReadUpTo, parallelism: int) -> Discovery:
-    """The state and the splits of a query that has read so far, and not begun; nothing but names of files is looked up.
+def start_after(source: Source, read: ReadUpTo, parallelism: int) -> Discovery:
+    """Return the state and the splits of a new query whose source starts after the input in ``read``.
+
+    Nothing but the names of files is looked up.
 
     Raises:
-        ConfigError: it is no position of this kind of source, or names a file that is not there or not the source's.
+        ConfigError: ``read`` is no position of this kind of source, or names a file that does not exist or that the
+            source does not list.
     """
     is_files = not isinstance(read, str | Mapping)
     if isinstance(source, FileSource | SparkFilesSource) and is_files:
-        return behind_files(source, _modified(source, [path_of(text) for text in read]))
+        return start_after_files(source, _modified(source, [path_of(text) for text in read]))
     if isinstance(source, KafkaSource) and isinstance(read, Mapping) and (offsets := kafka_offsets(read)):
-        return source.going_on_at(offsets, parallelism)
+        return source.discovery_at(offsets, parallelism)
     if isinstance(source, PythonSource) and isinstance(read, Mapping):
-        return source.going_on_at(dict(read))
+        return source.discovery_at(dict(read))
     if isinstance(source, FileSource | SparkFilesSource | KafkaSource | PythonSource):
         raise ConfigError(
-            f"{source.describe()} cannot begin behind {read!r:.100}: give a list of paths for files, "
+            f"{source.describe()} cannot begin after {read!r:.100}: give a list of paths for files, "
             '{"topic": {"0": 17}} for Kafka, the offset of the reader for a Python data source'
         )
     raise ConfigError(f"{source.describe()} has no position to begin at: files, Kafka and Python data sources have")
 
 
-def behind_files(source: FileSource | SparkFilesSource, files: Mapping[str, int]) -> Discovery:
-    """As ``behind``, with modification times in milliseconds by path; files that are gone do no harm."""
-    state = source.files.having_read(files)
+def start_after_files(source: FileSource | SparkFilesSource, files: Mapping[str, int]) -> Discovery:
+    """Return the start after these files, see ``start_after``.
+
+    Args:
+        source: a source of files.
+        files: modification time in milliseconds by path. The files need not exist any more.
+    """
+    state = source.files.state_after_reading(files)
     return Discovery((), state if isinstance(source, FileSource) else {"files": state, "range": 0})
 
 
 def kafka_offsets(position: Mapping[str, Any]) -> dict[Partition, int]:
-    """What Spark writes and takes as offsets; empty if it is nothing of the kind."""
+    """Parse Kafka offsets in Spark's form; empty if ``position`` has another form."""
     found: dict[Partition, int] = {}
     for topic, partitions in position.items():
         if not isinstance(partitions, Mapping):
@@ -63,12 +71,12 @@ def kafka_offsets(position: Mapping[str, Any]) -> dict[Partition, int]:
 
 
 def path_of(text: str) -> str:
-    """Spark tells files as URLs, percent-encoded: in ``DataFrame.inputFiles`` and in its checkpoints."""
+    """Return the path of a file that is given as a path or, as Spark does it, as a percent-encoded ``file:`` URL."""
     return local_path(unquote(text)) if text.startswith("file:") else local_path(text)
 
 
 def _modified(source: FileSource | SparkFilesSource, paths: Sequence[str]) -> dict[str, int]:
-    """Modification times as Spark has them, by path."""
+    """Return the modification times by path, in milliseconds as Spark has them."""
     try:
         found = {path: os.stat(path).st_mtime_ns // 1_000_000 for path in paths}
     except OSError as error:
