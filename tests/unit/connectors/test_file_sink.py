@@ -34,7 +34,7 @@ from tests.support.connectors.kits import QUERY_ID, check_commits_once, stage
 
 @pytest.fixture(autouse=True)
 def _no_timer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rolls come with commits only, but where a test is about the timer."""
+    """FileRoller come with commits only, but where a test is about the timer."""
     if "by_itself" not in request.node.name:
         monkeypatch.setattr(FileSinkCommitter, "_set_timer", lambda self, least_s: None)
 
@@ -283,7 +283,7 @@ def test_a_failed_write_names_the_file(tmp_path: Path, monkeypatch: pytest.Monke
         new.prepare(1)
 
 
-# -- rolls ------------------------------------------------------------------------------------------------------------
+# -- roller ------------------------------------------------------------------------------------------------------------
 
 
 def rolling(made: FileSink, now: Callable[[], float], target_bytes: int = 1 << 20) -> FileSinkCommitter:
@@ -330,14 +330,14 @@ def test_a_roll_comes_by_itself_when_no_commit_does(tmp_path: Path) -> None:
     made = sink(tmp_path, sizes=FileSizes(roll_interval_ms=50))
     committer = opened(made)
     published = threading.Event()
-    publish = committer._rolls.publish
+    publish = committer._roller.publish
 
     def watched(everything: bool = False) -> None:
         publish(everything)
         if visible_files(tmp_path):
             published.set()
 
-    committer._rolls.publish = watched  # type: ignore[method-assign]
+    committer._roller.publish = watched  # type: ignore[method-assign]
     committer.commit(stage(made, {0: batch(1)}, 1))
     assert published.wait(20)
     assert seen(made) == [1]

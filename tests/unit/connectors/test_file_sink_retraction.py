@@ -14,7 +14,7 @@ import pytest
 from penstock.connectors.files.private_directory import HOME
 from penstock.connectors.files.sink import FileSink
 from penstock.connectors.files.sink_committer import FileSinkCommitter
-from penstock.connectors.files.sink_plan import Epochs, epochs_of
+from penstock.connectors.files.sink_plan import EpochRange, epoch_range_of
 from penstock.errors import SinkError
 from penstock.model.commits import EpochCommit
 from tests.support.connectors.file_sinks import Deaths, Killed, batch, sink, visible, visible_files
@@ -126,12 +126,12 @@ def test_a_roll_that_spans_the_snapshot_is_refused_by_name(tmp_path: Path, death
 
 
 def test_names_tell_epochs() -> None:
-    assert epochs_of(f"part-00002-{QUERY_ID}-e0000000007-c000.snappy.parquet", QUERY_ID) == Epochs(7, 7)
-    assert epochs_of(f"part-00000-{QUERY_ID}-e0000000007-m001.csv", QUERY_ID) == Epochs(7, 7)
-    assert epochs_of(f"part-00000-{QUERY_ID}-r0a1b-e0000000003-e0000000009.json", QUERY_ID) == Epochs(3, 9)
-    assert epochs_of(f"part-00000-{QUERY_ID}-r0a1b.json", QUERY_ID) == Epochs(), "an earlier release's: any"
+    assert epoch_range_of(f"part-00002-{QUERY_ID}-e0000000007-c000.snappy.parquet", QUERY_ID) == EpochRange(7, 7)
+    assert epoch_range_of(f"part-00000-{QUERY_ID}-e0000000007-m001.csv", QUERY_ID) == EpochRange(7, 7)
+    assert epoch_range_of(f"part-00000-{QUERY_ID}-r0a1b-e0000000003-e0000000009.json", QUERY_ID) == EpochRange(3, 9)
+    assert epoch_range_of(f"part-00000-{QUERY_ID}-r0a1b.json", QUERY_ID) == EpochRange(), "an earlier release's: any"
     for foreign in ("part-00002-x-e0000000007-c000.csv", f"{QUERY_ID}-e0000000007-c000.csv", "notes.txt"):
-        assert epochs_of(foreign, QUERY_ID) is None
+        assert epoch_range_of(foreign, QUERY_ID) is None
 
 
 # -- a fork beside its origin ----------------------------------------------------

@@ -1,20 +1,21 @@
-"""Small files that become one: collected, merged and published so that no reader ever sees a row twice or not at all.
+"""Bundles of small files: files are collected, merged and published so that each row is visible exactly once.
 
-A bundle is a directory below ``bundles`` whose name ends with what state it is in; inside, the files lie in
-the subdirectory in which their rows are to become visible::
+A bundle is a directory below ``bundles``. The end of its name is its state. Its files are in the subdirectories in
+which
+their rows will be visible::
 
-    <name>.open/day=1/part-...      files are being moved in, each by a rename
-    <name>.sealed/day=1/part-...    all are in; they are merged into a file beside them, which is then renamed to its
+    <name>.open/day=1/part-...      files are moved in, each by a rename
+    <name>.sealed/day=1/part-...    all files are in. They are merged to a file next to them, which is renamed to its
                                     final name: the rows become visible
-    <name>.split/day=1/part-...     cannot be merged (written with other options): each is renamed to its own name
-    <name>.done/...                 the rows are visible: what is left is removed
+    <name>.split/day=1/part-...     the files cannot be merged (written with other options): each gets its final name
+    <name>.done/...                 the rows are visible, the remaining files are removed
 
-Every step from state to state is one rename of the directory, and a file is in one place at a time. So after a crash
-the state says what is left to do, and of two drivers (one of them out of its office, and about to find out) that do it
-at the same time one is ahead, and the other's next rename fails: it can neither add to a sealed bundle, nor publish
-from one that was published or split, because the merged file lies inside it until it is published.
+Each change of state is one rename of the directory, and a file is in one directory at a time. So after a crash the
+state tells what is left to do. If a driver that has lost the output works on the same bundle as its successor, one of
+them is ahead and the next rename of the other fails. The other can neither add to a sealed bundle nor publish from one
+that is published or split, because the merged file is inside the bundle until it is published.
 
-Names are made durable before what builds on them, so that a power cut leaves one of these states, too.
+Each name is made durable before the next step, so a power failure also leaves one of these states.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _MERGED = ".merged-"
 
 
 class State(Enum):
-    """In the order in which they are looked for: the furthest first."""
+    """State of a bundle. The latest state comes first, because ``Bundles.state`` tests them in this order."""
 
     DONE = "done"
     SPLIT = "split"
@@ -44,11 +45,10 @@ class State(Enum):
 
 
 class Bundles:
-    """The bundles of one output directory. Not thread-safe.
+    """Bundles of one output directory. Not thread-safe.
 
-    A bundle's name ends with the fingerprint of its files' format. All methods raise ``OSError``
-    (``FileNotFoundError`` also where another driver was quicker) or ``pa.ArrowException``, and may be called again
-    after that.
+    The name of a bundle ends with the fingerprint of its files' format. All methods raise ``OSError``
+    (``FileNotFoundError`` also if another driver was faster) or ``pa.ArrowException``, and may then be called again.
     """
 
     def __init__(self, root: Path, file_format: FileFormat, private: str = HOME) -> None:
@@ -58,16 +58,16 @@ class Bundles:
         self._home = self._private / "bundles"
 
     def state(self, name: str) -> State | None:
-        """None: there is no such bundle (any more)."""
+        """Return the state of a bundle; None if it does not exist (any more)."""
         return next((state for state in State if self._path(name, state).exists()), None)
 
     def names(self) -> list[str]:
-        """Of every bundle there is."""
+        """Return the names of all bundles."""
         found = {path.stem for path in self._home.iterdir()} if self._home.exists() else set()
         return sorted(filter(is_bundle, found))
 
     def first_file(self, name: str) -> Path | None:
-        """One of the files of a bundle, relative to the output directory; None if it has none."""
+        """Return one of the files of a bundle, relative to the output directory; None if it has none."""
         state = self.state(name)
         top = self._path(name, state or State.OPEN)
         files = (path for path in top.rglob("*") if is_final_name(path.name) and path.is_file())
@@ -75,11 +75,11 @@ class Bundles:
         return None if found is None else found.relative_to(top)
 
     def collect(self, name: str, moves: Mapping[Path, str]) -> None:
-        """Move files in, beside those that are in already.
+        """Move files into a bundle, which may have files already.
 
         Args:
-            moves: from where to where they belong, relative to the output directory: all into one directory. Files
-                that do not exist are passed over.
+            moves: for each file its final path, relative to the output directory. All are in one directory. Files that
+                do not exist are ignored.
         """
         home = self._path(name, State.OPEN)
         for source, target in moves.items():
@@ -93,24 +93,24 @@ class Bundles:
             if directory.exists():
                 fsync_directory(directory)
 
-    def holds(self, name: str, path: str) -> bool:
-        """Whether an open bundle has the file that belongs to ``path``, relative to the output directory."""
+    def has_file(self, name: str, path: str) -> bool:
+        """Return True if an open bundle has the file with the final path ``path``, relative to the output directory."""
         return (self._path(name, State.OPEN) / path).exists()
 
     def finish(self, name: str, final: str) -> None:
-        """Bring a bundle, in whatever state it is, to its end: the rows are visible and nothing is left of it.
+        """Finish a bundle from any state: publish its rows and remove it.
 
         Args:
-            final: where the rows become visible as one file, relative to the output directory. If the files were
-                written in another format than this one's they become visible one by one, under their own names.
+            final: path of the merged file, relative to the output directory. Files of another format are not merged;
+                they are published under their own names.
         """
         while (state := self.state(name)) is not None:
-            alike = name.endswith(self._format.fingerprint) or (self._root / final).exists()
+            can_merge = name.endswith(self._format.fingerprint) or (self._root / final).exists()
             match state:
-                case State.OPEN | State.SEALED if not alike:
-                    self._turn(name, state, State.SPLIT)
+                case State.OPEN | State.SEALED if not can_merge:
+                    self._set_state(name, state, State.SPLIT)
                 case State.OPEN:
-                    self._turn(name, state, State.SEALED)
+                    self._set_state(name, state, State.SEALED)
                 case State.SEALED:
                     self._publish(name, final)
                 case State.SPLIT:
@@ -118,19 +118,19 @@ class Bundles:
                 case State.DONE:
                     shutil.rmtree(self._path(name, state))
 
-    def give_up(self, name: str) -> None:
-        """Remove a bundle with its files, of which none may be visible but as the file they were merged to."""
+    def discard(self, name: str) -> None:
+        """Remove a bundle with its files. None of them may be visible under its own name."""
         while (state := self.state(name)) is not None:
             if state is not State.DONE:
-                self._turn(name, state, State.DONE)
-            shutil.rmtree(self._path(name, State.DONE), ignore_errors=True)  # another driver may be at it, too
+                self._set_state(name, state, State.DONE)
+            shutil.rmtree(self._path(name, State.DONE), ignore_errors=True)  # another driver may remove it, too
 
     def split(self, name: str, final: str, unwanted: Callable[[str], bool]) -> None:
-        """Bring a bundle to its end without merging anything any more.
+        """Finish a bundle without merging its files.
 
         Args:
             final: as for ``finish``; if it is visible, it has all the rows.
-            unwanted: by name: files that are removed instead of becoming visible.
+            unwanted: returns True for the names of files to remove instead of publishing them.
         """
         while (state := self.state(name)) is not None:
             if state is State.DONE:
@@ -141,10 +141,10 @@ class Bundles:
                         path.unlink(missing_ok=True)
                 self._publish_each(name)
             else:
-                self._turn(name, state, State.DONE if (self._root / final).exists() else State.SPLIT)
+                self._set_state(name, state, State.DONE if (self._root / final).exists() else State.SPLIT)
 
     def remove_empty(self, name: str) -> None:
-        """A bundle without files; one into which a file comes meanwhile stays: that is an error."""
+        """Remove a bundle without files. Raise OSError if a file is moved into it in the meantime."""
         while (state := self.state(name)) is not None:
             top = self._path(name, state)
             if state is State.DONE:
@@ -165,7 +165,7 @@ class Bundles:
             target.parent.mkdir(parents=True, exist_ok=True)
             os.rename(merged, target)
         fsync_tree(target.parent, self._root)
-        self._turn(name, State.SEALED, State.DONE)
+        self._set_state(name, State.SEALED, State.DONE)
 
     def _publish_each(self, name: str) -> None:
         top = self._path(name, State.SPLIT)
@@ -175,11 +175,11 @@ class Bundles:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.rename(path, target)
                 fsync_tree(target.parent, self._root)
-        self._turn(name, State.SPLIT, State.DONE)
+        self._set_state(name, State.SPLIT, State.DONE)
 
     def _path(self, name: str, state: State) -> Path:
         return self._home / f"{name}.{state.value}"
 
-    def _turn(self, name: str, before: State, after: State) -> None:
+    def _set_state(self, name: str, before: State, after: State) -> None:
         os.rename(self._path(name, before), self._path(name, after))
         fsync_directory(self._home)

@@ -1,4 +1,4 @@
-"""What a file format is to the file sink: rows become a file, and several files one."""
+"""File formats of the file sink: write rows to a file, and merge several files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import NotSupported
 
 LINES_AT_ONCE = 1 << 14
-"""Rows turned into text at a time: text may be many times as large as what it was made of."""
+"""Number of rows that are converted to text at a time: text may be many times as large as the values."""
 _COPY_BYTES = 1 << 20
 _GZIP_LEVEL = 6  # zlib's and so Hadoop's default; Python's own is 9
 CODECS = {"none": "", "uncompressed": "", "gzip": ".gz", "bzip2": ".bz2"}
@@ -28,11 +28,11 @@ CODECS = {"none": "", "uncompressed": "", "gzip": ".gz", "bzip2": ".bz2"}
 
 
 class FileWriter(ABC):
-    """One file that is being written. Errors: ``OSError`` or ``pa.ArrowException``."""
+    """Writer of one file. Its methods raise ``OSError`` or ``pa.ArrowException``."""
 
     @abstractmethod
     def write(self, table: pa.Table) -> None:
-        """Rows of the format's schema, at least one."""
+        """Write rows of the format's schema, at least one."""
 
     @abstractmethod
     def close(self) -> None:
@@ -41,10 +41,10 @@ class FileWriter(ABC):
 
 @dataclass(frozen=True)
 class FileFormat(ABC):
-    """How rows of a schema are laid out in files. Travels to the slots.
+    """File format for rows of one schema. It is sent to the slots.
 
     Attributes:
-        schema: of the files: the rows' without partition columns.
+        schema: schema of the files: that of the rows without partition columns.
     """
 
     schema: pa.Schema
@@ -52,21 +52,21 @@ class FileFormat(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """As in ``format(...)``."""
+        """The name in ``format(...)``."""
 
     @property
     def group_rows(self) -> int:
-        """Rows to gather before they are written."""
+        """Number of rows to gather before they are written."""
         return ROW_GROUP_ROWS
 
     @property
     @abstractmethod
     def suffix(self) -> str:
-        """How the names of its files end, for example ``.snappy.parquet``."""
+        """The end of the names of its files, for example ``.snappy.parquet``."""
 
     @abstractmethod
     def create(self, path: Path) -> FileWriter:
-        """Begin a file that does not exist yet."""
+        """Create a file that does not exist yet."""
 
     @abstractmethod
     def merge(self, sources: Sequence[Path], target: Path) -> None:
@@ -74,20 +74,20 @@ class FileFormat(ABC):
 
     @property
     def fingerprint(self) -> str:
-        """Only files of equal fingerprints are merged: everything that decides how they are laid out is in it."""
+        """Digest of everything that decides the layout of files. Only files of equal fingerprints are merged."""
         columns = [f"{field.name} {field.type}" for field in self.schema]  # ``repr`` of an Arrow schema cuts long names
         return hashlib.sha256(f"{self!r}{columns}".encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True)
 class LineFormat(FileFormat):
-    """A text file with a row per line. ``codec`` is one of ``CODECS``."""
+    """Text file with one row per line. ``codec`` is a key of ``CODECS``."""
 
     codec: str
 
     @property
     def group_rows(self) -> int:
-        """A text file has no row groups; what is written at once is short."""
+        """A small number of rows, because text files have no row groups."""
         return LINES_AT_ONCE
 
     @property
@@ -95,7 +95,7 @@ class LineFormat(FileFormat):
         return f".{'txt' if self.name == 'text' else self.name}{CODECS[self.codec]}"
 
     def header(self) -> bytes:
-        """The line with which every file begins, if any."""
+        """Return the first line of every file; empty if there is none."""
         return b""
 
     @abstractmethod

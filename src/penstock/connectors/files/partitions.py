@@ -1,4 +1,4 @@
-"""``partitionBy``: rows of a batch by the directory they go to, named as Spark names it."""
+"""``partitionBy``: splits batches by partition directory, with directories named as in Spark."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from penstock.functions.core.vectors import Vector
 from penstock.functions.core.zones import Zone
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""Stands for null and for the empty string."""
+"""Directory value for null and for the empty string."""
 MAX_NAME_BYTES = 255
-"""What file systems allow."""
+"""Limit of file systems."""
 # ``ExternalCatalogUtils.charToEscape``
 _ESCAPED = {character: f"%{ord(character):02X}" for character in [*map(chr, range(1, 0x20)), *"\"#%'*/:=?\\\x7f{[]^"]}
 _ESCAPES = str.maketrans(_ESCAPED)
@@ -24,14 +24,14 @@ _ESCAPES = str.maketrans(_ESCAPED)
 
 @dataclass(frozen=True)
 class Partitioning:
-    """Travels to the slots.
+    """Partition columns of a sink. It is sent to the slots.
 
     Attributes:
-        columns: places of the partition columns in the rows, in the order of the directories.
-        names: of these columns.
-        data_columns: places of the others: what is in the files.
-        time_zone: the session's: timestamps become text by its clock.
-        ansi: decides how decimals become text.
+        columns: positions of the partition columns in the rows, in the order of the directories.
+        names: names of these columns.
+        data_columns: positions of the other columns, which are in the files.
+        time_zone: time zone of the session, in which timestamps are written.
+        ansi: write decimals as ANSI mode does.
     """
 
     columns: tuple[int, ...]
@@ -41,11 +41,12 @@ class Partitioning:
     ansi: bool
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Directory (relative, with ``/``) and rows of it without partition columns. Rows of several directories are
-        copied, so that one directory's rows do not keep the others' in memory.
+        """Yield each directory (relative, with ``/``) and its rows without partition columns.
+
+        Rows of several directories are copied, so that the rows of one directory do not keep the others in memory.
 
         Raises:
-            SinkError: a value that cannot be in a directory's name.
+            SinkError: a value cannot be in a directory's name.
         """
         data = batch.select(list(self.data_columns))
         directories, codes = self._directories(batch)
@@ -58,7 +59,7 @@ class Partitioning:
             yield directory, data.take(pa.array(order[bounds[code] : bounds[code + 1]]))
 
     def _directories(self, batch: pa.RecordBatch) -> tuple[list[str], Vector]:
-        """The directories of a batch, in order of their values, and for each row which."""
+        """Return the directories of a batch, in order of their values, and for each row the index of its directory."""
         paths = [""]
         codes = np.zeros(batch.num_rows, np.int64)
         zone = Zone(self.time_zone)
@@ -78,11 +79,11 @@ class Partitioning:
 def partitioning(
     schema: pa.Schema, names: Sequence[str], time_zone: str, ansi: bool, case_sensitive: bool
 ) -> Partitioning:
-    """From what ``partitionBy`` was told.
+    """Create the partitioning for the columns of ``partitionBy``.
 
     Raises:
         ConfigError: an unknown or repeated column.
-        NotSupported: a column of a type that no directory is named after.
+        NotSupported: the values of a column's type cannot be in the name of a directory.
     """
 
     def key(name: str) -> str:
@@ -106,7 +107,7 @@ def partitioning(
 
 
 def directory_name(column: str, text: str | None) -> str:
-    """``column=value``, as ``ExternalCatalogUtils.getPartitionPathString`` escapes both.
+    """Return ``column=value``, escaped as ``ExternalCatalogUtils.getPartitionPathString`` escapes both.
 
     Raises:
         SinkError: it is too long, or holds a NUL.

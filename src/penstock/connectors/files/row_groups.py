@@ -23,7 +23,7 @@ class RowGroup:
         self.bytes = 0
 
     def __bool__(self) -> bool:
-        """Whether there is a batch, which may be empty."""
+        """Return True if it has a batch, which may be empty."""
         return bool(self._batches)
 
     def is_full(self, most_rows: int = ROW_GROUP_ROWS) -> bool:
@@ -31,13 +31,13 @@ class RowGroup:
         return self.rows >= most_rows or self.bytes >= ROW_GROUP_BYTES
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """All batches have the same schema."""
+        """Add a batch. All batches have the same schema."""
         self._batches.append(batch)
         self.rows += batch.num_rows
         self.bytes += batch.nbytes
 
     def take(self) -> pa.Table:
-        """What was gathered, at least one batch; nothing is left."""
+        """Return the gathered rows, of at least one batch, and start again empty."""
         table = pa.Table.from_batches(self._batches)
         self._batches, self.rows, self.bytes = [], 0, 0
         return table

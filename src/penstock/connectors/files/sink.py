@@ -1,4 +1,4 @@
-"""File sinks: rows become files of an output directory, each committed row exactly once.
+"""File sink: writes each committed row exactly once to files of an output directory.
 
 Below the output directory::
 
@@ -11,12 +11,12 @@ and in the directory of ``private_directory``::
     owner.json                                              the query that writes here
     fence/..., work/<token>/...                             the fence of this output: see ``fence``; in ``work``:
         staged/g3-<token>-00002-000005.parquet              not committed: Generation 3
-        kept/...                                            committed and kept back: ``rolls``
+        kept/...                                            committed and kept back: ``file_roller``
         bundles/...                                         small files that are being merged: ``bundles``
     forks/<query id>/...                                    fence and work of a fork of that query that is allowed to
                                                             write here, too
 
-A file is written and made durable where no reader looks, and becomes visible by one rename.
+A file is written and made durable in a directory that readers ignore. One rename makes it visible.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import ConfigError
 
 TARGET_BYTES = 128 << 20
-"""The default of ``targetFileSize``: as much as Spark reads in one task."""
+"""Default of ``targetFileSize``: the input of one Spark task."""
 
 
 @dataclass(frozen=True)
 class FileSizes:
-    """What all formats have.
+    """Options for the sizes of files.
 
     Attributes:
-        roll_interval_ms: how long committed small files may be kept back to become one; 0: not at all.
-        target_bytes: a file is ended at about this size, and small ones are kept back until they have it together.
+        roll_interval_ms: how long committed small files may be kept back to be merged; 0: not at all.
+        target_bytes: a file is completed at about this size. Small files are kept back until their sum reaches it.
     """
 
     roll_interval_ms: int = 0
@@ -56,7 +56,7 @@ class FileSizes:
 
 
 def file_sizes(options: OptionTexts) -> FileSizes:
-    """From the options ``rollInterval`` and ``targetFileSize``."""
+    """Parse the options ``rollInterval`` and ``targetFileSize``."""
     target = size_bytes("targetFileSize", options.text("targetFileSize", str(TARGET_BYTES)))
     if target < 1:
         raise options.bad("targetFileSize", str(target), "it must be positive")
@@ -72,16 +72,16 @@ def _check_length(path: str) -> None:
 
 
 class FileSink(Sink):
-    """Every committed row in the directory exactly once.
+    """Sink that writes to a directory.
 
     Args:
         path: output directory, on a file system that all slots and the driver share; created if missing.
-        file_format: of the files; its schema is the rows' without partition columns.
-        partitions: by which columns the rows go to subdirectories.
-        sizes: see there.
+        file_format: format of the files. Its schema is that of the rows without partition columns.
+        partitions: the partition columns, whose values are names of subdirectories.
+        sizes: options for the sizes of files.
 
     Raises:
-        ConfigError: no file system takes the path.
+        ConfigError: the path is too long for a file system.
     """
 
     def __init__(
@@ -105,8 +105,10 @@ class FileSink(Sink):
         return f"files:{os.path.realpath(self.path)}"
 
     def share(self, query_id: str, origin: str) -> None:
-        """If the directory is the origin's, or one's that the origin shares it with, this query has a private directory
-        of its own there, for as long as it lives."""
+        """Use a private directory of this query's own if the output directory belongs to the origin.
+
+        The same applies if the origin itself shares the output directory with another query.
+        """
         root = Path(self.path)
         home = home_of(root)
         privates = [private_directory(one, shared=True) for one in (query_id, origin)]

@@ -1,8 +1,8 @@
-"""The publishing half of a file sink: staged files get their final names.
+"""Committer of the file sink: publishes staged files under their final names.
 
-The final name says which epoch a file belongs to, so that a commit begun before a crash is finished by looking:
-whatever has its final name is done, whatever has not is renamed. Small files of an epoch and directory are merged
-first, see ``bundles``; with ``rollInterval`` those of many epochs are, see ``rolls``.
+The final name has the epoch of a file. So a commit that a crash interrupted is finished by renaming the files that do
+not have their final names yet. Small files of an epoch and directory are merged first, see ``bundles``. With
+``rollInterval`` files of several epochs are merged, see ``file_roller``.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import pyarrow as pa
 from penstock.connectors.base import FenceOpener, SinkCommitter
 from penstock.connectors.fence import Fence, LocalFence
 from penstock.connectors.files.bundles import Bundles, State
+from penstock.connectors.files.file_roller import FileRoller
 from penstock.connectors.files.format import FileFormat
 from penstock.connectors.files.private_directory import HOME, home_of, make_home, move_home
-from penstock.connectors.files.rolls import Rolls
 from penstock.connectors.files.sink_plan import (
     PRIVATE_DIRECTORY,
     StagedFile,
@@ -54,10 +54,10 @@ log = get_logger(__name__)
 
 SPARK_METADATA = "_spark_metadata"
 CLOSE_TIMEOUT_S = 10.0
-"""``close`` waits so long for a commit that is still running."""
+"""How long ``close`` waits for a commit that is still running."""
 MIN_TIMER_S = 0.1
 RETRY_S = 5.0
-"""After a roll that failed while no commit came."""
+"""Delay until a failed roll is repeated, unless a commit comes first."""
 FORMAT_VERSION = 3
 """Format of a query's private files. Format 1 has no fence; formats 1 and 2 have another private directory."""
 _UNFENCED = ("staged", "bundles", "kept", "kept-epochs")
@@ -66,15 +66,15 @@ _STAGED_NAME = re.compile(r"^g(\d+)-")
 
 
 class FileSinkCommitter(SinkCommitter):
-    """Publishes files.
+    """Committer of one output directory.
 
     Args:
         directory: the output directory.
-        file_format: of the files that this driver's slots stage.
+        file_format: format of the files that this driver's slots stage.
         roll_interval_s: how long committed small files may be kept back; 0: not at all.
-        target_bytes: how much is worth a file of its own.
-        clock: the wall clock in seconds.
-        private: see ``sink_plan.private_directory``: another one than the owner's if it shares the directory.
+        target_bytes: kept files that have this size together are published at once.
+        clock: returns the wall-clock time in seconds.
+        private: see ``sink_plan.private_directory``; not the owner's if this query shares the output directory.
     """
 
     def __init__(
@@ -91,26 +91,26 @@ class FileSinkCommitter(SinkCommitter):
         self._home = home_of(directory)
         self._format = file_format
         self._holds_back = roll_interval_s > 0
-        self._worth_bytes = target_bytes // 2
-        self._make_rolls: Callable[[Bundles, str], Rolls] = lambda bundles, work: Rolls(
+        self._keep_below_bytes = target_bytes // 2
+        self._make_roller: Callable[[Bundles, str], FileRoller] = lambda bundles, work: FileRoller(
             directory, bundles, file_format.fingerprint, roll_interval_s, target_bytes, clock, work
         )
         self._fence = self._new_fence()
         self._is_fenced = False
-        self._abandoned: tuple[int, Collection[str]] | None = None
-        self._work_in("")
+        self._to_abandon: tuple[int, Collection[str]] | None = None
+        self._use_work_directory("")
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._query_id = ""
-        self._taken_up = False
-        self._visible = False
-        self._touched: set[Path] = set()
+        self._is_restored = False
+        self._is_partly_visible = False
+        self._changed_directories: set[Path] = set()
 
     def open(self, query_id: str) -> None:
-        """Take the directory for this query. Changes nothing else: another driver of it may still be running.
+        """Claim the directory for this query. Changes nothing else: another driver of the query may still be running.
 
         Raises:
-            SinkError: a file, another query's, Spark's own sink's, or not writable.
+            SinkError: the path is a file, belongs to another query or to Spark's own sink, or is not writable.
         """
         try:
             if self._root.exists() and not self._root.is_dir():
@@ -120,10 +120,10 @@ class FileSinkCommitter(SinkCommitter):
                     f"{self._root} holds {SPARK_METADATA}: Spark's readers would see only what Spark's own sink "
                     "wrote there; write to another directory"
                 )
-            self._live_in(make_home(self._root))
+            self._use_home(make_home(self._root))
             self._private.mkdir(parents=True, exist_ok=True)
             if self._is_owner:
-                self._own(query_id)
+                self._claim(query_id)
         except OSError as error:
             raise SinkError(f"cannot write to {self._root}: {error}; give a writable directory") from error
         self._query_id = query_id
@@ -139,21 +139,21 @@ class FileSinkCommitter(SinkCommitter):
     def _new_fence(self) -> Fence:
         return Fence(LocalFence(self._private), f"output directory {self._root}")
 
-    def _live_in(self, home: str) -> None:
+    def _use_home(self, home: str) -> None:
         """Use this private directory from now on; see ``private_directory``."""
         if home != self._home:
             self._home = home
             self._fence = self._new_fence()
-            self._work_in(self._token)
+            self._use_work_directory(self._token)
 
-    def _work_in(self, token: str) -> None:
+    def _use_work_directory(self, token: str) -> None:
         """Use the work directory of a token from now on."""
         self._token = token
         self._work_name = work_directory(self._private_name, token, self._home)
         self._work = self._root / self._work_name
         self._bundles = Bundles(self._root, self._format, self._work_name)
-        self._rolls = self._make_rolls(self._bundles, self._work_name)
-        self._taken_up = False
+        self._roller = self._make_roller(self._bundles, self._work_name)
+        self._is_restored = False
 
     def check_fence(self, opener: FenceOpener) -> bool:
         self._is_fenced = True
@@ -169,21 +169,21 @@ class FileSinkCommitter(SinkCommitter):
             if not self._token:
                 self._fence.check(opener)  # a start that is refused moves nothing
                 move_home(self._root)
-                self._live_in(HOME)
+                self._use_home(HOME)
             token = self._fence.open(opener)
         if token == self._token:
             return token
         with self._lock, self._readable():
             self._stop_timer()
-            self._work_in(token)
-            self._bring_unfenced()
+            self._use_work_directory(token)
+            self._move_unfenced()
             (self._work / "staged").mkdir(exist_ok=True)
             owner = _owner(self._root)
             if self._is_owner and (owner is None or owner.format_version < FORMAT_VERSION):
                 replace_durably(_owner_path(self._root), _owner_content(self._query_id))  # of an earlier release
         return token
 
-    def _bring_unfenced(self) -> None:
+    def _move_unfenced(self) -> None:
         """Move files of a release without a fence to the work directory."""
         for name in _UNFENCED:
             left = self._private / name
@@ -225,7 +225,7 @@ class FileSinkCommitter(SinkCommitter):
         with self._readable():
             return newest_epoch(self._root, self._query_id, self._work)
 
-    def _own(self, query_id: str) -> None:
+    def _claim(self, query_id: str) -> None:
         owner = _owner_path(self._root)
         if not create_exclusively(owner, _owner_content(query_id)) and (other := owner_of(self._root)) != query_id:
             raise SinkError(
@@ -235,47 +235,50 @@ class FileSinkCommitter(SinkCommitter):
             )
 
     def check_pending(self, permit: EpochCommit, same_columns: bool) -> None:
-        """Check that the staged files exist. Their columns do not matter: files are already laid out by them."""
+        """Check that the staged files exist. Their columns do not matter, because the files are already written."""
         token = self._token
         try:
-            self._work_in(token or self._fence.held())
-            if permit.epoch <= self._rolls.kept_epoch():
+            self._use_work_directory(token or self._fence.held())
+            if permit.epoch <= self._roller.kept_epoch():
                 return
             for target in plan_epoch(permit, self._private_name):
                 if target.bundle and (self._bundles.state(target.bundle) or (self._root / target.merged).exists()):
                     continue
-                for file in map(self._at_work, target.files):
-                    if not (self._root / file.final).exists() and not self._source(target.fingerprint, file).exists():
-                        raise self._lost(file, permit.epoch)
+                for file in map(self._in_work_directory, target.files):
+                    if (
+                        not (self._root / file.final).exists()
+                        and not self._current_path(target.fingerprint, file).exists()
+                    ):
+                        raise self._missing_file(file, permit.epoch)
         except OSError as error:
             raise SinkError(f"cannot look through {self._root}: {error}") from error
         finally:
-            self._work_in(token)
+            self._use_work_directory(token)
 
     def commit(self, permit: EpochCommit) -> None:
         with self._lock, self._unless_lost():
-            self._visible = False
+            self._is_partly_visible = False
             try:
-                self._take_up()
-                if permit.epoch > self._rolls.kept_epoch():
+                self._restore_roller()
+                if permit.epoch > self._roller.kept_epoch():
                     self._record(permit)
-                    self._settle_epoch(permit)
+                    self._publish_epoch(permit)
             except (OSError, pa.ArrowException) as error:
-                kind = CommitInterrupted if self._visible else CommitFailed
+                kind = CommitInterrupted if self._is_partly_visible else CommitFailed
                 raise kind(f"epoch {permit.epoch}: cannot publish it in {self._root}: {error}") from error
             try:
-                self._rolls.publish()
+                self._roller.publish()
             except (OSError, pa.ArrowException) as error:
-                # The epoch itself is settled, so that the commit may well be repeated.
+                # The epoch itself is published, so the commit can be repeated.
                 raise CommitFailed(f"what is kept back of {self._root} cannot be published: {error}") from error
             self._set_timer(MIN_TIMER_S)
 
     def _record(self, permit: EpochCommit) -> None:
         if permit.position is not None:
             self._hold(permit.position, permit.batch + 1)
-        if self._abandoned and self._fence.is_decided:
-            self._remove_staged(*self._abandoned)
-            self._abandoned = None
+        if self._to_abandon and self._fence.is_decided:
+            self._remove_staged(*self._to_abandon)
+            self._to_abandon = None
 
     @contextmanager
     def _unless_lost(self) -> Iterator[None]:
@@ -295,10 +298,10 @@ class FileSinkCommitter(SinkCommitter):
         needed = {file.staged.rpartition("/")[2] for file in files}
         with self._lock, self._unless_lost():
             try:
-                self._take_up()
+                self._restore_roller()
                 if self._token and not self._fence.is_decided:
                     # Another copy of the location may have staged these files, and may take over the output again.
-                    self._abandoned = generation, needed
+                    self._to_abandon = generation, needed
                 else:
                     self._remove_staged(generation, needed)
             except OSError as error:
@@ -312,7 +315,7 @@ class FileSinkCommitter(SinkCommitter):
                 path.unlink(missing_ok=True)
 
     def retraction_problem(self, above: int, below: int) -> str:
-        """A file that was merged of files of epochs on both sides cannot be divided."""
+        """Return a problem if a merged file has rows of epochs to retract and of others: it cannot be divided."""
         try:
             spanning = spanning_files(self._root, self._query_id, above, below)
         except OSError as error:
@@ -327,7 +330,7 @@ class FileSinkCommitter(SinkCommitter):
             try:
                 trash = self._work / "trash"
                 make_folders(trash, self._work)
-                retract_files(self._root, self._query_id, self._bundles, self._rolls, above, below, trash)
+                retract_files(self._root, self._query_id, self._bundles, self._roller, above, below, trash)
                 shutil.rmtree(trash)
             except OSError as error:
                 raise SinkError(f"cannot take back what was written to {self._root}: {error}") from error
@@ -342,8 +345,8 @@ class FileSinkCommitter(SinkCommitter):
             self._stop_timer()
             refused = self._is_fenced and not self._token
             if self._query_id and not refused and not self._fence.is_lost():
-                self._take_up()
-                self._rolls.publish(everything=True)
+                self._restore_roller()
+                self._roller.publish(everything=True)
         except (OSError, pa.ArrowException) as error:
             raise SinkError(f"cannot publish what is kept back of {self._root}: {error}") from error
         finally:
@@ -352,25 +355,25 @@ class FileSinkCommitter(SinkCommitter):
 
     # -- an epoch --------------------------------------------------------------------------------------------------
 
-    def _settle_epoch(self, permit: EpochCommit) -> None:
-        self._touched.clear()
-        self._rolls.forget_fresh()
+    def _publish_epoch(self, permit: EpochCommit) -> None:
+        self._changed_directories.clear()
+        self._roller.begin_epoch()
         for planned in plan_epoch(permit, self._private_name):
-            target = replace(planned, files=tuple(map(self._at_work, planned.files)))
+            target = replace(planned, files=tuple(map(self._in_work_directory, planned.files)))
             if target.bundle:
-                self._settle_bundle(target, permit.epoch)
+                self._publish_bundle(target, permit.epoch)
             else:
-                self._settle_file(target.fingerprint, target.files[0], permit.epoch)
-        for directory in sorted(self._touched):
+                self._publish_file(target.fingerprint, target.files[0], permit.epoch)
+        for directory in sorted(self._changed_directories):
             fsync_tree(directory, self._root)
-        self._rolls.mark(permit.epoch)
+        self._roller.mark(permit.epoch)
 
-    def _at_work(self, file: StagedFile) -> StagedFile:
+    def _in_work_directory(self, file: StagedFile) -> StagedFile:
         """Return a staged file with its path in the work directory; messages have the path in the private directory."""
         return msgspec.structs.replace(file, staged=f"{self._work_name}/staged/{file.staged.rpartition('/')[2]}")
 
-    def _settle_bundle(self, target: Target, epoch: int) -> None:
-        """Files to be merged. What a driver with other options began is ended its way."""
+    def _publish_bundle(self, target: Target, epoch: int) -> None:
+        """Publish or keep files that are merged. A bundle of a driver with other options is finished as it began it."""
         final = self._root / target.merged
         state = self._bundles.state(target.bundle)
         if not final.exists() and state in (None, State.OPEN) and self._may_merge(target):
@@ -382,25 +385,25 @@ class FileSinkCommitter(SinkCommitter):
         self._bundles.finish(target.bundle, target.merged)
         if not final.exists():
             for file in target.files:
-                self._settle_file(target.fingerprint, file, epoch, may_keep=False)
-        self._visible = True
+                self._publish_file(target.fingerprint, file, epoch, may_keep=False)
+        self._is_partly_visible = True
 
     def _may_merge(self, target: Target) -> bool:
         visible = any((self._root / file.final).exists() for file in target.files)
         return target.fingerprint == self._format.fingerprint and not visible
 
     def _is_held_back(self, target: Target) -> bool:
-        return self._holds_back and bool(target.fingerprint) and target.size < self._worth_bytes
+        return self._holds_back and bool(target.fingerprint) and target.size < self._keep_below_bytes
 
     def _collect(self, target: Target, epoch: int) -> None:
-        moves = {self._source(target.fingerprint, file): file.final for file in target.files}
+        moves = {self._current_path(target.fingerprint, file): file.final for file in target.files}
         self._bundles.collect(target.bundle, moves)
         for file in target.files:
-            if not self._bundles.holds(target.bundle, file.final):
-                raise self._lost(file, epoch)
+            if not self._bundles.has_file(target.bundle, file.final):
+                raise self._missing_file(file, epoch)
 
-    def _settle_file(self, fingerprint: str, file: StagedFile, epoch: int, may_keep: bool = True) -> None:
-        """Give one file its final name, unless it has it already."""
+    def _publish_file(self, fingerprint: str, file: StagedFile, epoch: int, may_keep: bool = True) -> None:
+        """Publish one file under its final name, unless that is done, or keep it back."""
         final = self._root / file.final
         if final.exists():
             if final.stat().st_size != file.size:
@@ -409,40 +412,40 @@ class FileSinkCommitter(SinkCommitter):
             self._keep(fingerprint, file, epoch)
             return
         else:
-            source = self._source(fingerprint, file)
+            source = self._current_path(fingerprint, file)
             if not source.exists():
-                raise self._lost(file, epoch)
+                raise self._missing_file(file, epoch)
             final.parent.mkdir(parents=True, exist_ok=True)
             os.rename(source, final)
-        self._visible = True
-        self._touched.add(final.parent)
+        self._is_partly_visible = True
+        self._changed_directories.add(final.parent)
 
     def _keep(self, fingerprint: str, file: StagedFile, epoch: int) -> None:
-        if not self._rolls.keep(fingerprint, file) and self._rolls.kept_epoch() < epoch:
-            raise self._lost(file, epoch)
+        if not self._roller.keep(fingerprint, file) and self._roller.kept_epoch() < epoch:
+            raise self._missing_file(file, epoch)
 
-    def _source(self, fingerprint: str, file: StagedFile) -> Path:
-        """Where an unpublished file is: staged, or kept by a commit that was not ended."""
-        kept = self._rolls.path(fingerprint, file)
+    def _current_path(self, fingerprint: str, file: StagedFile) -> Path:
+        """Return the path of an unpublished file: the staged one, or the kept one of an interrupted commit."""
+        kept = self._roller.path(fingerprint, file)
         return kept if kept.exists() else self._root / file.staged
 
-    def _lost(self, file: StagedFile, epoch: int) -> CommitUnknown:
+    def _missing_file(self, file: StagedFile, epoch: int) -> CommitUnknown:
         return CommitUnknown(
             f"epoch {epoch}: neither {self._root / file.staged} nor {self._root / file.final} exists: {file.rows} rows "
             "were staged for another output directory, or someone removed them"
         )
 
-    # -- what is kept back -----------------------------------------------------------------------------------------
+    # -- files that are kept back ----------------------------------------------------------------------------------
 
-    def _take_up(self) -> None:
-        if not self._taken_up:
-            self._rolls.take_up(self._query_id)
-            self._taken_up = True
+    def _restore_roller(self) -> None:
+        if not self._is_restored:
+            self._roller.restore(self._query_id)
+            self._is_restored = True
 
     def _set_timer(self, least_s: float) -> None:
-        """For the next roll, should no commit come before."""
+        """Set the timer for the next roll, unless a commit comes first."""
         self._stop_timer()
-        due_s = self._rolls.due_in_s()
+        due_s = self._roller.due_in_s()
         if due_s is not None and self._query_id:
             self._timer = threading.Timer(max(due_s, least_s), self._roll)
             self._timer.name, self._timer.daemon = "penstock-roll", True
@@ -458,7 +461,7 @@ class FileSinkCommitter(SinkCommitter):
             least_s = MIN_TIMER_S
             if self._query_id and not self._fence.is_lost():
                 try:
-                    self._rolls.publish()
+                    self._roller.publish()
                 except (OSError, pa.ArrowException):
                     log.exception("what is kept back of %s cannot be published; it is tried again", self._root)
                     least_s = RETRY_S
@@ -466,7 +469,12 @@ class FileSinkCommitter(SinkCommitter):
 
 
 class _Owner(msgspec.Struct, frozen=True):
-    """``query_id``: in format 2 a text that releases of format 1 print when they refuse the directory."""
+    """Content of ``owner.json``.
+
+    Attributes:
+        query_id: the owner. Since format 2 with a text that releases of format 1 print when they refuse the directory.
+        format_version: format of the private files.
+    """
 
     query_id: OwnerText
     format_version: Count = 1

@@ -1,6 +1,6 @@
-"""What was staged in an epoch, and which files it becomes.
+"""Commit messages of the file sink, and the plan of the files that an epoch's staged files become.
 
-The plan follows from the messages alone, so that every driver that commits an epoch comes to the same names.
+The plan depends on the messages alone, so that every driver that commits an epoch uses the same names.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ MERGED_BYTES = 16 << 20
 """... to files of about this size, so that an epoch adds at most one file below ``SMALL_BYTES`` to a directory."""
 
 FORKS = "forks"
-"""Below it a query has a private directory of its own that shares the output directory with the one it was forked from:
-what ``PRIVATE_DIRECTORY`` itself is for that one."""
+"""Parent of the private directories of forks that share the output directory with their origin. The origin itself uses
+``PRIVATE_DIRECTORY``."""
 
 _FINAL_NAME = re.compile(r"part-(\d+)-.*-e(\d{10})-c\d+(\..*)")
 _WRITTEN = re.compile(FINAL_NAME)
@@ -41,7 +41,7 @@ _ROLL = re.compile(r"^r[0-9a-f]+(?:-e(\d{10})-e(\d{10}))?(\..*)$")
 
 
 class StagedFile(msgspec.Struct, frozen=True):
-    """A file of one epoch. Both names are relative to the output directory."""
+    """Staged file of one epoch. Both paths are relative to the output directory."""
 
     staged: StagedPath
     final: FinalPath
@@ -50,7 +50,7 @@ class StagedFile(msgspec.Struct, frozen=True):
 
     @property
     def directory(self) -> str:
-        """Where it becomes visible, relative to the output directory; "" is that itself."""
+        """The directory of the visible file, relative to the output directory; "" for the output directory itself."""
         parent = PurePosixPath(self.final).parent.as_posix()
         return "" if parent == "." else parent
 
@@ -60,7 +60,12 @@ class StagedFile(msgspec.Struct, frozen=True):
 
 
 class FilesMessage(msgspec.Struct, frozen=True):
-    """What one subtask staged in one epoch. ``fingerprint``: the format's; files without one are not merged."""
+    """Commit message of one subtask and epoch.
+
+    Attributes:
+        files: the staged files.
+        fingerprint: fingerprint of their format; files without one are not merged.
+    """
 
     files: list[StagedFile]
     fingerprint: Fingerprint = ""
@@ -107,7 +112,7 @@ def is_kept_folder(name: str) -> bool:
 
 
 def is_mark(name: str) -> bool:
-    """Return True if it is a name of an epoch's mark, see ``rolls``."""
+    """Return True if it is a name of an epoch's mark, see ``file_roller``."""
     return _MARK.fullmatch(name) is not None
 
 
@@ -118,14 +123,14 @@ def is_final_name(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Target:
-    """Files of one epoch and directory that become one.
+    """File to publish, and the staged files of one epoch and directory that are merged to it.
 
     Attributes:
-        fingerprint: of their format.
-        files: one or more.
-        merged: where the file they are merged to becomes visible, relative to the output directory; a single file
-            keeps its own name.
-        bundle: the name under which they are collected to be merged.
+        fingerprint: fingerprint of the files' format.
+        files: the staged files, one or more.
+        merged: path of the merged file, relative to the output directory; empty for a single file, which keeps its
+        name.
+        bundle: name of the bundle in which they are merged; empty for a single file.
     """
 
     fingerprint: str
@@ -143,7 +148,7 @@ class Target:
 
 
 def final_name(query_id: str, subtask: int, epoch: int, count: int, suffix: str) -> str:
-    """Of the file number ``count`` of a subtask and epoch in its directory."""
+    """Return the final name of file number ``count`` of a subtask and epoch in its directory."""
     return f"part-{subtask:05d}-{query_id}-e{epoch:010d}-c{count:03d}{suffix}"
 
 
@@ -160,52 +165,54 @@ def work_directory(private: str, fence: str, home: str = HOME) -> str:
         fence: the token of the driver that has the output; empty if the output has no fence.
         home: see ``private_directory.home_of``.
     """
-    place = home + private.removeprefix(PRIVATE_DIRECTORY)
-    return f"{place}/work/{fence}" if fence else place
+    directory = home + private.removeprefix(PRIVATE_DIRECTORY)
+    return f"{directory}/work/{fence}" if fence else directory
 
 
 def roll_tag(token: str, epochs: Collection[int]) -> str:
-    """The name of a roll of files of these epochs. ``token``: random hex digits."""
+    """Return the name of a roll of files of these epochs. ``token``: random hex digits."""
     return f"r{token}-e{min(epochs):010d}-e{max(epochs):010d}"
 
 
 def rolled_name(query_id: str, roll: str, source: str) -> str:
-    """Of the file to which files of several epochs are merged; the same for whichever ``source`` among them."""
+    """Return the name of the file that a roll creates. ``source``: name of any of the merged files."""
     match = _FINAL_NAME.fullmatch(source)
     assert match is not None, f"{source} is no name that a writer gives"
     return f"part-00000-{query_id}-{roll}{match[3]}"
 
 
 @dataclass(frozen=True)
-class Epochs:
-    """Of which epochs a visible file has rows: of some from ``first`` to ``last``, both inclusive. A file that a
-    release wrote that did not say so may have any."""
+class EpochRange:
+    """Range of the epochs of which a visible file has rows: some from ``first`` to ``last``, both inclusive.
+
+    A file of a release whose file names had no epochs may have rows of any epoch.
+    """
 
     first: int = 0
     last: int = sys.maxsize
 
 
-def epochs_of(name: str, query_id: str) -> Epochs | None:
-    """What the name of a visible file says; None: this query has not written it."""
+def epoch_range_of(name: str, query_id: str) -> EpochRange | None:
+    """Return the range in the name of a visible file; None if this query has not written it."""
     head, separator, rest = name.partition(f"-{query_id}-")
     if not (separator and head.startswith("part-")):
         return None
     if epoch := _EPOCH.match(rest):
-        return Epochs(int(epoch[1]), int(epoch[1]))
+        return EpochRange(int(epoch[1]), int(epoch[1]))
     if roll := _ROLL.match(rest):
-        return Epochs() if roll[1] is None else Epochs(int(roll[1]), int(roll[2]))
+        return EpochRange() if roll[1] is None else EpochRange(int(roll[1]), int(roll[2]))
     return None
 
 
 def epoch_of(name: str) -> int:
-    """Of a file named by ``final_name``."""
+    """Return the epoch in a name that ``final_name`` returned."""
     match = _FINAL_NAME.fullmatch(name)
     assert match is not None, f"{name} is no name that a writer gives"
     return int(match[2])
 
 
 def plan_epoch(permit: EpochCommit, private: str) -> list[Target]:
-    """Large files as they are, small ones of a directory together, in the order of subtasks."""
+    """Plan the files of an epoch: large ones unchanged, small ones of a directory merged, in the order of subtasks."""
     targets: list[Target] = []
     small: dict[tuple[str, str], list[StagedFile]] = {}
     for _, message in sorted(permit.messages.items()):
@@ -216,16 +223,16 @@ def plan_epoch(permit: EpochCommit, private: str) -> list[Target]:
                 targets.append(Target(staged.fingerprint, (file,)))
                 continue
             if sum(other.size for other in group) + file.size > MERGED_BYTES:
-                targets.append(_together(permit, staged.fingerprint, group, len(targets)))
+                targets.append(_merged_target(permit, staged.fingerprint, group, len(targets)))
                 group.clear()
             group.append(file)
     for (fingerprint, _), group in small.items():
         if group:
-            targets.append(_together(permit, fingerprint, group, len(targets)))
+            targets.append(_merged_target(permit, fingerprint, group, len(targets)))
     return targets
 
 
-def _together(permit: EpochCommit, fingerprint: str, files: list[StagedFile], number: int) -> Target:
+def _merged_target(permit: EpochCommit, fingerprint: str, files: list[StagedFile], number: int) -> Target:
     if len(files) == 1:
         return Target(fingerprint, tuple(files))
     match = _FINAL_NAME.fullmatch(files[0].name)

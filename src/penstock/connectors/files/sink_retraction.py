@@ -1,7 +1,7 @@
-"""Taking back what a query has written to an output directory since a snapshot that it was rolled back to.
+"""Retraction of a query's output in a directory after a rollback to a snapshot.
 
-A file's name says of which query and epochs it has rows. What is not visible yet goes first: then nothing that becomes
-visible, by whomever, is of these epochs. Whatever a driver that dies leaves, the next one takes back the same way.
+The name of a file has the query and the epochs of its rows. Files that are not visible yet are removed first: no driver
+can then make rows of these epochs visible. If the driver dies, the next one repeats the retraction.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.connectors.files.bundles import Bundles
+from penstock.connectors.files.file_roller import FileRoller
 from penstock.connectors.files.private_directory import EARLIER_HOME, HOME
-from penstock.connectors.files.rolls import Rolls
-from penstock.connectors.files.sink_plan import Epochs, epochs_of
+from penstock.connectors.files.sink_plan import EpochRange, epoch_range_of
 from penstock.connectors.local_files import fsync_directory
 
 _ANY_EPOCH = re.compile(r"(?:^|-)e(\d{10})(?=[-.]|$)")
 _PRIVATE = (EARLIER_HOME, HOME.partition("/")[0])
 _EPOCHS_BUNDLE = "e"
-"""Names of bundles of one epoch's files begin with it, and with its ten digits."""
+"""First letter of the names of bundles of one epoch; the ten digits of the epoch follow."""
 
 
 def spanning_files(root: Path, query_id: str, above: int, below: int) -> list[Path]:
-    """Visible files that have, or may have, rows of epochs between the two and others."""
+    """Return the visible files that have, or may have, rows both of epochs between the two and of other epochs."""
     return [
         path
         for path, epochs in _visible(root, query_id)
@@ -43,7 +43,7 @@ def newest_epoch(root: Path, query_id: str, work: Path) -> int:
 
 
 def retract_files(
-    root: Path, query_id: str, bundles: Bundles, rolls: Rolls, above: int, below: int, trash: Path
+    root: Path, query_id: str, bundles: Bundles, roller: FileRoller, above: int, below: int, trash: Path
 ) -> None:
     """Remove every row of epochs between the two, both exclusive.
 
@@ -56,28 +56,28 @@ def retract_files(
     """
 
     def unwanted(name: str) -> bool:
-        epochs = epochs_of(name, query_id)
+        epochs = epoch_range_of(name, query_id)
         return epochs is not None and _within(epochs, above, below)
 
     for name in bundles.names():
         if name.startswith(_EPOCHS_BUNDLE) and above < int(name[1:11]) < below:
-            bundles.give_up(name)
-    rolls.retract(query_id, unwanted)
+            bundles.discard(name)
+    roller.retract(query_id, unwanted)
     for path, _ in list(_visible(root, query_id)):
         if unwanted(path.name) and path.exists():
             os.rename(path, trash / secrets.token_hex(8))
             fsync_directory(path.parent)
 
 
-def _within(epochs: Epochs, above: int, below: int) -> bool:
+def _within(epochs: EpochRange, above: int, below: int) -> bool:
     return above < epochs.first and epochs.last < below
 
 
-def _visible(root: Path, query_id: str) -> Iterator[tuple[Path, Epochs]]:
+def _visible(root: Path, query_id: str) -> Iterator[tuple[Path, EpochRange]]:
     for directory, directories, names in os.walk(root):
         if Path(directory) == root:
             directories[:] = [name for name in directories if name not in _PRIVATE]
         for name in sorted(names):
-            epochs = epochs_of(name, query_id)
+            epochs = epoch_range_of(name, query_id)
             if epochs is not None:
                 yield Path(directory) / name, epochs

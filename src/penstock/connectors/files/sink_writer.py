@@ -1,4 +1,4 @@
-"""The staging half of a file sink: rows become durable files that no reader sees."""
+"""Writer of the file sink: stages rows in durable files that are not visible to readers yet."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from penstock.connectors.local_files import fsync_directory, fsync_file
 from penstock.errors import SinkError
 
 MEMORY_BYTES = 64 << 20
-"""A row group is written earlier where those of all directories together reach this: the largest one."""
+"""Limit for the gathered rows of all directories. Beyond it the largest row group is written early."""
 MAX_OPEN_FILES = 16
-"""Of a subtask; with more directories than this, the file that waited longest is ended, and continued by another."""
+"""Limit for the open files of a subtask. Beyond it the least recently written file is completed."""
 
 
-class _Directory:
-    """What one epoch brings for one directory: gathered rows, a file that is being written, files that are ended."""
+class _DirectoryOutput:
+    """Output of one epoch in one directory: gathered rows, the file being written, and completed files."""
 
     def __init__(self) -> None:
         self.group = RowGroup()
@@ -39,7 +39,7 @@ class _Directory:
 
 
 class FileSinkWriter(SinkWriter):
-    """Writes one file per epoch and directory, or more where they would be larger than ``target_bytes``."""
+    """Writer of one file per epoch and directory, or of more if they would be larger than ``target_bytes``."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class FileSinkWriter(SinkWriter):
         self._target_bytes = target_bytes
         self._context = SinkContext("", 0, 0, 0, "")
         self._started = 0
-        self._directories: dict[str, _Directory] = {}
-        self._open: list[_Directory] = []  # the one that waited longest first
+        self._directories: dict[str, _DirectoryOutput] = {}
+        self._open: list[_DirectoryOutput] = []  # the least recently written first
         self._gathered_bytes = 0
 
     def open(self, context: SinkContext) -> None:
@@ -90,7 +90,7 @@ class FileSinkWriter(SinkWriter):
         return msgspec.json.encode(FilesMessage(files, self._format.fingerprint))
 
     def close(self) -> None:
-        """Let go of unfinished files. They stay until their Generation is abandoned: no message names them."""
+        """Close unfinished files. They stay until their Generation is abandoned, because no message names them."""
         unfinished, self._open = self._open, []
         self._directories.clear()
         for directory in unfinished:
@@ -105,21 +105,24 @@ class FileSinkWriter(SinkWriter):
         return f"{directory}/{name}" if directory else name
 
     def _gather(self, name: str, rows: pa.RecordBatch) -> None:
-        directory = self._directories.setdefault(name, _Directory())
+        directory = self._directories.setdefault(name, _DirectoryOutput())
         directory.group.add(rows)
         self._gathered_bytes += rows.nbytes
         if directory.group.is_full(self._rows_at_once(directory)):
             self._flush(directory)
 
-    def _rows_at_once(self, directory: _Directory) -> int:
-        """Return how many rows are gathered. A flush that would end the file of another directory pays only for many
-        rows: else there are many small files."""
+    def _rows_at_once(self, directory: _DirectoryOutput) -> int:
+        """Return the number of rows to gather before a flush.
+
+        A flush that completes the file of another directory pays only for many rows: otherwise there would be many
+        small files.
+        """
         if directory.writer is None and len(self._open) >= MAX_OPEN_FILES:
             return ROW_GROUP_ROWS
         return self._format.group_rows
 
-    def _flush(self, directory: _Directory) -> None:
-        """Write what is gathered, and end the file if it is large enough."""
+    def _flush(self, directory: _DirectoryOutput) -> None:
+        """Write the gathered rows, and complete the file if it is large enough."""
         if not directory.group:
             return
         self._gathered_bytes -= directory.group.bytes
@@ -137,7 +140,7 @@ class FileSinkWriter(SinkWriter):
             self._open.remove(directory)
             self._open.append(directory)
 
-    def _start_file(self, directory: _Directory) -> FileWriter:
+    def _start_file(self, directory: _DirectoryOutput) -> FileWriter:
         if len(self._open) >= MAX_OPEN_FILES:
             self._end_file(self._open[0])
         context = self._context
@@ -145,9 +148,8 @@ class FileSinkWriter(SinkWriter):
         self._started += 1
         directory.path = self._staging / f"{name}.{self._format.name}"
         try:
-            if (
-                not context.fence
-            ):  # otherwise the driver created it; it disappears when another driver takes over the output
+            # With a fence the driver creates the directory, and another driver that takes over the output removes it.
+            if not context.fence:
                 self._staging.mkdir(parents=True, exist_ok=True)
             directory.writer = self._format.create(directory.path)
         except (OSError, pa.ArrowException) as error:
@@ -156,7 +158,7 @@ class FileSinkWriter(SinkWriter):
         self._open.append(directory)
         return directory.writer
 
-    def _end_file(self, directory: _Directory) -> None:
+    def _end_file(self, directory: _DirectoryOutput) -> None:
         writer, directory.writer = directory.writer, None
         if writer is None:
             return

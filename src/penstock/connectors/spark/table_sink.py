@@ -158,10 +158,10 @@ class _TableCommitter(StagedRowsCommitter):
             self._work = work
             for left in self._private.glob(f"{self._key}-e*.writing"):
                 shutil.rmtree(left)
-            self._bring_unfenced(work)
+            self._move_unfenced(work)
         return token
 
-    def _bring_unfenced(self, work: Path) -> None:
+    def _move_unfenced(self, work: Path) -> None:
         """Move files of a release without a fence to the work directory."""
         marker = self._private / f"{self._key}.json"
         if marker.is_file():

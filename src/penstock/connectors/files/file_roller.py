@@ -1,21 +1,21 @@
-"""Committed small files that are kept back until together they are worth a file: the option ``rollInterval``.
+"""File roller: keeps committed small files back until they are merged to a larger one (option ``rollInterval``).
 
 ::
 
     kept/<fingerprint>/day=1/part-...    committed, and not visible yet
-    kept-epochs/e0000000012              every epoch up to 12 is kept (or visible)
+    kept-epochs/e0000000012              mark: every epoch up to 12 is kept (or visible)
 
-*Keep*: each staged file is moved to ``kept`` by a rename, under its final name; when all of an epoch are there and
-durable, the mark of the epoch is made. A commit that is repeated after a crash looks: with the mark there is nothing to
-do, without it what is still staged is moved. Files of unmarked epochs are left alone by everything else, so an epoch's
-files are never gone before it is marked.
+*Keep*: a rename moves each staged file to ``kept``, under its final name. When all files of an epoch are there and
+durable, the epoch is marked. If a commit is repeated after a crash and the mark exists, there is nothing to do; without
+the mark the files that are still staged are moved. Nothing else touches files of unmarked epochs, so the files of an
+epoch are never gone before it is marked.
 
-*Roll*: files of one directory that are old or large enough together are collected in a bundle and become visible as one
-file (``bundles``); one alone is renamed. Which files a roll holds is nowhere but in the bundle, into which each
-can be moved only once: so no two rolls, of whatever drivers, share a row.
+*Roll*: files of one directory that are old enough, or large enough together, are collected in a bundle and become
+visible as one file (``bundles``). A single file is renamed. The bundle alone records which files belong to a roll, and
+a file can be moved into a bundle only once. So two rolls, even of different drivers, never share a row.
 
-A driver that starts takes up what it finds: bundles are brought to their end, kept files of marked epochs wait on, by
-the time of their writing. Marks only ever rise: one that an outdated driver makes late has no effect.
+A driver that starts finishes the bundles that it finds, and keeps the files of marked epochs back; their age is the
+time since they were written. Marks only rise: a late mark of an outdated driver has no effect.
 """
 
 from __future__ import annotations
@@ -40,27 +40,33 @@ from penstock.connectors.files.sink_plan import (
 from penstock.connectors.local_files import fsync_directory, fsync_tree, make_folders
 
 _ROLL = "r"
-"""Names of rolls' bundles begin with it."""
+"""First letter of the names of bundles for rolls."""
 
 
 @dataclass
-class _Group:
-    """Kept files of one directory and format that may be rolled: size by name, and since when the oldest waits."""
+class _KeptGroup:
+    """Kept files of one directory and format that may be rolled.
+
+    Attributes:
+        sizes: size in bytes by name.
+        since_s: time since which the oldest one is kept.
+    """
 
     sizes: dict[str, int] = field(default_factory=dict)
     since_s: float = float("inf")
 
 
-class Rolls:
-    """What is kept back of one output directory. Not thread-safe; errors as of ``Bundles``.
+class FileRoller:
+    """Roller of the files of one output directory. Not thread-safe; errors as of ``Bundles``.
 
     Args:
         root: the output directory.
-        bundles: of the same directory.
-        fingerprint: only files of this format are merged.
+        bundles: bundles of the same directory.
+        fingerprint: fingerprint of a format; only files of this format are merged.
         interval_s: how long a file may be kept back.
-        target_bytes: how much is worth a file of its own.
-        clock: the wall clock in seconds.
+        target_bytes: files that have this size together are rolled at once.
+        clock: returns the wall-clock time in seconds.
+        private: directory of the kept files, relative to ``root``.
     """
 
     def __init__(
@@ -82,50 +88,52 @@ class Rolls:
         self._private = root / private
         self._kept = self._private / "kept"
         self._marks = self._private / "kept-epochs"
-        self._groups: dict[tuple[str, str], _Group] = {}
-        self._fresh: list[tuple[str, StagedFile]] = []
+        self._groups: dict[tuple[str, str], _KeptGroup] = {}
+        self._unmarked: list[tuple[str, StagedFile]] = []
         self._query_id = ""
 
-    def take_up(self, query_id: str) -> None:
-        """What earlier drivers kept; call it once before anything else."""
+    def restore(self, query_id: str) -> None:
+        """Restore the files that earlier drivers kept. Call it once, before all other methods."""
         self._query_id = query_id
         marked = self.kept_epoch()
-        for fingerprint, path in self._found():
+        for fingerprint, path in self._kept_files():
             if epoch_of(path.name) <= marked:
-                facts = path.stat()
+                status = path.stat()
                 directory = path.parent.relative_to(self._kept / fingerprint).as_posix()
-                self._add(fingerprint, "" if directory == "." else directory, path.name, facts.st_size, facts.st_mtime)
+                self._add(
+                    fingerprint, "" if directory == "." else directory, path.name, status.st_size, status.st_mtime
+                )
 
     def kept_epoch(self) -> int:
-        """Every epoch up to this one is kept, or visible. Looked up: another driver may have come further."""
+        """Return the epoch up to which all are kept or visible. Reads the marks: another driver may have added one."""
         if not self._marks.exists():
             return 0
         return max((int(path.name[1:]) for path in self._marks.iterdir() if is_mark(path.name)), default=0)
 
     def path(self, fingerprint: str, file: StagedFile) -> Path:
-        """Where a file is while it is kept."""
+        """Return the path of a file while it is kept."""
         return self._kept / fingerprint / file.final
 
     def keep(self, fingerprint: str, file: StagedFile) -> bool:
-        """Move a staged file here, unless it is here; False if it is nowhere."""
+        """Move a staged file to the kept ones, unless it is there. Return False if it does not exist at all."""
         staged, kept = self._root / file.staged, self.path(fingerprint, file)
         if staged.exists():
             make_folders(kept.parent, self._private)
             os.rename(staged, kept)
         elif not kept.exists():
             return False
-        self._fresh.append((fingerprint, file))
+        self._unmarked.append((fingerprint, file))
         return True
 
-    def forget_fresh(self) -> None:
-        """An epoch is begun (again)."""
-        self._fresh.clear()
+    def begin_epoch(self) -> None:
+        """Begin an epoch, or begin it again: no file of it is kept yet."""
+        self._unmarked.clear()
 
     def mark(self, epoch: int) -> None:
-        """All of the epoch that is to be kept is here: from now on it may be rolled. Durable on return."""
-        if not self._fresh:
+        """Mark the epoch durably: all of its files to keep are kept, so they may be rolled from now on."""
+        if not self._unmarked:
             return
-        for directory in sorted({self.path(fingerprint, file).parent for fingerprint, file in self._fresh}):
+        for directory in sorted({self.path(fingerprint, file).parent for fingerprint, file in self._unmarked}):
             fsync_tree(directory, self._root)
         fsync_directory(self._private / "staged")
         self._marks.mkdir(exist_ok=True)
@@ -134,18 +142,18 @@ class Rolls:
         fsync_tree(self._marks, self._root)
         for mark in older:
             mark.unlink(missing_ok=True)
-        for fingerprint, file in self._fresh:
+        for fingerprint, file in self._unmarked:
             self._add(fingerprint, file.directory, file.name, file.size, self._clock())
-        self._fresh.clear()
+        self._unmarked.clear()
 
     def due_in_s(self) -> float | None:
-        """When the next roll is due, from now; None if nothing is kept."""
+        """Return the time in seconds until the next roll; None if nothing is kept."""
         if not self._groups:
             return None
         return max(0.0, min(group.since_s for group in self._groups.values()) + self._interval_s - self._clock())
 
     def publish(self, everything: bool = False) -> None:
-        """Finish what was begun, and roll what is due; ``everything``: whatever is kept."""
+        """Finish the rolls that were begun, and roll the files that are due, or all kept files if ``everything``."""
         for name in self._bundles.names():
             if name.startswith(_ROLL):
                 self._finish(name)
@@ -155,17 +163,19 @@ class Rolls:
                 self._roll(*key)
 
     def retract(self, query_id: str, unwanted: Callable[[str], bool]) -> None:
-        """Remove what is kept of unwanted epochs, told by file name, and end every roll that was begun without it.
-        Instead of ``take_up``, which comes behind it."""
+        """Remove the kept files whose names are unwanted, and finish the rolls that were begun without these files.
+
+        Called before ``restore``.
+        """
         self._query_id = query_id
         for name in self._bundles.names():
             if name.startswith(_ROLL):
                 first = self._bundles.first_file(name)
                 if first is None:
-                    self._bundles.give_up(name)
+                    self._bundles.discard(name)
                 else:
                     self._bundles.split(name, self._final(name, first), unwanted)
-        for _, path in self._found():
+        for _, path in self._kept_files():
             if unwanted(path.name):
                 path.unlink(missing_ok=True)
                 fsync_directory(path.parent)
@@ -199,16 +209,16 @@ class Rolls:
         self._bundles.finish(name, self._final(name, first))
 
     def _final(self, name: str, first: Path) -> str:
-        """Where a roll becomes visible. ``first``: any of its files."""
+        """Return the path at which a roll becomes visible. ``first``: any of its files."""
         return (first.parent / rolled_name(self._query_id, name.rpartition("-")[0], first.name)).as_posix()
 
-    def _found(self) -> Iterator[tuple[str, Path]]:
+    def _kept_files(self) -> Iterator[tuple[str, Path]]:
         for path in sorted(self._kept.rglob("*") if self._kept.exists() else ()):
             folder = path.relative_to(self._kept).parts[0]
             if is_kept_folder(folder) and is_final_name(path.name) and path.is_file() and not path.is_symlink():
                 yield folder, path
 
     def _add(self, fingerprint: str, directory: str, name: str, size: int, since_s: float) -> None:
-        group = self._groups.setdefault((fingerprint, directory), _Group())
+        group = self._groups.setdefault((fingerprint, directory), _KeptGroup())
         group.sizes[name] = size
         group.since_s = min(group.since_s, since_s)
