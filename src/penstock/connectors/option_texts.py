@@ -1,4 +1,4 @@
-"""Options of file sources: names as Spark knows them, case-insensitive, none silently ignored."""
+"""Options of sources and sinks, with Spark's case-insensitive names. Unknown options are refused."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _only(values: Collection[str]) -> str:
 
 
 class OptionTexts:
-    """Reads options one by one; ``finish`` refuses what nobody asked for.
+    """Options that are read one by one. ``finish`` refuses those that were not read.
 
     Args:
-        where: for messages, for example ``csv source``.
-        texts: options as given.
-        elsewhere: names of other options that were given apart from these, for suggestions.
+        where: name of the source or sink for messages, for example ``csv source``.
+        texts: the options as given.
+        elsewhere: names of options that are read elsewhere, for suggestions.
 
     Attributes:
         treatments: for the documentation, the treatment of each option that was read.
@@ -70,17 +70,15 @@ class OptionTexts:
         return number
 
     def character(self, name: str, default: str, empty_allowed: bool = False) -> str:
-        """One character; ``\\t`` and the like may be written with a backslash."""
+        """Return the option's only character, which may be written with a backslash, like ``\\t``."""
         text = self.text(name, default)
-        text = {"\\t": "\t", "\\r": "\r", "\\b": "\b", "\\f": "\f", '\\"': '"', "\\'": "'", "\\\\": "\\"}.get(
-            text, text
-        )
+        text = _ESCAPES.get(text, text)
         if len(text) != 1 and not (empty_allowed and text == ""):
             raise self.bad(name, text, "only a single character is supported")
         return text
 
     def only(self, name: str, supported: Collection[str]) -> str | None:
-        """An option of which only some values are supported."""
+        """Return an option of which only some values are supported; None if it is not given."""
         self.treatments[name] = _only(supported)
         text = self.optional(name)
         if text is not None and text.strip().lower() not in [value.lower() for value in supported]:
@@ -88,7 +86,7 @@ class OptionTexts:
         return text
 
     def only_pattern(self, name: str, supported: str) -> str | None:
-        """As ``only``, of a Java pattern: whether its letters are capital matters."""
+        """Return a date or time pattern of which only one is supported. Unlike ``only`` it compares the case."""
         self.treatments[name] = _only([supported])
         text = self.optional(name)
         if text is not None and text != supported:
@@ -96,7 +94,7 @@ class OptionTexts:
         return text
 
     def time_zone(self, default: str) -> str:
-        """The name of the zone in ``timeZone``, else ``default``, the session's."""
+        """Return the time zone in ``timeZone``; ``default``, that of the session, if it is not given."""
         name = self.text("timeZone", default)
         try:
             Zone(name)
@@ -105,7 +103,7 @@ class OptionTexts:
         return name
 
     def without_effect(self, *names: str) -> None:
-        """Options that say how to infer a schema: here it is always given."""
+        """Accept options without effect, such as those for schema inference: the schema is always given."""
         for name in names:
             self.treatments[name] = NO_EFFECT
             self.optional(name)
@@ -116,7 +114,7 @@ class OptionTexts:
         return self.optional(name) is not None
 
     def unread(self) -> dict[str, str]:
-        """What nobody has asked for, as it was given."""
+        """Return the options that were not read, as given."""
         return {name: text for lower, (name, text) in self._texts.items() if lower not in self._used}
 
     def finish(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.connectors.files.discovery import MAX_DISCOVERED_FILES, MAX_LISTING_PAUSE_S, _DiscoveryProgress
 from penstock.connectors.files.hadoop_globs import glob_regex, matching_paths
-from penstock.connectors.files.listing import hidden
+from penstock.connectors.files.listing import is_hidden
 from penstock.connectors.files.seen_files import SeenFiles
 from penstock.connectors.files.source import FileSource
 from penstock.errors import ConfigError, DataError, NotYet
@@ -77,7 +77,7 @@ def test_hidden_names_are_ignored(tmp_path: Path) -> None:
         write(tmp_path / name, "1,x\n")
     assert found(csv(tmp_path)) == ["z.csv"]
     assert found(csv(tmp_path, recursiveFileLookup="true")) == ["y.csv", "z.csv"]
-    assert not hidden("_day=1")
+    assert not is_hidden("_day=1")
 
 
 def test_only_new_files_are_handed_out(tmp_path: Path) -> None:

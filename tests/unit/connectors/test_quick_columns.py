@@ -96,10 +96,10 @@ def test_ordinary_columns_do_go_through_at_once(kind: pa.DataType, texts: list[s
 def assert_alike(parser: Callable[[], Any], rules: Any, data: bytes) -> bool:
     """Whether the quick reading went through; if it did, it gives what the exact one gives."""
     block = Block(data, b"\n", 1)
-    quick = parser().quick(block)
+    quick = parser().fast_path(block)
     if quick is None:
         return False
-    records = [row for batch in rules.batches("file", parser().records(block)) for row in rows_of(batch)]
+    records = [row for batch in rules.batches("file", parser().exact_path(block)) for row in rows_of(batch)]
     assert repr(rows_of(quick)) == repr(records)
     return True
 

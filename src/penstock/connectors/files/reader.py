@@ -18,9 +18,9 @@ from typing import cast
 import msgspec
 import pyarrow as pa
 
+from penstock.connectors.background_calls import BackgroundCalls, CallRunning
 from penstock.connectors.base import BATCH_BYTES, SourceReader
 from penstock.connectors.files.columns import FileColumns
-from penstock.connectors.patient_calls import NotDone, PatientCalls
 from penstock.decoding import convert
 from penstock.errors import DataError, PenstockError
 from penstock.logs import get_logger
@@ -109,7 +109,7 @@ class FileReader(SourceReader):
         self._portions: Iterator[list[pa.RecordBatch]] = iter(())
         self._ready: deque[pa.RecordBatch] = deque()
         self._rows = 0
-        self._calls: PatientCalls[list[pa.RecordBatch] | None] = PatientCalls("file-reader")
+        self._calls: BackgroundCalls[list[pa.RecordBatch] | None] = BackgroundCalls("file-reader")
 
     def add_split(self, split: Split) -> None:
         """Add a split.
@@ -138,7 +138,7 @@ class FileReader(SourceReader):
                 self._start(self._waiting.popleft())
             try:
                 batch = self._gathered(max_rows)
-            except NotDone:
+            except CallRunning:
                 return None
             if batch is None:
                 self._split = None
@@ -171,14 +171,14 @@ class FileReader(SourceReader):
         aggregates before an exchange shrinks a larger one to fewer rows.
 
         Raises:
-            NotDone: no row is there yet.
+            CallRunning: no row is there yet.
         """
         batches: list[pa.RecordBatch] = []
         rows = size = 0
         while rows < max_rows and size < self.batch_bytes:
             try:
                 batch = self._next_batch()
-            except NotDone:
+            except CallRunning:
                 if not batches:
                     raise
                 break
@@ -195,7 +195,7 @@ class FileReader(SourceReader):
         return batches[0] if batches else None
 
     def _next_batch(self) -> pa.RecordBatch | None:
-        """The next non-empty batch of the current file, or None at its end. Raises NotDone."""
+        """The next non-empty batch of the current file, or None at its end. Raises CallRunning."""
         assert self._split is not None
         if self._ready:
             return self._ready.popleft()
@@ -204,7 +204,7 @@ class FileReader(SourceReader):
             if portion is not None:
                 self._ready.extend(portion)
                 return self._ready.popleft()
-        except NotDone:
+        except CallRunning:
             raise
         except UNREADABLE as error:
             self._on_unreadable(self._split, error)

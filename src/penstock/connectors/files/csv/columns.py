@@ -1,7 +1,7 @@
-"""A block of ordinary CSV lines as columns of texts, equal to ``split_line`` on each of them.
+"""Fast path for CSV lines: splits a block into columns of texts, with results equal to ``split_line``.
 
-Ordinary: every line has as many fields as there are columns, and a field is either without quotes or wholly within a
-pair of them, with no quote and no escape inside. Then Arrow's tokenizer and Spark's see the same fields.
+It takes ordinary blocks only: every line has one field per column, and a field either has no quotes or is completely
+enclosed by two, with no quote and no escape inside. For these Arrow's tokenizer and Spark's return the same fields.
 """
 
 from __future__ import annotations
@@ -18,8 +18,16 @@ _NEWLINE = ord("\n")
 
 
 def split_block(data: bytes, columns: int, dialect: CsvDialect, comment: str) -> list[pa.Array] | None:
-    """One string array per column, null where the field is the dialect's ``null_value``; None if the block is not
-    ordinary. Lines end with newlines; ``data`` is not empty.
+    """Split a block into one string array per column, with null for the dialect's ``null_value``.
+
+    Args:
+        data: the block, not empty. Lines end with newlines.
+        columns: number of columns.
+        dialect: rules for fields.
+        comment: start of comment lines; empty if there are none.
+
+    Returns:
+        The arrays; None if the block is not ordinary.
     """
     if not dialect.delimiter.isascii() or dialect.delimiter in "\n\r\0" or (comment and _has_comment(data, comment)):
         return None
@@ -38,10 +46,10 @@ def _has_comment(data: bytes, comment: str) -> bool:
 
 
 def _plainly_quoted(data: bytes, dialect: CsvDialect) -> bool:
-    """Quotes come in pairs that enclose whole fields of one line, and nothing needs to be resolved."""
+    """Return True if each pair of quotes encloses a whole field of one line, without escapes."""
     quote = dialect.quote.encode()
     if b"\0" in data:
-        return False  # what Spark's parser begins a field with
+        return False  # Spark's parser uses NUL as the start of a field
     odd = dialect.strip_left or dialect.strip_right or dialect.escape.encode() in data.replace(quote, b"")
     if odd or len(quote) > 1 or (dialect.empty_value != dialect.null_value and quote + quote in data):
         return False
@@ -81,7 +89,7 @@ def _tokens(data: bytes, columns: int, dialect: CsvDialect, quoted: bool) -> pa.
 
 
 def _has_blank_lines(table: pa.Table, dialect: CsvDialect) -> bool:
-    """Lines of nothing but blanks are no rows; they are found out by their number of fields but in these cases."""
+    """Return True if a line is blank and Arrow returned it as a row: with one column, or blanks as delimiters."""
     if table.num_columns > 1 and dialect.delimiter > " ":
         return False
     blank: pa.ChunkedArray | None = None

@@ -1,4 +1,4 @@
-"""CSV files as rows, as Spark reads them with a given schema and ``multiLine`` off."""
+"""Reading of CSV files, as Spark does with a given schema and ``multiLine`` off."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def csv_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> CsvFo
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """``CsvFormat(...)(path, skip_rows)`` reads a file."""
+    """Format of CSV files: a function ``(path, skip_rows)`` that reads a file."""
 
     lines: LineFormat
     dialect: CsvDialect
@@ -65,7 +65,7 @@ class _CsvParser(LineParser):
         self._converters = [text_converter(f.name, f.type, format.text_rules) for f in self._fields]
         self._header_is_due = format.header
 
-    def quick(self, block: Block) -> pa.RecordBatch | None:
+    def fast_path(self, block: Block) -> pa.RecordBatch | None:
         if self._header_is_due or not self._fields:
             return None
         texts = split_block(block.as_utf8().data, len(self._fields), self._format.dialect, self._format.comment)
@@ -83,7 +83,7 @@ class _CsvParser(LineParser):
             columns.append(column)
         return self._format.rules.well_formed(columns)
 
-    def records(self, block: Block) -> Iterator[Record]:
+    def exact_path(self, block: Block) -> Iterator[Record]:
         null_value, comment = self._format.dialect.null_value, self._format.comment
         for number, line in enumerate(block.texts(), block.first_line):
             if not line.strip(JAVA_BLANKS) or (comment and line.startswith(comment)):

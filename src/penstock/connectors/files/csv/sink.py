@@ -35,7 +35,7 @@ class CsvStyle:
 
 
 def csv_sink_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> CsvFormat:
-    """``time_zone`` is the session's, for where the options do not say."""
+    """Parse the options. ``time_zone``: the session's default for that option."""
     refuse_types("csv", schema, lambda kind: pa.types.is_nested(kind) or pa.types.is_binary(kind))
     zone = default_times(options, time_zone)
     options.only("lineSep", ["\n"])
@@ -59,7 +59,7 @@ def csv_sink_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> 
 
 
 def _printable(options: OptionTexts, name: str, default: str) -> str:
-    """With NUL Spark's writer and readers do different things."""
+    """Return a character option. NUL is refused, because Spark's writer and readers treat it differently."""
     character = options.character(name, default)
     if character == "\0":
         raise options.bad(name, character, "NUL is not supported")
@@ -80,15 +80,15 @@ class CsvFormat(LineFormat):
         if not self.with_header:
             return b""
         names = [pa.array([field.name], pa.string()) for field in self.schema]
-        return bytes(lines(_Texts(self.style).rows(names)))
+        return bytes(lines(_LineEncoder(self.style).rows(names)))
 
     def encoder(self) -> Callable[[pa.RecordBatch], pa.Array]:
-        zone, texts = Zone(self.time_zone), _Texts(self.style)
+        zone, texts = Zone(self.time_zone), _LineEncoder(self.style)
         return lambda batch: texts.rows([file_texts(column, zone) for column in batch.columns])
 
 
-class _Texts:
-    """Texts of columns as lines: trimmed, quoted where they have to be, joined."""
+class _LineEncoder:
+    """Encoder of columns of texts as lines: trims fields, quotes them if necessary, and joins them."""
 
     def __init__(self, style: CsvStyle) -> None:
         self._style = style
@@ -103,21 +103,21 @@ class _Texts:
 
     def _field(self, texts: pa.Array, leads: bool) -> pa.Array:
         texts = self._trimmed(texts)
-        written = pc.if_else(self._needy(texts, leads), self._quoted(texts), texts)
-        written = pc.if_else(pc.equal(texts, ""), self._special(self._style.empty_value, leads), written)
-        return written.fill_null(self._special(self._style.null_value, leads))
+        written = pc.if_else(self._needs_quotes(texts, leads), self._quoted(texts), texts)
+        written = pc.if_else(pc.equal(texts, ""), self._empty_text(self._style.empty_value, leads), written)
+        return written.fill_null(self._empty_text(self._style.null_value, leads))
 
     def _trimmed(self, texts: pa.Array) -> pa.Array:
         if self._style.strip_left:
             texts = pc.utf8_ltrim(texts, JAVA_BLANKS)
         return pc.utf8_rtrim(texts, JAVA_BLANKS) if self._style.strip_right else texts
 
-    def _needy(self, texts: pa.Array, leads: bool) -> pa.Array:
-        """Which ones have to be quoted."""
+    def _needs_quotes(self, texts: pa.Array, leads: bool) -> pa.Array:
+        """Return True for the texts that must be quoted. ``leads``: they are in the first column."""
         if self._style.quote_all:
             return texts.is_valid()
-        needy = pc.match_substring_regex(texts, self._triggers)
-        return pc.or_(needy, pc.starts_with(texts, _COMMENT)) if leads else needy
+        needs_quotes = pc.match_substring_regex(texts, self._triggers)
+        return pc.or_(needs_quotes, pc.starts_with(texts, _COMMENT)) if leads else needs_quotes
 
     def _quoted(self, texts: pa.Array) -> pa.Array:
         style = self._style
@@ -126,10 +126,10 @@ class _Texts:
         texts = pc.replace_substring(texts, style.quote, style.escape + style.quote)
         return pc.binary_join_element_wise(style.quote, texts, style.quote, "")
 
-    def _special(self, text: str, leads: bool) -> str:
-        """What stands for null and for empty strings: as it is if it is in quotes already."""
+    def _empty_text(self, text: str, leads: bool) -> str:
+        """Return the text for null or for empty strings, unchanged if it has quotes already."""
         quote = self._style.quote
         if len(text) >= 2 and text.startswith(quote) and text.endswith(quote):
             return text
         texts = self._trimmed(pa.array([text], pa.string()))
-        return str(pc.if_else(self._needy(texts, leads), self._quoted(texts), texts)[0])
+        return str(pc.if_else(self._needs_quotes(texts, leads), self._quoted(texts), texts)[0])

@@ -1,7 +1,7 @@
-"""Columns of a block of ordinary JSON lines, equal to those of ``functions.json.bytes`` and ``.values`` line by line.
+"""Fast path for JSON lines: decodes a block to columns, with results equal to ``functions.json.bytes`` and ``.values``.
 
-msgspec decodes a line in C and takes nothing that is not JSON by the book, and no value that is not of its column's
-type; what Spark is lenient about, it refuses. Then the block is read line by line.
+msgspec decodes a line in C. It refuses everything that is not strict JSON and values that do not have the type of their
+column, where Spark may be lenient. The caller then reads the block line by line.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _Column = Callable[[list[Any]], "pa.Array | None"]
 
 
 class JsonColumns:
-    """Args: ``fields``: at least one."""
+    """Decoder of JSON lines to columns. ``fields``: the columns, at least one."""
 
     def __init__(self, fields: Sequence[pa.Field], options: JsonOptions) -> None:
-        columns = [_column(field, options) for field in fields]
+        columns = [_column_plan(field, options) for field in fields]
         names = [f"f{index}" for index in range(len(fields))]
         definition = [(name, kind, default) for name, (kind, default, _) in zip(names, columns, strict=True)]
         rename = dict(zip(names, (field.name for field in fields), strict=True))
@@ -43,7 +43,7 @@ class JsonColumns:
         self._convert: list[_Column] = [convert for _, _, convert in columns]
 
     def columns(self, block: Block) -> list[pa.Array] | None:
-        """None if the block holds anything but objects that fit."""
+        """Return the columns; None if a line is not an object that fits them."""
         if not block.is_utf8() or _NEGATIVE_ZERO.search(block.data):
             return None
         lines = block.lines()
@@ -67,12 +67,12 @@ def _is_beyond_limits(line: bytes) -> bool:
     return line.count(b"[") + line.count(b"{") >= DEEPEST or _LONG_NUMBER.search(line) is not None
 
 
-def _column(field: pa.Field, options: JsonOptions) -> tuple[Any, Any, _Column]:
-    """What msgspec decodes a member as, its value where it is missing, and the column of such values."""
+def _column_plan(field: pa.Field, options: JsonOptions) -> tuple[Any, Any, _Column]:
+    """Return msgspec's type for a member, its value if it is missing, and a function from such values to the column."""
     kind = field.type
-    quick = json_type(kind)
-    if quick is not None:
-        return quick | None, None, lambda values: pa.array(values, kind)
+    direct = json_type(kind)
+    if direct is not None:
+        return direct | None, None, lambda values: pa.array(values, kind)
     types = pa.types
     if types.is_date(kind) or types.is_timestamp(kind):
         rules = TextRules(options.times)
@@ -84,10 +84,10 @@ def _column(field: pa.Field, options: JsonOptions) -> tuple[Any, Any, _Column]:
         reader.next_token()
         return convert(reader)
 
-    def one_by_one(values: list[Any]) -> pa.Array | None:
+    def converted(values: list[Any]) -> pa.Array | None:
         try:
             return pa.array([None if raw is None else read(bytes(raw)) for raw in values], kind)
         except (JsonError, Unreadable, PartialResult):
             return None
 
-    return msgspec.Raw, None, one_by_one
+    return msgspec.Raw, None, converted

@@ -1,4 +1,4 @@
-"""JSON files, one value per line or one per file (``multiLine``), as Spark reads them with a given schema."""
+"""Reading of JSON files, with one value per line or per file (``multiLine``), as Spark does with a given schema."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _check_readable(name: str, kind: pa.DataType) -> None:
 
 @dataclass(frozen=True)
 class JsonFormat:
-    """``JsonFormat(...)(path, skip_rows)`` reads a file.
+    """Format of JSON files: a function ``(path, skip_rows)`` that reads a file.
 
     Args:
         encoding: the encoding in the options; None: documents are read as bytes, as Jackson does.
@@ -97,13 +97,13 @@ class _JsonParser(LineParser):
         fields = format.rules.data_fields
         self._names = [field.name for field in fields]
         self._convert = Converters(format.reading).rows(pa.struct(fields))
-        self._quick = JsonColumns(fields, format.reading) if fields else None
+        self._columns = JsonColumns(fields, format.reading) if fields else None
 
-    def quick(self, block: Block) -> pa.RecordBatch | None:
-        columns = None if self._quick is None else self._quick.columns(block)
+    def fast_path(self, block: Block) -> pa.RecordBatch | None:
+        columns = None if self._columns is None else self._columns.columns(block)
         return None if columns is None else self._format.rules.well_formed(columns)
 
-    def records(self, block: Block) -> Iterator[Record]:
+    def exact_path(self, block: Block) -> Iterator[Record]:
         for number, line in enumerate(block.lines(), block.first_line):
             yield from self.rows(line, number)
 

@@ -1,6 +1,6 @@
-"""JSON files, one object per line, as Spark's ``JacksonGenerator`` writes them.
+"""Writing of JSON files, with one object per line, as Spark's ``JacksonGenerator`` writes them.
 
-Texts are put together column by column by Arrow's kernels; nothing is done per row in Python.
+Arrow's kernels compose the texts column by column. No Python code runs per row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONTROLS = {chr(i): _SHORT.get(chr(i), f"\\u{i:04X}") for i in range(0x20)}
 
 
 def json_sink_format(schema: pa.Schema, options: OptionTexts, time_zone: str, ignore_null_fields: bool) -> JsonFormat:
-    """``time_zone`` and ``ignore_null_fields`` are the session's, for where the options do not say."""
+    """Parse the options. ``time_zone`` and ``ignore_null_fields``: the session's defaults for these options."""
     refuse_types("json", schema, _has_other_keys)
     zone = default_times(options, time_zone)
     options.only("lineSep", ["\n"])
@@ -51,11 +51,11 @@ class JsonFormat(LineFormat):
         return "json"
 
     def encoder(self) -> Callable[[pa.RecordBatch], pa.Array]:
-        return _Texts(Zone(self.time_zone), self.ignore_null_fields).rows
+        return _JsonEncoder(Zone(self.time_zone), self.ignore_null_fields).rows
 
 
-class _Texts:
-    """JSON texts of arrays; null where the value is."""
+class _JsonEncoder:
+    """Encoder of arrays as JSON texts; null for null values."""
 
     def __init__(self, zone: Zone, ignore_null_fields: bool) -> None:
         self._zone = zone
@@ -109,7 +109,7 @@ class _Texts:
 
 
 def quoted(texts: pa.Array) -> pa.Array:
-    """Strings as JSON strings: other characters than quotes, backslashes and controls stand for themselves."""
+    """Encode strings as JSON strings. Only quotes, backslashes and control characters are escaped."""
     texts = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
     if pc.any(pc.match_substring_regex(texts, r"[\x00-\x1f]")).as_py():
         for character, escaped in _CONTROLS.items():
@@ -126,7 +126,7 @@ def _enclosed(before: str, texts: pa.Array, after: str) -> pa.Array:
 
 
 def _joined(lists: pa.Array, texts: pa.Array) -> pa.Array:
-    """Per list its items' texts with commas between; ``texts`` are those of all lists that are not null."""
+    """Join the texts of each list's items by commas. ``texts``: those of the items of all lists that are not null."""
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
     joined = pc.binary_join(pa.ListArray.from_arrays(offsets, texts), ",")

@@ -1,8 +1,7 @@
-"""Blocks of lines as rows: whole columns at once where that is sure to be right, else line by line.
+"""Parsing of blocks of lines: whole columns at once on the fast path, line by line on the exact path.
 
-A format has two readings of a block that never differ in what they give: a quick one, which gives up on a block that
-holds anything out of the ordinary, and an exact one. A block that the quick one gives up on is halved, so that a few
-odd lines cost little.
+A format has two parsers of a block, with equal results. The fast path refuses a block that has any unusual line. Such a
+block is halved, so that a few unusual lines cost little; the exact path parses short blocks.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ from penstock.connectors.files.text.lines import Block, LineFormat
 from penstock.connectors.files.text.malformed import Record, RecordRules
 
 _EXACT_LINES = 16
-"""Blocks of so few lines are not halved."""
+"""Blocks of at most this many lines are not halved."""
 
 
 class LineParser(ABC):
-    """Reads one file, block by block in order. Blocks may come in parts."""
+    """Parser of one file. It gets the blocks in order, and may get a block in parts."""
 
     @abstractmethod
-    def quick(self, block: Block) -> pa.RecordBatch | None:
-        """All rows of the block, every one well-formed; None if that is not sure."""
+    def fast_path(self, block: Block) -> pa.RecordBatch | None:
+        """Return all rows of the block if they are surely well-formed; None if that is unknown."""
 
     @abstractmethod
-    def records(self, block: Block) -> Iterator[Record]:
-        """The rows of the block, whatever it holds."""
+    def exact_path(self, block: Block) -> Iterator[Record]:
+        """Yield the rows of any block."""
 
 
 def read_records(
     path: str, lines: LineFormat, parser: LineParser, rules: RecordRules, skip_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Rows from ``skip_rows`` on. See ``RecordRules.batches`` and ``LineFormat.blocks`` for errors."""
+    """Yield the rows after the first ``skip_rows``. Errors: see ``RecordRules.batches`` and ``LineFormat.blocks``."""
     for block in lines.blocks(path):
         for batch in _parsed(path, block, parser, rules):
             dropped = min(skip_rows, batch.num_rows)
@@ -47,10 +46,10 @@ def _parsed(path: str, block: Block, parser: LineParser, rules: RecordRules) -> 
     parts = [block]
     while parts:
         part = parts.pop()
-        batch = parser.quick(part)
+        batch = parser.fast_path(part)
         if batch is not None:
             yield batch
         elif part.line_count > _EXACT_LINES:
             parts.extend(reversed(part.halves()))
         else:
-            yield from rules.batches(path, parser.records(part))
+            yield from rules.batches(path, parser.exact_path(part))

@@ -1,7 +1,7 @@
-"""Whole columns of texts as values, where that is sure to equal ``record_fields.text_converter`` on each of them.
+"""Fast path of text conversion: parses whole columns with results equal to ``record_fields.text_converter``.
 
-A column goes through only if all its texts have a plain shape, checked by pattern, for which Arrow's parser and the
-converter agree; else it is None and whoever asks converts text by text. Tests compare both on any text.
+It takes only columns whose texts all match a pattern for which Arrow's parser and the converter agree. For other
+columns the caller converts text by text. Tests compare both paths on arbitrary texts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from penstock.functions.core.record_fields import TextRules
 
 _DIGITS_OF_BITS = {8: 2, 16: 4, 32: 9, 64: 18}
-"""So many digits always fit."""
+"""Number of decimal digits that always fit, by the number of bits."""
 _FLOAT = r"^-?[0-9]{1,25}(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,2})?$"
 _DATE = r"^(1[6-9]|[2-9][0-9])[0-9]{2}-[0-9]{2}-[0-9]{2}$"
 _LOCAL_TIME = r"^(1[6-9]|[2-9][0-9])[0-9]{2}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
@@ -23,7 +23,7 @@ _STRICT_LOCAL_TIME = r"^(1[6-9]|[2-9][0-9])[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[
 
 
 def plain_column(texts: pa.Array, kind: pa.DataType, rules: TextRules) -> pa.Array | None:
-    """``texts`` (string; null stays null) as an array of ``kind``, or None if any is not plainly one of it."""
+    """Convert strings to an array of ``kind``; None if a text does not match the pattern. Null stays null."""
     if pa.types.is_string(kind):
         return texts
     convert = _converter(kind)
@@ -65,7 +65,7 @@ def _integers(texts: pa.Array, kind: pa.DataType, rules: TextRules) -> pa.Array 
 
 def _floats(texts: pa.Array, kind: pa.DataType, rules: TextRules) -> pa.Array | None:
     if any(re.search(_FLOAT, name) for name in rules.float_names):
-        return None  # somebody calls NaN by a number
+        return None  # an option uses a number as the name of NaN or of an infinity
     return texts.cast(kind) if _all_match(texts, _FLOAT) else None
 
 

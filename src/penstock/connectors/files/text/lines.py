@@ -1,4 +1,4 @@
-"""Lines of a text file as Hadoop's reader sees them, in blocks of whole lines."""
+"""Reading of text files in blocks of whole lines, which are split as Hadoop's reader splits them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.errors import DataError
 from penstock.functions.text.java_utf8 import decode_as_java
 
 BLOCK_BYTES = 1 << 18
-"""About what one step may decode: some milliseconds."""
+"""Approximate size of a block, which takes some milliseconds to decode."""
 
 MOST_RECORD_BYTES = 2**31 - 1
 """Most bytes of one text in a column of Arrow or Spark."""
@@ -32,11 +32,11 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Block:
-    """Whole lines, ended by ``separator``; only the file's last line may lack it.
+    """Block of whole lines that end with ``separator``; only the last line of a file may lack it.
 
     Args:
-        data: the bytes of the file.
-        separator: between two lines; no line contains it.
+        data: the bytes of the lines.
+        separator: the end of each line; no line contains it.
         first_line: number of its first line in the file, from 1.
         encoding: the Python codec of the data.
     """
@@ -50,7 +50,7 @@ class Block:
         return self.data.removesuffix(self.separator).split(self.separator) if self.data else []
 
     def texts(self) -> list[str]:
-        """Bytes that are malformed become U+FFFD."""
+        """Return the decoded lines. Malformed bytes become U+FFFD."""
         if self.separator.isascii() and self.is_utf8():
             return self._split()
         return [decode_text(line, self.encoding) for line in self.lines()]
@@ -72,7 +72,7 @@ class Block:
         return True
 
     def as_utf8(self) -> Block:
-        """The same lines in valid UTF-8."""
+        """Return the same lines in valid UTF-8."""
         if self.is_utf8():
             return self
         separator = decode_text(self.separator, self.encoding).encode()
@@ -84,7 +84,7 @@ class Block:
         return ended if self.data.endswith(self.separator) else ended + bool(self.data)
 
     def halves(self) -> tuple[Block, Block]:
-        """Two blocks of about the same number of bytes; both hold lines if this one has more than one."""
+        """Split the block in two of similar size. Both have lines if this one has more than one."""
         middle = self.data.find(self.separator, len(self.data) // 2) + len(self.separator)
         if not len(self.separator) <= middle < len(self.data):
             middle = self.data.rfind(self.separator, 0, len(self.data) // 2) + len(self.separator)
@@ -97,7 +97,7 @@ class LineFormat:
     """Rules for splitting files into lines.
 
     Args:
-        separator: the user's; None: newline, carriage return or both.
+        separator: the end of a line in the options; None: newline, carriage return or both.
         encoding: the Python codec of the texts.
         record_bytes: limit for a line (within ``BLOCK_BYTES``) or for a file that is read whole, after decompression.
     """
@@ -114,13 +114,13 @@ class LineFormat:
             OSError, EOFError, zlib.error: the file cannot be read (to its end).
         """
         separator = self.separator or b"\n"
-        line, rest, behind_return = 1, b"", False
+        line, rest, after_return = 1, b"", False
         with _open(path) as file:
             while chunk := file.read(max(BLOCK_BYTES, min(len(rest), self.record_bytes - len(rest) + 1))):
                 if line == 1 and not rest:
                     chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
                 if self.separator is None:
-                    chunk, behind_return = _with_newlines(chunk, behind_return)
+                    chunk, after_return = _with_newlines(chunk, after_return)
                 rest += chunk
                 end = rest.rfind(separator) + len(separator)
                 if end < len(separator):
@@ -154,14 +154,22 @@ def decode_text(data: bytes, encoding: str) -> str:
     return decode_as_java(data) if encoding == UTF8 else data.decode(encoding, errors="replace")
 
 
-def _with_newlines(chunk: bytes, behind_return: bool) -> tuple[bytes, bool]:
-    """Every line end as a newline. ``behind_return``: the last chunk ended with a carriage return."""
-    if behind_return:
+def _with_newlines(chunk: bytes, after_return: bool) -> tuple[bytes, bool]:
+    """Replace each line end by a newline.
+
+    Args:
+        chunk: the next bytes of a file.
+        after_return: True if the previous chunk ended with a carriage return.
+
+    Returns:
+        The bytes, and True if the chunk ended with a carriage return.
+    """
+    if after_return:
         chunk = chunk.removeprefix(b"\n")
-    ends_so = chunk.endswith(b"\r")
+    ends_with_return = chunk.endswith(b"\r")
     if b"\r" in chunk:
         chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return chunk, ends_so
+    return chunk, ends_with_return
 
 
 def parse_encoding(options: OptionTexts) -> str | None:
@@ -176,7 +184,7 @@ def parse_encoding(options: OptionTexts) -> str | None:
 
 
 def parse_line_format(options: OptionTexts, own_separator: bool = True) -> LineFormat:
-    """``own_separator``: whether ``lineSep`` may be given."""
+    """Parse the options about lines. ``own_separator``: the option ``lineSep`` may be given."""
     encoding = parse_encoding(options) or UTF8
     separator = options.optional("lineSep") if own_separator else options.only("lineSep", [])
     if separator == "":

@@ -1,4 +1,4 @@
-"""Records that do not fit: Spark's parse modes, and the columns that parsers fill row by row."""
+"""Malformed records: Spark's parse modes, and the columns that parsers fill row by row."""
 
 from __future__ import annotations
 
@@ -23,8 +23,13 @@ class ParseMode(Enum):
 
 @dataclass(frozen=True)
 class Record:
-    """One row by the data columns, in order. ``problem`` is empty for a well-formed one; the values that could not be
-    read are null then. ``line`` counts from 1.
+    """Parsed row.
+
+    Attributes:
+        values: values of the data columns, in order; null if a value could not be read.
+        text: the text of a malformed record.
+        line: number of the line, from 1.
+        problem: why the record is malformed; empty for a well-formed one.
     """
 
     values: list[object]
@@ -35,7 +40,7 @@ class Record:
 
 @dataclass(frozen=True)
 class RecordRules:
-    """What becomes of records: the mode, the whole schema, and where in it malformed texts go."""
+    """Rules for malformed records: the schema, the parse mode, and the index of the column for malformed texts."""
 
     schema: pa.Schema
     mode: ParseMode
@@ -43,11 +48,11 @@ class RecordRules:
 
     @property
     def data_fields(self) -> list[pa.Field]:
-        """The columns that a parser fills."""
+        """The columns that a parser fills: all but the one for malformed texts."""
         return [field for i, field in enumerate(self.schema) if i != self.corrupt_index]
 
     def batches(self, path: str, records: Iterable[Record]) -> Iterator[pa.RecordBatch]:
-        """The rows that are kept.
+        """Yield batches of the rows that the mode keeps.
 
         Raises:
             DataError: a malformed record in FAILFAST mode; names file and line.

@@ -1,4 +1,4 @@
-"""Calls that may take long, on a thread of their own: their caller waits for a short time and comes again."""
+"""Background calls: long calls run on a thread of their own, and the caller polls for their results."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from penstock.logs import daemon_thread
 T = TypeVar("T")
 
 PATIENCE_S = 0.02
-"""The time for which the caller waits at once."""
+"""How long one ``result`` waits."""
 
 _CLOSING_S = 0.3
-"""The time for which ``close`` waits for a call that runs."""
+"""How long ``close`` waits for a call that runs."""
 
 
-class NotDone(Exception):
-    """The call still runs."""
+class CallRunning(Exception):
+    """The call is still running."""
 
 
-class PatientCalls(Generic[T]):
-    """Runs one call at a time. Owned by one thread; the thread of the calls begins with the first of them.
+class BackgroundCalls(Generic[T]):
+    """Background thread that runs one call at a time. Owned by one thread.
 
-    A thread that nobody waits for ends after the call that it runs.
+    The background thread starts with the first call, and ends after ``close`` when its call has returned.
     """
 
     def __init__(self, name: str) -> None:
@@ -39,8 +39,8 @@ class PatientCalls(Generic[T]):
         """Return the result of the call, or raise what it raised.
 
         Raises:
-            NotDone: the call runs longer than ``PATIENCE_S``. The next call of this method waits for the same result;
-                its argument does not matter.
+            CallRunning: the call runs longer than ``PATIENCE_S``. The next ``result`` waits for the same call and
+                ignores its argument.
         """
         if self._thread is None:
             self._thread = daemon_thread(self._run, f"penstock-{self._name}")
@@ -51,7 +51,7 @@ class PatientCalls(Generic[T]):
         try:
             outcome, error = self._outcomes.get(timeout=PATIENCE_S)
         except queue.Empty:
-            raise NotDone from None
+            raise CallRunning from None
         self._runs = False
         if error is not None:
             raise error
@@ -63,10 +63,10 @@ class PatientCalls(Generic[T]):
                 self._outcomes.put((call(), None))
             except BaseException as error:  # noqa: BLE001 - raised on the caller's thread
                 self._outcomes.put((None, error))
-            del call  # it would keep what it read until the next one comes
+            del call  # otherwise its data would stay in memory until the next call
 
     def close(self) -> None:
-        """End the thread, after the call that runs."""
+        """End the thread after the running call."""
         if self._thread is not None:
             self._calls.put(None)
             self._thread.join(_CLOSING_S)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from penstock.connectors.background_calls import PATIENCE_S, BackgroundCalls, CallRunning
 from penstock.connectors.files.columns import FileColumns
 from penstock.connectors.files.reader import FileReader, ReadFile
-from penstock.connectors.patient_calls import PATIENCE_S, NotDone, PatientCalls
 from penstock.errors import DataError
 from penstock.model.splits import Split
 from tests.support.connectors.kits import next_batch
@@ -20,7 +20,7 @@ ROWS = pa.schema([("n", pa.int64())])
 
 
 def test_a_call_that_takes_long_is_waited_for_in_several_turns() -> None:
-    calls: PatientCalls[int] = PatientCalls("test")
+    calls: BackgroundCalls[int] = BackgroundCalls("test")
     assert calls.result(lambda: 1) == 1
     let_go = threading.Event()
 
@@ -30,7 +30,7 @@ def test_a_call_that_takes_long_is_waited_for_in_several_turns() -> None:
 
     for _ in range(3):
         began = time.thread_time()
-        with pytest.raises(NotDone):
+        with pytest.raises(CallRunning):
             calls.result(waits)
         assert time.thread_time() - began < PATIENCE_S
     let_go.set()
@@ -39,14 +39,14 @@ def test_a_call_that_takes_long_is_waited_for_in_several_turns() -> None:
         try:
             assert calls.result(waits) == 2
             break
-        except NotDone:
+        except CallRunning:
             continue
     assert calls.result(lambda: 3) == 3
     calls.close()
 
 
 def test_what_a_call_raises_comes_out_and_the_next_call_runs() -> None:
-    calls: PatientCalls[int] = PatientCalls("test")
+    calls: BackgroundCalls[int] = BackgroundCalls("test")
     with pytest.raises(ZeroDivisionError):
         calls.result(lambda: 1 // 0)
     assert calls.result(lambda: 3) == 3
@@ -54,9 +54,9 @@ def test_what_a_call_raises_comes_out_and_the_next_call_runs() -> None:
 
 
 def test_the_thread_ends_after_the_call_that_runs() -> None:
-    calls: PatientCalls[bool] = PatientCalls("test-that-ends")
+    calls: BackgroundCalls[bool] = BackgroundCalls("test-that-ends")
     let_go = threading.Event()
-    with pytest.raises(NotDone):
+    with pytest.raises(CallRunning):
         calls.result(lambda: let_go.wait(30))
     calls.close()
     let_go.set()
