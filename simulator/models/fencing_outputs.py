@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from penstock.connectors.base import FenceOpener
-from penstock.connectors.fence import FIRST, Committed, Fence, FenceStore
+from penstock.connectors.fence import FIRST, Fence, FenceRecord, FenceStore
 from penstock.connectors.python.fence_cell import FenceCell
 from penstock.model.commits import LogPosition
 from penstock.testing.failure import SimulationFailure
@@ -72,7 +72,7 @@ class Directory(FenceStore):
 
     def make_first(self) -> None:
         suspend()
-        self.work.setdefault(FIRST, {})["position"] = msgspec.json.encode(Committed())
+        self.work.setdefault(FIRST, {})["position"] = msgspec.json.encode(FenceRecord())
 
     def move(self, older: str, token: str) -> None:
         self.moves += 1

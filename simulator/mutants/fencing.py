@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.connectors import fence as fence_module
 from penstock.connectors.base import FenceOpener
-from penstock.connectors.fence import FIRST, Committed, Fence
+from penstock.connectors.fence import FIRST, Fence, FenceRecord
 from penstock.connectors.python.fence_cell import FenceCell
 from penstock.model.commits import LogPosition
 from penstock.snapshots.log.entries import LogView
@@ -73,7 +73,7 @@ def _by_number(original: Any) -> Any:
 
 def _made_again(original: Any) -> Any:
     def put(self: Directory, token: str, files: dict[str, bytes]) -> None:
-        self.work.setdefault(token, {"position": msgspec.json.encode(Committed())})
+        self.work.setdefault(token, {"position": msgspec.json.encode(FenceRecord())})
         original(self, token, files)
 
     return put
@@ -98,34 +98,34 @@ def _first_for_everyone(original: Any) -> Any:
 
 
 def _goes_back(original: Any) -> Any:
-    def moved(self: Committed, opener: FenceOpener, position: LogPosition, next_batch: int) -> Committed:
-        return Committed(position, opener.location, opener.query_id, max(self.next_batch, next_batch))
+    def advanced_to(self: FenceRecord, opener: FenceOpener, position: LogPosition, next_batch: int) -> FenceRecord:
+        return FenceRecord(position, opener.location, opener.query_id, max(self.next_batch, next_batch))
 
-    return moved
+    return advanced_to
 
 
 def _forgets_batches(original: Any) -> Any:
-    def moved(self: Committed, opener: FenceOpener, position: LogPosition, next_batch: int) -> Committed:
-        found: Committed = original(self, opener, position, next_batch)
+    def advanced_to(self: FenceRecord, opener: FenceOpener, position: LogPosition, next_batch: int) -> FenceRecord:
+        found: FenceRecord = original(self, opener, position, next_batch)
         return msgspec.structs.replace(found, next_batch=next_batch)
 
-    return moved
+    return advanced_to
 
 
 def _goes_on_without_a_word(original: Any) -> Any:
-    def opened(self: Committed, opener: FenceOpener, output: str) -> Committed:
+    def after_takeover(self: FenceRecord, opener: FenceOpener, output: str) -> FenceRecord:
         self.admits(opener, output)
         return self
 
-    return opened
+    return after_takeover
 
 
 def _only_over_others(original: Any) -> Any:
-    def opened(self: Committed, opener: FenceOpener, output: str) -> Committed:
-        found: Committed = original(self, replace(opener, left_at=0), output)
+    def after_takeover(self: FenceRecord, opener: FenceOpener, output: str) -> FenceRecord:
+        found: FenceRecord = original(self, replace(opener, left_at=0), output)
         return found
 
-    return opened
+    return after_takeover
 
 
 def _only_where_it_commits(original: Any) -> Any:
@@ -192,7 +192,7 @@ FENCING = {
         (Driver, "_hold", _nothing),
     ),
     "record-goes-back": mutant(
-        "an epoch that is committed again hides that later ones were", (Committed, "moved", _goes_back)
+        "an epoch that is committed again hides that later ones were", (FenceRecord, "advanced_to", _goes_back)
     ),
     "lineage-by-number": mutant(
         "copies are compared by the numbers of their log entries", (SnapshotLog, "contains", _by_number)
@@ -212,7 +212,7 @@ FENCING = {
     "first-directory-at-once": mutant(
         "a work directory that is being renamed counts as one that was never there",
         (Fence, "_take", _first_for_everyone),
-        (fence_module, "FIRST_AFTER", lambda original: 0),
+        (fence_module, "FIRST_TAKEN_AFTER", lambda original: 0),
     ),
     "other-outputs-not-held": mutant(
         "a commit to one output is made while another driver has the other one",
@@ -223,10 +223,11 @@ FENCING = {
     ),
     "goes-over-without-a-word": mutant(
         "a location that goes on over the output of another one does not say so",
-        (Committed, "opened", _goes_on_without_a_word),
+        (FenceRecord, "after_takeover", _goes_on_without_a_word),
     ),
     "left-snapshots-stay-known": mutant(
-        "a location that was rolled back lets a copy commit what it has left", (Committed, "opened", _only_over_others)
+        "a location that was rolled back lets a copy commit what it has left",
+        (FenceRecord, "after_takeover", _only_over_others),
     ),
     "pending-epochs-of-others": mutant(
         "epochs that await their commit are taken for those of another copy", (Driver, "_is_pending", _constant(False))
@@ -242,7 +243,7 @@ FENCING = {
         "batch ids are those of the copy that was taken over from", (Driver, "_adopt", _batches_of_others)
     ),
     "batches-not-recorded": mutant(
-        "the output forgets which batch ids it was given", (Committed, "moved", _forgets_batches)
+        "the output forgets which batch ids it was given", (FenceRecord, "advanced_to", _forgets_batches)
     ),
     "retraction-of-own-epochs": mutant(
         "a retraction that goes on leaves what another copy wrote", (Driver, "_adopt", _own_epochs_only)

@@ -9,16 +9,16 @@ import pyarrow as pa
 from penstock.errors import SinkError
 
 MERGED_ROWS = 4096
-"""Smaller batches wait until they are so many rows together: what a batch costs by itself, to encode and to read, is
-what hundreds of rows cost."""
+"""Smaller batches are merged until they have this many rows: the fixed cost of a batch is that of hundreds of rows."""
 
 
 class RowsMessage:
-    """The rows of one epoch, in order, encoded as they come: the end of the epoch, for which input waits, only has what
-    is left to do.
+    """Builder of a message with the rows of one epoch, in order.
+
+    Rows are encoded when they are added, because input waits at the end of the epoch.
 
     Args:
-        schema: of the rows. Columns are addressed by position; its names win.
+        schema: schema of the rows. Batches may have other names of columns.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -40,7 +40,7 @@ class RowsMessage:
             self._encode()
 
     def finish(self) -> bytes:
-        """The message; nothing may be added any more."""
+        """Return the message. Call it once, after the last ``add``."""
         self._encode()
         self._stream.close()
         return bytes(self._sink.getvalue())
@@ -72,5 +72,5 @@ def _table(message: bytes) -> pa.Table:
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """No rows."""
+    """Return a batch without rows."""
     return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)

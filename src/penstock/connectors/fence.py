@@ -1,7 +1,8 @@
-"""The fence of one output: which driver may make rows visible there. ``docs/fencing.md`` says why each step is needed.
+"""Fence of an output: decides which driver may make rows visible there. ``docs/fencing.md`` explains each step.
 
-A location's log fences the drivers of this location. Copies of the location are fenced here, by a log at the output and
-by one directory that holds everything that may still become visible: the driver that opens the fence renames it.
+The log of a location fences the drivers of that location. This fence also fences drivers of copies of the location. It
+has a log at the output, and one directory with everything that may still become visible. The driver that opens the
+fence renames this directory.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ ATTEMPTS = 16
 """Attempts of a driver to open a fence that other drivers open at the same time."""
 FIRST = "0" * 32
 """Token of the work directory that exists before the first entry."""
-FIRST_AFTER = 3
+FIRST_TAKEN_AFTER = 3
 """Listings after which a second driver takes ``FIRST``: the first driver was killed before it took it."""
-LOOKED_BACK = 1 << 10
+MAX_ENTRIES_SEARCHED = 1 << 10
 """Newest entries among which the last driver with a work directory is searched."""
 LOST = "another driver of this query has taken the output over"
 _NUMBER = re.compile(r"[0-9]{20}\.json")
@@ -39,11 +40,11 @@ _Decoded = TypeVar("_Decoded")
 
 
 class FenceEntry(msgspec.Struct, frozen=True):
-    """One entry of a fence log.
+    """Entry of a fence log.
 
     Attributes:
-        token: the opener's, 32 random hex digits; names its work directory.
-        follows: the position of the opener in its location's log.
+        token: token of the opener, 32 random hex digits: the name of its work directory.
+        follows: position of the opener in its location's log.
     """
 
     token: FenceToken
@@ -51,14 +52,14 @@ class FenceEntry(msgspec.Struct, frozen=True):
     follows: LogPosition
 
 
-class Committed(msgspec.Struct, frozen=True):
-    """Last recorded position of the output.
+class FenceRecord(msgspec.Struct, frozen=True):
+    """Record at the output of the last position whose rows may be visible.
 
     Attributes:
-        position: in the log of the location that wrote it; None before the first commit.
-        location: the path of that location, for messages only.
-        query_id: whose location it is; empty if that was not recorded.
-        next_batch: lower batch ids may have been handed over.
+        position: position in the log of the location that wrote it; None before the first commit.
+        location: path of that location, for messages only.
+        query_id: query of that location; empty if it was not recorded.
+        next_batch: all batch ids that the sink may have got are lower.
     """
 
     position: LogPosition | None = None
@@ -66,21 +67,26 @@ class Committed(msgspec.Struct, frozen=True):
     query_id: OriginId = ""
     next_batch: Count = 0
 
-    def seen_by(self, opener: FenceOpener) -> Committed:
+    def for_opener(self, opener: FenceOpener) -> FenceRecord:
         """Return the record for an opener; an empty one if another query wrote it: this one has the output now."""
-        return self if self.query_id in ("", opener.query_id) else Committed()
+        return self if self.query_id in ("", opener.query_id) else FenceRecord()
 
-    def moved(self, opener: FenceOpener, position: LogPosition, next_batch: int) -> Committed:
-        """After the opener's location, which contains what was recorded, has come to a position. It never goes back:
-        the output has what was recorded, whatever is committed again after a restart or by a copy."""
+    def advanced_to(self, opener: FenceOpener, position: LogPosition, next_batch: int) -> FenceRecord:
+        """Return the record after the opener's location, which contains the recorded position, reached a position.
+
+        The position never goes back, because the output has the recorded rows. A restarted driver or a copy may commit
+        older epochs again.
+        """
         location = opener.location
         if self.position is not None and self.position.seq >= position.seq:
             position, location = self.position, self.location
-        return Committed(position, location, opener.query_id, max(self.next_batch, next_batch))
+        return FenceRecord(position, location, opener.query_id, max(self.next_batch, next_batch))
 
-    def opened(self, opener: FenceOpener, output: str) -> Committed:
-        """After a driver has taken the output over. Of a location that goes on over what was recorded, or without a
-        snapshot that others may have, nothing is contained in a copy from then on.
+    def after_takeover(self, opener: FenceOpener, output: str) -> FenceRecord:
+        """Return the record after a driver has taken over the output.
+
+        If its location overrides the recorded position, or left entries that copies may have, the new position is in no
+        copy of the location.
 
         Raises:
             SinkError: see ``Fence.check``.
@@ -88,7 +94,7 @@ class Committed(msgspec.Struct, frozen=True):
         recorded = 0 if self.position is None else self.position.seq
         if self.admits(opener, output) and recorded >= opener.left_at:
             return self
-        return msgspec.structs.replace(self, position=None).moved(opener, opener.position, 0)
+        return msgspec.structs.replace(self, position=None).advanced_to(opener, opener.position, 0)
 
     def admits(self, opener: FenceOpener, output: str) -> bool:
         """Return True if the opener may have the output, see ``Fence.check``."""
@@ -136,7 +142,7 @@ class FenceStore(ABC):
 
 
 class Fence:
-    """One driver's view of the fence of one output.
+    """Fence of one output, as one driver uses it.
 
     Args:
         store: storage of the fence.
@@ -151,16 +157,16 @@ class Fence:
         self._number = 0
         self._token = ""
         self._opener: FenceOpener | None = None
-        self._committed = Committed()
+        self._committed = FenceRecord()
 
     def check(self, opener: FenceOpener) -> bool:
-        """Look whether the location knows of all output. Changes nothing.
+        """Check that the location contains all output. Changes nothing.
 
         Returns:
-            Whether it does; False only for an opener that goes on over it.
+            True if it does; False only for an opener that overrides newer output.
 
         Raises:
-            SinkError: it does not, and is refused; the ways out are said.
+            SinkError: it does not. The text has the ways out.
         """
         number = self._store.newest()
         if number < self._number:
@@ -169,7 +175,7 @@ class Fence:
                 "deleted? Bring it back and start the query again"
             )
         held = self._latest(number) if number else None
-        return held is None or self._recorded(held).seen_by(opener).admits(opener, self._output)
+        return held is None or self._recorded(held).for_opener(opener).admits(opener, self._output)
 
     def held(self) -> str:
         """Return the token of the work directory that any driver uses; empty if there is none."""
@@ -195,7 +201,7 @@ class Fence:
             admitted = self.check(opener)
             number = self._store.newest() + 1
             if admitted and self._token and number == self._number + 1 and not self.is_lost():
-                self._go_on(opener)
+                self._record_takeover(opener)
                 return self._token
             if number == 1:
                 self._store.make_first()
@@ -212,17 +218,17 @@ class Fence:
         raise SinkError(f"{self._output}: other drivers take this output over without pause; stop them first")
 
     def _begin(self, number: int, token: str, opener: FenceOpener) -> None:
-        """Read again what is recorded, which no other driver can change unless it takes the directory."""
+        """Read the record again. From now on other drivers cannot change it, unless they take the directory."""
         data = self._store.recorded(token)
         if data is None:
             raise self.lost()
-        committed = self._decoded(data, Committed).seen_by(opener)
+        committed = self._decoded(data, FenceRecord).for_opener(opener)
         committed.admits(opener, self._output)
         self._number, self._token, self._opener, self._committed = number, token, opener, committed
-        self._go_on(opener)
+        self._record_takeover(opener)
 
-    def _go_on(self, opener: FenceOpener) -> None:
-        opened = self._committed.opened(opener, self._output)
+    def _record_takeover(self, opener: FenceOpener) -> None:
+        opened = self._committed.after_takeover(opener, self._output)
         if opened != self._committed:
             self._record(opened)
 
@@ -230,11 +236,11 @@ class Fence:
         """Record a position, see ``SinkCommitter.hold``. No file of an epoch enters the work directory before."""
         if self._opener is None or not self._token:
             raise self.lost()
-        committed = self._committed.moved(self._opener, position, next_batch)
+        committed = self._committed.advanced_to(self._opener, position, next_batch)
         if self._recorded(self._token) != committed:
             self._record(committed)
 
-    def _record(self, committed: Committed) -> None:
+    def _record(self, committed: FenceRecord) -> None:
         try:
             self._store.record(self._token, msgspec.json.encode(committed))
         except FileNotFoundError:
@@ -274,13 +280,13 @@ class Fence:
         Raises:
             SinkFenced: there is a later entry.
         """
-        for looked in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             self._check_newest(number)
             if self._store.recorded(token) is not None:
                 self._check_newest(number)
                 return
             older = self._latest(number - 1)
-            if older is None or (older == FIRST and number > 1 and looked < FIRST_AFTER):
+            if older is None or (older == FIRST and number > 1 and attempt < FIRST_TAKEN_AFTER):
                 time.sleep(self._patience_s)  # another driver is renaming it: list again
                 continue
             with suppress(FileNotFoundError):
@@ -296,7 +302,7 @@ class Fence:
         Older ones exist only in a copy of the output from which removed files were not removed.
         """
         folders = self._store.folders()
-        for older in range(number, max(0, number - LOOKED_BACK), -1):
+        for older in range(number, max(0, number - MAX_ENTRIES_SEARCHED), -1):
             token = self._token_of(older)
             if token in folders and self._store.recorded(token) is not None:
                 return token
@@ -306,9 +312,9 @@ class Fence:
         if self._store.newest() != number:
             raise self.lost()
 
-    def _recorded(self, folder: str) -> Committed:
+    def _recorded(self, folder: str) -> FenceRecord:
         data = self._store.recorded(folder)
-        return Committed() if data is None else self._decoded(data, Committed)
+        return FenceRecord() if data is None else self._decoded(data, FenceRecord)
 
     def _token_of(self, number: int) -> str:
         """Return the token of an entry; empty for an entry that is not written yet, whose driver has no directory."""
@@ -326,7 +332,7 @@ class Fence:
 
 
 def refused(output: str, opener: FenceOpener, position: LogPosition, location: str) -> SinkError:
-    """The error of a location that does not know of all output: that which was written up to a position."""
+    """Return the error of a location that does not contain all output, which was written up to a position."""
     by = f" by the location at {location!r:.300}" if location not in ("", opener.location) else ""
     way_out = (
         "say what becomes of the newer output with `penstock snapshot rollback LOCATION SNAPSHOT --over "
@@ -375,7 +381,7 @@ class LocalFence(FenceStore):
 
     def make_first(self) -> None:
         self.work(FIRST).mkdir(parents=True, exist_ok=True)
-        replace_durably(self._position(FIRST), msgspec.json.encode(Committed()))
+        replace_durably(self._position(FIRST), msgspec.json.encode(FenceRecord()))
         fsync_directory(self._work)
 
     def move(self, older: str, token: str) -> None:

@@ -1,8 +1,8 @@
-"""``foreach(f)``: every row to the user's code, in the slots, with PySpark's protocol.
+"""Sink of ``foreach(f)``: calls the user's code with every row, in the slots, with PySpark's protocol.
 
-Per subtask and epoch with rows a fresh copy of ``f`` is opened with its first row, gets the rows, and is closed when
-the epoch ends, before the epoch is part of any snapshot: rows are seen **at least once**. A recovery repeats those
-since the last complete checkpoint, and nothing ties what ``f`` did to a commit.
+For each subtask and epoch with rows, a new copy of ``f`` is opened with the first row, gets the rows, and is closed
+when the epoch ends. This is before the epoch is part of a snapshot, so ``f`` gets rows **at least once**. A recovery
+repeats the rows since the last complete checkpoint, and no commit covers the effects of ``f``.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from penstock.model.commits import EpochCommit
 from penstock.operators.python.user_code import user_errors
 
 NAME = "(foreach)"
-"""End of the operator that an error of the user's code names; the output's id is in front of it."""
+"""End of the operator's name in errors of user code, after the id of the output."""
 SPARKS_CONDITION = "[FOREACH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach sink."
 """Spark's message when the user's code raises, without the reason."""
 
 
 class ForeachSink(Sink):
-    """See the module's text.
+    """Sink that calls a function or an object of the user with each row; see the module's docstring.
 
-    ``open(partition_id, epoch_id)`` gets the subtask's number and a number that rises with every epoch of this subtask
-    and is never used again, over restarts too; it is not the batch id, which an epoch gets when it is committed.
+    ``open(partition_id, epoch_id)`` gets the number of the subtask, and a number that rises with every epoch of this
+    subtask and is never used again, even after a restart. It is not the batch id, which an epoch gets at its commit.
 
     Args:
-        schema: of the rows.
-        spark_schema_json: the same as ``StructType.json()``.
+        schema: schema of the rows.
+        spark_schema_json: the same schema as ``StructType.json()``.
         f: a function of one Row, or an object with ``process(row)`` and, optionally, ``open(partition_id, epoch_id)``
             and ``close(error)``; checked by the caller.
 
@@ -93,11 +93,11 @@ class _ForeachWriter(SinkWriter):
         return None
 
     def close(self) -> None:
-        """An epoch that is given up half-way is an error to ``f``: its rows come again."""
+        """Close ``f`` with an error if an epoch is not complete: its rows come again."""
         self._end(GenerationFailed("the epoch was given up: its rows come again, or the query was stopped"))
 
     def _begin(self) -> None:
-        """As in PySpark: if ``open`` raises, ``close`` is not called."""
+        """Create and open a copy of ``f``. If ``open`` raises, ``close`` is not called, as in PySpark."""
         user = cloudpickle.loads(self._sink.pickled)
         opens = not callable(user) and hasattr(user, "open")
         self._wanted = bool(user.open(self._subtask, self._epoch)) if opens else True
@@ -113,7 +113,7 @@ class _ForeachWriter(SinkWriter):
             raise
 
     def _end(self, error: Exception | None) -> None:
-        """``close`` is called whatever ``open`` returned, with what ``process`` raised, if it did."""
+        """Call ``close`` with the error of ``process``, if any. It is called even if ``open`` returned False."""
         user, self._user = self._user, None
         if user is not None and not callable(user) and hasattr(user, "close"):
             with user_errors(self._operator):
@@ -126,4 +126,4 @@ class _ForeachCommitter(SinkCommitter):
         raise SinkError("foreach stages nothing: another sink staged these rows for an output of the same name")
 
     def commit(self, permit: EpochCommit) -> None:
-        """Nothing was staged."""
+        """Do nothing: nothing was staged."""

@@ -1,4 +1,4 @@
-"""The few file operations that durability hangs on, and paths as Spark writes them."""
+"""Durable file operations on local file systems, and parsing of paths as Spark writes them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def local_path(text: str) -> str:
-    """``file:/in``, ``file:///in`` or a plain path, as a plain path.
+    """Return the absolute path for ``file:/in``, ``file:///in`` or a plain path.
 
     Raises:
-        ConfigError: it can be no path.
-        NotYet: another file system.
+        ConfigError: the text cannot be a path.
+        NotYet: it is on another file system.
     """
     if "\0" in text:
         raise ConfigError(f"path {shown(text)}: no path holds a null character")
@@ -94,7 +94,7 @@ def replace_durably(path: Path, content: bytes) -> None:
         fsync_file(temporary)
         os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)  # of a disk that is full, every new try would take one more name
+        temporary.unlink(missing_ok=True)  # on a full disk each attempt would leave another file
         raise
     fsync_directory(path.parent)
 

@@ -1,4 +1,4 @@
-"""The ``memory`` sink: committed rows on the driver, as Arrow."""
+"""Memory sink: keeps committed rows on the driver, as Arrow tables."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from penstock.snapshots.restoring.widening import can_widen
 
 
 class MemorySink(Sink):
-    """``format("memory")``. Keeps every committed row in the driver's memory until the driver ends, as Spark's does.
+    """Sink of ``format("memory")``. It keeps committed rows in the driver's memory until the driver ends, as in Spark.
 
-    Rows travel inside commit messages and so through snapshots: for small results only. A new driver starts with an
-    empty table and sees the epochs committed since.
+    Rows are sent in commit messages and so are part of snapshots: use it for small results only. A new driver starts
+    with an empty table, and adds the epochs that are committed from then on.
 
     Args:
-        name: the query's name, under which the rows can be read.
-        schema: of the rows.
+        name: name of the query, under which the rows can be read.
+        schema: schema of the rows.
         replaces: each epoch with rows replaces the table (complete mode), instead of adding to it.
     """
 
@@ -39,12 +39,14 @@ class MemorySink(Sink):
         return "MemorySink"
 
     def table(self) -> pa.Table:
-        """The rows committed so far, epoch by epoch. May be called from any thread."""
+        """Return the committed rows in the order of their epochs. May be called on any thread."""
         return pa.concat_tables([self.schema.empty_table(), *self.epochs()[1]])
 
     def epochs(self) -> tuple[int, tuple[pa.Table, ...]]:
-        """The rows of each epoch that has some (with ``replaces``, of the last one), and a number that rises whenever
-        they change."""
+        """Return a number that rises with each change, and the rows of each epoch that has some.
+
+        With ``replaces`` these are the rows of the last such epoch.
+        """
         with self._lock:
             return self._version, tuple(rows for _, rows in self._epochs)
 
@@ -55,7 +57,7 @@ class MemorySink(Sink):
         return _MemoryCommitter(self)
 
     def keep(self, permit: EpochCommit) -> None:
-        """Take an epoch's rows; epochs come in order, and the last one may come again."""
+        """Add the rows of an epoch. Epochs come in order, and the last one may come again."""
         if not permit.messages:
             return
         rows = self.fitted(decode_rows(permit.messages))
@@ -98,7 +100,7 @@ class MemorySink(Sink):
             self._version += 1
 
     def __getstate__(self) -> dict[str, object]:
-        # The copies in the slots write only; rows and lock stay on the driver.
+        # Slots only write, so rows and lock stay on the driver.
         return {"name": self.name, "schema": self.schema, "replaces": self.replaces}
 
     def __setstate__(self, state: dict[str, object]) -> None:

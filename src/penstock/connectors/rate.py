@@ -1,8 +1,8 @@
-"""The ``rate`` source: ``rows_per_second`` rows of (timestamp, value), for tests and demonstrations.
+"""Rate source: ``rows_per_second`` rows of (timestamp, value), for tests and demonstrations.
 
-Row ``n`` belongs to second ``s`` where ``value_at(s) <= n < value_at(s + 1)`` and lies evenly spread within it, so its
-timestamp follows from the start time alone: a replay yields the same rows. Spark spreads rows over a micro-batch
-instead, so its sub-second parts depend on when batches ran; seconds and values agree.
+Row ``n`` belongs to the second ``s`` with ``value_at(s) <= n < value_at(s + 1)``. The rows of a second are spread
+evenly over it, so a timestamp depends on the start time alone and a replay yields equal rows. Spark spreads rows over a
+micro-batch, so its fractions of seconds depend on when batches ran; its seconds and values are the same.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from penstock.model.splits import Discovery, Split
 
 Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
 MOST_ROWS_PER_SECOND = 1_000_000_000
-"""Limit: in 100 years a bigint can count as many rows."""
+"""Limit, so that a bigint can count the rows of 100 years."""
 SCHEMA = pa.schema([("timestamp", pa.timestamp("us", tz="UTC")), ("value", pa.int64())])
 
 
 def value_at(second: int, rows_per_second: int, ramp_up_s: int) -> int:
-    """How many rows exist ``second`` whole seconds after the start (Spark's ``RateStreamProvider.valueAtSecond``)."""
+    """Return the number of rows until ``second`` seconds after the start (``RateStreamProvider.valueAtSecond``)."""
     delta = rows_per_second // (ramp_up_s + 1)
     if second <= ramp_up_s:
         return delta * second * (second + 1) // 2
@@ -35,7 +35,7 @@ def value_at(second: int, rows_per_second: int, ramp_up_s: int) -> int:
 
 
 class _Frontier:
-    """The rows that are due at the first poll after ``begin``."""
+    """Frontier: the time of the first poll after ``begin``. It covers the rows that are due then."""
 
     def __init__(self) -> None:
         self.at_ms: int | None = None
@@ -50,14 +50,14 @@ class _Frontier:
 
 
 class RateSource(Source):
-    """``spark.readStream.format("rate")``.
+    """Source of ``spark.readStream.format("rate")``.
 
     Args:
         rows_per_second: at least 1.
         ramp_up_s: seconds until that speed is reached.
-        num_partitions: shown, without effect: rows are dealt out by row number to as many splits as there were readers
-            at the first start. A split never ends, so a reader takes one; one more would never be read, and a reader
-            without any would hold the watermark back.
+        num_partitions: without effect, but in the description. There is one split per reader of the first start, and
+            rows are distributed by row number. A split never ends and a reader requests only one, so with more splits
+            some would never be read, and with fewer a reader without a split would hold the watermark back.
     """
 
     schema = SCHEMA
@@ -101,7 +101,7 @@ class RateSource(Source):
 
 
 class RateReader(SourceReader):
-    """Takes its splits in turn; they never end. Frozen, it goes no further than the time of the poll that follows."""
+    """Reader that polls its endless splits in turn. After a freeze it reads up to the time of the next poll."""
 
     interleaves_splits = True
 
@@ -157,11 +157,11 @@ class RateReader(SourceReader):
         self._frozen = True
 
     def caught_up(self) -> bool:
-        """Only when frozen: there is always more due soon."""
+        """Return True after a freeze when all rows are read. Otherwise more rows are always due soon."""
         return self._caught_up
 
     def _due(self, split: Split, max_rows: int, now_ms: int) -> Longs:
-        """The split's next values whose timestamps have been reached."""
+        """Return the next values of the split whose timestamps have passed."""
         step = _number(split.spec["partitions"])
         first = _number(split.position.get("next", split.spec["partition"]))
         elapsed_ms = now_ms - _number(split.spec["start_ms"])
@@ -171,7 +171,7 @@ class RateReader(SourceReader):
         return values[self._offsets_ms(values) <= elapsed_ms] if len(values) else values
 
     def _offsets_ms(self, values: Longs) -> Longs:
-        """Milliseconds after the start of each value."""
+        """Return the time of each value in milliseconds after the start."""
         first, last = self._second_of(int(values[0])), self._second_of(int(values[-1]))
         bounds = np.array(
             [value_at(s, self._rows_per_second, self._ramp_up_s) for s in range(first, last + 2)], dtype=np.int64
@@ -181,7 +181,7 @@ class RateReader(SourceReader):
         return (first + index) * 1000 + within
 
     def _second_of(self, value: int) -> int:
-        """The second that holds row ``value``, by bisection."""
+        """Return the second of row ``value``, by bisection."""
         low, high = 0, self._ramp_up_s + 1 + value // self._rows_per_second + 1
         while low < high:
             middle = (low + high + 1) // 2

@@ -1,7 +1,8 @@
-"""The ``rate-micro-batch`` source: the same number of rows in every look, for tests and benchmarks.
+"""Rate-micro-batch source: the same number of rows in every discovery, for tests and benchmarks.
 
-Batch ``n`` holds values ``[n * rows, (n + 1) * rows)``, all with the timestamp ``start + n * advance``: nothing depends
-on the clock, so every run yields the same rows. As in Spark the next batch is there as soon as the last one was taken.
+Batch ``n`` has the values ``[n * rows, (n + 1) * rows)``, all with the timestamp ``start + n * advance``. Nothing
+depends on the clock, so every run yields equal rows. As in Spark, the next batch is available as soon as the last one
+is taken.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class RateMicroBatchOptions:
 
 
 class RateMicroBatchSource(Source):
-    """``spark.readStream.format("rate-micro-batch")``. The discovery state is the number of batches so far."""
+    """Source of ``spark.readStream.format("rate-micro-batch")``. The discovery state is the number of batches."""
 
     schema = SCHEMA
 
@@ -75,7 +76,7 @@ class RateMicroBatchSource(Source):
     def discover(self, state: Plain, parallelism: int) -> Discovery:
         batch = cast("int", state or 0)
         if self._frozen and self._last is None:
-            self._last = batch  # frozen, there is one more batch: Spark's availableNow reads one, too
+            self._last = batch  # one more batch after the freeze: Spark's availableNow reads one, too
         if self._last is not None and batch > self._last:
             return Discovery((), state, finished=True)
         count = self._options.num_partitions or parallelism

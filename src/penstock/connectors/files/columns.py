@@ -1,4 +1,4 @@
-"""Columns that a file's path, listing and position give, and not its content: partition columns and ``_metadata``."""
+"""Columns that do not come from a file's content: partition columns and ``_metadata``."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _METADATA_FIELDS = (
 )  # fmt: skip
 _NULL_NAME = "__HIVE_DEFAULT_PARTITION__"
 _URI_SAFE = "/-_.~!$&'()*+,;=:@"
-"""What ``java.net.URI`` leaves as it is in a path."""
+"""Characters that ``java.net.URI`` does not escape in a path."""
 
 
 @dataclass(frozen=True)
 class FileColumns:
-    """Completes the rows of a file.
+    """Columns of a file source, which completes the rows of a file by partition columns and ``_metadata``.
 
     Args:
-        schema: of the source, in order.
+        schema: schema of the source.
         partitions: its columns that are read from directory names. If there are none, the directories of a file may
-            still have names of ``declared`` columns; then these columns are read from there for this file.
-        time_zone: for timestamps in directory names.
-        with_metadata: ``_metadata`` is made here; else the file has it.
+            still have names of ``declared`` columns; these columns are then read from the directories of this file.
+        time_zone: time zone of timestamps in directory names.
+        with_metadata: add ``_metadata``; otherwise it is a column of the file.
         declared: all columns of the DataFrame's schema; ``schema`` may have fewer. None: those of ``schema``.
         case_sensitive: compare names of columns and directories with their case.
     """
@@ -55,7 +55,7 @@ class FileColumns:
                 raise ConfigError(f"column {METADATA_COLUMN}: known fields are {', '.join(_METADATA_FIELDS)}")
 
     def partition_of(self, path: str, root: str) -> dict[str, str | None]:
-        """Name -> value for each directory ``name=value`` between ``root`` and the file, as texts.
+        """Return name -> value, as texts, for the directories ``name=value`` between ``root`` and the file.
 
         Raises:
             UnfitFile: the directories are not the query's partition columns in their order.
@@ -95,14 +95,14 @@ class FileColumns:
 
     @property
     def file_schema(self) -> pa.Schema:
-        """What the format reads."""
+        """The columns that are read from files."""
         return pa.schema([field for field in self.schema if not self._is_added(field)])
 
     def _is_added(self, field: pa.Field) -> bool:
         return field.name in self.partitions or (self.with_metadata and field.name == METADATA_COLUMN)
 
     def complete(self, batch: pa.RecordBatch, split: Split, first_row: int) -> pa.RecordBatch:
-        """The batch by the whole schema. ``first_row``: index of its first row in the file."""
+        """Return the batch with all columns of the schema. ``first_row``: index of its first row in the file."""
         if batch.num_columns == len(self.schema):
             return batch
         columns = iter(batch.columns)
@@ -130,12 +130,12 @@ class FileColumns:
 
 
 def rows_without_columns(count: int) -> pa.RecordBatch:
-    """Rows that have a number only: Arrow makes such a batch from nothing else."""
+    """Return a batch with ``count`` rows and no columns. Arrow has no direct way to create one."""
     return pa.RecordBatch.from_struct_array(pa.StructArray.from_arrays([pa.nulls(count)], names=["_"])).select([])
 
 
 def _unescaped(text: str) -> str:
-    """Spark writes single bytes as ``%3A`` and leaves what is not ASCII alone."""
+    """Decode Spark's escapes of directory names: ``%3A`` is a single byte, and only ASCII is escaped."""
     return unquote(text, encoding="latin-1")
 
 
@@ -144,12 +144,12 @@ def _names(kind: pa.DataType) -> list[str]:
 
 
 def _uri(path: str) -> str:
-    """As ``java.net.URI`` writes it: what is not ASCII stays as it is."""
+    """Escape a path as ``java.net.URI`` does, which leaves characters that are not ASCII unchanged."""
     return re.sub("[\0-\x7f]+", lambda match: quote(match[0], safe=_URI_SAFE), path)
 
 
 def _metadata(kind: pa.StructType, split: Split, first_row: int, rows: int) -> pa.Array:
-    """A file is read as one block."""
+    """Return the column ``_metadata``. The block of a row is the whole file."""
     path, size = cast("str", split.spec["path"]), cast("int", split.spec["size"])
     values: dict[str, Any] = {
         "file_path": "file:" + _uri(path),

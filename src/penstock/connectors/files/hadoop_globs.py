@@ -1,4 +1,4 @@
-"""Wildcards in paths as Hadoop knows them: ``*``, ``?``, ``[a-c]``, ``[!a]``, ``{a,b}``, backslash escapes."""
+"""Wildcards of Hadoop in paths: ``*``, ``?``, ``[a-c]``, ``[!a]``, ``{a,b}`` and backslash escapes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 _WILDCARD = re.compile(r"[*?\[{]")
 _ESCAPED = 0xF0000
-"""Added to the code of an escaped character: one of a private plane, which is neither wildcard nor brace."""
+"""Added to the code of an escaped character: it is then in a private plane, so it is neither wildcard nor brace."""
 
 
 def is_glob(path: str) -> bool:
@@ -26,12 +26,12 @@ def plain_globs(pattern: str) -> list[str]:
 
 
 def _unshielded(pattern: str) -> str:
-    """For Python, which escapes a wildcard by a bracket."""
+    """Restore escaped characters, with the escapes of Python's ``glob``."""
     return "".join(glob.escape(chr(ord(c) - _ESCAPED)) if ord(c) >= _ESCAPED else c for c in pattern)
 
 
 def _without_braces(pattern: str) -> list[str]:
-    """``a{b,c}`` as ``ab`` and ``ac``: Hadoop's wildcards know braces, Python's do not."""
+    """Expand braces, which Python's ``glob`` does not support: ``a{b,c}`` becomes ``ab`` and ``ac``."""
     match = re.search(r"\{([^{}]*)\}", pattern)
     if match is None:
         return [pattern.replace("[^", "[!")]
@@ -40,7 +40,7 @@ def _without_braces(pattern: str) -> list[str]:
 
 
 def glob_regex(pattern: str) -> str:
-    """A Hadoop file name pattern as an anchored regular expression."""
+    """Convert a Hadoop file name pattern to an anchored regular expression."""
     result, depth = "", 0
     for piece in re.findall(r"\\.|\[[^\]]*\]|.", pattern):
         if piece == "*":

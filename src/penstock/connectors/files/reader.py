@@ -1,7 +1,7 @@
-"""Files as rows, one after the other, in a slot.
+"""Reader of a file source, which reads one file after the other.
 
-To open a file of 5,000 columns, or to read a line of 10 MB, may take a second. So files are read on a thread of their
-own. ``poll`` waits for a batch, but for 20 ms at most: then it returns None, and the subtask has its turn.
+Opening a file with 5,000 columns or reading a line of 10 MB may take a second, so files are read on a thread of their
+own. ``poll`` waits at most 20 ms for a batch and then returns None, so that it does not block the subtask.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from penstock.operators.batches import first_rows
 log = get_logger(__name__)
 
 ReadFile = Callable[[str, int], Iterator[pa.RecordBatch]]
-"""``read(path, skip_rows)``: the file's rows from the given one on, in small batches of the format's schema."""
+"""``read(path, skip_rows)``: yields the rows of a file after the first ``skip_rows``, in small batches."""
 
 PORTION_S = 0.005
 
 UNREADABLE = (OSError, EOFError, zlib.error, pa.ArrowException)
-"""What libraries raise about a file that is cut short or no file of its format."""
+"""Errors of libraries for a truncated file or one of another format."""
 
 
 def check_as_listed(path: str, split: Split) -> None:
-    """The file is the one that was listed.
+    """Check that a file has not changed since it was listed.
 
     Raises:
-        FileNotFoundError: it is gone.
-        DataError: it changed, or cannot be asked.
+        FileNotFoundError: it no longer exists.
+        DataError: it changed, or its status cannot be read.
     """
     try:
         status = os.stat(path)
@@ -77,15 +77,15 @@ class _FilePosition(msgspec.Struct, frozen=True):
 
 
 class FileReader(SourceReader):
-    """Reads file after file. A position is the number of rows emitted of the file.
+    """Reader of one file after the other. A position is the number of rows returned from the file.
 
     Args:
         format: takes a schema and returns the function that reads its columns.
-        columns: what paths say besides the files' content.
+        columns: columns of the source, with those that come from paths.
         admits: returns True if a split may name a path. Splits come from a snapshot, which may be forged.
-        skip_corrupt: a file that cannot be read ends there, with a line in the log.
-        skip_missing: so does one that is gone.
-        below: where relative paths begin.
+        skip_corrupt: log a file that cannot be read, and skip the rest of it.
+        skip_missing: log and skip a file that no longer exists.
+        below: directory to which relative paths refer.
     """
 
     def __init__(
@@ -167,11 +167,13 @@ class FileReader(SourceReader):
         return str(self._below / cast("str", split.spec["path"]))
 
     def _gathered(self, max_rows: int) -> pa.RecordBatch | None:
-        """At most so many rows of the current file, or None at its end. Files are decoded in small batches; but what
-        aggregates before an exchange shrinks a larger one to fewer rows.
+        """Return at most ``max_rows`` rows of the current file, or None at its end.
+
+        Files are decoded in small batches, which are merged: the aggregation before an exchange reduces a larger batch
+        to fewer rows.
 
         Raises:
-            CallRunning: no row is there yet.
+            CallRunning: no row is available yet.
         """
         batches: list[pa.RecordBatch] = []
         rows = size = 0
@@ -195,7 +197,7 @@ class FileReader(SourceReader):
         return batches[0] if batches else None
 
     def _next_batch(self) -> pa.RecordBatch | None:
-        """The next non-empty batch of the current file, or None at its end. Raises CallRunning."""
+        """Return the next non-empty batch of the current file, or None at its end. Raises CallRunning."""
         assert self._split is not None
         if self._ready:
             return self._ready.popleft()
@@ -212,19 +214,19 @@ class FileReader(SourceReader):
             raise
         except Exception as error:
             raise DataError(f"cannot read {self._path(self._split)}: {type(error).__name__}: {error}") from error
-        # A file that changed meanwhile may have been read half old, half new.
+        # If the file changed in the meantime, half of it may have been read before the change.
         self._is_as_listed(self._split)
         return None
 
     def _on_unreadable(self, split: Split, error: Exception) -> None:
         path = self._path(split)
-        self._is_as_listed(split)  # a change explains more than what the parser stumbled over
+        self._is_as_listed(split)  # a change explains more than the parser's error
         if not self._skip_corrupt or isinstance(error, PermissionError):
             raise DataError(f"cannot read {path}: {error}") from error
         log.warning("skipped the rest of the corrupt file %s after %d rows: %s", path, self._rows, error)
 
     def _is_as_listed(self, split: Split) -> bool:
-        """False if it is gone and may be."""
+        """Return False if the file is gone and ``ignoreMissingFiles`` is set. Raise DataError if it changed."""
         path = self._path(split)
         try:
             check_as_listed(path, split)
@@ -251,10 +253,10 @@ class FileReader(SourceReader):
 
 
 def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Yield lists of batches with rows. What reading raises comes after the rows before it.
+    """Yield lists of batches that have rows. An error of reading is raised after the rows before it.
 
-    Handing a batch to another thread costs as much as decoding thousands of rows, so a list has what is decoded within
-    ``PORTION_S``.
+    Passing a batch to another thread costs as much as decoding thousands of rows, so a list has the batches that are
+    decoded within ``PORTION_S``.
     """
     portion: list[pa.RecordBatch] = []
     began_s, size = time.perf_counter(), 0

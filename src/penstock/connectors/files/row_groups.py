@@ -11,7 +11,7 @@ ROW_GROUP_BYTES = 32 << 20
 
 
 class RowGroup:
-    """What will be the next row group.
+    """Builder of the next row group.
 
     Attributes:
         rows, bytes: of the batches gathered so far, in Arrow's form.

@@ -1,4 +1,4 @@
-"""Files in a directory as a stream: each new file is a split."""
+"""File source: each new file of a directory is a split."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ COLUMNAR = ("parquet", "orc")
 
 
 class FileSource(Source):
-    """``spark.readStream.format("parquet" | "orc" | "csv" | "json" | "text")``.
+    """Source of ``spark.readStream.format("parquet" | "orc" | "csv" | "json" | "text")``.
 
-    A file is read once it is seen, whole, in its order. It must not change until it has been read: its size and
-    modification time are part of the split, and a reader that finds others, or no file, raises ``DataError``.
+    A discovered file is read completely, in order. It must not change until it has been read: its size and modification
+    time are part of the split. A reader that finds a changed file, or no file, raises ``DataError``.
 
     Args:
         format: a key of ``FORMATS``.
@@ -86,7 +86,7 @@ class FileSource(Source):
 
     @property
     def files(self) -> FileDiscovery:
-        """Which files there are; the driver's side."""
+        """Discovery of the files, on the driver."""
         return self._files
 
     def takes_away(self) -> str:

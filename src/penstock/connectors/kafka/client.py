@@ -1,8 +1,8 @@
-"""``kafka.*`` options: names of Kafka's Java client, as Spark's users know them, in librdkafka's.
+"""Configuration of the Kafka client: translates ``kafka.*`` options from the Java client's names to librdkafka's.
 
-Most names are the same. Those that differ are translated, those that only a JVM understands are refused with the way
-round, and every other name is handed on: librdkafka itself refuses what it does not know. Values are secrets as far as
-this module is concerned: no message names one, and ``ClientConfig`` prints none.
+Most names are the same. Names that differ are translated. Options that only a JVM supports are refused, with an
+alternative. All other options are passed to librdkafka, which refuses unknown ones. This module treats every value as a
+secret: no message has one, and ``ClientConfig`` prints none.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RENAMED = {
     "max.poll.records": "",
     "default.api.timeout.ms": "",
 }
-"""Java's name -> librdkafka's; "": has no counterpart and nothing depends on it."""
+"""Java's name -> librdkafka's name; "" if librdkafka has no counterpart and the option can be ignored."""
 
 _REFUSED = {
     "auto.offset.reset": "say startingOffsets instead: which rows are read is kept in the checkpoint",
@@ -79,16 +79,16 @@ _ALWAYS = {
 _DEFAULTS = {
     # Java's default, and so Spark's: librdkafka's own is read_committed.
     "isolation.level": "read_uncommitted",
-    # Rows fetched ahead per subtask: enough to keep a slot busy, and small beside a slot's other memory.
+    # Rows prefetched per subtask: enough to keep a slot busy, and small compared with a slot's other memory.
     "queued.max.messages.kbytes": "16384",
-    # How long a full queue rests: librdkafka's own second would be seen in the rate.
+    # Pause of a full queue: librdkafka's default of a second would reduce the throughput.
     "fetch.queue.backoff.ms": "10",
     "client.id": "penstock",
 }
 
 
 class _ClientLog:
-    """Takes the client's own log lines, many while a broker is away: what matters is said by the source."""
+    """Logger for the client's own lines. It writes them at level DEBUG, because the source reports the problems."""
 
     def log(self, level: int, text: str, *args: object) -> None:
         log.debug(text, *args)
@@ -96,17 +96,17 @@ class _ClientLog:
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """What librdkafka's consumers are made of. ``servers`` may be shown; ``settings`` hold secrets."""
+    """Configuration of librdkafka's consumers. ``servers`` may be printed; ``settings`` has secrets."""
 
     servers: str
     settings: Mapping[str, str] = field(repr=False)
 
     def consumer(self, group: str, on_error: Callable[[Any], None]) -> Consumer:
-        """A consumer without partitions; nothing is connected yet.
+        """Create a consumer without partitions. It is not connected yet.
 
         Args:
-            group: the group it is shown in, unless the user named one. Nothing is ever committed to it.
-            on_error: gets client-wide KafkaErrors, while the consumer is polled.
+            group: its consumer group, unless the options name one. Nothing is ever committed to it.
+            on_error: gets client-wide KafkaErrors while the consumer is polled.
 
         Raises:
             ConfigError: librdkafka refuses a setting, or other users can read the file of a key.
@@ -134,7 +134,7 @@ class ClientConfig:
 
 
 def client_library() -> Any:
-    """The module ``confluent_kafka``.
+    """Import and return the module ``confluent_kafka``.
 
     Raises:
         ResourceError: it is not installed.
@@ -150,7 +150,7 @@ def client_library() -> Any:
 
 
 def client_config(texts: Mapping[str, str]) -> ClientConfig:
-    """The ``kafka.*`` options among all options of a reader.
+    """Parse the ``kafka.*`` options among all options of a reader.
 
     Raises:
         ConfigError: ``kafka.bootstrap.servers`` is missing, or a value cannot be used.
@@ -205,7 +205,7 @@ _TRANSLATED = {
 
 
 def _login(given: Mapping[str, str]) -> dict[str, str]:
-    """User and password out of ``sasl.jaas.config``."""
+    """Return the settings for user and password in ``sasl.jaas.config``."""
     text = given.get("sasl.jaas.config")
     if text is None:
         return {}
@@ -228,7 +228,7 @@ def _unquoted(parts: list[str]) -> str:
 
 
 def _stores(given: Mapping[str, str]) -> dict[str, str]:
-    """Key and trust stores: PEM and PKCS#12 are understood, Java's own format is not."""
+    """Return the settings for key and trust stores in PEM and PKCS#12. Java's own format is not supported."""
     settings: dict[str, str] = {}
     trust, keys = given.get("ssl.truststore.location"), given.get("ssl.keystore.location")
     if trust is not None:

@@ -1,6 +1,6 @@
 """Options of the Kafka source, under Spark's names (its "Structured Streaming + Kafka Integration Guide", 4.x).
 
-What a client is configured with (``kafka.*``) is in ``client.py``; here is what is read, from where, how fast.
+These options select topics, start offsets and limits. ``client.py`` has the configuration of the client (``kafka.*``).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _CHOICES = ("assign", "subscribe", "subscribePattern")
 _EXAMPLE = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
 _TIMES_EXAMPLE = '{"topicA":{"0":1700000000000,"1":1700000000000}}'
 _HINTS = ("minPartitions", "maxRecordsPerPartition", "groupIdPrefix", "kafkaConsumer.pollTimeoutMs")
-"""Say how Spark cuts its batches into tasks, how long a task waits, how it names its groups: nothing depends on it."""
+"""Options without effect: Spark's division of batches into tasks, timeouts of tasks, names of groups."""
 _BATCHES = ("minOffsetsPerTrigger", "maxTriggerDelay")
 _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
 class Choice(Enum):
-    """How the partitions that are read are named, as Spark describes it."""
+    """Way to select partitions, with Spark's name in descriptions of sources."""
 
     ASSIGN = "Assign"
     SUBSCRIBE = "Subscribe"
@@ -47,12 +47,13 @@ class Choice(Enum):
 
 @dataclass(frozen=True)
 class Topics:
-    """Which partitions are read: exactly one of the fields is in use.
+    """Selection of the partitions to read. The choice decides which one of the other fields is set.
 
     Attributes:
+        choice: the way to select them.
         partitions: topic -> partitions (ASSIGN).
         names: topics (SUBSCRIBE).
-        pattern: as given, of the whole topic name (PATTERN).
+        pattern: regular expression that matches the whole name of a topic (PATTERN).
     """
 
     choice: Choice
@@ -77,13 +78,13 @@ class Topics:
 
 @dataclass(frozen=True)
 class Start:
-    """Where a query begins that is started for the first time. One of the three, in this order of precedence.
+    """Start of a query that runs for the first time. The first of these three that is set counts.
 
     Attributes:
-        timestamp_ms: of all partitions.
-        timestamps_ms: of each partition.
-        offsets: of each partition, or one (``EARLIEST``, ``LATEST``) for all.
-        latest_if_none: what has no row at or after its timestamp begins at its end; otherwise that is an error.
+        timestamp_ms: one timestamp for all partitions.
+        timestamps_ms: a timestamp for each partition.
+        offsets: an offset for each partition, or one (``EARLIEST``, ``LATEST``) for all.
+        latest_if_none: a partition without a row at or after its timestamp begins at its end; otherwise it is an error.
     """
 
     timestamp_ms: int | None = None
@@ -94,12 +95,12 @@ class Start:
 
 @dataclass(frozen=True)
 class KafkaOptions:
-    """All but the client's.
+    """All options except those of the client.
 
     Attributes:
         max_rows_per_epoch: ``maxOffsetsPerTrigger``; None: no limit.
-        fetch_retries: how often in a row the offsets or topics asked for may be missing.
-        retry_interval_ms: between two tries at the first start.
+        fetch_retries: how many times in succession the requested offsets or topics may be missing.
+        retry_interval_ms: pause between two attempts at the first start.
     """
 
     topics: Topics
@@ -112,11 +113,11 @@ class KafkaOptions:
 
 
 def parse_kafka_options(texts: Mapping[str, str]) -> KafkaOptions:
-    """Everything but ``kafka.*``, which is left to ``client_config``.
+    """Parse all options except ``kafka.*``, which ``client_config`` parses.
 
     Raises:
-        ConfigError: an unknown option, or a value that is none.
-        NotSupported: an option that only a query in batches can obey.
+        ConfigError: an unknown option, or an invalid value.
+        NotSupported: an option that only a query in micro-batches can obey.
     """
     options = OptionTexts(WHERE, {k: v for k, v in texts.items() if not k.lower().startswith(CLIENT_PREFIX)})
     for name in _ENDS:

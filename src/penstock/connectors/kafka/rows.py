@@ -1,4 +1,4 @@
-"""Kafka's messages as Arrow rows, with the columns of Spark's Kafka source."""
+"""Conversion of Kafka messages to Arrow rows with the columns of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _SCHEMA = pa.schema(
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 NO_TIMESTAMP_MS = -1
-"""What a message without a timestamp has in Spark, too: a millisecond before 1970."""
+"""Timestamp of messages without one, as in Spark: a millisecond before 1970."""
 _JAVA_TYPES = -1
-"""librdkafka counts the kinds of timestamps (none, creation, append) from 0, Java's client from -1."""
+"""Offset between the numbers of timestamp types (none, creation, append): librdkafka's start at 0, Java's at -1."""
 
 
 def schema_of(include_headers: bool) -> pa.Schema:
-    """The rows' schema; timestamps are instants."""
+    """Return the schema of the rows. Timestamps have a time zone."""
     return _SCHEMA.append(pa.field("headers", _HEADERS)) if include_headers else _SCHEMA
 
 
 def to_batch(messages: Sequence[Message], include_headers: bool) -> pa.RecordBatch:
-    """Messages without errors as rows, in the same order."""
+    """Convert messages without errors to rows, in the same order."""
     kind = type(messages[0])
     count = len(messages)
     times = np.fromiter(chain.from_iterable(map(kind.timestamp, messages)), np.int64, 2 * count).reshape(count, 2)
@@ -57,6 +57,6 @@ def to_batch(messages: Sequence[Message], include_headers: bool) -> pa.RecordBat
 
 
 def _headers(message: Message) -> list[tuple[str, bytes | None]] | None:
-    """None where there are none, as in Spark."""
+    """Return the headers; None if there are none, as in Spark."""
     found: list[tuple[str, bytes | None]] | None = message.headers()
     return found or None

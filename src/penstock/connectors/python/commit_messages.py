@@ -1,8 +1,8 @@
-"""A user's ``WriterCommitMessage`` as bytes in a snapshot, and back.
+"""Encoding of a user's ``WriterCommitMessage`` as bytes in a snapshot.
 
-A dataclass of plain values becomes JSON with its module and name; anything else a pickle under an HMAC. Both have the
-columns of the written rows (``row_columns``). Decoding
-imports nothing: the class of a plain message must already be there, as it is once the program made its data source.
+A dataclass of plain values becomes JSON with its module and name; any other message becomes a pickle with an HMAC. Both
+have the columns of the written rows (``row_columns``). Decoding imports nothing: the class of a plain message must be
+loaded, as it is after the program has created its data source.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ def _purpose(query_id: str, epoch: int, columns: str) -> str:
 
 
 def _plain_fields(message: WriterCommitMessage) -> dict[str, Plain] | None:
-    """The fields, if the constructor restores the message from them exactly; else None."""
+    """Return the fields, if the constructor restores the message from them exactly; else None."""
     cls = type(message)
-    # A class that came to the slot by value (local, or of a notebook) is not found under its name by the next program.
+    # The next program does not find a class under its name that came to the slot by value (local, or of a notebook).
     if not dataclasses.is_dataclass(cls) or _loaded(cls.__module__, cls.__qualname__) is not cls:
         return None
     names = [field.name for field in dataclasses.fields(cls) if field.init]
@@ -98,7 +98,7 @@ def _plain_fields(message: WriterCommitMessage) -> dict[str, Plain] | None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Exactly what JSON gives back: no tuples, no subclasses, no keys but strings, no NaN."""
+    """Return True for a value that JSON restores exactly: no tuples, no subclasses, no keys but strings, no NaN."""
     if type(value) is dict:
         return all(type(key) is str and _is_plain(item) for key, item in value.items())
     if type(value) is list:

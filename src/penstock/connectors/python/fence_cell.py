@@ -1,7 +1,7 @@
 """Fence of a user's sink: one value that the sink stores and replaces with compare-and-set.
 
 A stream writer that has the methods ``readFence`` and ``replaceFence`` is fenced. ``docs/fencing.md`` says what they
-and ``commit`` must promise. Where files need a log and a directory, a sink with transactions needs this value only.
+and ``commit`` must guarantee. File sinks need a log and a directory; a sink with transactions needs only this value.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from penstock.connectors.base import FenceOpener
-from penstock.connectors.fence import ATTEMPTS, LOST, Committed
+from penstock.connectors.fence import ATTEMPTS, LOST, FenceRecord
 from penstock.decoding import decode_json
 from penstock.errors import SinkError, SinkFenced
 from penstock.grammar import FenceToken
@@ -35,16 +35,16 @@ class FenceValue(msgspec.Struct, frozen=True):
     """Value of the fence: the opener's random token and the last recorded position."""
 
     token: FenceToken
-    committed: Committed
+    committed: FenceRecord
 
 
 class FenceCell:
-    """The fence of one user's sink, as one driver sees it.
+    """Fence of one sink of the user, as one driver uses it.
 
     Args:
-        writer: makes the user's, or returns the one there is.
-        query_id: whose value it is.
-        output: what it belongs to, for messages.
+        writer: returns the user's writer, and creates it if necessary.
+        query_id: the query whose value it is.
+        output: name of the output, for messages.
     """
 
     def __init__(self, writer: Callable[[], FencedWriter], query_id: str, output: str) -> None:
@@ -55,20 +55,20 @@ class FenceCell:
         self._value: FenceValue | None = None
 
     def check(self, opener: FenceOpener) -> bool:
-        """See ``Fence.check``."""
+        """Check that the location contains all output, as ``Fence.check`` does."""
         return self._committed(self._read(), opener).admits(opener, self._output)
 
     def written_from(self) -> str:
-        """See ``Fence.written_from``."""
+        """Return the path of the location that committed last; empty if none has."""
         held = self._read()
         return "" if held is None else held.committed.location
 
     def open(self, opener: FenceOpener) -> str:
-        """See ``Fence.open``."""
+        """Take over the output from all other drivers, as ``Fence.open`` does."""
         for _ in range(ATTEMPTS):
             held = self._read()
             committed = self._committed(held, opener)
-            opened = committed.opened(opener, self._output)
+            opened = committed.after_takeover(opener, self._output)
             if opened == committed and held is not None and held == self._value:
                 return held.token
             value = FenceValue(opener.token(), opened)
@@ -91,7 +91,7 @@ class FenceCell:
         held, opener = self._value, self._opener
         assert held is not None, "open comes first"
         assert opener is not None, "open comes first"
-        value = FenceValue(held.token, held.committed.moved(opener, position, next_batch))
+        value = FenceValue(held.token, held.committed.advanced_to(opener, position, next_batch))
         if value != held and not self._replace(held, value) and self._read() != value:
             raise self.lost()
         self._value = value
@@ -111,8 +111,8 @@ class FenceCell:
         return SinkFenced(f"{self._output}: {LOST}")
 
     @staticmethod
-    def _committed(held: FenceValue | None, opener: FenceOpener) -> Committed:
-        return Committed() if held is None else held.committed.seen_by(opener)
+    def _committed(held: FenceValue | None, opener: FenceOpener) -> FenceRecord:
+        return FenceRecord() if held is None else held.committed.for_opener(opener)
 
     def _read(self) -> FenceValue | None:
         with user_errors(self._output):

@@ -1,4 +1,4 @@
-"""A running checksum over rows that does not depend on how they were cut into batches."""
+"""Running checksum of rows, which does not depend on how the rows are cut into batches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import xxhash
 
 
 class RowChecksum:
-    """xxh3-128 over the values of each column, null slots zeroed, combined in column order.
+    """Checksum: xxh3-128 of the values of each column, with null values zeroed, combined in column order.
 
-    Every leaf column has a stream of its own (validity as bytes, lengths as 32-bit integers, values as they lie in
-    Arrow), and only ever appends to it: the digest after n rows is the same for any batches that hold these n rows.
+    Each leaf column has a stream of its own (validity as bytes, lengths as 32-bit integers, values as in Arrow), to
+    which data are only appended. So the digest after n rows is the same for all batches that have these n rows.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""What a user's ``read`` yields, as Arrow batches: the rules of PySpark's own data source worker.
+"""Conversion of the rows that a user's ``read`` yields to Arrow batches, by the rules of PySpark's own worker.
 
-Where Spark would go on with a null in a column that is declared not to have any (what it reads then is undefined),
-this is an error: operators rely on it.
+A null in a column that is declared without nulls is an error, because operators rely on the declaration. Spark accepts
+it, with undefined results.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pyspark.sql.types import StructType
 from penstock.errors import DataError
 
 _SHOWN = 60
-"""Characters of a value in a message."""
+"""Limit for the characters of a value in a message."""
 
 
 class RowConverter:
-    """Tuples, lists and Rows to record batches of ``schema``; record batches pass through, checked.
+    """Converter of tuples, lists and Rows to record batches. Record batches are checked and returned unchanged.
 
     Args:
-        name: of the source, for messages.
-        schema: the Arrow schema of the output.
-        spark_schema: the same as PySpark types, whose conversion rules apply.
+        name: name of the source, for messages.
+        schema: the Arrow schema of the batches.
+        spark_schema: the same schema as PySpark types, whose conversion rules apply.
     """
 
     def __init__(self, name: str, schema: pa.Schema, spark_schema: StructType) -> None:
@@ -40,13 +40,14 @@ class RowConverter:
         ]
 
     def batches(self, items: Sequence[Any], first_row: int = 0) -> list[pa.RecordBatch]:
-        """The rows of ``items`` in order; rows in a row make one batch. Empty batches are left out.
+        """Convert items to batches, in order. Consecutive rows become one batch; empty batches are left out.
 
         Args:
-            first_row: number of the first one in its range, for messages.
+            items: rows and record batches.
+            first_row: number of the first row in its range, for messages.
 
         Raises:
-            DataError: an item does not fit the schema; names column and row.
+            DataError: an item does not fit the schema. The text has the column and the row.
         """
         result: list[pa.RecordBatch] = []
         rows: list[Any] = []
@@ -92,7 +93,7 @@ class RowConverter:
         return row
 
     def _explained(self, rows: Sequence[Any], first_row: int) -> DataError | None:
-        """The first of these rows that cannot be converted; None if each of them can."""
+        """Return the error of the first row that cannot be converted; None if all can."""
         for number, row in enumerate(rows, first_row):
             try:
                 values = self._values(row)
@@ -126,9 +127,9 @@ class RowConverter:
 
 
 def _forbidden_nulls(array: pa.Array, field: pa.Field, where: str) -> Iterator[tuple[str, int]]:
-    """Column (with a path into it) and row of nulls that ``field`` does not allow; not every one, but one if there is.
+    """Yield path and row of nulls that ``field`` does not allow: not all of them, but at least one if there are any.
 
-    Of what lies inside lists and maps the row of the outermost value is given.
+    For nulls inside lists and maps the row is that of the outermost value.
     """
     if not field.nullable and array.null_count:
         yield where, int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
@@ -153,6 +154,6 @@ def _forbidden_nulls(array: pa.Array, field: pa.Field, where: str) -> Iterator[t
 
 
 def _forbids(kind: pa.DataType) -> bool:
-    """Whether the type holds a field inside that must not be null (keys of maps never are)."""
+    """Return True if the type has an inner field that must not be null (keys of maps never are)."""
     inner = [kind.item_field] if pa.types.is_map(kind) else [kind.field(i) for i in range(kind.num_fields)]
     return any(not field.nullable or _forbids(field.type) for field in inner)

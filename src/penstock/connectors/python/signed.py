@@ -1,7 +1,7 @@
-"""Opaque blobs under a key that is not in the checkpoint location.
+"""Signatures of stored blobs, with a key that is not in the checkpoint location.
 
-Whoever can write to a checkpoint location must not thereby run code on the driver. So a pickled commit message is
-stored with an HMAC-SHA256 and is unpickled only after it verified.
+A user who can only write to a checkpoint location must not be able to run code on the driver. So a pickled commit
+message is stored with an HMAC-SHA256, and it is unpickled only after the HMAC is verified.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def load_key() -> bytes:
-    """The key of this user, created on first use with mode 0600.
+    """Return the key of this user, which is created on first use with mode 0600.
 
     It is read from the file that ``PENSTOCK_HMAC_KEY_FILE`` names, else from ``~/.config/penstock/hmac.key``. A query
     that moves to another machine needs the same key there.
@@ -46,12 +46,12 @@ def load_key() -> bytes:
 
 
 def sign(key: bytes, purpose: str, blob: bytes) -> bytes:
-    """``blob`` behind its HMAC. ``purpose`` is covered too: a blob is valid only where it was meant to be used."""
+    """Return the HMAC and the blob. The HMAC covers ``purpose``, so that the blob is valid for this purpose only."""
     return _digest(key, purpose, blob) + blob
 
 
 def verify(key: bytes, purpose: str, signed: bytes) -> bytes | None:
-    """The blob, or None if the signature does not fit."""
+    """Return the blob; None if its HMAC is wrong."""
     digest, blob = signed[:_DIGEST_BYTES], signed[_DIGEST_BYTES:]
     return blob if hmac.compare_digest(digest, _digest(key, purpose, blob)) else None
 

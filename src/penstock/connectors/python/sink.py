@@ -1,14 +1,14 @@
-"""Any ``pyspark.sql.datasource.DataSource`` with a ``streamWriter``, as a sink.
+"""Sink of a ``pyspark.sql.datasource.DataSource`` with a ``streamWriter``.
 
-Its contract is two-phase by design: ``write`` in the tasks returns a message, ``commit(messages, batchId)`` on the
-driver makes the batch visible. Here a batch is an epoch with rows: one ``write`` per subtask that has any, and
-``batchId`` is the epoch's batch id (docs/batch-ids.md). Other epochs are not committed.
+The contract of these writers is two-phase: ``write`` in the tasks returns a message, and ``commit(messages, batchId)``
+on the driver makes the batch visible. Here a batch is an epoch with rows: there is one ``write`` per subtask that has
+any, and ``batchId`` is the epoch's batch id (docs/batch-ids.md). Epochs without rows are not committed.
 
-``abort`` is never called. Spark calls it when a micro-batch failed in its tasks, with the messages of those that did
-not, and then makes the batch again under the same number. Here messages belong to snapshots from the moment they
-exist: those that were not in a complete one are not known to anybody any more, and all others are committed, if need be
-again with the same messages and batchId. What a ``write`` staged that was never committed is the user's to find, as
-after a kill of Spark's driver; a ``write`` that is under way when its slot ends runs its ``finally``.
+``abort`` is never called. Spark calls it when tasks of a micro-batch failed, with the messages of the other tasks, and
+then repeats the batch under the same number. Here a message belongs to a snapshot as soon as it exists. Messages that
+are in no complete snapshot are lost; all others are committed, repeatedly if necessary with the same messages and
+batchId. The user must clean up data that a ``write`` staged without a commit, as after a kill of Spark's driver. If a
+slot ends during a ``write``, its ``finally`` blocks run.
 
 If the query was edited while a batch was pending, ``commit`` is called on a writer that ``streamWriter`` created for
 the schema with which the rows were written.
@@ -48,16 +48,16 @@ log = get_logger(__name__)
 
 
 class PythonSink(Sink):
-    """A user's data source as a sink.
+    """Sink that writes to a data source of the user.
 
     Args:
         name: its short name, for messages.
         factory: the DataSource class (called with the options), or a function without arguments that makes one.
-        options: of the writer; keys are case-insensitive for the user, as in Spark.
+        options: options of the writer; keys are case-insensitive for the user, as in Spark.
         schema: the Arrow schema of the rows.
-        spark_schema_json: the same as ``StructType.json()``.
-        overwrite: as Spark hands it to ``streamWriter`` (True for complete mode).
-        time_zone: the session's, for timestamps in RecordBatches.
+        spark_schema_json: the same schema as ``StructType.json()``.
+        overwrite: argument of ``streamWriter``, as in Spark (True for complete mode).
+        time_zone: time zone of the session, for timestamps in RecordBatches.
     """
 
     target_is_unknown = True
@@ -75,7 +75,7 @@ class PythonSink(Sink):
         self.name = name
         self.schema = schema
         self.time_zone = time_zone
-        # Slots sign with the key that the driver verifies with; it travels in the task, never through storage.
+        # Slots sign with the key that the driver verifies with. It is sent in the task and never stored.
         self.key = load_key()
         self._factory = factory
         self._options = dict(options)
@@ -135,7 +135,7 @@ class _PythonSinkWriter(SinkWriter):
             self._returned += self._call.feed(pa.RecordBatch.from_arrays(batch.columns, schema=self._sink.schema))
 
     def replace(self) -> None:
-        """``write`` is called for an empty result, too: without rows, or with one empty RecordBatch."""
+        """Call ``write`` also for an empty result: without rows, or with one empty RecordBatch."""
         if self._call is None:
             self.write(empty_batch(self._sink.schema))
 
@@ -174,10 +174,10 @@ class _PythonSinkCommitter(SinkCommitter):
     def __init__(self, sink: PythonSink) -> None:
         self._sink = sink
         self._writers: dict[str, DataSourceStreamWriter] = {}
-        """By the columns of their rows."""
+        """Writers by the columns of their rows."""
         self._fence: FenceCell | None = None
         self._lock = threading.Lock()
-        """A commit must find what was recorded for it."""
+        """Held for a record and the commit that relies on it."""
 
     def open(self, query_id: str) -> None:
         writer = self._writer(self._sink.columns)
@@ -244,7 +244,7 @@ class _PythonSinkCommitter(SinkCommitter):
         try:
             writer.commit(messages, permit.batch)
         except Exception as error:
-            self._writers.clear()  # what it holds may be broken; the next driver would have a fresh one, too
+            self._writers.clear()  # its state may be broken; the next driver would create a new one, too
             self.check_held()
             raise CommitInterrupted(
                 f"sink {self._sink.name}: commit of batch {permit.batch} raised {type(error).__name__}: {error}; it "

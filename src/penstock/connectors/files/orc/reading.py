@@ -1,4 +1,4 @@
-"""ORC files as batches of a given schema, as Spark reads them."""
+"""Reading of ORC files with a given schema, as Spark reads them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HIVES_NAME = "_col"
 
 
 def orc_format(schema: pa.Schema, options: OptionTexts, time_zone: str, case_sensitive: bool = False) -> OrcFormat:
-    """Raises NotSupported for what ``only_spark_reads``."""
+    """Parse the options. Raises NotSupported for columns that ``only_spark_reads``."""
     options.without_effect("mergeSchema")
     for path in only_spark_reads(schema):
         raise NotSupported(f"column {path}: timestamps, and dates inside of other values, are not read from ORC files")
@@ -34,8 +34,10 @@ def orc_format(schema: pa.Schema, options: OptionTexts, time_zone: str, case_sen
 
 
 def only_spark_reads(schema: pa.Schema) -> Iterator[str]:
-    """The paths of what would not be read as Spark reads it: timestamps, and dates inside of other values. Arrow reads
-    an ORC timestamp in nanoseconds, which begin in 1677, and without the writer's zone and calendar."""
+    """Yield the paths of columns that Penstock cannot read as Spark does: timestamps, and dates inside other values.
+
+    Arrow reads an ORC timestamp in nanoseconds, which begin in 1677, and without the writer's time zone and calendar.
+    """
     for field in schema:
         yield from _unreadable(field.name, field.type, inner=False)
 
@@ -49,9 +51,12 @@ def _unreadable(path: str, kind: pa.DataType, inner: bool) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class OrcFormat:
-    """Reads the columns of ``schema`` by name; a missing column is null.
+    """Format of ORC files: a function ``(path, skip_rows)`` that reads a file.
 
-    ``page_bytes``: limit of a block and of the footer after decompression; see ``footers``.
+    Columns are read by name; a missing column is null.
+
+    Attributes:
+        page_bytes: limit of a block and of the footer after decompression; see ``footers``.
     """
 
     schema: pa.Schema
@@ -88,6 +93,6 @@ def _batches(path: str, file: orc.ORCFile, names: list[str]) -> Iterator[pa.Reco
 
 
 def _gregorian(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Spark reads and writes ORC dates before 1582-10-15 by the Julian calendar."""
+    """Convert ORC dates before 1582-10-15, which Spark reads and writes by the Julian calendar."""
     columns = [gregorian_dates(column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema) if columns else batch

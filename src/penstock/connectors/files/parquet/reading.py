@@ -111,7 +111,7 @@ class ParquetFormat:
                 raise DataError(f"cannot read {path}: {missing} rows are missing in what pyarrow reads of it")
 
     def _groups_after(self, metadata: pq.FileMetaData, skip_rows: int) -> tuple[list[int], int]:
-        """The row groups that hold rows from ``skip_rows`` on, and how many of theirs to skip."""
+        """Return the row groups with rows after the first ``skip_rows``, and the number of their rows to skip."""
         group = 0
         while group < metadata.num_row_groups and skip_rows >= metadata.row_group(group).num_rows:
             skip_rows -= metadata.row_group(group).num_rows
@@ -119,7 +119,7 @@ class ParquetFormat:
         return list(range(group, metadata.num_row_groups)), skip_rows
 
     def conformed(self, path: str, batch: pa.RecordBatch, columns: list[str | None]) -> pa.RecordBatch:
-        """The batch by the schema; ``columns``: from ``find_columns``. Raises DataError, naming file and column."""
+        """Convert a batch to the schema. ``columns``: from ``find_columns``. Raises DataError with file and column."""
         arrays = []
         rules = Conformity(self.case_sensitive, self.binary_is_text)
         for name, field in zip(columns, self.schema, strict=True):
@@ -176,7 +176,7 @@ def batch_rows(metadata: pq.FileMetaData, groups: list[int], leaves: list[int]) 
 
 
 def find_columns(path: str, wanted: pa.Schema, present: pa.Schema, case_sensitive: bool) -> list[str | None]:
-    """For each column of the schema its name in the file, or None.
+    """Return for each column of the schema its name in the file, or None.
 
     Raises:
         DataError: the file has several columns of one name.
@@ -204,8 +204,10 @@ def _places(names: Iterable[str], case_sensitive: bool) -> dict[str, list[int]]:
 
 
 def paths_to_read(name: str, present: pa.DataType, wanted: pa.DataType, case_sensitive: bool = False) -> list[str]:
-    """What to read of a column: all of it, or of a struct the fields that are wanted, as dotted paths. Where the file
-    has none of these, all of it too: rows where the struct is null are told from others."""
+    """Return the dotted paths to read of a column: of a struct only the wanted fields.
+
+    If the file has none of these fields, the whole struct is read, to know where it is null.
+    """
     if not (pa.types.is_struct(present) and pa.types.is_struct(wanted)):
         return [name]
     places = _places((field.name for field in present), case_sensitive)
@@ -222,7 +224,7 @@ def paths_to_read(name: str, present: pa.DataType, wanted: pa.DataType, case_sen
 
 
 def conform(array: pa.Array, wanted: pa.DataType, rules: Conformity) -> pa.Array:
-    """The array as ``wanted``, where Spark's reader would widen it too.
+    """Convert the array to the type ``wanted``, if Spark's reader would widen it too.
 
     Raises:
         TypeError: Spark would not read one as the other.
@@ -270,7 +272,7 @@ def _readable_as(kind: pa.DataType, wanted: pa.DataType, rules: Conformity) -> b
     if types.is_null(kind):  # whose pages are those of 32-bit integers
         return bool(types.is_integer(wanted) or types.is_float64(wanted) or types.is_date32(wanted))
     if types.is_uint32(kind) and types.is_float64(wanted):
-        return False  # Spark makes negative numbers of large ones
+        return False  # in Spark large numbers become negative
     if types.is_integer(kind):
         exact = types.is_integer(wanted) and (wanted.bit_width >= kind.bit_width)
         return bool(exact or (kind.bit_width <= 32 and types.is_float64(wanted)) or types.is_decimal(wanted))

@@ -1,4 +1,4 @@
-"""Parquet files as Spark writes them."""
+"""Writing of Parquet files, as Spark writes them."""
 
 from __future__ import annotations
 
@@ -49,14 +49,15 @@ class ParquetFormat(FileFormat):
         return f"{_CODECS[self.codec][1]}.parquet"
 
     def create(self, path: Path | BinaryIO) -> FileWriter:
-        """See ``FileFormat.create``. An open file is closed with the writer."""
+        """Create a file, or write to an open one, which is then closed with the writer."""
         return _ParquetFileWriter(path, self.schema, _CODECS[self.codec][0])
 
     def merge(self, sources: Sequence[Path], target: Path) -> None:
         writer = self.create(target)
         group = RowGroup()
         for source in sources:
-            # Without threads: Arrow's pools never end one, and each has a heap of its own; small files gain nothing.
+            # Without threads: those of Arrow's pools never end and have heaps of their own, and small files gain
+            # nothing.
             with pq.ParquetFile(source, pre_buffer=False) as file:
                 for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
                     group.add(batch)

@@ -1,4 +1,4 @@
-"""Text files: a row per line, or per file."""
+"""Reading of text files, with one row per line or per file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def text_format(schema: pa.Schema, options: OptionTexts, time_zone: str) -> Text
 
 @dataclass(frozen=True)
 class TextFormat:
-    """``TextFormat(...)(path, skip_rows)`` reads a file. Empty lines are rows."""
+    """Format of text files: a function ``(path, skip_rows)`` that reads a file. Empty lines are rows."""
 
     schema: pa.Schema
     lines: LineFormat

@@ -1,4 +1,4 @@
-"""Text files: one string column, a line per row."""
+"""Writing of text files, with one string column and one line per row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.errors import NotSupported
 
 
 def text_sink_format(schema: pa.Schema, options: OptionTexts) -> TextFormat:
-    """Null becomes an empty line, and line ends in a text make several lines, as Spark has it."""
+    """Parse the options. As in Spark, null becomes an empty line, and a text with line ends several lines."""
     options.only("lineSep", ["\n"])
     if len(schema) != 1 or not pa.types.is_string(schema.field(0).type):
         columns = ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -1,6 +1,6 @@
-"""Values as texts in CSV and JSON files and in the names of partition directories, as Spark writes them.
+"""Conversion of values to texts for CSV and JSON files and for names of partition directories, as in Spark.
 
-Every function takes an array and gives one of strings that is null where the value is.
+Each function takes an array and returns an array of strings, with null for null.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MICROS_PER_YEAR_10000 = 253_402_300_800_000_000
 
 
 def cast_texts(values: pa.Array, zone: Zone, ansi: bool) -> pa.Array:
-    """As ``CAST(value AS STRING)`` in the session's time zone."""
+    """Convert values as ``CAST(value AS STRING)`` does in the session's time zone."""
     kind = values.type
     if pa.types.is_timestamp(kind):
         local = zone.to_local(to_vector(values)) if kind.tz else to_vector(values)
@@ -40,7 +40,7 @@ def cast_texts(values: pa.Array, zone: Zone, ansi: bool) -> pa.Array:
 
 
 def file_texts(values: pa.Array, zone: Zone) -> pa.Array:
-    """As in CSV and JSON files with the default formats: timestamps in ISO 8601, cut to milliseconds."""
+    """Convert values for CSV and JSON files in the default formats: timestamps in ISO 8601, cut to milliseconds."""
     kind = values.type
     if pa.types.is_timestamp(kind):
         return _iso_timestamps(values, zone if kind.tz else None)
@@ -50,7 +50,7 @@ def file_texts(values: pa.Array, zone: Zone) -> pa.Array:
 
 
 def plain_texts(values: pa.Array) -> pa.Array:
-    """Of booleans, numbers, strings and dates."""
+    """Convert booleans, numbers, strings and dates."""
     kind = values.type
     if pa.types.is_date(kind):
         return all_date_texts(values, valid_rows(values))
@@ -82,7 +82,7 @@ def _offset_texts(offsets: Vector) -> pa.Array:
 
 
 def _offset_text(micros: int) -> str:
-    """Java's pattern ``XXX``, which does show the seconds that a few old offsets have."""
+    """Format an offset as Java's pattern ``XXX``, with the seconds that a few old offsets have."""
     seconds = abs(micros) // MICROS_PER_SECOND
     if seconds == 0:
         return "Z"

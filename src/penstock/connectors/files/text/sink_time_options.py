@@ -1,4 +1,4 @@
-"""How text formats write times: the default formats only, in a zone of the user's choice."""
+"""Options for writing times to text files: only the default formats, in any time zone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TIMESTAMP_NTZ_FORMAT = "yyyy-MM-dd'T'HH:mm:ss[.SSS]"
 
 
 def default_times(options: OptionTexts, time_zone: str) -> str:
-    """The name of the time zone: the option ``timeZone``, or the session's.
+    """Check the formats, and return the time zone: the option ``timeZone``, or that of the session.
 
     Raises:
         ConfigError: a format other than the default, or an unknown zone.

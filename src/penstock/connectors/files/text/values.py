@@ -1,4 +1,4 @@
-"""How the options of CSV and JSON files say to read texts."""
+"""Options of CSV and JSON files for reading values from texts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ ISO_DATE = "yyyy-MM-dd"
 ISO_TIMESTAMP = "yyyy-MM-dd'T'HH:mm:ss[.SSS][XXX]"
 
 MALFORMED = (ValueError, OverflowError, EvaluationError)
-"""What a converter raises for a text that is no value of its type. In a file a time of day without a date is none,
-either: Spark takes it as today's, so that the same file would give other rows tomorrow."""
+"""Errors of a converter for a text that is no value of its type. A time of day without a date is malformed in a file:
+Spark adds the current date, so the same file would yield other rows on another day."""
 
 
 def parse_text_rules(options: OptionTexts, time_zone: str, floats: bool) -> TextRules:
-    """Date and timestamp formats other than the ISO ones are refused; ``floats``: names of NaN and infinity too."""
+    """Parse the options. Only ISO formats of dates and timestamps are supported.
+
+    Args:
+        options: the options of the format.
+        time_zone: the time zone of texts without one.
+        floats: there are options for the names of NaN and infinity.
+    """
     options.only("locale", ["en-US"])
     options.only("timestampNTZFormat", [])
     names = PLAIN_NAMES
@@ -35,5 +41,5 @@ def parse_text_rules(options: OptionTexts, time_zone: str, floats: bool) -> Text
 
 
 def rules_of_names(time_zone: str) -> TextRules:
-    """How values in the names of partition directories are read: as casts read them."""
+    """Return the rules for values in names of partition directories: those of casts."""
     return TextRules(RecordTimes(Zone(time_zone), passes_over_gmt=False), grouped_decimals=False)
