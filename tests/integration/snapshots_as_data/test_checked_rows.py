@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import ProtocolViolation
-from penstock.interop.spark_data.table_job import _CheckedRows, _Refused
+from penstock.interop.spark_data.table_job import _CheckedRows, _InvalidRows
 from penstock.snapshots.restoring.state_tables import StateTable
 from penstock.state.hashing import groups_of
 from penstock.state.stored_form import KEY_GROUP_COLUMN
@@ -68,9 +68,9 @@ def test_types_of_sparks_batches_become_the_tables() -> None:
     ],
 )  # fmt: skip
 def test_a_key_that_comes_twice_is_found_within_and_between_batches(kind: pa.DataType, key: Any) -> None:
-    with pytest.raises(_Refused, match="two rows have the key"):
+    with pytest.raises(_InvalidRows, match="two rows have the key"):
         checked(kind, [key, key])
-    with pytest.raises(_Refused, match="two rows have the key"):
+    with pytest.raises(_InvalidRows, match="two rows have the key"):
         checked(kind, [key], [], [key])
     assert len(checked(kind, [key])) == 1
 
@@ -78,7 +78,7 @@ def test_a_key_that_comes_twice_is_found_within_and_between_batches(kind: pa.Dat
 def test_keys_that_only_look_alike_are_two() -> None:
     struct = pa.struct([("x", pa.int64())])
     assert len(checked(struct, [None, {"x": None}])) == 2, "no struct, and one of nothing"
-    with pytest.raises(_Refused):
+    with pytest.raises(_InvalidRows):
         checked(pa.float64(), [0.0, -0.0])
     [row] = checked(pa.float64(), [-0.0])
     assert math.copysign(1, row["key"]) == 1
@@ -87,7 +87,7 @@ def test_keys_that_only_look_alike_are_two() -> None:
 
 def test_nulls_and_key_groups_are_checked() -> None:
     rows = _CheckedRows(table(pa.string()), iter(batches(pa.string(), ["a"], count=None)))
-    with pytest.raises(_Refused, match="column __a0_count has a null"):
+    with pytest.raises(_InvalidRows, match="column __a0_count has a null"):
         next(rows)
     [batch] = batches(pa.string(), ["a"])
     wrong = batch.set_column(0, "g", pa.array([(batch.column(0)[0].as_py() + 1) % 16], pa.int32()))

@@ -1,4 +1,4 @@
-"""The columns that a read yields, as Spark wants its batches: by name, in its order, of its very types."""
+"""Columns of a read: conversion of schemas and batches to the names, order and types that Spark requires."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.errors import ConfigError, NotSupported
 
 
 def spark_schema(schema: pa.Schema, what: str) -> StructType:
-    """Raises NotSupported for a column whose type Spark does not have."""
+    """Convert a schema. Raises NotSupported for a column whose type does not exist in Spark."""
     return StructType([_field(field, what) for field in schema])
 
 
@@ -25,17 +25,17 @@ def _field(field: pa.Field, what: str) -> StructField:
         raise NotSupported(f"{what}: column {field.name} of type {field.type} has no type in Spark: {error}") from error
 
 
-def chosen(schema: pa.Schema, names: Sequence[str], what: str) -> pa.Schema:
-    """The columns of these names, in this order; all for no names.
+def select_columns(schema: pa.Schema, names: Sequence[str], what: str) -> pa.Schema:
+    """Return the columns with these names, in this order; all columns if there are no names.
 
     Raises:
-        ConfigError: there is none of a name; those that there are are listed.
+        ConfigError: a column does not exist. The text has the names of all columns.
     """
-    return pa.schema([schema.field(position_of(schema, name, what)) for name in names]) if names else schema
+    return pa.schema([schema.field(column_position(schema, name, what)) for name in names]) if names else schema
 
 
-def position_of(schema: pa.Schema, name: str, what: str) -> int:
-    """As Spark finds columns: upper and lower case are the same. ConfigError if there is none."""
+def column_position(schema: pa.Schema, name: str, what: str) -> int:
+    """Return the position of a column, ignoring case as Spark does. Raises ConfigError if it does not exist."""
     for position, known in enumerate(schema.names):
         if known.lower() == name.lower():
             return position
@@ -44,20 +44,28 @@ def position_of(schema: pa.Schema, name: str, what: str) -> int:
 
 @dataclass(frozen=True)
 class Projection:
-    """From the columns that are there to those that Spark asked for."""
+    """Projection of the available columns to those that Spark requested."""
 
     positions: tuple[int, ...]
     target: pa.Schema
 
     @staticmethod
     def of(available: pa.Schema, wanted: StructType, what: str) -> Projection:
-        """``wanted``: what ``spark_schema`` gave, or the user's ``schema(...)``: some columns, of types that values can
-        be cast to. Raises ConfigError for a column that is not there."""
-        positions = tuple(position_of(available, name, what) for name in wanted.names)
+        """Create the projection.
+
+        Args:
+            available: the available columns.
+            wanted: result of ``spark_schema``, or the user's ``schema(...)``. Values are cast to its types.
+            what: description of the read, for messages.
+
+        Raises:
+            ConfigError: a column is not available.
+        """
+        positions = tuple(column_position(available, name, what) for name in wanted.names)
         return Projection(positions, to_arrow_schema(wanted, timezone="UTC"))
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Raises ConfigError for values that do not fit the user's types."""
+        """Convert a batch. Raises ConfigError for values that do not fit the user's types."""
         columns = []
         for position, field in zip(self.positions, self.target, strict=True):
             column = batch.column(position)

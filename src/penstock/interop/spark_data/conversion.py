@@ -1,5 +1,4 @@
-"""``convert`` of a portable snapshot whose state is large: Spark tasks bring the tables side by side, each some key
-groups of a part."""
+"""Conversion of a portable snapshot with large state: Spark tasks copy ranges of key groups in parallel."""
 
 from __future__ import annotations
 
@@ -28,9 +27,9 @@ from penstock.spark.shipping import ship_to_cluster
 from penstock.spark.watched_tasks import watched_tasks
 
 TASK_BYTES = 128 << 20
-"""Of a Parquet part, about as much for a task."""
+"""Approximate bytes of a Parquet part that one task reads."""
 FIRST_FILE = 1 << 20
-"""Files of tasks are numbered from here on: no snapshot has so many slots, whose files have lower numbers."""
+"""Number of the first file of a task. Files of slots have lower numbers, because no snapshot has so many slots."""
 
 
 def convert_with_spark(
@@ -40,38 +39,42 @@ def convert_with_spark(
     task_bytes: int = TASK_BYTES,
     progress: Progress = no_progress,
 ) -> SnapshotMetadata:
-    """As ``convert_snapshot``, by tasks of the session's executors, which have to see both folders, and the one that a
-    portable snapshot of an object store is brought to.
+    """Convert a portable snapshot as ``convert_snapshot`` does, by tasks of the session's executors.
+
+    The executors must see both folders, and the one to which a portable snapshot of an object store is copied.
 
     Args:
-        task_bytes: what one task reads, about; one key group at least.
-        progress: as there; of the tables it is told when tasks have ended.
+        spark: the session.
+        directory: the portable snapshot.
+        location: the new location.
+        task_bytes: approximate bytes that one task reads, at least one key group.
+        progress: as for ``convert_snapshot``; called for the tables when tasks have ended.
     """
 
-    def states(made: LocationBootstrap, manifest: Manifest, parts: Sequence[StatePart], meter: Meter) -> States:
-        return _by_tasks(spark, made, manifest, parts, task_bytes, meter)
+    def states(bootstrap: LocationBootstrap, manifest: Manifest, parts: Sequence[StatePart], meter: Meter) -> States:
+        return _by_tasks(spark, bootstrap, manifest, parts, task_bytes, meter)
 
     return convert_snapshot(directory, location, states, progress=progress)
 
 
 def _by_tasks(
     spark: SparkSession,
-    made: LocationBootstrap,
+    bootstrap: LocationBootstrap,
     manifest: Manifest,
     parts: Sequence[StatePart],
     task_bytes: int,
     meter: Meter,
 ) -> States:
     metadata = manifest.metadata
-    found = write_states(made, manifest, [part for part in parts if part.part.rows == 0], meter)
+    found = write_states(bootstrap, manifest, [part for part in parts if part.part.rows == 0], meter)
     full = [part for part in parts if part.part.rows]
     tasks = [(number, groups) for number, part in enumerate(full) for groups in _ranges(part, task_bytes)]
     if not tasks:
         return found
     ship_to_cluster(spark)
-    bring = _Bring(made.store.root, made.first_file + FIRST_FILE, metadata, full)
+    copy = _CopyTask(bootstrap.store.root, bootstrap.first_file + FIRST_FILE, metadata, full)
     with watched_tasks(spark, meter):
-        results = spark.sparkContext.parallelize(tasks, len(tasks)).map(bring).collect()
+        results = spark.sparkContext.parallelize(tasks, len(tasks)).map(copy).collect()
     rows = [0] * len(full)
     for (number, _), written in sorted(zip(tasks, results, strict=True), key=lambda pair: pair[0]):
         if isinstance(written, str):
@@ -80,7 +83,9 @@ def _by_tasks(
         rows[number] += sum(entry.rows for entry in entries)
         found.setdefault((full[number].vertex, full[number].part.subtask), []).extend(entries)
     used = {entry.section.path for entries in found.values() for entry in entries}
-    made.store.delete_all([path for path in made.attempt_files() if path not in used])  # of tasks that ran twice
+    bootstrap.store.delete_all(
+        [path for path in bootstrap.attempt_files() if path not in used]
+    )  # of tasks that ran twice
     for part, count in zip(full, rows, strict=True):
         if count != part.part.rows:
             raise CorruptSnapshot(f"{part.part.file.path} has {count} rows instead of {part.part.rows}")
@@ -88,7 +93,7 @@ def _by_tasks(
 
 
 def _ranges(part: StatePart, task_bytes: int) -> Iterator[KeyGroups]:
-    """The key groups of a part, in ranges of about so many bytes; together they are all that there can be."""
+    """Yield ranges of key groups with about ``task_bytes`` each. Together they cover all possible key groups."""
     begun, held, highest = 0, 0, int(np.iinfo(np.int16).max)
     for (_, last), size in key_groups_by_row_group(part.path, part.table, part.part):
         held += size
@@ -98,8 +103,8 @@ def _ranges(part: StatePart, task_bytes: int) -> Iterator[KeyGroups]:
     yield begun, highest
 
 
-class _Bring:
-    """What a task does: some key groups of a part become base sections in a file of its own."""
+class _CopyTask:
+    """Function of a task: copies some key groups of a part to base sections in a file of its own."""
 
     def __init__(self, root: str, first_file: int, metadata: SnapshotMetadata, parts: Sequence[StatePart]) -> None:
         self._root = root
@@ -110,7 +115,7 @@ class _Bring:
         self._parts = parts
 
     def __call__(self, task: tuple[int, KeyGroups]) -> bytes | str:
-        """The entries, or what is wrong with the part."""
+        """Return the encoded entries, or the text of an error of the part."""
         context = TaskContext.get()
         assert context is not None
         part, groups = self._parts[task[0]], task[1]
@@ -119,14 +124,14 @@ class _Bring:
         try:
             schema, batches = read_rows(part.path, part.table, part.part, self._max_parallelism, groups)
             with SectionWriter(store_at(self._root), path) as writer:
-                return msgspec.msgpack.encode(list(append_rows(writer, *name, schema, _some(batches, groups))))
+                return msgspec.msgpack.encode(list(append_rows(writer, *name, schema, _of_key_groups(batches, groups))))
         except CorruptSnapshot as error:
             return str(error)
 
 
-def _some(batches: Iterator[pa.RecordBatch], groups: KeyGroups) -> Iterator[pa.RecordBatch]:
+def _of_key_groups(batches: Iterator[pa.RecordBatch], groups: KeyGroups) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         numbers = batch.column(0).to_numpy(zero_copy_only=False)
-        first, behind = np.searchsorted(numbers, groups[0], "left"), np.searchsorted(numbers, groups[1], "right")
-        if first < behind:
-            yield batch.slice(first, behind - first)
+        first, end = np.searchsorted(numbers, groups[0], "left"), np.searchsorted(numbers, groups[1], "right")
+        if first < end:
+            yield batch.slice(first, end - first)

@@ -1,4 +1,4 @@
-"""A snapshot in the making: what it says of sources, operators and rows in flight, before its tables are written."""
+"""Draft of a snapshot: its sources, operators and in-flight data, before its tables are written."""
 
 from __future__ import annotations
 
@@ -39,22 +39,34 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,199}")
 
 @dataclass(frozen=True)
 class Origin:
-    """The snapshot that a draft began with. ``kept``: files that it needs and that are no sections."""
+    """Snapshot from which a draft was made.
+
+    Attributes:
+        opened: its location.
+        checkpoint: its checkpoint.
+        source_files: files of sources that it refers to.
+    """
 
     opened: OpenedLocation
     checkpoint: int
-    kept: frozenset[str]
+    source_files: frozenset[str]
 
     @property
-    def remembered(self) -> list[str]:
-        """What sources have at the location now, of ``kept`` and besides."""
+    def stored_source_files(self) -> list[str]:
+        """All files of sources that are at the location now."""
         return self.opened.store.list(SOURCE_FOLDER)
 
 
 @dataclass(frozen=True)
 class Draft:
-    """``metadata``: with a plan and a number of its own. ``tables``: by name, all that can be written. ``sources``: by
-    operator id, those that have not begun."""
+    """Draft of a snapshot.
+
+    Attributes:
+        metadata: metadata with a plan and a number of its own.
+        tables: all tables that can be written, by name.
+        origin: the snapshot from which it was made; None for a draft of a plan.
+        sources: the sources that have not started, by operator id.
+    """
 
     metadata: SnapshotMetadata
     tables: Mapping[str, StateTable]
@@ -67,7 +79,7 @@ class Draft:
         return self.metadata.plan
 
     def table(self, name: str) -> StateTable:
-        """Raises ConfigError if there is none; those that there are are listed."""
+        """Return a table. Raises ConfigError with the names of all tables if it does not exist."""
         if name not in self.tables:
             raise ConfigError(f"there is no state table {name!r}; there are: {', '.join(self.tables) or 'none'}")
         return self.tables[name]
@@ -80,13 +92,14 @@ class Draft:
 
 
 def draft_of_plan(graph: JobGraph, watermark_us: int | None) -> Draft:
-    """A snapshot of a query that has not read anything yet: no state, sources at their beginning.
+    """Create the draft of a query that has not read anything: no state, sources at their start.
 
     Args:
-        watermark_us: how far event time has come all the same: rows at or before it are late. None: not at all.
+        graph: the plan of the query.
+        watermark_us: the watermark: rows at or before it are late. None: no watermark yet.
 
     Raises:
-        ConfigError: there is a watermark, and the query has none.
+        ConfigError: a watermark is given, but the query has none.
     """
     slots = [
         SlotManifest(
@@ -132,8 +145,10 @@ def draft_of_plan(graph: JobGraph, watermark_us: int | None) -> Draft:
         for spec in vertex.operators
         for table, schema in spec.state_schemas.items()
     ]
-    began = {vertex.source.operator_id: vertex.source.source for vertex in graph.vertices if vertex.source is not None}
-    return Draft(metadata, {table.name: table for table in tables}, sources=began)
+    sources_by_id = {
+        vertex.source.operator_id: vertex.source.source for vertex in graph.vertices if vertex.source is not None
+    }
+    return Draft(metadata, {table.name: table for table in tables}, sources=sources_by_id)
 
 
 def start_source_after(draft: Draft, operator_id: str, read: ReadUpTo) -> Draft:
@@ -163,20 +178,20 @@ def _subtask(graph: JobGraph, vertex: Vertex, index: int, watermark_us: int | No
         for spec in vertex.operators
         if isinstance(spec, WatermarkSpec)
     }
-    behind = _behind_watermark(graph)
+    after_watermark = _vertices_after_watermark(graph)
     channels = [
         f"{edge.id}:{producer}"
         for edge in graph.inputs(vertex.id)
-        if edge.producer in behind
+        if edge.producer in after_watermark
         for producer in edge.producers(index, graph.parallelism)
     ]
     return SubtaskManifest(vertex.id, index, scalars=scalars, channel_watermarks=dict.fromkeys(channels, watermark_us))
 
 
-def _behind_watermark(graph: JobGraph) -> set[int]:
-    """Vertices that a watermark comes out of; they are in topological order."""
+def _vertices_after_watermark(graph: JobGraph) -> set[int]:
+    """Return the vertices that emit a watermark."""
     found: set[int] = set()
-    for vertex in graph.vertices:
+    for vertex in graph.vertices:  # in topological order
         generates = any(isinstance(spec, WatermarkSpec) for spec in vertex.operators)
         if generates or any(edge.producer in found for edge in graph.inputs(vertex.id)):
             found.add(vertex.id)
@@ -187,13 +202,14 @@ def _behind_watermark(graph: JobGraph) -> set[int]:
 
 
 def draft_of_snapshot(opened: OpenedLocation, snapshot: str) -> Draft:
-    """A snapshot that there is, under the next number.
+    """Create the draft of an existing snapshot, with the next number.
 
     Args:
+        opened: the location.
         snapshot: an id or a label; empty: the newest of the lineage.
 
     Raises:
-        LocationError: there is no such snapshot, or nobody may start from it again.
+        LocationError: there is no such snapshot, or no query can start from it.
         CorruptSnapshot: it is damaged.
     """
     if not snapshot and not opened.view.lineage:
@@ -226,7 +242,7 @@ def draft_of_snapshot(opened: OpenedLocation, snapshot: str) -> Draft:
         created_ms=int(time.time() * 1000),
         plan=PlanManifest(plan.operators, plan.edges),
         format_version=FORMAT_VERSION,
-        batches={},  # the origin commits what is pending there
+        batches={},  # the origin itself commits its pending epochs
         next_batch=max(opened.view.next_batch, next_batch_after(metadata)),
     )
     origin = Origin(opened, record.checkpoint, frozenset(source_files(metadata)))
@@ -234,7 +250,7 @@ def draft_of_snapshot(opened: OpenedLocation, snapshot: str) -> Draft:
 
 
 def rename_operator(draft: Draft, old: str, new: str) -> Draft:
-    """The operator, its state and what else is remembered of it are called ``new``.
+    """Give an operator, its state and its other entries the id ``new``.
 
     Raises:
         ConfigError: there is no such operator, it is a sink, a source with files of its own, or the name is not one or
@@ -250,21 +266,21 @@ def rename_operator(draft: Draft, old: str, new: str) -> Draft:
     if operators[old]["role"] == "sink":
         raise ConfigError(f"{old} is a sink: sinks are called by the number of their output, and keep no state")
     folder = f"{SOURCE_FOLDER}/{old}/"
-    if draft.origin is not None and any(path.startswith(folder) for path in draft.origin.remembered):
+    if draft.origin is not None and any(path.startswith(folder) for path in draft.origin.stored_source_files):
         raise ConfigError(f"source {old} keeps files of its own at the location, by its id; it cannot be renamed")
     metadata = msgspec.structs.replace(
         draft.metadata,
-        plan=PlanManifest({_new(key, old, new): entry for key, entry in operators.items()}, draft.plan.edges),
+        plan=PlanManifest({_renamed(key, old, new): entry for key, entry in operators.items()}, draft.plan.edges),
         slots=[_renamed_slot(slot, old, new) for slot in draft.metadata.slots],
         sources=[
-            msgspec.structs.replace(source, operator_id=_new(source.operator_id, old, new))
+            msgspec.structs.replace(source, operator_id=_renamed(source.operator_id, old, new))
             for source in draft.metadata.sources
         ],
     )
     tables = [
-        replace(table, operator_id=_new(table.operator_id, old, new), entries=()) for table in draft.tables.values()
+        replace(table, operator_id=_renamed(table.operator_id, old, new), entries=()) for table in draft.tables.values()
     ]
-    sources = {_new(key, old, new): source for key, source in draft.sources.items()}
+    sources = {_renamed(key, old, new): source for key, source in draft.sources.items()}
     return replace(draft, metadata=metadata, tables={table.name: table for table in tables}, sources=sources)
 
 
@@ -273,21 +289,21 @@ def _renamed_slot(slot: SlotManifest, old: str, new: str) -> SlotManifest:
         msgspec.structs.replace(
             subtask,
             states=[
-                msgspec.structs.replace(entry, operator_id=_new(entry.operator_id, old, new))
+                msgspec.structs.replace(entry, operator_id=_renamed(entry.operator_id, old, new))
                 for entry in subtask.states
             ],
-            scalars={_new(key, old, new): value for key, value in subtask.scalars.items()},
+            scalars={_renamed(key, old, new): value for key, value in subtask.scalars.items()},
         )
         for subtask in slot.subtasks
     ]
     metrics = [
         msgspec.structs.replace(
-            metric, state_rows={_new(key, old, new): rows for key, rows in metric.state_rows.items()}
+            metric, state_rows={_renamed(key, old, new): rows for key, rows in metric.state_rows.items()}
         )
         for metric in slot.metrics
     ]
     return msgspec.structs.replace(slot, subtasks=subtasks, metrics=metrics)
 
 
-def _new(operator_id: str, old: str, new: str) -> str:
+def _renamed(operator_id: str, old: str, new: str) -> str:
     return new if operator_id == old else operator_id

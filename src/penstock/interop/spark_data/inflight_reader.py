@@ -1,4 +1,4 @@
-"""Reads the rows in flight on one exchange, each once, with the channel that it was on."""
+"""Reader of the in-flight data of one exchange: each row once, with its channel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.interop.spark_data.columns import Projection
-from penstock.interop.spark_data.reading import Place, SnapshotReader
+from penstock.interop.spark_data.reading import SnapshotReader, SnapshotRef
 from penstock.model.manifest import InflightEntry, PlanManifest, SnapshotMetadata
 from penstock.snapshots.commands.snapshot_sizes import inflight_entries
 from penstock.snapshots.format.sections import read_content
@@ -28,8 +28,15 @@ _CHANNEL = pa.schema([("producer", pa.int32()), ("consumer", pa.int32()), ("laye
 
 @dataclass(frozen=True)
 class InflightRows:
-    """Of one exchange. ``schema``: its columns; ``keys``: positions of those that rows are hashed by; ``entries``: in
-    the order in which they are restored, by consumer."""
+    """Rows in flight on one exchange.
+
+    Attributes:
+        exchange: id of the exchange.
+        schema: its columns.
+        keys: positions of the columns by which rows are hashed.
+        max_parallelism: number of key groups.
+        entries: entries by consumer, in the order in which they are restored.
+    """
 
     exchange: str
     schema: pa.Schema
@@ -39,18 +46,20 @@ class InflightRows:
 
     @property
     def shown_schema(self) -> pa.Schema:
-        """The exchange's columns, then ``producer``, ``consumer``, ``layer``, ``side``; names that are there already
-        get a number."""
+        """The columns of the exchange, then ``producer``, ``consumer``, ``layer`` and ``side``.
+
+        A number is appended to names that the exchange has already.
+        """
         fields = [*self.schema, *_CHANNEL]
         names = column_names([field.name for field in fields])
         return pa.schema([field.with_name(name) for field, name in zip(fields, names, strict=True)])
 
 
 def find_inflight(store: Store, metadata: SnapshotMetadata, plan: PlanManifest, exchange: str) -> InflightRows:
-    """The rows on an exchange; reads one section.
+    """Find the in-flight data of an exchange. Reads one section.
 
     Raises:
-        LocationError: there is no such exchange; those that there are are listed.
+        LocationError: the exchange does not exist. The text lists the existing ones.
         CorruptSnapshot: the section is missing or changed, or the plan has other columns.
     """
     edge = plan.edges.get(exchange)
@@ -81,7 +90,7 @@ def _schema(store: Store, columns: Sequence[str], entries: Sequence[InflightEntr
 
 
 class InflightPartition(InputPartition):  # type: ignore[misc]
-    """Some entries."""
+    """Partition with some of the entries."""
 
     def __init__(self, entries: list[InflightEntry]) -> None:
         super().__init__(None)
@@ -89,16 +98,25 @@ class InflightPartition(InputPartition):  # type: ignore[misc]
 
 
 class InflightReader(SnapshotReader):
-    """Args: ``partition_bytes``: stored, of a task; an entry's section is read as a whole."""
+    """Reader of the in-flight data of an exchange.
 
-    def __init__(self, place: Place, rows: InflightRows, projection: Projection, partition_bytes: int) -> None:
+    Args:
+        snapshot_ref: the snapshot.
+        rows: the in-flight data.
+        projection: the columns to read.
+        partition_bytes: stored bytes per task. The section of an entry is not divided.
+    """
+
+    def __init__(
+        self, snapshot_ref: SnapshotRef, rows: InflightRows, projection: Projection, partition_bytes: int
+    ) -> None:
         super().__init__(projection)
-        self._place = place
+        self._snapshot_ref = snapshot_ref
         self._inflight = rows
         self._partition_bytes = partition_bytes
 
     def __getstate__(self) -> dict[str, Any]:
-        """What tasks need: each has its entries in its partition."""
+        """Leave out the entries: each task has its own ones in its partition."""
         return self.__dict__ | {"_inflight": replace(self._inflight, entries=())}
 
     def partitions(self) -> list[InputPartition]:
@@ -113,13 +131,13 @@ class InflightReader(SnapshotReader):
         return list(found) or [InflightPartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from self._place.watched(self._rows(partition))
+        yield from self._snapshot_ref.with_explained_errors(self._rows(partition))
 
     def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        store, schema = store_at(self._place.location), self._inflight.shown_schema
+        store, schema = store_at(self._snapshot_ref.location), self._inflight.shown_schema
         for entry in partition.entries:
             for batch in load_inflight(store, entry, self._inflight.schema):
-                own = self._own(batch, entry)
+                own = self._own_rows(batch, entry)
                 channel = (entry.producer, entry.consumer, entry.layer, entry.side)
                 said = [
                     pa.repeat(pa.scalar(value, field.type), own.num_rows)
@@ -128,8 +146,8 @@ class InflightReader(SnapshotReader):
                 if own.num_rows:
                     yield self._projection.apply(pa.RecordBatch.from_arrays([*own.columns, *said], schema=schema))
 
-    def _own(self, batch: pa.RecordBatch, entry: InflightEntry) -> pa.RecordBatch:
-        """Without the rows of other consumers: their entries have them, too."""
+    def _own_rows(self, batch: pa.RecordBatch, entry: InflightEntry) -> pa.RecordBatch:
+        """Return the batch without rows of other consumers, whose entries have these rows, too."""
         if not entry.narrowed:
             return batch
         return batch.take(

@@ -1,4 +1,4 @@
-"""The options of ``spark.read.format("penstock")``, parsed once."""
+"""Options of ``spark.read.format("penstock")``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from penstock.errors import ConfigError
 SNAPSHOTS, TABLES, STATE, INFLIGHT = "snapshots", "tables", "state", "inflight"
 OFFSETS, WATERMARKS, SCALARS, TIMERS = "offsets", "watermarks", "scalars", "timers"
 VIEWS = (SNAPSHOTS, TABLES, OFFSETS, WATERMARKS, SCALARS, TIMERS)
-"""What the option ``view`` may say; state and rows in flight have options of their own."""
+"""Values of the option ``view``. State and in-flight data have options of their own."""
 PARTITION_BYTES = 32 << 20
-"""Stored bytes of a task: four sections as they usually are, decoded a few times as much."""
+"""Stored bytes per task: about four sections, which are a few times as large when decoded."""
 _NAMES = (
     *("location", "path", "snapshot", "state", "inflight", "view", "columns", "keys", "bookkeeping", "partitionBytes"),
 )
@@ -21,15 +21,15 @@ _NAMES = (
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What is to be read.
+    """Options of a read.
 
     Attributes:
         snapshot: an id or a label; empty: the newest of the lineage.
         view: one of ``VIEWS``, or ``STATE`` or ``INFLIGHT``.
-        name: the state table or the exchange.
-        columns: by name; none: all.
+        name: name of the state table or of the exchange.
+        columns: names of the columns to read; empty: all.
         keys: keys of a state table whose rows are read, see ``wanted_keys``; empty: all.
-        bookkeeping: the engine's own columns, too.
+        bookkeeping: read the engine's own columns, too.
         partition_bytes: see ``PARTITION_BYTES``.
     """
 
@@ -44,7 +44,7 @@ class ReadOptions:
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
-    """Raise ConfigError for an option that is unknown, missing, or does not go with another."""
+    """Parse the options. Raise ConfigError if one is unknown, missing, or cannot be combined with another."""
     known = {name.lower(): name for name in _NAMES}
     given = {name.lower(): value for name, value in options.items()}
     for name in given:
@@ -69,14 +69,14 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def _view(given: Mapping[str, str]) -> tuple[str, str]:
-    chosen = [name for name in (STATE, INFLIGHT, "view") if given.get(name)]
-    if len(chosen) > 1:
-        raise ConfigError(f"options {' and '.join(chosen)} do not go together; give one of them")
-    if not chosen:
+    selected = [name for name in (STATE, INFLIGHT, "view") if given.get(name)]
+    if len(selected) > 1:
+        raise ConfigError(f"options {' and '.join(selected)} do not go together; give one of them")
+    if not selected:
         return (TABLES if given.get("snapshot") else SNAPSHOTS), ""
-    value = given[chosen[0]]
-    if chosen[0] != "view":
-        return chosen[0], value
+    value = given[selected[0]]
+    if selected[0] != "view":
+        return selected[0], value
     if value.lower() not in VIEWS:
         raise ConfigError(f"option view={value!r}: choose {', '.join(VIEWS)}; or give the option state or inflight")
     if value.lower() == SNAPSHOTS and given.get("snapshot"):

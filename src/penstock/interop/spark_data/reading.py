@@ -1,4 +1,4 @@
-"""What all readers of ``format("penstock")`` have in common."""
+"""Base classes of the readers of ``format("penstock")``."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from penstock.snapshots.commands.opened_location import open_location_to_read
 
 
 @dataclass(frozen=True)
-class Place:
-    """The snapshot that is read, as tasks find it."""
+class SnapshotRef:
+    """Reference to the snapshot that is read. It is sent to tasks."""
 
     location: str
     checkpoint: CheckpointId
 
-    def watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches; what goes wrong on the way is said once, by its right name.
+    def with_explained_errors(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches, and raise errors with their causes.
 
         Raises:
             CorruptSnapshot: something that the snapshot refers to is missing or changed.
-            LocationError: the snapshot was deleted meanwhile, or cannot be read.
+            LocationError: the snapshot was deleted in the meantime, or cannot be read.
         """
         try:
             yield from batches
@@ -42,8 +42,11 @@ class Place:
 
 
 class SnapshotReader(DataSourceReader):  # type: ignore[misc]
-    """Base class of the readers. None has ``pushFilters``: Spark 4.3 applies pushed filters to every later use of the
-    same DataFrame as well, see ``wanted_keys``."""
+    """Base class of the readers.
+
+    No reader has ``pushFilters``: Spark 4.3 applies pushed filters to every later use of the same DataFrame as well,
+    see ``wanted_keys``.
+    """
 
     def __init__(self, projection: Projection) -> None:
         self._projection = projection
@@ -56,7 +59,7 @@ class SnapshotReader(DataSourceReader):  # type: ignore[misc]
 
 
 class RowsReader(SnapshotReader):
-    """Of few rows, which are there already."""
+    """Reader of a few rows that are in memory."""
 
     def __init__(self, projection: Projection, rows: pa.RecordBatch) -> None:
         super().__init__(projection)

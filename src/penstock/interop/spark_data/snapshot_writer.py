@@ -1,4 +1,4 @@
-"""``penstock.SnapshotWriter``: makes a snapshot from DataFrames, for a query to start from."""
+"""``penstock.SnapshotWriter``: writes a snapshot from DataFrames, from which a query can start."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SnapshotWriter:
-    """A snapshot in the making; every method but ``write`` only remembers what is to be done, and returns the writer.
+    """Writer of a snapshot. All methods except ``write`` only record a change and return the writer.
 
-    Made by ``from_plan`` or ``from_snapshot``. State tables are called ``<operator id>/<table>``, with the ids that
-    ``penstock snapshot show`` prints; ``tables`` lists them and ``schema`` says which columns each has. A DataFrame for
-    a table has exactly these columns, found by name, with one row per key: a key is any Spark value, null included, and
-    NaN and -0.0 are the keys that they are for Spark's grouping. ``key_group`` may be there and is computed anew;
-    ``__changed``, where the table has it, says which rows an update or complete output hands on at its next checkpoint
-    though no input comes for them (without the column: none).
+    ``from_plan`` and ``from_snapshot`` create it. The name of a state table is ``<operator id>/<table>``, with the ids
+    that ``penstock snapshot show`` prints. ``tables`` lists the tables, and ``schema`` returns the columns of one. A
+    DataFrame for a table must have exactly these columns, which are matched by name, and one row per key. A key is any
+    Spark value, null included; NaN and -0.0 are compared as in Spark's grouping. The column ``key_group`` is optional
+    and computed again. ``__changed``, in tables that have it, marks the rows that an update or complete output emits at
+    its next checkpoint without new input (without the column: none).
     """
 
     def __init__(self, draft: Draft) -> None:
@@ -56,20 +56,20 @@ class SnapshotWriter:
         max_parallelism: int | None = None,
         watermark: datetime | None = None,
     ) -> SnapshotWriter:
-        """The first snapshot of a query: tables are empty until they are given, sources stand at their beginning.
+        """Create the first snapshot of a query: sources are at their start, and tables are empty unless rows are given.
 
         Args:
             df: the streaming DataFrame that will be started; or several outputs of one query, each with its mode.
-            output_mode: as the query will be started with.
-            parallelism: of the snapshot, and of a query that starts from it and does not say otherwise. Without it the
-                session's setting, or as many subtasks as a query would have.
-            max_parallelism: the number of key groups, which can never be changed. Without it the session's setting.
-            watermark: how far event time has come with what the tables were made from: later rows of that time are
-                late. Without a zone: UTC.
+            output_mode: the output mode of the query.
+            parallelism: parallelism of the snapshot, and default for a query that starts from it. By default the
+                session's setting, or the parallelism that a query would have.
+            max_parallelism: number of key groups, which can never be changed. By default the session's setting.
+            watermark: watermark of the data in the tables: rows of the query at or before it are late. Without a time
+                zone: UTC.
 
         Raises:
-            ConfigError: not a streaming DataFrame, or a number is out of range.
-            NotSupported: the DataFrame holds something that Penstock refuses.
+            ConfigError: it is not a streaming DataFrame, or a number is out of range.
+            NotSupported: Penstock does not support the DataFrame.
         """
         outputs = [(df, output_mode)] if isinstance(df, DataFrame) else list(df)
         plan = compile_outputs(outputs)
@@ -78,27 +78,28 @@ class SnapshotWriter:
         options = parse_options(
             {**session_options(spark), **{name: str(value) for name, value in said.items() if value is not None}}
         )
-        chosen = options.parallelism or SparkLauncher(spark).default_parallelism(options.max_parallelism)
-        if chosen > options.max_parallelism:
-            raise ConfigError(f"parallelism {chosen} is above maxParallelism {options.max_parallelism}")
+        selected = options.parallelism or SparkLauncher(spark).default_parallelism(options.max_parallelism)
+        if selected > options.max_parallelism:
+            raise ConfigError(f"parallelism {selected} is above maxParallelism {options.max_parallelism}")
         sinks = [SinkSpec(sink_id(number), "Sink", NoopSink()) for number in range(len(outputs))]
-        graph = plan.graph(sinks, chosen, options.max_parallelism)
+        graph = plan.graph(sinks, selected, options.max_parallelism)
         return SnapshotWriter(draft_of_plan(graph, None if watermark is None else _micros(watermark)))
 
     @staticmethod
     @pysparks_refusals()
     def from_snapshot(location: str, snapshot: str = "") -> SnapshotWriter:
-        """A snapshot that there is, to be changed: everything stays as it is but for what is said. The location is only
-        read, now and by ``write``; its query may run.
+        """Create a changed copy of an existing snapshot. Parts without recorded changes stay as they are.
 
-        Epochs up to the snapshot count as committed in the new location: start the origin once more where it was if its
-        last output is not committed yet. Rows in flight stay, and are processed on top of what tables are given.
+        The location is only read, now and by ``write``; its query may run. In the new location all epochs up to the
+        snapshot count as committed. If the last output of the original query is not committed yet, start that query
+        once more at its own location. In-flight data stay in the snapshot, and are processed with the new tables.
 
         Args:
+            location: the checkpoint location.
             snapshot: an id or a label; empty: the newest.
 
         Raises:
-            LocationError: there is no such location or snapshot; one whose source takes its input away.
+            LocationError: the location or snapshot does not exist, or reading removes the input of its source.
             CorruptSnapshot: it is damaged.
         """
         return SnapshotWriter(draft_of_snapshot(open_location_to_read(location), snapshot))
@@ -110,51 +111,55 @@ class SnapshotWriter:
 
     @pysparks_refusals()
     def schema(self, table: str) -> StructType:
-        """The columns that a DataFrame for the table has: its key, then its values. Raises ConfigError if there is no
-        such table."""
+        """Return the columns of a DataFrame for the table: its key, then its values.
+
+        Raises ConfigError if the table does not exist.
+        """
         return writable_schema(self._draft.table(table))
 
     @pysparks_refusals()
     def with_state(self, table: str, df: DataFrame) -> SnapshotWriter:
-        """The table holds the rows of ``df``, and no others. Raises ConfigError if there is no such table."""
+        """Replace the rows of a table by those of ``df``. Raises ConfigError if the table does not exist."""
         self._frames[self._draft.table(table).name] = df
         return self
 
     @property
     def sources(self) -> list[str]:
-        """The ids of sources that ``with_position`` can be told of: those of ``from_plan``."""
+        """The ids of the sources that ``with_position`` accepts: those of ``from_plan``."""
         return list(self._draft.sources)
 
     @pysparks_refusals()
     def with_position(self, source: str, read: Sequence[str] | Mapping[str, Any]) -> SnapshotWriter:
-        """The source does not read again what the tables were made from. Without this it begins where it would without
-        a snapshot.
+        """Let a source start after the input from which the tables were built..
+
+        Without this call it starts where it would without a snapshot.
 
         Args:
             source: its operator id.
-            read: of files, those that were read, as paths or as ``history.inputFiles()`` gives them. Of Kafka the next
-                offset of each partition, ``{"topic": {"0": 17}}``, as its ``startingOffsets``; partitions that are not
-                named begin at their first one. Of a Python data source the offset, as its reader returns it.
+            read: for files those that were read, as paths or as ``history.inputFiles()`` returns them. For Kafka the
+                next offset of each partition, ``{"topic": {"0": 17}}``, as in ``startingOffsets``; other partitions
+                start at their first offset. For a Python data source the offset, as its reader returns it.
 
         Raises:
-            ConfigError: there is no such source, or this is no position of it.
+            ConfigError: the source does not exist, or this is no position of it.
         """
         self._draft = start_source_after(self._draft, source, read)
         return self
 
     @pysparks_refusals()
     def drop_state(self, table: str) -> SnapshotWriter:
-        """The table is empty: its operator begins anew. Raises ConfigError if there is no such table."""
+        """Remove all rows of a table, so that its operator starts anew. Raises ConfigError if it does not exist."""
         self._frames[self._draft.table(table).name] = None
         return self
 
     @pysparks_refusals()
     def rename_operator(self, operator_id: str, new: str) -> SnapshotWriter:
-        """State is found by the operator's id: ``penstock.named`` gives one, and this is how state that has another
-        finds it. Tables are called by the new id from here on.
+        """Rename an operator, so that an operator with another id (``penstock.named``) gets its state.
+
+        From then on, names of tables have the new id.
 
         Raises:
-            ConfigError: there is no such operator or one that is called so already; a sink.
+            ConfigError: the operator does not exist or is a sink, or another one has the new id.
         """
         before = self._draft.tables
         self._draft = rename_operator(self._draft, operator_id, new)
@@ -164,23 +169,23 @@ class SnapshotWriter:
 
     @pysparks_refusals()
     def write(self, location: str, *, label: str = "", note: str = "") -> str:
-        """Write the snapshot, as Spark jobs, one for each table that was given; blocks until it is whole.
+        """Write the snapshot by Spark jobs, one for each table with new rows. Blocks until it is complete.
 
-        The location is then as a converted one: a query starts there by ``checkpointLocation``, or from there by
-        ``startFrom``, at any parallelism. If anything fails, nothing of it stays; a crash leaves no snapshot.
+        A query can start at the location with ``checkpointLocation``, or from it with ``startFrom``, at any
+        parallelism. If anything fails, all written files are removed; a crash leaves no snapshot.
 
         Args:
-            location: a new or empty one.
-            label, note: of the snapshot; without them those of the one that it was made from.
+            location: a new or empty location.
+            label, note: of the snapshot; by default those of the original one.
 
         Returns:
-            The snapshot's id.
+            The id of the snapshot.
 
         Raises:
-            ConfigError: a DataFrame does not fit its table; said before anything is written.
-            DataError: two rows have one key, or a null is where none may be.
-            LocationError: the location is in use or cannot be written; the snapshot that was edited is gone.
-            CorruptSnapshot: that one is damaged.
+            ConfigError: a DataFrame does not fit its table. Nothing was written.
+            DataError: two rows have the same key, or a column that must not be null is null.
+            LocationError: the location is in use or cannot be written, or the original snapshot was deleted.
+            CorruptSnapshot: the original snapshot is damaged.
         """
         checked_words(label, note)
         return write_snapshot(self._draft, self._frames, location, label, note).id

@@ -1,7 +1,7 @@
-"""``spark.read.format("penstock")``: the snapshots of a checkpoint location, and what they hold, as DataFrames.
+"""Data source of ``spark.read.format("penstock")``: snapshots of a checkpoint location and their data as DataFrames.
 
-Spark makes the source in processes of its own: one tells the schema, another plans, tasks read. Which snapshot is read
-is decided once, by the first: an id is as good as a newer snapshot is not, and later looks see the same.
+Spark creates the source in several processes: one returns the schema, another plans, tasks read. The first one selects
+the snapshot. The others use its id, so that a newer snapshot does not change the result.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import LocationError
 from penstock.interop.spark_data import timers_reader
-from penstock.interop.spark_data.columns import Projection, chosen, spark_schema
+from penstock.interop.spark_data.columns import Projection, select_columns, spark_schema
 from penstock.interop.spark_data.inflight_reader import InflightReader, find_inflight
 from penstock.interop.spark_data.read_options import INFLIGHT, SNAPSHOTS, STATE, TIMERS, ReadOptions, parse_read_options
-from penstock.interop.spark_data.reading import Place, RowsReader
-from penstock.interop.spark_data.state_reader import StateReader, shown_schema
+from penstock.interop.spark_data.reading import RowsReader, SnapshotRef
+from penstock.interop.spark_data.state_reader import StateTableReader, shown_schema
 from penstock.interop.spark_data.timers_reader import TimersReader, find_timers
 from penstock.interop.spark_data.views import snapshot_view, snapshots_view
 from penstock.interop.spark_data.wanted_keys import wanted_keys
@@ -28,17 +28,18 @@ from penstock.snapshots.restoring.state_tables import find_table
 
 
 class PenstockSource(DataSource):  # type: ignore[misc]
-    """See docs/snapshots-as-data.md for options and columns. Nothing at the location is changed, and its query may run
-    meanwhile.
+    """Data source for snapshots; docs/snapshots-as-data.md has its options and columns.
+
+    It changes nothing at the location, whose query may run.
 
     Raises, from every method:
-        ConfigError: an option is unknown, missing, or does not go with another; a column is not there.
-        LocationError: there is no such location, snapshot, table or exchange; those that there are are listed.
-        CorruptSnapshot: something that is read is damaged.
+        ConfigError: an option is unknown, missing, or cannot be combined with another; a column does not exist.
+        LocationError: the location, snapshot, table or exchange does not exist. The text lists the existing ones.
+        CorruptSnapshot: the data that are read are damaged.
     """
 
     _snapshot = ""
-    """The id of the one that was chosen."""
+    """Id of the selected snapshot."""
 
     @classmethod
     def name(cls) -> str:
@@ -46,21 +47,21 @@ class PenstockSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> StructType:
         options = parse_read_options(self.options)
-        found = _Found(options, self._snapshot)
+        found = _ResolvedRead(options, self._snapshot)
         self._snapshot = found.snapshot
         names = list(options.columns)
         if not names and options.view == STATE and not options.bookkeeping:
             hidden = found.hidden
             names = [name for name in found.available.names if name not in hidden]
-        return spark_schema(chosen(found.available, names, found.what), found.what)
+        return spark_schema(select_columns(found.available, names, found.what), found.what)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_read_options(self.options)
-        return _Found(options, self._snapshot).reader(schema)
+        return _ResolvedRead(options, self._snapshot).reader(schema)
 
 
-class _Found:
-    """What the options name, looked up."""
+class _ResolvedRead:
+    """Data that the options select: the snapshot, its table or rows, and the available columns."""
 
     def __init__(self, options: ReadOptions, snapshot: str) -> None:
         self._options = options
@@ -78,9 +79,9 @@ class _Found:
         self.what = f"{options.name or options.view} of {self.snapshot} at {self._opened.path}"
         metadata = self._opened.metadata(self._record)
         plan = plan_of_snapshot(metadata, self._opened.identity)
-        self._opened.unless_deleted([self._record.checkpoint], lambda: self._look(metadata, plan))
+        self._opened.unless_deleted([self._record.checkpoint], lambda: self._resolve(metadata, plan))
 
-    def _look(self, metadata: SnapshotMetadata, plan: PlanManifest) -> None:
+    def _resolve(self, metadata: SnapshotMetadata, plan: PlanManifest) -> None:
         options, store = self._options, self._opened.store
         if options.view == STATE:
             self._table = find_table(store, metadata, plan, options.name)
@@ -98,17 +99,17 @@ class _Found:
             self.available = self._rows.schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """``schema``: what Spark wants, the user's own or what was told before."""
+        """Create the reader. ``schema``: the user's own, or the result of ``PenstockSource.schema``."""
         options = self._options
         projection = Projection.of(self.available, schema, self.what)
         if options.view not in (STATE, INFLIGHT, TIMERS):
             return RowsReader(projection, self._rows)
-        place = Place(self._opened.path, self._record.checkpoint)
+        snapshot_ref = SnapshotRef(self._opened.path, self._record.checkpoint)
         if options.view == STATE:
-            return StateReader(place, self._table, self._wanted, projection, options.partition_bytes)
+            return StateTableReader(snapshot_ref, self._table, self._wanted, projection, options.partition_bytes)
         if options.view == TIMERS:
-            return TimersReader(place, self._timers, projection, options.partition_bytes)
-        return InflightReader(place, self._inflight, projection, options.partition_bytes)
+            return TimersReader(snapshot_ref, self._timers, projection, options.partition_bytes)
+        return InflightReader(snapshot_ref, self._inflight, projection, options.partition_bytes)
 
 
 def _record(opened: OpenedLocation, name: str) -> SnapshotRecord:

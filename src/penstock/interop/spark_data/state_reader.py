@@ -1,4 +1,4 @@
-"""Reads a state table: one task for some key groups, each with the entries that it needs and no others."""
+"""Reader of a state table. Each task reads some key groups, and gets only the entries that it needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 
 from penstock.errors import CorruptSnapshot
 from penstock.interop.spark_data.columns import Projection
-from penstock.interop.spark_data.reading import Place, SnapshotReader
+from penstock.interop.spark_data.reading import SnapshotReader, SnapshotRef
 from penstock.interop.spark_data.wanted_keys import WantedKeys
 from penstock.model.manifest import StateEntry
 from penstock.snapshots.format.table_entries import entries_of_groups, split_key_groups
@@ -22,7 +22,7 @@ from penstock.state.hashing import key_groups
 
 
 class StatePartition(InputPartition):  # type: ignore[misc]
-    """``entries``: clipped to the partition's key groups."""
+    """Partition of key groups. ``entries``: entries of the table, limited to these key groups."""
 
     def __init__(self, entries: list[StateEntry]) -> None:
         super().__init__(None)
@@ -30,34 +30,42 @@ class StatePartition(InputPartition):  # type: ignore[misc]
 
 
 def shown_schema(table: StateTable) -> pa.Schema:
-    """All columns under the names that users know."""
+    """Return all columns with the names that users see."""
     fields = zip(table.schema, table.display_names, strict=True)
     return pa.schema([field.with_name(name) for field, name in fields])
 
 
-class StateReader(SnapshotReader):
-    """Of one table of one snapshot.
+class StateTableReader(SnapshotReader):
+    """Reader of one table of a snapshot.
 
     Args:
-        wanted: keys whose rows are read.
+        snapshot_ref: the snapshot.
+        table: the table.
+        wanted: the keys whose rows are read.
+        projection: the columns to read.
         partition_bytes: see ``PARTITION_BYTES``.
     """
 
     def __init__(
-        self, place: Place, table: StateTable, wanted: WantedKeys, projection: Projection, partition_bytes: int
+        self,
+        snapshot_ref: SnapshotRef,
+        table: StateTable,
+        wanted: WantedKeys,
+        projection: Projection,
+        partition_bytes: int,
     ) -> None:
         super().__init__(projection)
-        self._place = place
+        self._snapshot_ref = snapshot_ref
         self._table = table
         self._wanted = wanted
         self._partition_bytes = partition_bytes
 
     def __getstate__(self) -> dict[str, Any]:
-        """What tasks need: each has its entries in its partition."""
+        """Leave out the entries: each task has its own ones in its partition."""
         return self.__dict__ | {"_table": replace(self._table, entries=())}
 
     def partitions(self) -> list[InputPartition]:
-        """By key groups ascending; one without entries if no wanted key group has rows."""
+        """Return the partitions by key group; one without entries if no wanted key group has rows."""
         wanted = self._wanted.groups
         groups = int(np.flatnonzero(wanted)[0]), int(np.flatnonzero(wanted)[-1])
         entries = entries_with_groups(entries_of_groups(self._table.entries, groups), wanted)
@@ -68,13 +76,13 @@ class StateReader(SnapshotReader):
         return found or [StatePartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from self._place.watched(self._rows(partition))
+        yield from self._snapshot_ref.with_explained_errors(self._rows(partition))
 
     def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not partition.entries:
             return
         table, groups = self._table, self._wanted.groups
-        for batch in read_rows(store_at(self._place.location), partition.entries, table.schema, table.key_count):
+        for batch in read_rows(store_at(self._snapshot_ref.location), partition.entries, table.schema, table.key_count):
             rows = batch
             if not groups.all():
                 rows = batch.filter(pa.array(groups[batch.column(0).to_numpy(zero_copy_only=False)]))
@@ -84,7 +92,7 @@ class StateReader(SnapshotReader):
                 yield self._projection.apply(rows)
 
     def _check_groups(self, rows: pa.RecordBatch) -> None:
-        """Rows were looked for by the hash of their key: so it has to be the one that they are stored by."""
+        """Check that rows are in the key groups of their keys, because they are looked up by the hash of the key."""
         if self._table.hash_key_count is None:
             return
         groups = key_groups(rows, range(1, 1 + self._table.hash_key_count), self._table.max_parallelism)

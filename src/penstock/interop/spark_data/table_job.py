@@ -1,8 +1,7 @@
-"""Writes one state table from a DataFrame, as a Spark job: rows go to the tasks of their key groups, and each task
-writes its sections into a file of its own.
+"""Spark job that writes a state table from a DataFrame: each task writes the sections of some key groups to a file.
 
-The key group is computed in Spark's SQL, by the hash that it shares with Penstock, and again where rows are written.
-Whatever a task leaves behind that failed or ran twice, nobody refers to.
+Spark SQL computes the key group, by the hash function that it shares with Penstock. Tasks compute it again and compare.
+No snapshot refers to files of tasks that failed or ran twice.
 """
 
 from __future__ import annotations
@@ -37,22 +36,25 @@ from penstock.state.keys import normalize_floats
 from penstock.state.stored_form import KEY_GROUP_COLUMN
 
 MOST_TASKS = 200
-"""Of a job, at most; fewer if the session runs fewer side by side."""
+"""Limit for the tasks of a job. There are fewer if the session runs fewer in parallel."""
 MAX_TABLES = 1000
-"""Of one snapshot: files of empty tables have numbers below."""
+"""Limit for the tables of a snapshot: files of empty tables have lower numbers."""
 _RESULT = "subtask int, entries binary, problem string"
 Entries = dict[int, list[StateEntry]]
-"""By subtask."""
+"""Entries of a table by subtask."""
 
 
 @dataclass(frozen=True)
-class Target:
-    """Where a table goes: a snapshot's place in a location.
+class TableTarget:
+    """Snapshot to which a table is written.
 
     Attributes:
-        root: as ``store_at`` opens it.
+        root: root of the location, for ``store_at``.
         first_file: the lowest number of a data file.
-        vertex: of the table's operator.
+        generation: Generation of the snapshot.
+        checkpoint: checkpoint of the snapshot.
+        parallelism: parallelism of the snapshot.
+        vertex: vertex of the table's operator.
     """
 
     root: str
@@ -63,27 +65,32 @@ class Target:
     vertex: int
 
     def prefix(self, table: StateTable, subtask: int) -> str:
-        """What the identities of sections begin with."""
-        place = f"g{self.generation}/c{self.checkpoint}/{SubtaskId(self.vertex, subtask)}"
-        return f"{place}/state/{table.operator_id}/{table.table}"
+        """Return the start of the identities of sections."""
+        owner_id = f"g{self.generation}/c{self.checkpoint}/{SubtaskId(self.vertex, subtask)}"
+        return f"{owner_id}/state/{table.operator_id}/{table.table}"
 
     def path(self, number: int) -> str:
-        """A data file of this snapshot's, beside those of its slots."""
+        """Return the path of a data file of this snapshot that belongs to no slot."""
         return state_path(self.generation, self.checkpoint, self.first_file + self.parallelism + 1 + number)
 
     def task_path(self, attempt: int) -> str:
-        """The file of a task; no two attempts of a session have one number."""
+        """Return the path of a task's file. ``attempt``: id of the task attempt, unique in the session."""
         return self.path(MAX_TABLES + attempt)
 
 
-def write_table(rows: DataFrame, table: StateTable, target: Target) -> Entries:
-    """Write all rows, which have the table's columns but for the key group, by position; blocks until it is done.
+def write_table(rows: DataFrame, table: StateTable, target: TableTarget) -> Entries:
+    """Write all rows, and block until that is done.
+
+    Args:
+        rows: the table's columns by position, without the key group.
+        table: the table.
+        target: the snapshot to which it is written.
 
     Returns:
-        What subtasks have of the table; those without rows are not there.
+        Entries of the subtasks that have rows.
 
     Raises:
-        DataError: two rows have the same key, or a null is where none may be; the first that was found is said.
+        DataError: two rows have the same key, or a column that must not be null is null.
     """
     assert table.key_count is not None
     assert table.hash_key_count is not None
@@ -93,20 +100,20 @@ def write_table(rows: DataFrame, table: StateTable, target: Target) -> Entries:
     renamed = rows.toDF(*columns)
     group = _key_group([F.col(name) for name in columns[: table.hash_key_count]], table.max_parallelism)
     grouped = renamed.select(group.alias(KEY_GROUP_COLUMN), *columns)
-    place = F.floor(F.col(KEY_GROUP_COLUMN) * F.lit(tasks) / F.lit(table.max_parallelism)).cast("int")
-    sorted_rows = grouped.repartitionById(tasks, place).sortWithinPartitions(
+    task = F.floor(F.col(KEY_GROUP_COLUMN) * F.lit(tasks) / F.lit(table.max_parallelism)).cast("int")
+    sorted_rows = grouped.repartitionById(tasks, task).sortWithinPartitions(
         KEY_GROUP_COLUMN, *columns[: table.key_count]
     )
     found: Entries = {}
-    for row in sorted_rows.mapInArrow(_Task(table, target), _RESULT).collect():
+    for row in sorted_rows.mapInArrow(_WriteTask(table, target), _RESULT).collect():
         if row.problem:
             raise DataError(f"state table {table.name}: {row.problem}")
         found.setdefault(row.subtask, []).extend(decode_msgpack(row.entries, list[StateEntry]))
     return {subtask: sorted(entries, key=lambda one: one.key_group_first) for subtask, entries in found.items()}
 
 
-def write_empty(table: StateTable, target: Target, store: Store, path: str, subtasks: Sequence[int]) -> Entries:
-    """That these subtasks have no rows of the table, in a file of its own."""
+def write_empty(table: StateTable, target: TableTarget, store: Store, path: str, subtasks: Sequence[int]) -> Entries:
+    """Write empty sections for subtasks without rows to a file of its own, and return their entries."""
     with SectionWriter(store, path) as writer:
         return {
             subtask: [
@@ -117,7 +124,7 @@ def write_empty(table: StateTable, target: Target, store: Store, path: str, subt
 
 
 def _tasks(rows: DataFrame, parallelism: int, max_parallelism: int) -> int:
-    """A multiple of the parallelism, so that a task's key groups are one subtask's."""
+    """Return the number of tasks: a multiple of the parallelism, so that each task has key groups of one subtask."""
     wanted: int = min(MOST_TASKS, rows.sparkSession.sparkContext.defaultParallelism * 2)
     each = max(1, min(-(-wanted // parallelism), max_parallelism // parallelism))
     return parallelism * each
@@ -128,14 +135,14 @@ def _key_group(keys: Sequence[Column], max_parallelism: int) -> Column:
     return F.pmod(hashed, F.lit(max_parallelism)).cast("int")
 
 
-class _Refused(Exception):
-    """What is wrong with the rows, for the user."""
+class _InvalidRows(Exception):
+    """The rows cannot be stored in the table. The text is for the user."""
 
 
-class _Task:
-    """What each task does with its rows: check, write, and say where they are."""
+class _WriteTask:
+    """Function of a task: checks and writes its rows, and yields their entries."""
 
-    def __init__(self, table: StateTable, target: Target) -> None:
+    def __init__(self, table: StateTable, target: TableTarget) -> None:
         self._table = table
         self._target = target
 
@@ -143,11 +150,11 @@ class _Task:
         context = TaskContext.get()
         assert context is not None
         try:
-            subtask, entries = self._written(_CheckedRows(self._table, batches), context.taskAttemptId())
+            subtask, entries = self._write(_CheckedRows(self._table, batches), context.taskAttemptId())
             problem = ""
         except StopIteration:
             return  # no rows
-        except _Refused as refused:
+        except _InvalidRows as refused:
             subtask, entries, problem = -1, [], str(refused)
         yield pa.record_batch(
             [
@@ -158,8 +165,8 @@ class _Task:
             names=["subtask", "entries", "problem"],
         )
 
-    def _written(self, rows: Iterator[pa.RecordBatch], number: int) -> tuple[int, list[StateEntry]]:
-        """Whose rows they are, and where they lie now. Raises StopIteration if there are none."""
+    def _write(self, rows: Iterator[pa.RecordBatch], number: int) -> tuple[int, list[StateEntry]]:
+        """Write the rows, and return their subtask and entries. Raises StopIteration if there are none."""
         table, target = self._table, self._target
         first = next(rows)
         subtask = owner(int(first.column(0)[0].as_py()), target.parallelism, table.max_parallelism)
@@ -180,7 +187,7 @@ def _one_subtask(
 
 
 class _CheckedRows(Iterator[pa.RecordBatch]):
-    """Rows in the table's columns, sorted by key group and key: none twice, nulls only where they may be."""
+    """Checked rows of a table, sorted by key group and key: keys are unique, and nulls are allowed."""
 
     def __init__(self, table: StateTable, batches: Iterator[pa.RecordBatch]) -> None:
         self._table = table
@@ -211,19 +218,21 @@ class _CheckedRows(Iterator[pa.RecordBatch]):
     def _check_nulls(self, columns: Sequence[pa.Array]) -> None:
         for column, field in zip(columns, self._table.schema, strict=True):
             if column.null_count and is_never_null(field.name, field):
-                raise _Refused(f"column {field.name} has a null, which the table cannot hold")
+                raise _InvalidRows(f"column {field.name} has a null, which the table cannot hold")
 
     def _check_keys(self, keys: list[pa.Array]) -> None:
-        """Equal keys follow each other. Without key columns all rows have one key."""
+        """Check that keys are unique. Equal keys follow each other; without key columns all rows have the same key."""
         if self._last is not None:
             keys = [pa.concat_arrays([last, key]) for last, key in zip(self._last, keys, strict=True)]
         count = len(keys[0])
         same = np.ones(count - 1, np.bool_)
         for leaf in (leaf for key in keys for leaf in _leaves(key)):
-            same &= _repeated(leaf)
+            same &= _equals_previous(leaf)
         if same.any():
             row = int(np.flatnonzero(same)[0])
-            raise _Refused(f"two rows have the key {_said([readable_objects(key.slice(row, 1))[0] for key in keys])}")
+            raise _InvalidRows(
+                f"two rows have the key {_short_text([readable_objects(key.slice(row, 1))[0] for key in keys])}"
+            )
         self._last = [key.slice(count - 1) for key in keys]
 
 
@@ -240,13 +249,13 @@ def _leaves(column: pa.Array) -> Iterator[pa.Array]:
         yield column
 
 
-def _repeated(column: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Whether a value is the one before it; null is."""
+def _equals_previous(column: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return for each value except the first True if it equals the one before it. Nulls are equal."""
     before, after = column.slice(0, len(column) - 1), column.slice(1)
     equal = pc.fill_null(pc.equal(before, after), False)
     return np.asarray(pc.or_(equal, pc.and_(pc.is_null(before), pc.is_null(after))).to_numpy(zero_copy_only=False))
 
 
-def _said(values: Sequence[object]) -> str:
+def _short_text(values: Sequence[object]) -> str:
     text = ", ".join(map(repr, values))
     return f"({text})" if len(text) <= 200 else f"({text[:200]}...)"

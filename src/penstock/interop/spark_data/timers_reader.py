@@ -1,4 +1,4 @@
-"""Reads the timers of all operators of a snapshot: each ``__timers`` table, one task for some of its key groups."""
+"""Reader of the timers of all operators of a snapshot. Each task reads some key groups of a ``__timers`` table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from penstock.interop.spark_data.columns import Projection
-from penstock.interop.spark_data.reading import Place, SnapshotReader
+from penstock.interop.spark_data.reading import SnapshotReader, SnapshotRef
 from penstock.model.manifest import PlanManifest, SnapshotMetadata, StateEntry
 from penstock.operators.stateful.variables import TIME_MODE, TIMERS
 from penstock.snapshots.commands.snapshot_sizes import subtasks_of
@@ -36,14 +36,14 @@ _YEAR_1_MS, _YEAR_10000_MS = -62_135_596_800_000, 253_402_300_800_000
 
 @dataclass(frozen=True)
 class OperatorTimers:
-    """Those of one operator. ``time_mode``: as the operator has it; empty if the snapshot does not tell."""
+    """Timers of one operator. ``time_mode``: time mode of the operator; empty if the snapshot does not have it."""
 
     table: StateTable
     time_mode: str
 
 
 def find_timers(store: Store, metadata: SnapshotMetadata, plan: PlanManifest) -> list[OperatorTimers]:
-    """Of every operator that has any. Reads a section of each.
+    """Find the tables of all operators that have timers. Reads one section of each.
 
     Raises:
         CorruptSnapshot: a section is missing or changed.
@@ -69,13 +69,17 @@ class _Partition(InputPartition):  # type: ignore[misc]
 
 
 class TimersReader(SnapshotReader):
-    """See ``StateReader``; there is no option ``keys`` for timers."""
+    """Reader of timers. Unlike ``StateTableReader`` it has no option ``keys``."""
 
     def __init__(
-        self, place: Place, operators: Sequence[OperatorTimers], projection: Projection, partition_bytes: int
+        self,
+        snapshot_ref: SnapshotRef,
+        operators: Sequence[OperatorTimers],
+        projection: Projection,
+        partition_bytes: int,
     ) -> None:
         super().__init__(projection)
-        self._place = place
+        self._snapshot_ref = snapshot_ref
         self._operators = list(operators)
         self._partition_bytes = partition_bytes
 
@@ -89,12 +93,12 @@ class TimersReader(SnapshotReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.entries:
-            yield from self._place.watched(self._rows(partition))
+            yield from self._snapshot_ref.with_explained_errors(self._rows(partition))
 
     def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         operator = self._operators[partition.operator]
         table = replace(operator.table, entries=())
-        for rows in read_rows(store_at(self._place.location), partition.entries, table.schema, table.key_count):
+        for rows in read_rows(store_at(self._snapshot_ref.location), partition.entries, table.schema, table.key_count):
             yield self._projection.apply(_shown(rows, operator))
 
 

@@ -1,4 +1,4 @@
-"""What is not rows of the query, as tables of few rows: snapshots, tables, positions, watermarks, scalars."""
+"""Views of a location's metadata: small tables of snapshots, state tables, positions, watermarks and scalars."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.snapshots.restoring.state_tables import table_name
 
 _TIME = pa.timestamp("us", tz="UTC")
 _YEAR_1_US, _YEAR_10000_US = -62_135_596_800_000_000, 253_402_300_800_000_000
-"""Watermarks outside stand for the beginning and the end of event time, and are no timestamps of Spark's."""
+"""Limits of Spark's timestamps. Watermarks beyond them stand for the start and the end of event time."""
 
 _SNAPSHOT_SCHEMA = pa.schema(
     [
@@ -65,11 +65,11 @@ _SCHEMAS = {
         [("operator_id", pa.string()), ("subtask", pa.int32()), ("name", pa.string()), ("value", pa.string())]
     ),
 }
-"""What the columns mean stands in docs/snapshots-as-data.md."""
+"""Columns of the views; docs/snapshots-as-data.md describes them."""
 
 
 def snapshots_view(opened: OpenedLocation) -> pa.RecordBatch:
-    """What ``penstock snapshot list`` knows. Raises LocationError if a file cannot be read."""
+    """Return the snapshots, as ``penstock snapshot list`` does. Raises LocationError if a file cannot be read."""
     notes = {record.checkpoint: record.note for record in opened.view.snapshots}
     rows = []
     for line in list_snapshots(opened, int(time.time() * 1000)).snapshots:
@@ -81,7 +81,7 @@ def snapshots_view(opened: OpenedLocation) -> pa.RecordBatch:
 
 
 def snapshot_view(view: str, metadata: SnapshotMetadata, plan: PlanManifest) -> pa.RecordBatch:
-    """One of ``VIEWS``, of one snapshot."""
+    """Return one of ``VIEWS`` for a snapshot."""
     return _batch(list(_ROWS[view](metadata, plan)), _SCHEMAS[view])
 
 

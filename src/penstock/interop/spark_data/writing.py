@@ -1,8 +1,8 @@
-"""From a draft and DataFrames to a location that begins with this one snapshot.
+"""Writer of a new location with one snapshot, from a draft and DataFrames.
 
-Order: what can be told beforehand is refused; what the snapshot keeps of another is brought and verified; Spark jobs
-write the tables; metadata, and last the log. Until the log's entry is there, there is no location; a failure takes back
-what was written, and what an interruption leaves the next attempt removes (``snapshots/bootstrap.py``).
+Steps: check the DataFrames; copy and verify the data of the original snapshot; write the tables by Spark jobs; write
+the metadata and then the log. The location does not exist before the log entry. A failure removes all written files,
+and the next attempt removes files of an interrupted one (``snapshots/bootstrap.py``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.errors import CheckpointFailed, ConfigError, CorruptSnapshot, Loca
 from penstock.interop.spark_data.columns import spark_schema
 from penstock.interop.spark_data.draft import Draft, Origin
 from penstock.interop.spark_data.state_reader import shown_schema
-from penstock.interop.spark_data.table_job import Entries, Target, write_empty, write_table
+from penstock.interop.spark_data.table_job import Entries, TableTarget, write_empty, write_table
 from penstock.model.manifest import CaptureMetrics, SlotManifest, SnapshotMetadata, StateEntry
 from penstock.snapshots.bootstrap import (
     FILE_NUMBERS_PER_ATTEMPT,
@@ -35,14 +35,14 @@ from penstock.snapshots.format.sections import data_path
 from penstock.snapshots.restoring.state_tables import KEY_GROUP, StateTable
 from penstock.snapshots.writing.state_index import stored_bytes
 
-BROUGHT_FROM = FILE_NUMBERS_PER_ATTEMPT // 2
-"""Numbers of an attempt's data files that are brought; tasks have lower ones."""
+COPIED_FROM = FILE_NUMBERS_PER_ATTEMPT // 2
+"""First number of the copied data files of an attempt. Files of tasks have lower numbers."""
 _Written = Mapping[tuple[str, str], Entries]
-"""By operator and table."""
+"""Entries by operator and table."""
 
 
 def writable_schema(table: StateTable) -> StructType:
-    """The columns that a DataFrame for the table has to have, the engine's own left out."""
+    """Return the columns that a DataFrame for the table must have, without the engine's own columns."""
     schema = shown_schema(table)
     hidden = {0, *table.internal_columns}
     wanted = [field for position, field in enumerate(schema) if position not in hidden]
@@ -52,61 +52,66 @@ def writable_schema(table: StateTable) -> StructType:
 def write_snapshot(
     draft: Draft, frames: Mapping[str, DataFrame | None], location: str, label: str, note: str
 ) -> SnapshotMetadata:
-    """Make the location; blocks until it is whole.
+    """Write the location. Blocks until it is complete.
 
     Args:
-        frames: by table, what it is to hold; None: nothing. Other tables stay as they are.
+        draft: the draft.
+        frames: by table its new rows; None: no rows. Other tables do not change.
+        location: a new or empty location.
+        label, note: of the snapshot; empty: those of the draft.
 
     Raises:
         ConfigError: a DataFrame has other columns than the table.
-        NotSupported: the snapshot does not tell what a table's key is.
-        DataError: rows cannot be a table.
-        LocationError: the location is in use or cannot be written, or the snapshot that the draft began with is gone.
-        CorruptSnapshot: that one is damaged.
+        NotSupported: the snapshot does not have the key of a table.
+        DataError: the rows cannot be stored in the table.
+        LocationError: the location is in use or cannot be written, or the original snapshot was deleted.
+        CorruptSnapshot: the original snapshot is damaged.
     """
     if draft.origin is None:
         frames = dict.fromkeys(draft.tables) | dict(frames)
-    prepared = {name: _prepared(draft.table(name), df) for name, df in frames.items()}
-    metadata = _without(draft, [draft.table(name) for name in frames], label, note)
+    checked = {name: _checked_frame(draft.table(name), df) for name, df in frames.items()}
+    metadata = _without_tables(draft, [draft.table(name) for name in frames], label, note)
     try:
-        with bootstrap_location(location) as made:
-            if made.found is not None:
-                raise location_in_use_error(made.store)
-            return _founded(draft, frames, prepared, metadata, made)
+        with bootstrap_location(location) as bootstrap:
+            if bootstrap.found is not None:
+                raise location_in_use_error(bootstrap.store)
+            return _write_location(draft, frames, checked, metadata, bootstrap)
     except (CheckpointFailed, OSError) as error:
         raise LocationError(f"the location {location} cannot be written: {error}") from error
 
 
-def _founded(
+def _write_location(
     draft: Draft,
     frames: Mapping[str, DataFrame | None],
-    prepared: Mapping[str, DataFrame | None],
+    checked: Mapping[str, DataFrame | None],
     metadata: SnapshotMetadata,
-    made: LocationBootstrap,
+    bootstrap: LocationBootstrap,
 ) -> SnapshotMetadata:
-    metadata = made.with_free_number(metadata)
+    metadata = bootstrap.with_free_number(metadata)
     if draft.origin is not None:
-        metadata = _brought(draft.origin, metadata, made)
+        metadata = _copy_data_files(draft.origin, metadata, bootstrap)
     tables = {name: draft.table(name) for name in frames}
     written = {
-        (table.operator_id, table.table): _write(metadata, draft, table, prepared[name], made, number)
+        (table.operator_id, table.table): _write_entries(metadata, draft, table, checked[name], bootstrap, number)
         for number, (name, table) in enumerate(tables.items())
     }
-    whole = _with(metadata, draft, written)
-    if draft.origin is None:  # else its blobs are stored, and have been brought
-        whole = BlobStore(made.store, made.first_file).write_blobs(whole)
+    whole = _with_entries(metadata, draft, written)
+    if draft.origin is None:  # otherwise its blobs are stored and were copied
+        whole = BlobStore(bootstrap.store, bootstrap.first_file).write_blobs(whole)
     used = {ref.path for ref in sections_of(whole)}
-    made.store.delete_all([path for path in made.attempt_files() if path not in used])  # of tasks that ran twice
+    bootstrap.store.delete_all(
+        [path for path in bootstrap.attempt_files() if path not in used]
+    )  # of tasks that ran twice
     if draft.origin is not None:
-        _bring_kept(draft.origin, made)
-    return made.complete(whole, continues=draft.origin is None)
+        _copy_source_files(draft.origin, bootstrap)
+    return bootstrap.complete(whole, continues=draft.origin is None)
 
 
-# -- beforehand -------------------------------------------------------------------------------------------------------
+# -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _prepared(table: StateTable, df: DataFrame | None) -> DataFrame | None:
-    """The table's columns but for the key group, in order."""
+def _checked_frame(table: StateTable, df: DataFrame | None) -> DataFrame | None:
+    """Check a DataFrame, and return it with the table's columns in order, without the key group."""
     if table.key_count is None or table.hash_key_count is None:
         raise NotSupported(f"the snapshot does not tell the key of state table {table.name}: it cannot be written")
     if df is None:
@@ -127,7 +132,7 @@ def _prepared(table: StateTable, df: DataFrame | None) -> DataFrame | None:
             columns.append(F.lit(False).alias(field.name))
         elif found is None:
             wrong.append(f"{field.name} {field.dataType.simpleString()} is missing")
-        elif _bare(found.dataType) != _bare(field.dataType):
+        elif _without_nullability(found.dataType) != _without_nullability(field.dataType):
             wrong.append(f"{field.name} is {found.dataType.simpleString()} instead of {field.dataType.simpleString()}")
         else:
             columns.append(F.col("`" + found.name.replace("`", "``") + "`"))
@@ -140,15 +145,15 @@ def _prepared(table: StateTable, df: DataFrame | None) -> DataFrame | None:
     return df.select(*columns)
 
 
-def _bare(kind: DataType) -> Any:
-    """The type without whether it may be null, which is found out when rows are written."""
+def _without_nullability(kind: DataType) -> Any:
+    """Return the type as plain data without nullability, which is checked when rows are written."""
 
-    def bare(value: Any) -> Any:
+    def without_nullability(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: bare(item) for key, item in value.items() if key not in _NULLABLE}
-        return [bare(item) for item in value] if isinstance(value, list) else value
+            return {key: without_nullability(item) for key, item in value.items() if key not in _NULLABLE}
+        return [without_nullability(item) for item in value] if isinstance(value, list) else value
 
-    return bare(kind.jsonValue())
+    return without_nullability(kind.jsonValue())
 
 
 _NULLABLE = ("nullable", "containsNull", "valueContainsNull", "metadata")
@@ -157,11 +162,11 @@ _NULLABLE = ("nullable", "containsNull", "valueContainsNull", "metadata")
 # -- the pieces -------------------------------------------------------------------------------------------------------
 
 
-def _brought(origin: Origin, metadata: SnapshotMetadata, made: LocationBootstrap) -> SnapshotMetadata:
-    """The metadata with what it goes on to refer to in data files of this attempt, verified."""
-    there, store = origin.opened.store, made.store
+def _copy_data_files(origin: Origin, metadata: SnapshotMetadata, bootstrap: LocationBootstrap) -> SnapshotMetadata:
+    """Copy the data files that the metadata refers to, and return it with their new names. Verifies all checksums."""
+    there, store = origin.opened.store, bootstrap.store
     files = dict.fromkeys(ref.path for ref in sections_of(metadata))
-    first = made.first_file + BROUGHT_FROM
+    first = bootstrap.first_file + COPIED_FROM
     names = {
         path: data_path(metadata.generation, metadata.checkpoint, first + number) for number, path in enumerate(files)
     }
@@ -179,32 +184,32 @@ def _brought(origin: Origin, metadata: SnapshotMetadata, made: LocationBootstrap
     return origin.opened.unless_deleted([origin.checkpoint], copy_files)
 
 
-def _bring_kept(origin: Origin, made: LocationBootstrap) -> None:
-    """Sources' own files, which keep their names: others may bring the same, so nobody takes them back."""
+def _copy_source_files(origin: Origin, bootstrap: LocationBootstrap) -> None:
+    """Copy the files of sources. They keep their names and are never removed: other attempts may copy them, too."""
     there = origin.opened.store
 
     def copy_files() -> None:
-        for path in dict.fromkeys([*sorted(origin.kept), *origin.remembered]):
+        for path in dict.fromkeys([*sorted(origin.source_files), *origin.stored_source_files]):
             try:
-                made.store.copy_from(path, there)
+                bootstrap.store.copy_from(path, there)
             except FileNotFoundError:
-                if path in origin.kept:
+                if path in origin.source_files:
                     raise CorruptSnapshot(f"{path} is missing") from None
 
     origin.opened.unless_deleted([origin.checkpoint], copy_files)
 
 
-def _write(
+def _write_entries(
     metadata: SnapshotMetadata,
     draft: Draft,
     table: StateTable,
     df: DataFrame | None,
-    made: LocationBootstrap,
+    bootstrap: LocationBootstrap,
     number: int,
 ) -> Entries:
-    target = Target(
-        made.store.root,
-        made.first_file,
+    target = TableTarget(
+        bootstrap.store.root,
+        bootstrap.first_file,
         metadata.generation,
         metadata.checkpoint,
         metadata.parallelism,
@@ -212,14 +217,14 @@ def _write(
     )
     found = {} if df is None else write_table(df, table, target)
     empty = [subtask for subtask in range(metadata.parallelism) if subtask not in found]
-    return found | (write_empty(table, target, made.store, target.path(number), empty) if empty else {})
+    return found | (write_empty(table, target, bootstrap.store, target.path(number), empty) if empty else {})
 
 
 # -- metadata ---------------------------------------------------------------------------------------------------------
 
 
-def _without(draft: Draft, tables: Sequence[StateTable], label: str, note: str) -> SnapshotMetadata:
-    """The draft's metadata without the content of these tables."""
+def _without_tables(draft: Draft, tables: Sequence[StateTable], label: str, note: str) -> SnapshotMetadata:
+    """Return the draft's metadata without the entries of these tables."""
     gone = {(table.operator_id, table.table) for table in tables}
     slots = [
         msgspec.structs.replace(
@@ -239,8 +244,8 @@ def _without(draft: Draft, tables: Sequence[StateTable], label: str, note: str) 
     )
 
 
-def _with(metadata: SnapshotMetadata, draft: Draft, written: _Written) -> SnapshotMetadata:
-    """The tables' content where it belongs, and the figures that go with it."""
+def _with_entries(metadata: SnapshotMetadata, draft: Draft, written: _Written) -> SnapshotMetadata:
+    """Add the written entries to the subtasks' manifests, and update the metrics."""
     slots = []
     for slot in metadata.slots:
         added: dict[int, list[StateEntry]] = {}
@@ -263,7 +268,7 @@ def _metrics(slot: SlotManifest, draft: Draft, written: _Written) -> list[Captur
         for operator_id in {operator_id for operator_id, _ in written if draft.vertex(operator_id) == metric.vertex}:
             tables = {entry.table for entry in states[metric.vertex] if entry.operator_id == operator_id}
             rows.pop(operator_id, None)
-            if all((operator_id, table) in written for table in tables):  # else nobody knows how many the others have
+            if all((operator_id, table) in written for table in tables):  # the rows of other tables are unknown
                 rows[operator_id] = sum(
                     entry.rows for table in tables for entry in written[operator_id, table][slot.slot]
                 )
