@@ -16,7 +16,7 @@ from penstock.connectors.kafka.source import KafkaSource
 from penstock.connectors.rate import RateSource
 from penstock.interop.spark_checkpoint.findings import Finding
 from penstock.interop.spark_checkpoint.logs import SparkCheckpoint
-from penstock.interop.spark_checkpoint.positions import SparkPosition, position_of, spark_position
+from penstock.interop.spark_checkpoint.positions import SparkPosition, spark_position, start_discovery
 from penstock.model.manifest import SlotManifest, SnapshotMetadata, SourceManifest, SubtaskManifest
 from penstock.model.splits import Discovery, Split
 
@@ -68,10 +68,10 @@ def test_what_spark_has_read_is_not_handed_out(tmp_path: Path) -> None:
     old, read, new = (arrived(tmp_path / "in", name, day) for name, day in (("old", 1), ("read", 30), ("new", 31)))
     log(tmp_path, (read, 30), (tmp_path / "in/gone", 30))
     source = files_at(tmp_path / "in")
-    assert found(position_of(source, checkpoint(tmp_path, {"logOffset": 0}), 1), source) == [new.name]
+    assert found(start_discovery(source, checkpoint(tmp_path, {"logOffset": 0}), 1), source) == [new.name]
     patient = files_at(tmp_path / "in", maxFileAge="400d")
-    assert found(position_of(patient, checkpoint(tmp_path, {"logOffset": 0}), 1), patient) == [old.name, new.name]
-    nothing = position_of(source, checkpoint(tmp_path, None), 1)
+    assert found(start_discovery(patient, checkpoint(tmp_path, {"logOffset": 0}), 1), patient) == [old.name, new.name]
+    nothing = start_discovery(source, checkpoint(tmp_path, None), 1)
     assert isinstance(nothing, Discovery)
     assert nothing.state is None
 
@@ -80,11 +80,11 @@ def test_a_source_that_would_read_a_file_again_is_refused(tmp_path: Path) -> Non
     read = arrived(tmp_path / "in", "read", 30)
     os.symlink(tmp_path / "in", tmp_path / "same")
     log(tmp_path, (tmp_path / "same/read", 30))
-    refused = position_of(files_at(tmp_path / "in"), checkpoint(tmp_path, {"logOffset": 0}), 1)
+    refused = start_discovery(files_at(tmp_path / "in"), checkpoint(tmp_path, {"logOffset": 0}), 1)
     assert isinstance(refused, Finding)
     assert str(tmp_path / "same/read") in refused.why
     by_name = files_at(tmp_path / "same", fileNameOnly="true")
-    assert found(position_of(by_name, checkpoint(tmp_path, {"logOffset": 0}), 1), by_name) == []
+    assert found(start_discovery(by_name, checkpoint(tmp_path, {"logOffset": 0}), 1), by_name) == []
     assert read.exists()
 
 
@@ -99,20 +99,20 @@ def test_a_source_that_would_read_a_file_again_is_refused(tmp_path: Path) -> Non
 def test_positions_of_others_are_refused(tmp_path: Path, positions: tuple[Any, ...], why: str) -> None:
     log(tmp_path)
     arrived(tmp_path / "in", "read", 30)
-    refused = position_of(files_at(tmp_path / "in"), checkpoint(tmp_path, *positions), 1)
+    refused = start_discovery(files_at(tmp_path / "in"), checkpoint(tmp_path, *positions), 1)
     assert isinstance(refused, Finding)
     assert why in refused.why
 
 
 def test_a_source_without_a_counterpart_is_named(tmp_path: Path) -> None:
-    refused = position_of(RateSource(), checkpoint(tmp_path, {"x": 5}), 1)
+    refused = start_discovery(RateSource(), checkpoint(tmp_path, {"x": 5}), 1)
     assert isinstance(refused, Finding)
     assert "RateStreamV2" in refused.what
 
 
 def test_kafka_goes_on_at_sparks_offsets_and_back(tmp_path: Path) -> None:
     offsets = {"t": {"0": 5, "1": 0}, "u": {"0": 1 << 40}}
-    moved = position_of(kafka(), checkpoint(tmp_path, offsets), 2)
+    moved = start_discovery(kafka(), checkpoint(tmp_path, offsets), 2)
     assert isinstance(moved, Discovery)
     assert [(split.split_id, split.spec["start"], split.home) for split in moved.splits] == [
         ("t/0", 5, 0),
@@ -131,7 +131,7 @@ def test_kafka_goes_on_at_sparks_offsets_and_back(tmp_path: Path) -> None:
     assert isinstance(drained, Finding)
     assert "its positions were not kept" in drained.why
     for wrong in ({"t": 5}, {"t": {"x": 5}}, {"t": {"0": -2}}, {"logOffset": 3}, {}):
-        assert isinstance(position_of(kafka(), checkpoint(tmp_path, wrong), 2), Finding)
+        assert isinstance(start_discovery(kafka(), checkpoint(tmp_path, wrong), 2), Finding)
 
 
 def test_a_file_that_is_read_in_part_cannot_go_back_and_one_that_waits_can(tmp_path: Path) -> None:

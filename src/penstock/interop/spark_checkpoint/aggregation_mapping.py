@@ -1,4 +1,4 @@
-"""The state of a streaming aggregation: a row per group, the keys and the functions' buffers (``buffers.py``)."""
+"""Mapping of the state of a streaming aggregation: one row per group, with keys and buffers (``buffers.py``)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from penstock.catalyst.types import to_arrow_schema
-from penstock.interop.spark_checkpoint.buffers import buffer_texts, check_columns, own_buffers, shapes_of
+from penstock.interop.spark_checkpoint.buffers import buffer_texts, check_columns, own_buffers, stored_shapes
 from penstock.interop.spark_checkpoint.findings import Finding
-from penstock.interop.spark_checkpoint.mapping import SparkState, StateMapping, by_position, fields_of
+from penstock.interop.spark_checkpoint.mapping import SparkState, StateMapping, fields_of, with_positional_names
 from penstock.interop.spark_checkpoint.state import MappedTable
 from penstock.operators.aggregate.final import TABLE, FinalAggregateSpec
 
@@ -16,7 +16,7 @@ _STATE_FORMAT = "spark.sql.streaming.aggregation.stateFormatVersion"
 
 
 class AggregationMapping(StateMapping):
-    """``stateStoreSave`` as ``FinalAggregateSpec``."""
+    """Mapping of ``stateStoreSave`` to ``FinalAggregateSpec``."""
 
     spark_names = ("stateStoreSave",)
 
@@ -40,13 +40,13 @@ class AggregationMapping(StateMapping):
     def tables(self, state: SparkState) -> list[MappedTable]:
         rows = state.reader.rows(state.operator)
         keys, buffers = fields_of(rows, "key"), fields_of(rows, "value")
-        own: list[Column] = [*keys, F.lit(False)]  # Spark has emitted what changed
+        own: list[Column] = [*keys, F.lit(False)]  # Spark has emitted all changes
         stored = buffer_texts(to_arrow_schema(rows.schema["value"].dataType.jsonValue()))
-        shapes = shapes_of(self._spec.calls, stored)
+        shapes = stored_shapes(self._spec.calls, stored)
         assert shapes is not None  # ``findings`` comes first
         taken = 0
         for call, shape in zip(self._spec.calls, shapes, strict=True):
             own += own_buffers(call, shape, buffers[taken : taken + len(shape.columns)])
             taken += len(shape.columns)
         spread_by = 0 if self._spec.mode == "complete" else len(keys)
-        return [MappedTable(TABLE, by_position(rows, own), spread_by)]
+        return [MappedTable(TABLE, with_positional_names(rows, own), spread_by)]

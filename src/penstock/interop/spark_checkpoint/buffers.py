@@ -1,8 +1,8 @@
-"""Aggregation buffers: what Spark's state store holds of each function, and the same as columns of ours.
+"""Aggregation buffers: conversion of the buffers in Spark's state store to Penstock's buffer columns.
 
-Spark stores one row per group: the keys, and the buffers of the functions in the order of Catalyst's
-``PhysicalAggregation``, which is where ours come from, too. So they correspond by position; names and types are
-compared, which is as much as Spark itself checks when it starts a changed query.
+Spark stores one row per group: the keys and the buffers of the functions, in the order of Catalyst's
+``PhysicalAggregation``. Penstock's buffers have the same order, so they correspond by position. Names and types are
+compared, as Spark does when it starts a changed query.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from penstock.operators.aggregate.calls import AggregateCall
 from penstock.operators.aggregate.final import FinalAggregateSpec
 
 _READ = ("count", "count_star", "sum", "avg", "min", "max")
-"""The functions whose buffers are known."""
+"""Functions whose buffers can be converted."""
 _LONG_DIGITS, _DOUBLE_DIGITS = 18, 15
 _SUM_DIGITS, _AVERAGE_DIGITS = 10, 4
-"""That a sum and an average have more than their argument."""
+"""Digits that a sum and an average have in addition to those of their argument."""
 
 
 @dataclass(frozen=True)
 class BufferShape:
-    """How Spark keeps one function's result so far.
+    """Shape of Spark's buffer of one function.
 
     Attributes:
-        columns: name and type of each.
-        scale: of a decimal that is kept as its unscaled number; None: values are kept as they are.
+        columns: name and type of each column.
+        scale: scale of a decimal that is stored as its unscaled number; None: values are stored unchanged.
     """
 
     columns: tuple[tuple[str, pa.DataType], ...]
@@ -44,14 +44,14 @@ class BufferShape:
 
     @property
     def texts(self) -> list[str]:
-        return [f"{name} {plain(kind)}" for name, kind in self.columns]
+        return [f"{name} {type_text(kind)}" for name, kind in self.columns]
 
 
-def shapes(call: AggregateCall) -> list[BufferShape]:
-    """In which ways Spark may keep this function's result; the likelier one first.
+def possible_shapes(call: AggregateCall) -> list[BufferShape]:
+    """Return the possible shapes of a function's buffer, the more likely one first.
 
-    Its optimizer sums short decimals as longs, and takes their averages as doubles (``DecimalAggregates``), unless the
-    rule is excluded; the limits are those of Spark.
+    Spark's optimizer sums short decimals as longs and averages them as doubles (``DecimalAggregates``), unless the rule
+    is excluded. The limits are those of Spark.
     """
     if call.function in ("count", "count_star"):
         return [BufferShape((("count", pa.int64()),))]
@@ -70,12 +70,14 @@ def shapes(call: AggregateCall) -> list[BufferShape]:
     return [exact]
 
 
-def shapes_of(calls: Sequence[AggregateCall], stored: Sequence[str]) -> list[BufferShape] | None:
-    """The shape of each function, given the state's columns as ``name type``; None if these are of others."""
+def stored_shapes(calls: Sequence[AggregateCall], stored: Sequence[str]) -> list[BufferShape] | None:
+    """Return the shape of each function for stored columns, given as ``name type``; None if these do not fit."""
     found: list[BufferShape] = []
     position = 0
     for call in calls:
-        fitting = [one for one in shapes(call) if list(stored[position : position + len(one.columns)]) == one.texts]
+        fitting = [
+            one for one in possible_shapes(call) if list(stored[position : position + len(one.columns)]) == one.texts
+        ]
         if not fitting:
             return None
         found.append(fitting[0])
@@ -118,31 +120,35 @@ def check_columns(spec: FinalAggregateSpec, key: Any, value: Any) -> list[Findin
     except NotSupported as error:
         return [Finding(what, str(error), "start the query anew")]
     findings = []
-    wanted_keys = [plain(spec.input_schema.field(position).type) for position in range(spec.key_count)]
-    stored_keys = [plain(field.type) for field in keys]
+    wanted_keys = [type_text(spec.input_schema.field(position).type) for position in range(spec.key_count)]
+    stored_keys = [type_text(field.type) for field in keys]
     if stored_keys != wanted_keys:
-        findings.append(Finding(f"{what}, keys", f"Spark's are {listed(stored_keys)}, not {listed(wanted_keys)}", SAME))
+        findings.append(
+            Finding(f"{what}, keys", f"Spark's are {column_list(stored_keys)}, not {column_list(wanted_keys)}", SAME)
+        )
     unread = [call.function for call in spec.calls if call.function not in _READ]
     if unread:
-        what = f"{what}, {listed(unread)}"
+        what = f"{what}, {column_list(unread)}"
         return [*findings, Finding(what, "what Spark keeps of these is not read", "start the query anew")]
     stored = buffer_texts(buffers)
-    if shapes_of(spec.calls, stored) is None:
-        wanted = [text for call in spec.calls for text in shapes(call)[0].texts]
-        findings.append(Finding(f"{what}, buffers", f"Spark's are {listed(stored)}, not {listed(wanted)}", SAME))
+    if stored_shapes(spec.calls, stored) is None:
+        wanted = [text for call in spec.calls for text in possible_shapes(call)[0].texts]
+        findings.append(
+            Finding(f"{what}, buffers", f"Spark's are {column_list(stored)}, not {column_list(wanted)}", SAME)
+        )
     return findings
 
 
 def buffer_texts(buffers: pa.Schema) -> list[str]:
-    """As ``shapes_of`` takes them."""
-    return [f"{field.name} {plain(field.type)}" for field in buffers]
+    """Return the columns as texts for ``stored_shapes``."""
+    return [f"{field.name} {type_text(field.type)}" for field in buffers]
 
 
-def plain(kind: pa.DataType) -> str:
-    """The type as text; whether parts of it may be null is no part of a row."""
+def type_text(kind: pa.DataType) -> str:
+    """Return the type as text, without nullability, which stored rows do not depend on."""
     return re.sub(r" not null", "", str(kind))
 
 
-def listed(texts: Sequence[str]) -> str:
-    """Columns for a message."""
+def column_list(texts: Sequence[str]) -> str:
+    """Format columns for a message."""
     return f"({', '.join(texts)})"

@@ -1,4 +1,4 @@
-"""The state of ``dropDuplicates`` and ``dropDuplicatesWithinWatermark``: a row per key, and when it expires."""
+"""Mapping of the state of ``dropDuplicates`` and ``dropDuplicatesWithinWatermark``: a row per key, with its expiry."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from penstock.catalyst.types import to_arrow_schema
 from penstock.errors import NotSupported
-from penstock.interop.spark_checkpoint.buffers import listed, plain
+from penstock.interop.spark_checkpoint.buffers import column_list, type_text
 from penstock.interop.spark_checkpoint.findings import SAME, Finding
-from penstock.interop.spark_checkpoint.mapping import SparkState, StateMapping, by_position, fields_of
+from penstock.interop.spark_checkpoint.mapping import SparkState, StateMapping, fields_of, with_positional_names
 from penstock.interop.spark_checkpoint.state import MappedTable
 from penstock.operators.deduplicate import TABLE, DeduplicateSpec
 
 _PLAIN, _WITHIN = "dedupe", "dedupeWithinWatermark"
 _VALUES = {_PLAIN: ["__dummy__ void"], _WITHIN: ["expiresAtMicros bigint"]}
-"""What Spark keeps of a key: nothing, or the watermark by which it is forgotten."""
+"""Spark's value columns of a key: none, or the watermark at which the key expires."""
 
 
 class DeduplicationMapping(StateMapping):
-    """``dedupe`` or ``dedupeWithinWatermark`` as ``DeduplicateSpec``."""
+    """Mapping of ``dedupe`` or ``dedupeWithinWatermark`` to ``DeduplicateSpec``."""
 
     spark_names = (_PLAIN, _WITHIN)
 
@@ -40,15 +40,17 @@ class DeduplicationMapping(StateMapping):
         schema = state.reader.rows(state.operator).schema
         values = [f"{field.name} {field.dataType.simpleString()}" for field in schema["value"].dataType]
         try:
-            keys = [plain(field.type) for field in to_arrow_schema(schema["key"].dataType.jsonValue())]
+            keys = [type_text(field.type) for field in to_arrow_schema(schema["key"].dataType.jsonValue())]
         except NotSupported as error:
             return [Finding(what, str(error), "start the query anew")]
         findings = []
-        wanted = [plain(spec.table_schema.field(position).type) for position in range(len(spec.keys))]
+        wanted = [type_text(spec.table_schema.field(position).type) for position in range(len(spec.keys))]
         if keys != wanted:
-            findings.append(Finding(f"{what}, keys", f"Spark's are {listed(keys)}, not {listed(wanted)}", SAME))
+            findings.append(
+                Finding(f"{what}, keys", f"Spark's are {column_list(keys)}, not {column_list(wanted)}", SAME)
+            )
         if values != _VALUES[self.spark_name]:
-            why = f"Spark's are {listed(values)}, not {listed(_VALUES[self.spark_name])}"
+            why = f"Spark's are {column_list(values)}, not {column_list(_VALUES[self.spark_name])}"
             findings.append(Finding(f"{what}, values", why, "start the query anew"))
         return findings
 
@@ -58,4 +60,4 @@ class DeduplicationMapping(StateMapping):
         keys = len(own)
         if self._spec.delay_us is not None:
             own += [F.timestamp_micros(micros) for micros in fields_of(rows, "value")]
-        return [MappedTable(TABLE, by_position(rows, own), keys)]
+        return [MappedTable(TABLE, with_positional_names(rows, own), keys)]

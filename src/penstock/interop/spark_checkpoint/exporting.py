@@ -1,8 +1,8 @@
-"""``penstock.exportSparkOffsets``: where a query stopped, as a checkpoint that Spark's engine goes on from.
+"""``penstock.exportSparkOffsets``: writes a query's position as a checkpoint from which Spark's engine continues.
 
-Positions go back; state does not: Spark's state stores are written by Spark's own operators alone. So only a plan
-without state can go on there. What is written is one batch N that was planned and committed. N is the last batch id
-that the query's log gave out, so that Spark's next batch has the next id::
+Only positions are exported, because only Spark's own operators can write its state stores. So the plan must have no
+state. The checkpoint has one batch N that was planned and committed. N is the last batch id of the query's log, so that
+Spark's next batch has the next id::
 
     metadata      {"id": ...}
     offsets/N     v1, {"batchWatermarkMs": ..., "batchTimestampMs": ..., "conf": {...}}, the source's position
@@ -29,7 +29,7 @@ from penstock.connectors.local_files import local_path
 from penstock.errors import NotSupported
 from penstock.interop.spark_checkpoint.findings import Finding, refuse
 from penstock.interop.spark_checkpoint.logs import COMMITS, METADATA, OFFSETS, SOURCES
-from penstock.interop.spark_checkpoint.plans import graph_of, source_of, with_state
+from penstock.interop.spark_checkpoint.plans import graph_of, source_of, stateful_operators
 from penstock.interop.spark_checkpoint.positions import SparkPosition, spark_position
 from penstock.model.elements import END_OF_TIME_US
 from penstock.model.ids import snapshot_id
@@ -49,8 +49,15 @@ _END_ORDERLY = "start the query once more with trigger(availableNow=True), let i
 
 @dataclass(frozen=True)
 class ExportedOffsets:
-    """``directory``: Spark's new checkpoint. ``snapshot``: whose positions they are. ``files``: how many a source of
-    files has read; None for other sources. ``batch``: id of the exported batch; Spark's next id is one more."""
+    """Result of an export.
+
+    Attributes:
+        directory: Spark's new checkpoint.
+        snapshot: the exported snapshot.
+        position: the position of the source, in Spark's form.
+        files: number of files that a source of files has read; None for other sources.
+        batch: id of the exported batch; Spark's next id is one more.
+    """
 
     directory: str
     snapshot: str
@@ -68,20 +75,21 @@ def exportSparkOffsets(  # noqa: N802 - named as PySpark names things
     snapshot: str = "",
     outputMode: str = "append",  # noqa: N803
 ) -> ExportedOffsets:
-    """Write how far a query has read as a checkpoint of Structured Streaming; ``df`` started there on Spark's engine
-    reads what Penstock has not read, and nothing else.
+    """Write the position of a query as a checkpoint of Structured Streaming.
+
+    ``df`` started there on Spark's engine reads exactly what Penstock has not read.
 
     Args:
         df: the query's streaming DataFrame, which must have no state.
         location: its checkpoint location; the query must have ended.
-        directory: a new folder, absent or empty, which is there as a whole or not at all.
-        snapshot: an id or label; by default the newest one. Output behind an older one would be written again, so that
-            no other is taken.
-        outputMode: as the query has it.
+        directory: a new folder, absent or empty. It is created atomically.
+        snapshot: an id or label, by default the newest snapshot. Others are refused, because output after them would be
+            written again.
+        outputMode: the output mode of the query.
 
     Raises:
-        NotSupported: Spark cannot go on from there; all reasons are named in one table, and nothing was written.
-        LocationError: there is no such snapshot, it does not fit ``df``, or there is something at the directory.
+        NotSupported: Spark cannot continue from there. The text has a table of all reasons, and nothing was written.
+        LocationError: the snapshot does not exist or does not fit ``df``, or the directory is not empty.
     """
     target = Path(local_path(directory))
     opened = open_location_to_read(location)
@@ -89,10 +97,10 @@ def exportSparkOffsets(  # noqa: N802 - named as PySpark names things
     record = opened.record(snapshot) if snapshot else _newest(opened, begin)
     metadata = BlobStore(opened.store).restore_blobs(opened.metadata(record))
     graph = graph_of(df, outputMode, metadata.parallelism, metadata.max_parallelism)
-    findings = _not_at_rest(opened, metadata)
+    findings = _unfinished_work(opened, metadata)
     findings += [
         Finding(f"state of {spec.name}", "only Spark itself can write its state stores", "start Spark's query anew")
-        for _, spec in with_state(graph)
+        for _, spec in stateful_operators(graph)
     ]
     if findings:
         refuse(begin, findings)
@@ -122,8 +130,8 @@ def _is_watermark(spec: object) -> bool:
     return isinstance(spec, WatermarkSpec)
 
 
-def _not_at_rest(opened: OpenedLocation, metadata: SnapshotMetadata) -> list[Finding]:
-    """What is neither input nor visible output."""
+def _unfinished_work(opened: OpenedLocation, metadata: SnapshotMetadata) -> list[Finding]:
+    """Return findings for data of the snapshot that are neither unread input nor visible output."""
     view, findings = opened.view, []
     if not view.ended:
         why = "its driver has not said that it ended: it may be reading on"
@@ -144,7 +152,7 @@ def _not_at_rest(opened: OpenedLocation, metadata: SnapshotMetadata) -> list[Fin
 
 
 def _watermark_ms(metadata: SnapshotMetadata, operators: list[str]) -> int:
-    """The least of all subtasks; 0, as in Spark, where one has none or event time has ended."""
+    """Return the smallest watermark of all subtasks; 0, as in Spark, if one has none or event time has ended."""
     scalars = [subtask.scalars for slot in metadata.slots for subtask in slot.subtasks]
     found = [content[name].get("watermark_us") for content in scalars for name in operators if name in content]
     known = [int(value) for value in found if isinstance(value, int) and value != END_OF_TIME_US]
@@ -170,5 +178,5 @@ def _write(folder: Path, position: SparkPosition, watermark_ms: int, conf: Mappi
 
 
 def _json(value: Mapping[str, Any]) -> str:
-    """In one line, as Spark writes it."""
+    """Encode in one line, as Spark does."""
     return json.dumps(value, separators=(",", ":"))

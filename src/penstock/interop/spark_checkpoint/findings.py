@@ -1,4 +1,4 @@
-"""What cannot be mapped between Spark's engine and Penstock: collected, and named all at once in one table."""
+"""Findings: parts that cannot be mapped between Spark's engine and Penstock, reported together in one table."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 from penstock.errors import NotSupported
 
 SAME = "build the DataFrame exactly as Spark's query had it"
-"""The way out where Spark's query and the DataFrame differ."""
+"""Remedy if Spark's query and the DataFrame differ."""
 
 
 class Finding(NamedTuple):
-    """One line of the table: which part, why it cannot be mapped, and what the user can do."""
+    """Line of the table: the part, the reason why it cannot be mapped, and the remedy."""
 
     what: str
     why: str
@@ -20,7 +20,7 @@ class Finding(NamedTuple):
 
 
 def refuse(begin: str, findings: Sequence[Finding]) -> None:
-    """Raise NotSupported with the table if there is anything in it."""
+    """Raise NotSupported with a table of the findings, if there are any. ``begin``: start of the text."""
     if findings:
         rows = "\n".join(f"  {line.what}: {line.why}; {line.way_out}" for line in findings)
         raise NotSupported(f"{begin}; nothing was written:\n{rows}")

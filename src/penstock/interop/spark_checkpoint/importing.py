@@ -1,7 +1,7 @@
-"""``penstock.importSparkCheckpoint``: a query that ran on Spark's engine goes on in Penstock.
+"""``penstock.importSparkCheckpoint``: converts a checkpoint of Spark's engine, so that its query continues in Penstock.
 
-Everything is read and compared first. Then a new checkpoint location is made, whole or not at all, whose log begins
-with ``Forked``: the query there is a fork of Spark's, and what Spark has committed is not its to commit.
+First the checkpoint is read and compared with the DataFrame. Then a new checkpoint location is created atomically. Its
+log begins with ``Forked``: the new query is a fork of Spark's query and does not commit what Spark has committed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from penstock.interop.spark_checkpoint.deduplication_mapping import Deduplicatio
 from penstock.interop.spark_checkpoint.findings import SAME, Finding, refuse
 from penstock.interop.spark_checkpoint.logs import SparkCheckpoint, read_checkpoint
 from penstock.interop.spark_checkpoint.mapping import SparkState, StateMapping
-from penstock.interop.spark_checkpoint.plans import graph_of, source_of, with_state
-from penstock.interop.spark_checkpoint.positions import WAY_OUT, planned_batch, position_of
-from penstock.interop.spark_checkpoint.state import StateOperator, StateReader, written_state
+from penstock.interop.spark_checkpoint.plans import graph_of, source_of, stateful_operators
+from penstock.interop.spark_checkpoint.positions import WAY_OUT, planned_batch, start_discovery
+from penstock.interop.spark_checkpoint.state import SparkStateReader, StateOperator, write_state
 from penstock.interop.spark_checkpoint.stateful_mapping import StatefulMapping
 from penstock.model.ids import snapshot_id
 from penstock.model.job_graph import JobGraph, OperatorSpec, Vertex
@@ -62,29 +62,29 @@ MAPPINGS: dict[type[OperatorSpec], type[StateMapping]] = {
     DeduplicateSpec: DeduplicationMapping,
     TransformWithStateSpec: StatefulMapping,
 }
-"""By operator of ours, how it takes over the state of Spark's."""
+"""Mapping from Spark's state by the class of Penstock's operator."""
 _MICROS_PER_MILLI = 1_000
 _SHARE = 1000
-"""Of the meter: that Spark's state is read counts as much as that it is written."""
+"""Meter units for reading Spark's state, and as many for writing it."""
 EXACT, AGAIN = "exact", "again"
 _FIRST = 1
-"""Generation and checkpoint of what is made."""
+"""Generation and checkpoint of the new snapshot."""
 
 
 @dataclass(frozen=True)
 class ImportedCheckpoint:
-    """What was taken over.
+    """Result of an import.
 
     Attributes:
         location: the new checkpoint location.
-        snapshot: the id of the one snapshot there.
-        query_id: of Spark's query.
+        snapshot: the id of its snapshot.
+        query_id: the id of Spark's query.
         batch: its newest committed batch: nothing up to it is read again.
-        planned: a newer batch that Spark had planned and not committed. None: there is none. See
-            ``importSparkCheckpoint``.
-        watermark_ms: what event time had come to; None: there is no watermark yet.
-        state_rows: rows of state that were taken over: groups of an aggregation, keys of a deduplication,
-            values of state variables and timers.
+        planned: a newer batch that Spark had planned and not committed, see ``importSparkCheckpoint``; None: there is
+            none.
+        watermark_ms: the watermark; None: there is none yet.
+        state_rows: number of imported rows of state: groups of an aggregation, keys of a deduplication, values of state
+            variables, and timers.
     """
 
     location: str
@@ -106,25 +106,26 @@ def importSparkCheckpoint(  # noqa: N802 - named as PySpark names things
     parallelism: int | None = None,
     planned: str = EXACT,
 ) -> ImportedCheckpoint:
-    """Make a checkpoint location from a checkpoint of Structured Streaming; ``df`` started there goes on from it.
+    """Create a checkpoint location from a checkpoint of Structured Streaming. ``df`` started there continues the query.
 
-    Spark's query must have ended. The checkpoint is only read, and may go afterwards. State is read by Spark jobs.
+    Spark's query must have ended. Its checkpoint is only read, and may be removed afterwards. Spark jobs read its
+    state.
 
     Args:
-        df: the streaming DataFrame, built as it was for Spark.
-        checkpoint: the ``checkpointLocation`` that it had on Spark's engine, on a file system that driver and executors
-            share.
-        target: a new ``checkpointLocation``: absent or empty. It is there as a whole or not at all.
-        outputMode: as it was on Spark: in append mode what was not emitted yet will be, in the others it was.
-        parallelism: of the snapshot; the query may be started with another one. By default what a start would choose.
-            ``maxParallelism`` is what the session's ``spark.penstock.maxParallelism`` says, and cannot be changed.
+        df: the streaming DataFrame, built as for Spark.
+        checkpoint: the ``checkpointLocation`` of Spark's query, on a file system that driver and executors share.
+        target: a new ``checkpointLocation``, absent or empty. It is created atomically.
+        outputMode: the output mode of Spark's query. In append mode results that were not emitted yet will be emitted;
+            in the other modes Spark has emitted them.
+        parallelism: parallelism of the snapshot, by default that of a new query. The query may be started with another
+            one. ``maxParallelism`` comes from the session's ``spark.penstock.maxParallelism`` and cannot be changed.
         planned: for a batch that Spark has planned but not committed. ``exact``: the query processes it first, with its
             own id and exactly its rows; refused if that is not possible. ``again``: its rows are read again with all
             others, under new batch ids; the sink must not have any of them yet.
 
     Raises:
-        NotSupported: something cannot be mapped; all of it is named in one table, and nothing was written.
-        LocationError: the checkpoint is missing, damaged or none of Spark's, or there is something at the target.
+        NotSupported: something cannot be mapped. The text has a table with all of it, and nothing was written.
+        LocationError: the checkpoint is missing, damaged or not Spark's, or the target is not empty.
         ConfigError: see ``writeStream(df).start``.
     """
     return import_checkpoint(df, checkpoint, target, outputMode, parallelism, planned)
@@ -139,29 +140,29 @@ def import_checkpoint(
     planned: str = EXACT,
     progress: Progress = no_progress,
 ) -> ImportedCheckpoint:
-    """See ``importSparkCheckpoint``. ``progress`` is told what share of the state has been read, and then written."""
+    """Import a checkpoint, see ``importSparkCheckpoint``. ``progress`` gets the share of state read and written."""
     if planned not in (EXACT, AGAIN):
         raise ConfigError(f"planned={planned!r}: choose {EXACT} or {AGAIN}")
     read = read_checkpoint(checkpoint)
     store = store_at(target)
-    _refuse_inside(read, store)
+    _check_outside(read, store)
     spark = df.sparkSession
     given = {} if parallelism is None else {"parallelism": str(parallelism)}
     options = parse_options({**session_options(spark), **given})
     set_workers_python(spark)
     launcher = SparkLauncher(spark)
     width = options.parallelism or launcher.default_parallelism(options.max_parallelism)
-    reader = StateReader(spark, read)
+    reader = SparkStateReader(spark, read)
     exact = planned == EXACT and read.planned is not None
-    found = _compared(df, output_mode, width, options.max_parallelism, read, reader, exact)
-    launcher.prepare(found.graph, replace(options, parallelism=width))
+    import_plan = _compare(df, output_mode, width, options.max_parallelism, read, reader, exact)
+    launcher.prepare(import_plan.graph, replace(options, parallelism=width))
     with ExitStack() as stack:
         try:
-            made = stack.enter_context(_new_location(store))
-            if made.found is not None:
-                raise location_in_use_error(made.store)
-            staging = stack.enter_context(_staging(made.store))
-            written = found.written(made, reader, staging, spark, Meter(2 * _SHARE, progress))
+            bootstrap = stack.enter_context(_new_location(store))
+            if bootstrap.found is not None:
+                raise location_in_use_error(bootstrap.store)
+            staging = stack.enter_context(_staging(bootstrap.store))
+            written = import_plan.write(bootstrap, reader, staging, spark, Meter(2 * _SHARE, progress))
         except (CheckpointFailed, OSError) as error:
             raise LocationError(f"the location {target} cannot be written: {error}") from error
     return ImportedCheckpoint(
@@ -178,42 +179,42 @@ def import_checkpoint(
 # -- comparing --------------------------------------------------------------------------------------------------------
 
 
-def _compared(
+def _compare(
     df: DataFrame,
     output_mode: str,
     parallelism: int,
     max_parallelism: int,
     read: SparkCheckpoint,
-    reader: StateReader,
+    reader: SparkStateReader,
     exact: bool,
-) -> _Import:
-    """Everything that there is to be taken over. Raises NotSupported with the table of what cannot be."""
+) -> _ImportPlan:
+    """Compare the checkpoint with the DataFrame. Raises NotSupported with a table of all that cannot be imported."""
     operators = reader.operators()
     known = {name for kind in MAPPINGS.values() for name in kind.spark_names}
     findings = [_refused(operator) for operator in operators if operator.name not in known]
     try:
         graph = graph_of(df, output_mode, parallelism, max_parallelism)
     except NotSupported as error:
-        refuse(_begin(read), [Finding("the DataFrame", str(error), "leave that part on Spark"), *findings])
+        refuse(_refusal_start(read), [Finding("the DataFrame", str(error), "leave that part on Spark"), *findings])
         raise AssertionError("a table with a line is refused") from error
     source = source_of(graph).source
     try:
-        position = planned_batch(source, read, parallelism) if exact else position_of(source, read, parallelism)
+        position = planned_batch(source, read, parallelism) if exact else start_discovery(source, read, parallelism)
     finally:
         source.close()
     findings += _depends_on_batches(graph, read) if exact else []
     if isinstance(position, Finding):
         findings.append(position)
         position = Discovery((), None)
-    paired = _paired(graph, [operator for operator in operators if operator.name in known])
+    paired = _pair_operators(graph, [operator for operator in operators if operator.name in known])
     states = []
     if isinstance(paired, list):
         findings += paired
     else:
-        states = [_State(*one, SparkState(reader, operator, read.conf)) for operator, one in paired.items()]
+        states = [_OperatorState(*one, SparkState(reader, operator, read.conf)) for operator, one in paired.items()]
         findings += [finding for state in states for finding in state.mapping.findings(state.spark)]
-    refuse(_begin(read), findings)
-    return _Import(graph, read, position, states, exact)
+    refuse(_refusal_start(read), findings)
+    return _ImportPlan(graph, read, position, states, exact)
 
 
 def _depends_on_batches(graph: JobGraph, read: SparkCheckpoint) -> list[Finding]:
@@ -222,12 +223,12 @@ def _depends_on_batches(graph: JobGraph, read: SparkCheckpoint) -> list[Finding]
     why = "its rows depend on the watermark and the time of the batch"
     return [
         Finding(f"batch {read.planned} and {spec.name}", why, WAY_OUT)
-        for _, spec in with_state(graph)
+        for _, spec in stateful_operators(graph)
         if follows_time or isinstance(spec, TransformWithStateSpec)
     ]
 
 
-def _begin(read: SparkCheckpoint) -> str:
+def _refusal_start(read: SparkCheckpoint) -> str:
     return f"{read.path} cannot be taken over as it is"
 
 
@@ -236,12 +237,15 @@ def _refused(operator: StateOperator) -> Finding:
     return Finding(what, "Penstock does not take over the state of such an operator", "leave this query on Spark")
 
 
-def _paired(
+def _pair_operators(
     graph: JobGraph, operators: list[StateOperator]
 ) -> dict[StateOperator, tuple[int, OperatorSpec, StateMapping]] | list[Finding]:
-    """The plan's operators with state, each with its vertex and with Spark's; or why they do not correspond. Spark
-    counts from the sink, a graph from the source."""
-    wanted = with_state(graph)[::-1]
+    """Pair Spark's operators with the stateful operators of the plan and their vertices.
+
+    Returns:
+        The pairs; or findings if they do not correspond.
+    """
+    wanted = stateful_operators(graph)[::-1]  # Spark counts from the sink, a graph from the source
     findings = [
         Finding(f"state of {spec.name}", "it has no counterpart in Spark", "start the query anew")
         for _, spec in wanted
@@ -263,8 +267,8 @@ def _paired(
     }
 
 
-def _refuse_inside(read: SparkCheckpoint, store: Store) -> None:
-    """Spark's directory stays as it is."""
+def _check_outside(read: SparkCheckpoint, store: Store) -> None:
+    """Refuse a location in Spark's checkpoint, which must not change."""
     if Path(store.root).absolute().is_relative_to(read.path):
         raise LocationError(f"the location {store.root} lies in Spark's checkpoint; choose another one")
 
@@ -274,26 +278,26 @@ def _refuse_inside(read: SparkCheckpoint, store: Store) -> None:
 
 @contextmanager
 def _new_location(store: Store) -> Iterator[LocationBootstrap]:
-    """A local folder gets its name at the end. Elsewhere it is made in place; see ``bootstrap.py``."""
+    """Create the location. A local folder gets its name at the end; an object store is written in place."""
     if isinstance(store, LocalStore):
         with new_directory(Path(store.root), "the location") as folder:
             yield LocationBootstrap(LocalStore(folder))
         return
-    with bootstrap_location(store.root) as made:
-        yield made
+    with bootstrap_location(store.root) as bootstrap:
+        yield bootstrap
 
 
 @contextmanager
 def _staging(store: Store) -> Iterator[Path]:
-    """Where Spark's tasks write to: beside the location, which executors share; gone at the end."""
+    """Create a temporary folder for Spark's tasks, next to the location, so that the executors share it."""
     parent = Path(store.root).parent if isinstance(store, LocalStore) else None
     with tempfile.TemporaryDirectory(prefix=".penstock-import-", suffix=".tmp", dir=parent) as folder:
         yield Path(folder)
 
 
 @dataclass(frozen=True)
-class _State:
-    """One operator with state."""
+class _OperatorState:
+    """Stateful operator with its mapping and its state in Spark's checkpoint."""
 
     vertex: int
     spec: OperatorSpec
@@ -302,20 +306,20 @@ class _State:
 
 
 @dataclass(frozen=True)
-class _Import:
-    """What was found to fit."""
+class _ImportPlan:
+    """Parts of a checkpoint that can be imported: source position and states. ``exact``: with the planned batch."""
 
     graph: JobGraph
     read: SparkCheckpoint
     position: Discovery
-    states: Sequence[_State]
+    states: Sequence[_OperatorState]
     exact: bool
 
-    def written(
-        self, made: LocationBootstrap, reader: StateReader, staging: Path, spark: SparkSession, meter: Meter
+    def write(
+        self, bootstrap: LocationBootstrap, reader: SparkStateReader, staging: Path, spark: SparkSession, meter: Meter
     ) -> SnapshotMetadata:
-        """Make the location."""
-        bare = made.with_free_number(self._metadata({}))
+        """Write the snapshot, and return its metadata."""
+        bare = bootstrap.with_free_number(self._metadata({}))
         tables = [(state, table) for state in self.states for table in state.mapping.tables(state.spark)]
         staged = []
         for state, table in tables:
@@ -323,14 +327,14 @@ class _Import:
             with watched_tasks(spark, read):
                 staged.append(reader.stage(table, state.vertex, state.spec, self.graph, staging))
             read.finish()
-        states = written_state(made, bare, staged, self.graph, meter.part(_SHARE))
+        states = write_state(bootstrap, bare, staged, self.graph, meter.part(_SHARE))
         whole = msgspec.structs.replace(self._metadata(states), checkpoint=bare.checkpoint, id=bare.id)
         planned = None
         if self.exact:
             assert self.read.planned is not None
             planned = PlannedBatch(self.read.query_id, self.read.planned)
-        whole = BlobStore(made.store, made.first_file).write_blobs(whole)
-        return made.complete(whole, continues=True, planned=planned)
+        whole = BlobStore(bootstrap.store, bootstrap.first_file).write_blobs(whole)
+        return bootstrap.complete(whole, continues=True, planned=planned)
 
     def _metadata(self, states: Mapping[tuple[int, int], list[StateEntry]]) -> SnapshotMetadata:
         graph = self.graph
@@ -379,12 +383,11 @@ class _Import:
         )
 
     def _scalars(self, spec: OperatorSpec, index: int) -> dict[str, Plain]:
-        """What an operator stores besides its tables where event time stands as in Spark's query. Spark begins with 0,
-        where nobody has seen an event time: then that is nothing.
+        """Return the scalars of an operator at the event time of Spark's query; empty if Spark's watermark is 0.
 
-        Spark's next batch would still take rows of all groups that are not closed, and then close those up to its own
-        watermark. So does ours: event time stands where they are closed, and is known to reach further as soon as there
-        is nothing to read.
+        Spark's next batch would still accept rows of all groups that are not closed, and then close groups up to its
+        own watermark. Penstock does the same: the watermark is that of the closed groups, and rises to Spark's as soon
+        as there is nothing to read.
         """
         closed_us, reached_us = (ms * _MICROS_PER_MILLI for ms in (self.read.closed_ms, self.read.watermark_ms))
         if isinstance(spec, WatermarkSpec) and reached_us:

@@ -1,8 +1,9 @@
-"""What a checkpoint of Structured Streaming says in its logs: which batch counts, how far its sources were read.
+"""Logs of a Structured Streaming checkpoint: its committed batch, its planned batch, and the positions of sources.
 
-A batch is planned in ``offsets/N`` before it runs and ``commits/N`` says that it is done. So the newest batch of both
-counts, and what a newer one has planned is read again. Spark 4.3 writes ``v1`` (``commits`` may be ``v2``), and any
-other version is refused. The directory may come from anywhere: only plain files are opened, and each read is bounded.
+Spark plans a batch in ``offsets/N`` before it runs, and writes ``commits/N`` when it is done. So the newest batch in
+both is the committed one, and the input of a newer planned one is read again. Spark 4.3 writes ``v1`` (``commits`` may
+be ``v2``); any other version is refused. The directory may be forged: only plain files are opened, and each read is
+bounded.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from penstock.snapshots.location import IDENTITY_PATH
 
 OFFSETS, COMMITS, SOURCES, STATE, METADATA = "offsets", "commits", "sources", "state", "metadata"
 NO_POSITION = "-"
-"""Stands in ``offsets/N`` for a source of which nothing was read yet."""
+"""Line in ``offsets/N`` of a source from which nothing was read yet."""
 COMPACTED = ".compact"
 LARGEST_BATCH = (1 << 31) - 1
 """Epochs are numbered above Spark's batches, and file names have ten digits for an epoch."""
 
 MAX_LOG_BYTES = 16 << 20
-"""Of one file in ``offsets`` or ``commits``: a position of Kafka has some bytes per partition."""
+"""Limit for a file in ``offsets`` or ``commits``: a position of Kafka has some bytes per partition."""
 MAX_FILE_LOG_BYTES = 1 << 30
-"""Of one file in ``sources/0``: a compacted one names every file that was ever read."""
+"""Limit for a file in ``sources/0``: a compacted one has the names of all files that were ever read."""
 
 LET_IT_END = "let Spark finish it: start Spark's query there once more with trigger(availableNow=True)"
-"""The way out for a planned batch."""
+"""Remedy for a planned batch."""
 NOTHING_READ = "start the query at an empty checkpointLocation"
 
 _BATCH = re.compile(r"\d{1,18}")
@@ -45,18 +46,18 @@ _KNOWN_COMMITS = ("v1", "v2")
 
 @dataclass(frozen=True)
 class SparkCheckpoint:
-    """What the logs say.
+    """Content of the logs.
 
     Attributes:
-        path: of the directory.
-        query_id: Spark's.
-        batch: the newest committed one.
-        planned: a newer one that was planned and perhaps run, and not committed; None if there is none.
-        positions: by source, the parsed JSON of its position behind ``batch``; None: nothing was read yet.
-        closed_ms: the watermark of the committed batch: groups up to it are closed, and the next batch takes rows of
-            all others, for Spark drops late rows by the watermark of the batch before. 0 where there is none.
-        watermark_ms: of the batch that would come next, which closes groups up to it.
-        conf: the settings that Spark keeps with a query.
+        path: path of the directory.
+        query_id: id of Spark's query.
+        batch: the newest committed batch.
+        planned: a newer batch that was planned, and perhaps run, but not committed; None if there is none.
+        positions: by source the parsed JSON of its position after ``batch``; None: nothing was read yet.
+        closed_ms: the watermark of the committed batch: groups up to it are closed. The next batch accepts rows of all
+            other groups, because Spark drops late rows by the watermark of the batch before. 0 if there is none.
+        watermark_ms: the watermark of the next batch, which closes groups up to it.
+        conf: the settings that Spark stores with a query.
         state_ids: the state stores were written with ids (``stateStore.checkpointFormatVersion`` 2).
         planned_positions: like ``positions``, at the end of the batch ``planned``.
     """
@@ -83,17 +84,17 @@ class SparkCheckpoint:
 
 
 def read_checkpoint(location: str) -> SparkCheckpoint:
-    """The logs of a checkpoint.
+    """Read the logs of a checkpoint.
 
     Args:
         location: a folder of a local or mounted file system.
 
     Raises:
-        LocationError: it is no such checkpoint, is damaged, of another version, or no batch was committed in it.
+        LocationError: it is no checkpoint of Spark, is damaged or of another version, or has no committed batch.
         NotYet: it is on another file system.
     """
     path = Path(local_path(location))
-    _check_is_one(path)
+    _check_is_checkpoint(path)
     query_id = _json_of(path / METADATA, _text(path / METADATA, MAX_LOG_BYTES)).get("id")
     if not isinstance(query_id, str) or not query_id:
         raise _damaged(path / METADATA, "it has no id of a query")
@@ -121,31 +122,32 @@ def read_checkpoint(location: str) -> SparkCheckpoint:
         planned=newest if newest > batch else None,
         positions=positions,
         planned_positions=_offsets(path / OFFSETS / str(newest))[1] if newest > batch else (),
-        closed_ms=_whole(path / OFFSETS / str(batch), plan, "batchWatermarkMs"),
-        watermark_ms=_whole(path / COMMITS / str(batch), commit, "nextBatchWatermarkMs"),
+        closed_ms=_whole_number(path / OFFSETS / str(batch), plan, "batchWatermarkMs"),
+        watermark_ms=_whole_number(path / COMMITS / str(batch), commit, "nextBatchWatermarkMs"),
         conf={str(name): str(value) for name, value in conf.items()},
         state_ids=version == "v2",
     )
 
 
 def read_file_log(checkpoint: SparkCheckpoint, source: int, up_to: int) -> dict[str, int]:
-    """The files that a source of files has handed out up to a position: modification time in milliseconds by path.
+    """Return the files that a source has read up to a position: modification time in milliseconds by path.
 
     Args:
-        source: its number.
-        up_to: the ``logOffset`` of its position.
+        checkpoint: the checkpoint.
+        source: number of the source.
+        up_to: the ``logOffset`` of the position.
 
     Raises:
         LocationError: the log is damaged or incomplete.
         NotYet: a file is on another file system.
     """
     folder = checkpoint.path / SOURCES / str(source)
-    names = {name for name in names_in(folder) if _BATCH.fullmatch(name) or _COMPACTED.fullmatch(name)}
+    names = {name for name in list_names(folder) if _BATCH.fullmatch(name) or _COMPACTED.fullmatch(name)}
     compacted = sorted(int(match[1]) for name in names if (match := _COMPACTED.fullmatch(name)))
     base = max((number for number in compacted if number <= up_to), default=-1)
     needed = [f"{base}{COMPACTED}"] if base >= 0 else []
-    needed += map(str, range(base + 1, up_to + 1)[: len(names) + 1])  # more than there are, if that many are needed
-    if not names.issuperset(needed):  # the single ones go some time after they were compacted
+    needed += map(str, range(base + 1, up_to + 1)[: len(names) + 1])  # limited, since ``up_to`` may be forged
+    if not names.issuperset(needed):  # Spark removes single files some time after it has compacted them
         later = next((number for number in compacted if number > up_to), None)
         if later is None:
             raise _damaged(folder / next(name for name in needed if name not in names), "it is missing")
@@ -153,16 +155,16 @@ def read_file_log(checkpoint: SparkCheckpoint, source: int, up_to: int) -> dict[
     files: dict[str, int] = {}
     for name in needed:
         for entry in _entries(folder / name):
-            if _whole(folder / name, entry, "batchId") <= up_to:
-                files[_path_of(folder / name, entry)] = _whole(folder / name, entry, "timestamp")
+            if _whole_number(folder / name, entry, "batchId") <= up_to:
+                files[_path_of(folder / name, entry)] = _whole_number(folder / name, entry, "timestamp")
     return files
 
 
 # -- files of a log ---------------------------------------------------------------------------------------------------
 
 
-def _check_is_one(path: Path) -> None:
-    names = names_in(path)
+def _check_is_checkpoint(path: Path) -> None:
+    names = list_names(path)
     if IDENTITY_PATH in names:
         raise LocationError(
             f"{path} is a checkpointLocation of Penstock's own, not of Spark's engine; start a query from it with the "
@@ -176,8 +178,8 @@ def _check_is_one(path: Path) -> None:
         )
 
 
-def names_in(folder: Path) -> list[str]:
-    """Of everything in a folder. Raises LocationError."""
+def list_names(folder: Path) -> list[str]:
+    """Return the names of all entries of a folder. Raises LocationError."""
     try:
         return os.listdir(folder)
     except FileNotFoundError:
@@ -187,11 +189,11 @@ def names_in(folder: Path) -> list[str]:
 
 
 def _batches(folder: Path) -> set[int]:
-    return {int(name) for name in names_in(folder) if _BATCH.fullmatch(name)}
+    return {int(name) for name in list_names(folder) if _BATCH.fullmatch(name)}
 
 
 def _text(path: Path, most: int) -> str:
-    """A plain file's content; anything else, and links, might lead elsewhere or never end."""
+    """Return the content of a plain file. Other files and links are refused: they may lead elsewhere or never end."""
     try:
         status = path.lstat()
         if not S_ISREG(status.st_mode):
@@ -249,7 +251,7 @@ def _json_of(path: Path, text: str) -> dict[str, Any]:
     return parsed
 
 
-def _whole(path: Path, entry: Mapping[str, Any], name: str) -> int:
+def _whole_number(path: Path, entry: Mapping[str, Any], name: str) -> int:
     value = entry.get(name)
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise _damaged(path, f"{name} is {value!r:.60}")
@@ -257,7 +259,7 @@ def _whole(path: Path, entry: Mapping[str, Any], name: str) -> int:
 
 
 def _path_of(log: Path, entry: Mapping[str, Any]) -> str:
-    """Spark writes a URL, percent-encoded."""
+    """Return the path of an entry, which Spark writes as a percent-encoded URL."""
     text = entry.get("path")
     if not isinstance(text, str) or not text:
         raise _damaged(log, f"path is {text!r:.60}")

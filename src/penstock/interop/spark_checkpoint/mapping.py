@@ -1,6 +1,6 @@
-"""How the state of one of Spark's operators becomes the state of one of ours: the interface.
+"""Base class of the mappings from the state of Spark's operators to that of Penstock's operators.
 
-Every kind of operator has an implementation in a file of its own; ``importing.py`` lists them.
+Each kind of operator has an implementation in a file of its own; ``importing.MAPPINGS`` lists them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StructField, StructType
 
 from penstock.interop.spark_checkpoint.findings import Finding
-from penstock.interop.spark_checkpoint.state import MappedTable, StateOperator, StateReader
+from penstock.interop.spark_checkpoint.state import MappedTable, SparkStateReader, StateOperator
 from penstock.model.job_graph import JobGraph
 from penstock.model.plain import Plain
 from penstock.operators.closed_groups import CLOSED, ClosedGroups
@@ -23,45 +23,46 @@ from penstock.operators.closed_groups import CLOSED, ClosedGroups
 
 @dataclass(frozen=True)
 class SparkState:
-    """One operator's state in a checkpoint of Spark's.
+    """State of one operator in a checkpoint of Spark.
 
     Attributes:
-        reader: reads it; by ``reader.rows(operator)``, or with options of the ``statestore`` source.
-        conf: the settings that Spark kept with the batch.
+        reader: reader of the state: ``reader.rows(operator)``, optionally with options of the ``statestore`` source.
+        operator: Spark's operator.
+        conf: the settings that Spark stored with the batch.
     """
 
-    reader: StateReader
+    reader: SparkStateReader
     operator: StateOperator
     conf: Mapping[str, str]
 
 
 class StateMapping(ABC):
-    """The state of one operator of ours, out of Spark's. Call order: ``findings``; where there are none, ``tables``.
+    """Mapping of Spark's state to the state of one operator. Call ``findings``, and if there are none ``tables``.
 
     Attributes:
-        spark_names: what Spark may call its operator in ``state/<number>/_metadata``.
+        spark_names: possible names of Spark's operator in ``state/<number>/_metadata``.
     """
 
     spark_names: ClassVar[tuple[str, ...]]
 
     @abstractmethod
     def __init__(self, spec: Any) -> None:
-        """``spec``: of the operator of ours, of the class that ``importing.MAPPINGS`` has."""
+        """Create the mapping. ``spec``: Penstock's operator, of the class in ``importing.MAPPINGS``."""
 
     @property
     def spark_name(self) -> str:
-        """Which of the names it is."""
+        """Name of Spark's operator for this spec, one of ``spark_names``."""
         [name] = self.spark_names
         return name
 
     @property
     @abstractmethod
     def drops_late_rows(self) -> bool:
-        """Whether event time closes something for the operator."""
+        """True if the operator drops rows by event time."""
 
     @abstractmethod
     def findings(self, state: SparkState) -> list[Finding]:
-        """Why it cannot be mapped; empty if it can. Reads schemas and the names of files, and no rows.
+        """Return why the state cannot be mapped; empty if it can. Reads schemas and names of files, but no rows.
 
         Raises:
             LocationError: the checkpoint is damaged.
@@ -69,15 +70,15 @@ class StateMapping(ABC):
 
     @abstractmethod
     def tables(self, state: SparkState) -> list[MappedTable]:
-        """Every table in the spec's ``state_schemas``, once. Nothing but schemas is read yet."""
+        """Return each table in the spec's ``state_schemas``. Reads only schemas."""
 
     def scalars(self, subtask: int, graph: JobGraph, closed_us: int) -> dict[str, Plain]:
-        """What the operator keeps besides its tables.
+        """Return the scalars of the operator.
 
         Args:
-            subtask: of which one.
-            graph: its parallelism and ``max_parallelism``.
-            closed_us: how far event time has closed what it closes; 0: nothing is closed.
+            subtask: index of the subtask.
+            graph: graph with the parallelism and ``max_parallelism``.
+            closed_us: watermark up to which the operator has closed groups; 0: none are closed.
         """
         if not self.drops_late_rows or not closed_us:
             return {}
@@ -86,13 +87,13 @@ class StateMapping(ABC):
 
 
 def fields_of(rows: DataFrame, name: str) -> list[Column]:
-    """The fields of a struct by position: their names may repeat, so it is cast to one with others."""
+    """Return the fields of a struct by position. The struct is cast to one with other names, as names may repeat."""
     found = rows.schema[name].dataType
     assert isinstance(found, StructType)
     named = StructType([StructField(f"f{number}", field.dataType) for number, field in enumerate(found)])
     return [F.col(name).cast(named).getField(field) for field in named.names]
 
 
-def by_position(rows: DataFrame, columns: list[Column]) -> DataFrame:
-    """These columns under names that differ."""
+def with_positional_names(rows: DataFrame, columns: list[Column]) -> DataFrame:
+    """Return these columns with names by position, because names may repeat."""
     return rows.select(*(column.alias(f"v{position}") for position, column in enumerate(columns)))

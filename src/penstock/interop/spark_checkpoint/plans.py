@@ -1,4 +1,4 @@
-"""The user's DataFrame as the plan that a checkpoint is compared with: compiled, not started."""
+"""Compilation of the user's DataFrame to a plan, which is compared with a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from penstock.model.job_graph import JobGraph, OperatorSpec, SinkSpec, SourceSpe
 from penstock.planner.compiler import compile_plan, sink_id
 
 _SINK = SinkSpec(sink_id(0), "Sink", NoopSink())
-"""Stands for whichever the query is started with: a snapshot without commits says nothing of it but its id."""
+"""Placeholder for the query's sink: a snapshot without commits has only the id of its sink."""
 
 
 def graph_of(df: DataFrame, output_mode: str, parallelism: int, max_parallelism: int) -> JobGraph:
-    """See ``compile_plan`` for what is raised.
+    """Compile a DataFrame with one source.
 
     Raises:
-        NotSupported: besides, there are several sources.
+        NotSupported: there are several sources; or see ``compile_plan``.
     """
     graph = compile_plan(df, output_mode).graph([_SINK], parallelism, max_parallelism)
     sources = [vertex.source.name for vertex in graph.vertices if vertex.source is not None]
@@ -30,11 +30,11 @@ def graph_of(df: DataFrame, output_mode: str, parallelism: int, max_parallelism:
 
 
 def source_of(graph: JobGraph) -> SourceSpec:
-    """The only one, see ``graph_of``."""
+    """Return the only source, see ``graph_of``."""
     [source] = [vertex.source for vertex in graph.vertices if vertex.source is not None]
     return source
 
 
-def with_state(graph: JobGraph) -> list[tuple[int, OperatorSpec]]:
-    """The operators that keep keyed state, each with its vertex."""
+def stateful_operators(graph: JobGraph) -> list[tuple[int, OperatorSpec]]:
+    """Return the operators with keyed state, and their vertices."""
     return [(vertex.id, spec) for vertex in graph.vertices for spec in vertex.operators if spec.state_schemas]

@@ -1,4 +1,4 @@
-"""Positions of Spark's sources as discovery states and splits of ours, and the other way round."""
+"""Conversion of positions: from Spark's offsets to discovery states and splits, and back."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ _READ_ON = (
 # -- from Spark -------------------------------------------------------------------------------------------------------
 
 
-def position_of(source: Source, checkpoint: SparkCheckpoint, parallelism: int) -> Discovery | Finding:
-    """What the driver's side of the plan's source begins with.
+def start_discovery(source: Source, checkpoint: SparkCheckpoint, parallelism: int) -> Discovery | Finding:
+    """Return the state and the splits with which the plan's source continues after Spark's position.
 
     Args:
-        source: the only one of the plan.
+        source: the only source of the plan.
+        checkpoint: Spark's checkpoint.
+        parallelism: number of readers.
 
     Returns:
-        State and splits; the state is None where nothing was read yet. Or why it cannot be taken over.
+        State and splits; the state is None if Spark has read nothing yet. A finding if the position cannot be imported.
     """
     what = f"source {source.describe()}"
     if len(checkpoint.positions) != 1:
@@ -89,9 +91,9 @@ def _planned_files(
         files = read_file_log(checkpoint, 0, after[LOG_OFFSET])
         old = {} if before is None else read_file_log(checkpoint, 0, before[LOG_OFFSET])
         new = [path for path in files if path not in old]
-        strange = source.files.not_listed(files)
-        if strange:
-            return Finding(what, f"the DataFrame does not read {strange[0]}, which Spark has read", SAME)
+        unlisted = source.files.not_listed(files)
+        if unlisted:
+            return Finding(what, f"the DataFrame does not read {unlisted[0]}, which Spark has read", SAME)
         return Discovery(source.files.splits_of(new), start_after_files(source, files).state)
     except (NotYet, FileNotFoundError) as error:
         return Finding(what, str(error), WAY_OUT)
@@ -104,9 +106,9 @@ def _files(
     if type(offset) is not int:
         return Finding(f"source {source.describe()}", f"Spark's position is {position!r:.100}", SAME)
     files = read_file_log(checkpoint, 0, offset)
-    strange = source.files.not_listed(files)
-    if strange:
-        why = f"Spark has read {strange[0]}, which is there and which the DataFrame does not read"
+    unlisted = source.files.not_listed(files)
+    if unlisted:
+        why = f"Spark has read {unlisted[0]}, which is there and which the DataFrame does not read"
         return Finding(f"source {source.describe()}", why, f"{SAME}, with the same path and options")
     return start_after_files(source, files)
 
@@ -116,15 +118,19 @@ def _files(
 
 @dataclass(frozen=True)
 class SparkPosition:
-    """``offset``: the parsed JSON of a line in ``offsets/0``. ``files``: what ``sources/0/0`` lists; None where the
-    source keeps no such log."""
+    """Position in Spark's form.
+
+    Attributes:
+        offset: the parsed JSON of a line in ``offsets/0``.
+        files: the files that ``sources/0/0`` lists; None if the source has no such log.
+    """
 
     offset: dict[str, Any]
     files: tuple[FoundFile, ...] | None = None
 
 
 def spark_position(source: Source, operator_id: str, metadata: SnapshotMetadata) -> SparkPosition | Finding:
-    """How far a snapshot's source was read, as Spark writes it, or why Spark cannot go on from there.
+    """Return the position of a snapshot's source in Spark's form, or a finding if Spark cannot continue from there.
 
     Args:
         metadata: the snapshot, with its sources' states as these gave them.

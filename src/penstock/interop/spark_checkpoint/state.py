@@ -1,8 +1,8 @@
-"""State of Spark's operators, read by Spark's own ``statestore`` source and written as sections of ours.
+"""State of Spark's operators: read by Spark's own ``statestore`` source and written as sections of a snapshot.
 
-Spark does the work: a job reads the stores (of whichever provider), makes our columns of theirs (``mapping.py``),
-brings the rows of each subtask together, sorts them by key group and writes them as Arrow files beside the new
-location. The driver copies these, a batch in memory at a time.
+A Spark job reads the state stores of any provider, maps their columns (``mapping.py``), partitions the rows by subtask,
+sorts them by key group and writes them as Arrow files next to the new location. The driver copies these files, with one
+batch in memory at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock.decoding import decode_json
 from penstock.errors import CorruptSnapshot, LocationError
-from penstock.interop.spark_checkpoint.logs import STATE, SparkCheckpoint, names_in
+from penstock.interop.spark_checkpoint.logs import STATE, SparkCheckpoint, list_names
 from penstock.model.ids import SubtaskId
 from penstock.model.job_graph import JobGraph, OperatorSpec
 from penstock.model.key_groups import owned_range
@@ -46,7 +46,7 @@ _WRITTEN = "partition int, name string, rows long"
 
 @dataclass(frozen=True)
 class StateOperator:
-    """What ``state/<number>`` belongs to, by Spark's name for it; in how many partitions it was to be."""
+    """Operator of Spark whose state is in ``state/<number>``, with Spark's name and its number of partitions."""
 
     number: int
     name: str
@@ -55,12 +55,12 @@ class StateOperator:
 
 @dataclass(frozen=True)
 class MappedTable:
-    """One table of ours, made of Spark's state.
+    """Table of Penstock's state, computed from Spark's state.
 
     Attributes:
-        name: as in the ``state_schemas`` of its operator.
+        name: key in the ``state_schemas`` of its operator.
         rows: the table's columns without the key group, by position, in types that can be cast to those of the schema.
-        spread_by: how many leading columns decide the key group.
+        spread_by: number of leading columns that decide the key group.
     """
 
     name: str
@@ -70,7 +70,7 @@ class MappedTable:
 
 @dataclass(frozen=True)
 class StagedTable:
-    """The rows of one table, written by Spark as Arrow files. ``files``: by subtask, where there are rows."""
+    """Table whose rows Spark has written as Arrow files. ``files``: the file of each subtask that has rows."""
 
     vertex: int
     spec: OperatorSpec
@@ -80,15 +80,16 @@ class StagedTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """As it is stored."""
+        """The stored schema of the table."""
         return self.spec.state_schemas[self.name]
 
 
-class StateReader:
-    """Reads the state of a checkpoint; in a session of its own, whose settings are the checkpoint's.
+class SparkStateReader:
+    """Reader of the state in a checkpoint, in a session of its own with the settings of the checkpoint.
 
     Args:
         spark: any session of the application.
+        checkpoint: Spark's checkpoint.
     """
 
     def __init__(self, spark: SparkSession, checkpoint: SparkCheckpoint) -> None:
@@ -99,10 +100,10 @@ class StateReader:
         self._checkpoint = checkpoint
 
     def operators(self) -> list[StateOperator]:
-        """Those with state, by number; none where the query keeps none.
+        """Return the stateful operators by number; none if the query has no state.
 
         Raises:
-            LocationError: Spark cannot read what is there.
+            LocationError: Spark cannot read the state.
         """
         if not self._checkpoint.has_state:
             return []
@@ -113,9 +114,9 @@ class StateReader:
         return [StateOperator(*row) for row in sorted({(int(row[0]), str(row[1]), int(row[2])) for row in rows})]
 
     def _check_metadata(self) -> None:
-        """Spark would pass over an operator without."""
+        """Check that each operator has metadata: Spark ignores an operator without them."""
         folder = self._checkpoint.path / STATE
-        for name in sorted(names_in(folder)):
+        for name in sorted(list_names(folder)):
             if name.isdigit() and not (folder / name / "_metadata").is_dir():
                 raise LocationError(
                     f"{folder / name} has no _metadata: an older release of Spark has written it; let the query run "
@@ -123,33 +124,39 @@ class StateReader:
                 )
 
     def check_partitions(self, operator: StateOperator, keys: int) -> None:
-        """Spark reads those partitions that are there, however many there were; without keys there is one.
+        """Check that all partitions exist, because Spark reads only those that exist.
+
+        Args:
+            operator: the operator.
+            keys: number of its key columns; without keys it has one partition.
 
         Raises:
             LocationError: one is missing, or there are too many.
         """
         folder = self._checkpoint.path / STATE / str(operator.number)
-        there = sorted(int(name) for name in names_in(folder) if name.isdigit())
+        existing = sorted(int(name) for name in list_names(folder) if name.isdigit())
         expected = operator.partitions if keys else 1
-        if there != list(range(expected)[: len(there) + 1]):
+        if existing != list(range(expected)[: len(existing) + 1]):
             raise LocationError(
-                f"{folder} says that it has {expected} partitions and has {len(there)}; the checkpoint is damaged: "
+                f"{folder} says that it has {expected} partitions and has {len(existing)}; the checkpoint is damaged: "
                 "restore it from a copy"
             )
 
     def rows(self, operator: StateOperator, **options: str) -> DataFrame:
-        """The state behind the committed batch: ``key`` and ``value``, or what else the ``statestore`` source gives for
-        these options of its own. Nothing but its schema is read yet."""
+        """Return the state after the committed batch: columns ``key`` and ``value``, or others for some options.
+
+        Reads only the schema. ``options``: options of the ``statestore`` source.
+        """
         with self._reading():
             reader = self._spark.read.format("statestore").option("batchId", self._checkpoint.batch)
             reader = reader.options(**options).option("operatorId", operator.number)
             return reader.load(str(self._checkpoint.path))
 
     def properties(self, operator: StateOperator, kind: type[_P]) -> _P:
-        """What Spark notes of an operator that describes its state itself.
+        """Return the properties that Spark stores for operators with state variables.
 
         Raises:
-            LocationError: that cannot be read.
+            LocationError: they cannot be read.
         """
         with self._reading():
             found = self._spark.read.format("state-metadata").load(str(self._checkpoint.path))
@@ -163,7 +170,7 @@ class StateReader:
             ) from error
 
     def no_rows(self, schema: pa.Schema) -> DataFrame:
-        """An empty table. (``createDataFrame`` would make this session the user's active one.)"""
+        """Return an empty table. (``createDataFrame`` would make this session the user's active one.)"""
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in from_arrow_schema(schema)]
         return self._spark.range(0).select(*nulls)
 
@@ -175,10 +182,10 @@ class StateReader:
         """
         schema = spec.state_schemas[table.name]
         with self._reading():
-            own = _grouped(table, graph.max_parallelism)
+            own = _with_key_group(table, graph.max_parallelism)
             owner = F.expr(f"int(int(c0) * {graph.parallelism} div {graph.max_parallelism})")  # as model/key_groups.py
             sorted_rows = own.repartitionById(graph.parallelism, owner).sortWithinPartitions("c0")
-            written = sorted_rows.mapInArrow(_Writing(str(folder), schema), _WRITTEN).collect()
+            written = sorted_rows.mapInArrow(_StagingTask(str(folder), schema), _WRITTEN).collect()
         files = {int(row["partition"]): folder / str(row["name"]) for row in written}
         return StagedTable(vertex, spec, table.name, table.spread_by, files)
 
@@ -195,9 +202,11 @@ class StateReader:
             ) from error
 
 
-def _grouped(table: MappedTable, max_parallelism: int) -> DataFrame:
-    """Columns ``c0...`` as the table's stored schema has them. The key group is Spark's ``xxhash64`` of the keys, as it
-    is ours (``state/hashing.py``)."""
+def _with_key_group(table: MappedTable, max_parallelism: int) -> DataFrame:
+    """Return the columns of the stored schema, named ``c0``, ``c1``, ...
+
+    The key group in ``c0`` is computed by Spark's ``xxhash64``, the hash function of ``state/hashing.py``.
+    """
     names = [f"c{position}" for position in range(1, len(table.rows.columns) + 1)]
     rows = table.rows.toDF(*names)
     spread = names[: table.spread_by]
@@ -211,8 +220,8 @@ def _group_without_keys(max_parallelism: int) -> int:
     return int(groups_of([], 1, max_parallelism)[0])
 
 
-class _Writing:
-    """Runs in Spark's tasks: one Arrow file per partition that has rows."""
+class _StagingTask:
+    """Function of Spark's tasks: writes one Arrow file per partition that has rows."""
 
     def __init__(self, folder: str, schema: pa.Schema) -> None:
         self._folder = folder
@@ -226,21 +235,21 @@ class _Writing:
             return
         name, rows = f"{context.partitionId():05d}-{secrets.token_hex(8)}.arrows", first.num_rows
         with pa.ipc.new_stream(str(Path(self._folder, name)), self._schema) as writer:
-            writer.write_batch(self._ours(first))
+            writer.write_batch(self._converted(first))
             for batch in batches:
                 rows += batch.num_rows
-                writer.write_batch(self._ours(batch))
+                writer.write_batch(self._converted(batch))
         report = {"partition": [context.partitionId()], "name": [name], "rows": [rows]}
         types = [("partition", pa.int32()), ("name", pa.string()), ("rows", pa.int64())]
         yield pa.record_batch(report, schema=pa.schema(types))
 
-    def _ours(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [as_type(column, field.type) for column, field in zip(batch.columns, self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
 def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values; fields of structs are found by position, whatever they are called."""
+    """Convert the column to a type. Fields of structs are matched by position and may have other names."""
     if column.type == kind:
         return column
     if not pa.types.is_struct(kind):
@@ -252,32 +261,35 @@ def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
 # -- sections ---------------------------------------------------------------------------------------------------------
 
 
-def written_state(
-    made: LocationBootstrap, metadata: SnapshotMetadata, staged: Sequence[StagedTable], graph: JobGraph, meter: Meter
+def write_state(
+    bootstrap: LocationBootstrap,
+    metadata: SnapshotMetadata,
+    staged: Sequence[StagedTable],
+    graph: JobGraph,
+    meter: Meter,
 ) -> dict[tuple[int, int], list[StateEntry]]:
-    """The staged rows as sections of this snapshot, by vertex and subtask: one file per slot. ``meter``: in whatever
-    unit."""
+    """Write the staged rows as sections of a snapshot, one file per slot, and return entries by vertex and subtask."""
     found: dict[tuple[int, int], list[StateEntry]] = {}
     for subtask in range(graph.parallelism if staged else 0):
-        path = state_path(metadata.generation, metadata.checkpoint, made.first_file + subtask)
-        with SectionWriter(made.store, path) as writer:
+        path = state_path(metadata.generation, metadata.checkpoint, bootstrap.first_file + subtask)
+        with SectionWriter(bootstrap.store, path) as writer:
             for table in staged:
-                place = f"g{metadata.generation}/c{metadata.checkpoint}/{SubtaskId(table.vertex, subtask)}"
+                owner = f"g{metadata.generation}/c{metadata.checkpoint}/{SubtaskId(table.vertex, subtask)}"
                 entries = found.setdefault((table.vertex, subtask), [])
-                entries += _table_entries(writer, table, subtask, graph, place)
+                entries += _table_entries(writer, table, subtask, graph, owner)
         meter.add(meter.total // graph.parallelism)
     return found
 
 
 def _table_entries(
-    writer: SectionWriter, table: StagedTable, subtask: int, graph: JobGraph, place: str
+    writer: SectionWriter, table: StagedTable, subtask: int, graph: JobGraph, owner: str
 ) -> list[StateEntry]:
-    """``place``: what the identities of sections begin with."""
+    """Write a table of one subtask. ``owner``: start of the identities of sections."""
     entries = []
     operator_id, schema = table.spec.operator_id, table.schema
-    prefix = f"{place}/state/{operator_id}/{table.name}"
+    prefix = f"{owner}/state/{operator_id}/{table.name}"
     path = table.files.get(subtask)
-    for content in split_into_sections(_checked(path, table, graph, subtask) if path is not None else ()):
+    for content in cut(_checked_rows(path, table, graph, subtask) if path is not None else ()):
         name = f"{prefix}/{writer.written:x}"
         section = writer.append(name, schema, ((batch, None) for batch in content))
         groups = content.first, content.last
@@ -288,8 +300,8 @@ def _table_entries(
     return entries
 
 
-def _checked(path: Path, table: StagedTable, graph: JobGraph, subtask: int) -> Iterator[pa.RecordBatch]:
-    """Rows that lay elsewhere than where their key is looked for would be found by nobody."""
+def _checked_rows(path: Path, table: StagedTable, graph: JobGraph, subtask: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows, and check that they are in the key groups of their keys: no lookup would find others."""
     first, last = owned_range(subtask, graph.parallelism, graph.max_parallelism)
     with pa.memory_map(str(path)) as mapped:
         for batch in pa.ipc.open_stream(mapped):

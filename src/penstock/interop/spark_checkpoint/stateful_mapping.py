@@ -1,8 +1,8 @@
-"""The state of ``transformWithState``: Spark keeps a column family per variable and one of timers, we a table each.
+"""Mapping of the state of ``transformWithState``: Spark's column families of variables and timers become tables.
 
-Spark's own reader gives them one by one: a value state as ``key`` and ``value``, a list as ``key`` and an array, a map
+Spark's own reader returns each of them: a value state as ``key`` and ``value``, a list as ``key`` and an array, a map
 as ``key``, ``user_map_key`` and ``user_map_value``, timers as ``key`` and ``expiration_timestamp_ms``. With a time to
-live every value is a struct of the value and ``ttlExpirationMs``.
+live each value is a struct of the value and ``ttlExpirationMs``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, Struct
 
 from penstock.catalyst.types import to_arrow_schema
 from penstock.errors import NotSupported
-from penstock.interop.spark_checkpoint.buffers import listed, plain
+from penstock.interop.spark_checkpoint.buffers import column_list, type_text
 from penstock.interop.spark_checkpoint.findings import SAME, Finding
-from penstock.interop.spark_checkpoint.mapping import SparkState, StateMapping, by_position, fields_of
+from penstock.interop.spark_checkpoint.mapping import SparkState, StateMapping, fields_of, with_positional_names
 from penstock.interop.spark_checkpoint.state import MappedTable
 from penstock.operators.stateful.declaration import RowForm
 from penstock.operators.stateful.spec import TransformWithStateSpec
@@ -30,12 +30,12 @@ _KINDS = {"ValueState": Kind.VALUE, "ListState": Kind.LIST, "MapState": Kind.MAP
 _OF_TIMERS = "TimerState"
 _TTL = "ttlExpirationMs"
 _VALUES = {Kind.VALUE: "value", Kind.LIST: "list_value", Kind.MAP: "user_map_value"}
-"""The column of the reader that holds what was put there."""
+"""Column of Spark's reader with the values, by kind of variable."""
 _ANEW = "start the query anew"
 
 
 class _Variable(msgspec.Struct, rename="camel"):
-    """What Spark notes of a state variable."""
+    """Spark's metadata of a state variable."""
 
     state_name: str
     state_variable_type: str
@@ -43,14 +43,14 @@ class _Variable(msgspec.Struct, rename="camel"):
 
 
 class _Properties(msgspec.Struct, rename="camel"):
-    """What Spark notes of the operator."""
+    """Spark's metadata of the operator."""
 
     time_mode: str
     state_variables: list[_Variable]
 
 
 class StatefulMapping(StateMapping):
-    """``transformWithState`` of PySpark as ``TransformWithStateSpec``."""
+    """Mapping of PySpark's ``transformWithState`` to ``TransformWithStateSpec``."""
 
     spark_names = (_PANDAS, _ROWS)
 
@@ -80,10 +80,10 @@ class StatefulMapping(StateMapping):
             findings.append(Finding(f"{what}, {name}", "the processor does not declare it", way_out))
         for variable in self._spec.variables:
             if variable.name in stored:
-                findings += self._compared(f"{what}, {variable.name}", variable, stored[variable.name], state)
+                findings += self._compare(f"{what}, {variable.name}", variable, stored[variable.name], state)
         return findings
 
-    def _compared(self, what: str, variable: StateVariable, stored: _Variable, state: SparkState) -> list[Finding]:
+    def _compare(self, what: str, variable: StateVariable, stored: _Variable, state: SparkState) -> list[Finding]:
         if _KINDS.get(stored.state_variable_type) is not variable.kind:
             return [Finding(what, f"Spark's is a {stored.state_variable_type}, not a {variable.kind} state", SAME)]
         if stored.ttl_enabled != (variable.ttl_ms is not None):
@@ -98,13 +98,13 @@ class StatefulMapping(StateMapping):
         for part, (column, columns) in wanted.items():
             kind = _value_type(rows, variable) if column == "value" else rows.schema[column].dataType
             try:
-                stored_columns = [plain(field.type) for field in to_arrow_schema(kind.jsonValue())]
+                stored_columns = [type_text(field.type) for field in to_arrow_schema(kind.jsonValue())]
             except NotSupported as error:
                 findings.append(Finding(f"{what}, {part}", str(error), _ANEW))
                 continue
-            own_columns = [plain(field.type) for field in columns]
+            own_columns = [type_text(field.type) for field in columns]
             if stored_columns != own_columns:
-                why = f"Spark's are {listed(stored_columns)}, not {listed(own_columns)}"
+                why = f"Spark's are {column_list(stored_columns)}, not {column_list(own_columns)}"
                 findings.append(Finding(f"{what}, {part}", why, SAME))
         return findings
 
@@ -118,11 +118,11 @@ class StatefulMapping(StateMapping):
         if self._spec.time_mode is not TimeMode.NONE:
             timers = state.reader.rows(state.operator, readRegisteredTimers="true")
             columns = [*_keys(timers), F.col("expiration_timestamp_ms")]
-            tables.append(MappedTable(TIMERS, by_position(timers, columns), keys))
+            tables.append(MappedTable(TIMERS, with_positional_names(timers, columns), keys))
         return [*tables, MappedTable(UNPROCESSED, self._empty(state, UNPROCESSED), keys)]  # Spark's batch was done
 
     def _table(self, state: SparkState, variable: StateVariable, is_stored: bool) -> DataFrame:
-        """Empty for a variable that is new: Spark begins it anew, too."""
+        """Return the rows of a variable; empty for a new one, as in Spark."""
         if not is_stored:
             return self._empty(state, variable.name)
         rows = _rows(state, variable)
@@ -134,10 +134,10 @@ class StatefulMapping(StateMapping):
             columns += _keys(rows, "user_map_key")
         held = _VALUES[variable.kind]
         if variable.ttl_ms is None:
-            return by_position(rows, [*columns, *fields_of(rows, held)])
+            return with_positional_names(rows, [*columns, *fields_of(rows, held)])
         unpacked = rows.withColumn("inner", F.col(held).getField("value"))
         columns += [*fields_of(unpacked, "inner"), F.col(held).getField(_TTL)]
-        return by_position(unpacked, columns)
+        return with_positional_names(unpacked, columns)
 
     def _empty(self, state: SparkState, table: str) -> DataFrame:
         return state.reader.no_rows(pa.schema(list(self._spec.state_schemas[table])[1:]))
@@ -148,19 +148,19 @@ def _properties(state: SparkState) -> _Properties:
 
 
 def _stored(properties: _Properties) -> Mapping[str, _Variable]:
-    """The user's variables, by name."""
+    """Return the user's variables by name."""
     variables = [one for one in properties.state_variables if one.state_variable_type != _OF_TIMERS]
     return {one.state_name: one for one in variables}
 
 
 def _rows(state: SparkState, variable: StateVariable) -> DataFrame:
-    """Lists as arrays: only so their order is told."""
+    """Return the rows of a variable, with lists as arrays to preserve their order."""
     flattened = str(variable.kind is not Kind.LIST).lower()
     return state.reader.rows(state.operator, stateVarName=variable.name, flattenCollectionTypes=flattened)
 
 
 def _value_type(rows: DataFrame, variable: StateVariable) -> DataType:
-    """Of one value of the variable, its time to live apart."""
+    """Return the type of one value of the variable, without its time to live."""
     kind = rows.schema[_VALUES[variable.kind]].dataType
     if isinstance(kind, ArrayType):
         kind = kind.elementType
@@ -171,7 +171,7 @@ def _value_type(rows: DataFrame, variable: StateVariable) -> DataType:
 
 
 def _keys(rows: DataFrame, name: str = "key") -> list[Column]:
-    """A key's columns; -0.0 is 0.0, as it is among our keys."""
+    """Return the columns of a key, with 0.0 for -0.0, as in Penstock's keys."""
     kind = rows.schema[name].dataType
     assert isinstance(kind, StructType)
     return [

@@ -130,7 +130,7 @@ class SnapshotWriter:
 
     @pysparks_refusals()
     def with_position(self, source: str, read: Sequence[str] | Mapping[str, Any]) -> SnapshotWriter:
-        """Let a source start after the input from which the tables were built..
+        """Let a source start after the input from which the tables were built.
 
         Without this call it starts where it would without a snapshot.
 
