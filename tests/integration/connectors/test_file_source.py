@@ -107,7 +107,7 @@ def test_maximum_age_bounds_the_state(tmp_path: Path) -> None:
     assert len(first.splits) == 2, "the first look takes everything"
     seen = SeenFiles.restored(dict(first.state))
     assert len(seen) == 1
-    assert seen.holds([str(tmp_path / "new.csv")]).all()
+    assert seen.contains([str(tmp_path / "new.csv")]).all()
     write(tmp_path / "stale.csv", "1,x\n", 1_000_000_001)
     assert source.discover(first.state, 1).splits == []
 

@@ -215,10 +215,10 @@ def test_a_driver_that_loses_the_output_while_it_takes_rows_back_removes_none(tm
     made, origin = sink(tmp_path), Location("/a")
     one = Driver(made, origin).fence()
     one.committer.commit(one.stage(1, batch(1)))
-    bundles, rolls = one.committer._bundles, one.committer._rolls  # type: ignore[attr-defined]
+    bundles, roller = one.committer._bundles, one.committer._roller  # type: ignore[attr-defined]
     gone = tmp_path / HOME / "work" / secrets.token_hex(16) / "trash"
     with pytest.raises(FileNotFoundError):
-        retract_files(tmp_path, QUERY_ID, bundles, rolls, 0, 9, gone)
+        retract_files(tmp_path, QUERY_ID, bundles, roller, 0, 9, gone)
     assert seen(made) == [1]
 
 
