@@ -60,7 +60,7 @@ class CountTable(MutableMapping[Row, int]):
         """Fill an empty one; this is capture 0."""
         self._counts = {row[:-1]: row[-1] for row in merged(pieces, len(self.schema) - 2)}
 
-    def go_back(self, places: Places) -> None:
+    def restore(self, places: Places) -> None:
         """To what a capture had; this is capture 0 then."""
         self._counts = {key: values[0] for key, _, values, _ in places if values is not None}
         self._written = {}
@@ -155,11 +155,11 @@ class CountRestorePoint(RestorePoint):
         self._places = places
         self._over = False
 
-    def go_back(self) -> KeyedTable | None:
+    def restore(self) -> KeyedTable | None:
         if self._over:
             raise SimulationFailure("a table goes back to what was let go", "state")
         self._over = True
-        self._table.go_back(self._places)
+        self._table.restore(self._places)
         return cast(KeyedTable, self._table)
 
     def release(self) -> None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.state.hashing import key_groups
-from penstock.state.stored_form import KEY_GROUP_COLUMN, WholeTable
+from penstock.state.stored_form import KEY_GROUP_COLUMN, BatchCapture
 
 _LONG, _TWO_LONGS = pa.int64(), pa.binary(16)
 ROW = pa.schema([("key", _LONG), ("time", _LONG), ("origin, note, via and seq", _TWO_LONGS)])
@@ -99,13 +99,13 @@ def state_schema(*names: str) -> pa.Schema:
     return pa.schema([(KEY_GROUP_COLUMN, pa.int16()), *((name, pa.int64()) for name in names)])
 
 
-def state_table(schema: pa.Schema, rows: Sequence[Sequence[int]], max_parallelism: int) -> WholeTable:
+def state_table(schema: pa.Schema, rows: Sequence[Sequence[int]], max_parallelism: int) -> BatchCapture:
     """Rows without their key group (the key is first) as a table sorted by key group."""
     groups = np.array([group_of(row[0], max_parallelism) for row in rows], np.int16)
     order = np.argsort(groups, kind="stable")
     longs = np.array(rows, np.int64).reshape(-1, len(schema) - 1).T
     columns = [pa.array(column[order]) for column in (groups, *longs)]
-    return WholeTable(pa.RecordBatch.from_arrays(columns, schema=schema))
+    return BatchCapture(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
 def state_rows(pieces: Iterable[pa.RecordBatch]) -> list[tuple[int, ...]]:

@@ -104,10 +104,10 @@ def _whatever_is_kept(original: Any) -> Any:
 
 
 def _as_it_is(original: Any) -> Any:
-    def go_back(self: CountTable, places: Places) -> None:
+    def restore(self: CountTable, places: Places) -> None:
         self._serial = 0
 
-    return go_back
+    return restore
 
 
 RECOVERY = {
@@ -116,7 +116,7 @@ RECOVERY = {
         (LocalStateStore, "take_matching", _whatever_is_kept),
     ),
     "tables-in-memory-as-they-are": mutant(
-        "a table that is still in memory is used as its slot has left it", (CountTable, "go_back", _as_it_is)
+        "a table that is still in memory is used as its slot has left it", (CountTable, "restore", _as_it_is)
     ),
     "recovered-rows-not-carried": mutant(
         "a checkpoint during recovery forgets what is not read yet",

@@ -68,7 +68,7 @@ class Counting(Operator):
         self._max_parallelism = context.max_parallelism
         self._first, self._last = owned_range(context.subtask, context.parallelism, context.max_parallelism)
         if self._spec.state_schemas:
-            table = TableSpec(COUNTS, 4, context.max_parallelism, spread_by=1)
+            table = TableSpec(COUNTS, 4, context.max_parallelism, key_group_columns=1)
             self._table = context.backend.create_table(f"{context.operator_id}/{TABLE}", table)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Arrow arrays as numpy arrays and back, without going through Python objects or float64 where nulls are."""
+"""Conversion between Arrow and numpy arrays, without Python objects and without float64 for columns with nulls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-_STORED: dict[int, np.dtype[Any]] = {  # by the type's id: this is asked for every column of every batch
+_STORED: dict[int, np.dtype[Any]] = {  # by the type's id, because it is looked up for every column of every batch
     kind.id: np.dtype(stored)
     for stored, kinds in {
         np.int8: [pa.int8(), pa.bool_()],
@@ -29,15 +29,17 @@ _MASK_64 = (1 << 64) - 1
 
 
 def storage_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
-    """The numpy dtype behind a fixed-width Arrow type: itself for numbers, an integer for dates and times, int8 for
-    booleans; None for every other type."""
+    """Return the numpy dtype of a fixed-width Arrow type; None for other types.
+
+    It is the same for numbers, an integer for dates and times, and int8 for booleans.
+    """
     return _STORED.get(kind.id)
 
 
 def fixed_values(array: pa.Array) -> npt.NDArray[Any] | None:
-    """The values of a fixed-width array, possibly a read-only view; what stands at null rows is arbitrary.
+    """Return the values of a fixed-width array, possibly as a read-only view; None for other types.
 
-    None if the type is not fixed-width (see ``storage_dtype``).
+    Values of null rows are arbitrary. See ``storage_dtype`` for the types.
     """
     dtype = storage_dtype(array.type)
     if dtype is None:
@@ -51,7 +53,7 @@ def fixed_values(array: pa.Array) -> npt.NDArray[Any] | None:
 
 
 def validity(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """True where the value is not null."""
+    """Return True for values that are not null."""
     if array.null_count == 0:
         return np.ones(len(array), np.bool_)
     mask: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
@@ -59,7 +61,7 @@ def validity(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type with every date, time and duration in it as the integer that it is kept as."""
+    """Return the type with integers in place of all dates, times and durations in it."""
     stored = storage_dtype(kind)
     if stored is not None and pa.types.is_temporal(kind):
         return pa.from_numpy_dtype(stored)
@@ -73,15 +75,17 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_objects(array: pa.Array) -> list[Any]:
-    """The values as Python objects of which ``pa.array`` makes the same array again: dates, times and durations are
-    integers, because Python's own end with the year 9999 and Spark's do not."""
+    """Return the values as Python objects, from which ``pa.array`` creates the same array again.
+
+    Dates, times and durations are integers, because Python's types end with the year 9999 and Spark's do not.
+    """
     kind = plain_type(array.type)
     objects: list[Any] = (array if kind == array.type else array.cast(kind)).to_pylist()
     return objects
 
 
 def readable_objects(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values for people to read: Python's own, or texts of those that Python has no value for."""
+    """Return the values for display: Python objects, or texts for values that Python's types do not have."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
@@ -91,13 +95,13 @@ def readable_objects(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def readable_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rows by the columns' names, of ``readable_objects``."""
+    """Return the rows as dictionaries of ``readable_objects`` by column."""
     columns = dict(zip(batch.schema.names, map(readable_objects, batch.columns), strict=True))
     return [{name: values[row] for name, values in columns.items()} for row in range(batch.num_rows)]
 
 
 def from_fixed(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:
-    """The inverse of ``fixed_values``: an array of ``kind`` over the values, null where ``valid`` is False."""
+    """Create an array of a fixed-width type, with null where ``valid`` is False: the inverse of ``fixed_values``."""
     bitmap, nulls = from_validity(valid)
     if pa.types.is_boolean(kind):
         data = pa.py_buffer(np.packbits(values != 0, bitorder="little"))
@@ -107,7 +111,7 @@ def from_fixed(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, ki
 
 
 def decimal_words(array: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-    """Low and high 64-bit words of a decimal128 array's unscaled values; arbitrary at null rows."""
+    """Return the low and high 64-bit words of a decimal128 array's unscaled values; arbitrary for null rows."""
     assert pa.types.is_decimal128(array.type)
     data = array.buffers()[1]
     if data is None:
@@ -117,7 +121,7 @@ def decimal_words(array: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[
 
 
 def decimal_ints(array: pa.Array) -> npt.NDArray[np.object_]:
-    """Unscaled values of a decimal128 array as Python ints; arbitrary at null rows."""
+    """Return the unscaled values of a decimal128 array as Python ints; arbitrary for null rows."""
     low, high = decimal_words(array)
     ints: npt.NDArray[np.object_] = (high.astype(np.object_) << 64) + low.astype(np.object_)
     return ints
@@ -129,7 +133,7 @@ def from_decimal_words(
     valid: npt.NDArray[np.bool_] | None,
     kind: pa.DataType,
 ) -> pa.Array:
-    """A decimal128 array from the words of its unscaled values, which must fit the type's precision."""
+    """Create a decimal128 array from the words of its unscaled values, which must fit the type's precision."""
     pairs = np.empty(2 * len(low), np.uint64)
     pairs[0::2] = low
     pairs[1::2] = high.view(np.uint64)
@@ -140,7 +144,7 @@ def from_decimal_words(
 def from_decimal_ints(
     unscaled: npt.NDArray[np.object_], valid: npt.NDArray[np.bool_] | None, kind: pa.DataType
 ) -> pa.Array:
-    """A decimal128 array from unscaled Python ints; anything may stand where ``valid`` is False."""
+    """Create a decimal128 array from unscaled Python ints. Values where ``valid`` is False do not matter."""
     ints = unscaled.tolist() if valid is None else np.where(valid, unscaled, 0).tolist()
     low = np.array([value & _MASK_64 for value in ints], np.uint64)
     high = np.array([value >> 64 for value in ints], np.int64)
@@ -148,7 +152,7 @@ def from_decimal_ints(
 
 
 def from_validity(valid: npt.NDArray[np.bool_] | None) -> tuple[pa.Buffer | None, int]:
-    """The validity bitmap of an array, and how many nulls there are."""
+    """Return the validity bitmap of an array, and its number of nulls."""
     if valid is None:
         return None, 0
     nulls = int(len(valid) - np.count_nonzero(valid))

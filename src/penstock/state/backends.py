@@ -1,4 +1,4 @@
-"""Which backend holds keyed state, by the option ``state.backend``."""
+"""State backends by the option ``state.backend``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from penstock.state.table import StateBackend
 
 
 def open_backend(name: Backend, memory_bytes: int) -> StateBackend:
-    """The backend of one subtask.
+    """Open the backend of one subtask.
 
     Args:
-        name: which one.
-        memory_bytes: what it may use; ``memory`` uses what its tables take.
+        name: name of the backend.
+        memory_bytes: its memory limit, which the backend ``memory`` ignores.
 
     Raises:
         NotSupported: its package is not installed.

@@ -1,9 +1,9 @@
-"""The frozen hash behind key groups: Spark's ``xxhash64`` of the key columns, seed 42, modulo ``max_parallelism``.
+"""Hash function of key groups: Spark's ``xxhash64`` of the key columns with seed 42, modulo ``max_parallelism``.
 
-Spark chains: the hash of column k is the seed for column k + 1, a null leaves the seed as it is, structs and arrays
-hash their parts in order (``HashExpression`` and ``XXH64`` in Catalyst). -0.0 hashes as 0.0 and every NaN alike, so
-that a Spark job can compute a key group in SQL: ``pmod(xxhash64(cols), 128)``. The values are frozen by test
-vectors: a change would break every stored snapshot.
+Spark chains hashes: the hash of column k is the seed for column k + 1, a null does not change the seed, and the parts
+of structs and arrays are hashed in order (``HashExpression`` and ``XXH64`` in Catalyst). -0.0 has the hash of 0.0, and
+all NaNs have the same hash, so that a Spark job can compute a key group in SQL: ``pmod(xxhash64(cols), 128)``. Test
+vectors fix the values, because a change would break every stored snapshot.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import xxhash
 
 from penstock.errors import NotSupported
 from penstock.state.arrays import decimal_ints, decimal_words, fixed_values, validity
-from penstock.state.texts import TextRows, is_text
+from penstock.state.texts import Texts, is_text
 
 SEED = 42
 
@@ -29,11 +29,11 @@ _P3 = np.uint64(0x165667B19E3779F9)
 _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 LONG_DECIMAL_PRECISION = 18
-"""Up to here Catalyst hashes a decimal as its unscaled long, above as the big integer's bytes."""
+"""Largest precision of decimals that Catalyst hashes as unscaled longs. It hashes others as bytes of big integers."""
 
 FEW_LISTS = 32
-"""The rest of so few lists that are longer than all others is hashed list by list. Together they would be hashed value
-by value: one list of a million values would take half a minute."""
+"""Number of longest lists whose remaining elements are hashed list by list. Hashing them together goes value by value:
+one list of a million values would take half a minute."""
 
 U64 = npt.NDArray[np.uint64]
 Words = npt.NDArray[Any]
@@ -45,8 +45,8 @@ class HashFunction:
     """One of Spark's hash functions.
 
     Attributes:
-        leaf: chains an array of values without parts onto the seeds of its rows; null rows keep theirs.
-        value: chains one value, as bytes (see ``_values``), onto one seed.
+        leaf: hashes an array of values without parts with the rows' seeds; null rows keep their seeds.
+        value: hashes one value, as bytes (see ``_values``), with one seed.
     """
 
     leaf: Callable[[pa.Array, Words], Words]
@@ -54,7 +54,7 @@ class HashFunction:
 
 
 def key_groups(batch: pa.RecordBatch, columns: Sequence[int], max_parallelism: int) -> npt.NDArray[np.int16]:
-    """The key group of every row: ``pmod(xxhash64(columns), max_parallelism)``.
+    """Return the key group of each row: ``pmod(xxhash64(columns), max_parallelism)``.
 
     Args:
         batch: any batch.
@@ -68,7 +68,7 @@ def key_groups(batch: pa.RecordBatch, columns: Sequence[int], max_parallelism: i
 
 
 def groups_of(columns: Sequence[pa.Array], rows: int, max_parallelism: int) -> npt.NDArray[np.int16]:
-    """As ``key_groups``, for bare columns of length ``rows``."""
+    """Return the key groups for columns of length ``rows``, see ``key_groups``."""
     hashes = hash_columns(columns, rows)
     if max_parallelism & (max_parallelism - 1) == 0:  # the usual 128: pmod is a mask, five times as quick
         return (hashes & np.int64(max_parallelism - 1)).astype(np.int16)
@@ -76,7 +76,7 @@ def groups_of(columns: Sequence[pa.Array], rows: int, max_parallelism: int) -> n
 
 
 def hash_columns(columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.int64]:
-    """Spark's ``xxhash64(columns...)`` of every row, as signed longs."""
+    """Return Spark's ``xxhash64(columns...)`` of each row, as signed longs."""
     hashes: U64 = np.full(rows, SEED, np.uint64)
     for column in columns:
         hashes = chain_hash(column, hashes)
@@ -107,7 +107,7 @@ def chained(array: pa.Array, seeds: Words, function: HashFunction) -> Words:
 def _hash_leaf(array: pa.Array, seeds: U64) -> U64:
     kind = array.type
     if is_text(kind):
-        hashes = TextRows.of(array).hashes(seeds)
+        hashes = Texts.of(array).hashes(seeds)
     elif pa.types.is_decimal(kind):
         if kind.precision > LONG_DECIMAL_PRECISION:
             hashes = _hash_distinct(array, seeds)
@@ -119,7 +119,7 @@ def _hash_leaf(array: pa.Array, seeds: U64) -> U64:
 
 
 def _chained_lists(array: pa.Array, seeds: Words, function: HashFunction) -> Words:
-    """Element after element, of all rows that have so many at once; what a few have more, row by row."""
+    """Hash lists element by element for all rows together, and the rest of a few long lists row by row."""
     lengths = np.where(validity(array), np.diff(np.asarray(array.offsets)), 0)
     starts = np.cumsum(lengths) - lengths
     elements, hashes = array.flatten(), seeds.copy()
@@ -138,7 +138,7 @@ def _chained_lists(array: pa.Array, seeds: Words, function: HashFunction) -> Wor
 
 
 def _values(array: pa.Array) -> Iterator[bytes]:
-    """The bytes that stand for each value in Spark's hash functions, little-endian; none for a null."""
+    """Yield the bytes that Spark's hash functions read for each value, little-endian; none for a null."""
     array, kind = array.drop_null(), array.type
     if is_text(kind):
         yield from (value.as_buffer().to_pybytes() for value in array)
@@ -157,7 +157,7 @@ def _hash_fixed(array: pa.Array, seeds: U64) -> U64:
 
 
 def _fixed_words(array: pa.Array) -> Words:
-    """Values of fixed width as Spark hashes them: 64-bit words, or 32-bit ones for shorter types."""
+    """Return fixed-width values as Spark hashes them: 64-bit words, or 32-bit ones for shorter types."""
     values = fixed_values(array)
     if values is None:
         raise NotSupported(f"a key of type {array.type} cannot be hashed to a key group; Spark's maps cannot either")
@@ -204,7 +204,7 @@ def _avalanche(hashes: U64) -> U64:
 
 
 def _hash_distinct(array: pa.Array, seeds: U64) -> U64:
-    """Long decimals: the library's xxh64 once per distinct (seed, value) pair."""
+    """Hash long decimals by the library's xxh64, once per distinct pair of seed and value."""
     encoded = array.dictionary_encode()
     codes = fixed_values(encoded.indices)
     assert codes is not None
@@ -222,7 +222,7 @@ def _hash_distinct(array: pa.Array, seeds: U64) -> U64:
 
 
 def big_integer_bytes(value: int) -> bytes:
-    """Java's ``BigInteger.toByteArray``: big-endian two's complement of minimal length."""
+    """Encode as Java's ``BigInteger.toByteArray``: big-endian two's complement of minimal length."""
     magnitude = value if value >= 0 else ~value
     return value.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 

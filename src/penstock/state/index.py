@@ -1,8 +1,8 @@
-"""A hash index from key hashes to row numbers: a whole batch per numpy pass, and growing a little at a time.
+"""Hash index from key hashes to row numbers: it processes a whole batch per numpy pass, and grows incrementally.
 
-Linear hashing (Litwin 1980) over segments: the low bits of a hash choose the segment, its high bits the slot where
-linear probing begins inside the segment. To grow, segments are split in turn, a few with every insertion, so that no
-insertion pays for all; a split segment's keys go to itself or to the one that is new.
+It uses linear hashing (Litwin 1980) over segments: the low bits of a hash select the segment, its high bits the slot in
+the segment at which linear probing starts. To grow, segments are split in turn, a few with each insertion, so that no
+insertion is slow. The keys of a split segment stay in it or move to the new one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from penstock.state.pages import Pages
+from penstock.state.growable_array import GrowableArray
 from penstock.state.vector import Mask, Rows
 
 U64 = npt.NDArray[np.uint64]
@@ -20,21 +20,25 @@ U64 = npt.NDArray[np.uint64]
 _BITS = 12
 _SEGMENT = 1 << _BITS
 _LOAD = 0.35
-"""Slots in use or that were, on average: segments whose turn to be split has not come hold up to twice as many."""
+"""Limit for the average fraction of slots that are or were in use. Segments that are not split yet have up to twice as
+many."""
 _CROWDED = int(0.9 * _SEGMENT)
-"""Slots in use or that were, of any one segment."""
+"""Limit for the slots of one segment that are or were in use."""
 _AT_ONCE = 64
-"""Segments that are split or cleaned in one pass."""
+"""Number of segments that are split or cleaned in one pass."""
 _REMOVED = -1
 
 
 class HashIndex:
-    """Maps distinct keys to row numbers. The keys themselves are kept by the caller, at those rows."""
+    """Index from distinct keys to row numbers. The caller stores the keys at these rows.
+
+    Args:
+        hashes_of: returns the hashes of the keys at some rows.
+    """
 
     def __init__(self, hashes_of: Callable[[Rows], U64]) -> None:
-        """``hashes_of``: gives the hashes of keys that are in the index, by their rows."""
         self._hashes_of = hashes_of
-        self._slots = Pages(np.int32)  # a row number + 1; 0 where a slot is empty
+        self._slots = GrowableArray(np.int32)  # a row number + 1; 0 where a slot is empty
         self._slots.reserve(_SEGMENT)
         self._segments = 1
         self._level = 0  # 2 ** level segments and those that were split off so far
@@ -47,11 +51,11 @@ class HashIndex:
         return 4 * _SEGMENT * self._segments
 
     def find(self, hashes: U64, differ: Callable[[Rows, Rows], Mask]) -> Rows:
-        """The row of every key, or -1.
+        """Return the row of each key, or -1.
 
         Args:
-            hashes: of the keys.
-            differ: whether the key of a row is another one than that at a position of ``hashes``.
+            hashes: hashes of the keys.
+            differ: returns True where the key of a row differs from the key at a position of ``hashes``.
         """
         found = np.full(len(hashes), -1, np.int64)
         positions = self._positions(hashes)
@@ -72,23 +76,25 @@ class HashIndex:
         """Add keys that are distinct and absent; ``hashes_of`` must know their rows.
 
         Args:
-            expected: so many are about to be added, these included: room is made for all of them at once.
+            rows: rows of the keys.
+            hashes: hashes of the keys.
+            expected: number of keys that will be added, including these: room is made for all of them.
         """
         self._make_room(hashes, max(expected, len(hashes)))
         self._live += len(rows)
         self._place(rows, hashes)
 
     def remove(self, rows: Rows, hashes: U64) -> None:
-        """Forget keys that are present at ``rows``. Their slots stay used until their segment's turn comes."""
+        """Remove the keys at ``rows``. Their slots stay in use until their segment is cleaned."""
         self._live -= len(rows)
         self._slots.data[self._slots_of(rows, hashes)] = _REMOVED
 
     def replace(self, rows: Rows, others: Rows, hashes: U64) -> None:
-        """Keys that are present at ``rows`` are at ``others`` from now on."""
+        """Move the keys at ``rows`` to the rows ``others``."""
         self._slots.data[self._slots_of(rows, hashes)] = others + 1
 
     def _slots_of(self, rows: Rows, hashes: U64) -> Rows:
-        """Where keys are that are present at ``rows``."""
+        """Return the slots of the keys at ``rows``."""
         found = positions = self._positions(hashes)
         searching, entries = np.arange(len(rows)), rows + 1
         while len(searching := searching[elsewhere := self._slots.data[positions] != entries]):
@@ -112,7 +118,7 @@ class HashIndex:
         while len(entries):
             before = slots[positions]
             free = before <= 0
-            slots[positions[free]] = entries[free]  # where two want one slot the last gets it, the other moves on
+            slots[positions[free]] = entries[free]  # if two keys compete for a slot the last one gets it
             won = slots[positions] == entries
             taken.append(positions[won & (before == 0)])
             lost = np.flatnonzero(~won)
@@ -126,7 +132,7 @@ class HashIndex:
                 self._split(max(1, min(_AT_ONCE, int(wanted) + 1)))
             else:
                 self._clean()
-        while self._is_crowded(hashes):  # chance does not bring this about
+        while self._is_crowded(hashes):  # only crafted keys cause this
             self._split(_AT_ONCE)
 
     @property
@@ -141,7 +147,7 @@ class HashIndex:
         """Split the next segments, at most ``count``."""
         first = self._segments - (1 << self._level)
         count = min(count, (2 << self._level) - self._segments)
-        rows = self._empty(first, count)
+        rows = self._take_rows(first, count)
         self._segments += count
         self._slots.reserve(_SEGMENT * self._segments)
         self._used = np.concatenate([self._used, np.zeros(count, np.int64)])
@@ -154,12 +160,12 @@ class HashIndex:
         if self._cleaned >= self._segments:
             self._cleaned = 0
         count = min(_AT_ONCE, self._segments - self._cleaned)
-        rows = self._empty(self._cleaned, count)
+        rows = self._take_rows(self._cleaned, count)
         self._cleaned += count
         self._place(rows, self._hashes_of(rows))
 
-    def _empty(self, first: int, count: int) -> Rows:
-        """Take all rows out of some segments."""
+    def _take_rows(self, first: int, count: int) -> Rows:
+        """Empty some segments, and return their rows."""
         slots = self._slots.data[first * _SEGMENT : (first + count) * _SEGMENT]
         rows = slots[slots > 0].astype(np.int64) - 1
         slots[:] = 0
@@ -168,6 +174,6 @@ class HashIndex:
 
 
 def _next(positions: Rows) -> Rows:
-    """The next slots, round and round within their segments."""
+    """Return the next slots, cyclically within their segments."""
     following: Rows = (positions & -_SEGMENT) | ((positions + 1) & (_SEGMENT - 1))
     return following

@@ -1,8 +1,7 @@
-"""Looking up the keys of many rows in a fixed set of keys, a batch at a time.
+"""Immutable index of keys, which looks up the keys of a batch of rows.
 
-Equal is what Spark's joins call so: NaN equals NaN, -0.0 equals 0.0; a null equals nothing, or null where that is asked
-for; inside structs a null equals null. Unlike a ``KeyCodec`` an index takes nothing in when it is asked: however many
-other keys come by, it stays as large as it is.
+Keys are equal as in Spark's joins: NaN equals NaN, and -0.0 equals 0.0. A null equals nothing, or null for null-safe
+columns; inside structs a null equals null. The index does not grow with the keys that are looked up.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ UNKNOWN = -1
 """The number of a key that is not in the index."""
 
 _DENSE = 4
-"""Integers whose range is at most this many times their number are looked up in a table."""
+"""Integers are looked up in a table if their range is at most this many times their number."""
 
 
 def is_indexable(kind: pa.DataType) -> bool:
-    """Whether keys of this type can be looked up: everything but arrays and maps."""
+    """Return True if keys of this type can be looked up: all types except arrays and maps."""
     if pa.types.is_struct(kind):
         return all(is_indexable(field.type) for field in kind)
     return _is_text(kind) or pa.types.is_decimal128(kind) or storage_dtype(kind) is not None
@@ -35,17 +34,16 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 class KeyIndex:
-    """The distinct keys of some rows, numbered from 0 on.
+    """Index of the distinct keys of some rows, numbered from 0.
 
     Args:
-        columns: the rows' key columns, of types that are ``is_indexable``; there may be none, then all rows have the
-            same key.
-        rows: how many rows there are.
-        null_safe: by column, whether a null equals null.
+        columns: the key columns, of types that are ``is_indexable``. Without columns all rows have the same key.
+        rows: number of rows.
+        null_safe: by column True if a null equals null.
 
     Attributes:
-        codes: by row, the number of its key; ``UNKNOWN`` where it holds a null that equals nothing.
-        count: how many distinct keys there are.
+        codes: number of each row's key; ``UNKNOWN`` for a key with a null that equals nothing.
+        count: number of distinct keys.
     """
 
     def __init__(self, columns: Sequence[pa.Array], rows: int, null_safe: Sequence[bool]) -> None:
@@ -61,7 +59,7 @@ class KeyIndex:
         self.codes[kept] = codes
 
     def find(self, columns: Sequence[pa.Array], rows: int) -> Words:
-        """By row, the number of its key; ``UNKNOWN`` where the index does not have it."""
+        """Return the number of each row's key; ``UNKNOWN`` for keys that are not in the index."""
         codes = np.full(rows, 0 if self.count else UNKNOWN, np.int64)
         texts = iter(self._texts)
         words = self._words(columns, lambda array: _encode(array, next(texts).get))
@@ -75,7 +73,7 @@ class KeyIndex:
         return np.where(self._comparable(columns, rows), codes, UNKNOWN)
 
     def _add_level(self, codes: Words, word: Words) -> Words:
-        """Keys of one word more: a prefix's number and the word's, together numbered anew."""
+        """Extend the keys by a word: number the pairs of a prefix's number and the word's number."""
         own = _Numbers(word)
         if not self._levels:
             self._levels.append((own, None))
@@ -88,7 +86,7 @@ class KeyIndex:
         return combined.find(pairs)
 
     def _comparable(self, columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.bool_]:
-        """Rows that equal something: they hold no null, or only such that equal null."""
+        """Return True for keys that can equal another: they have no null except in null-safe columns."""
         kept = np.ones(rows, np.bool_)
         for column, safe in zip(columns, self._null_safe, strict=True):
             if column.null_count and not safe:
@@ -106,7 +104,7 @@ class KeyIndex:
 
 
 def _column_words(array: pa.Array, flagged: bool, encode: Callable[[pa.Array], Words]) -> Iterator[Words]:
-    """As many words for every array of the type; ``flagged``: one of them tells nulls apart."""
+    """Yield the words of a column. Their number depends on the type alone. ``flagged``: add a word for nulls."""
     valid = validity(array) if array.null_count else None
     if flagged:
         yield np.zeros(len(array), np.int64) if valid is None else (~valid).astype(np.int64)
@@ -119,7 +117,7 @@ def _column_words(array: pa.Array, flagged: bool, encode: Callable[[pa.Array], W
 
 
 def _encode(array: pa.Array, number: Callable[[str | bytes, int], int]) -> Words:
-    """The number of every row's text; each distinct one is asked for once. Arbitrary at null rows."""
+    """Return the number of each row's text; arbitrary for nulls. ``number`` is called once per distinct text."""
     encoded = array.dictionary_encode()
     numbers = np.array([number(value, UNKNOWN) for value in encoded.dictionary.to_pylist()], np.int64)
     places = fixed_values(encoded.indices)
@@ -131,7 +129,7 @@ def _encode(array: pa.Array, number: Callable[[str | bytes, int], int]) -> Words
 
 
 class _Numbers:
-    """Distinct words, numbered in rising order: by a table where they lie close together, else by bisection."""
+    """Distinct words, numbered in ascending order. A table finds words of a dense range, bisection finds others."""
 
     def __init__(self, words: Words) -> None:
         self._sorted = np.unique(words)
@@ -144,7 +142,7 @@ class _Numbers:
             self._table[self._sorted - self._low] = np.arange(self.count)
 
     def find(self, words: Words) -> Words:
-        """The number of every word, or ``UNKNOWN``."""
+        """Return the number of each word, or ``UNKNOWN``."""
         if not self.count:
             return np.full(len(words), UNKNOWN, np.int64)
         if self._table is not None:

@@ -1,8 +1,8 @@
-"""Keys of a table by row: encoded for comparison, kept column by column, turned back into Arrow arrays.
+"""Store of a table's keys by row number: encodes keys for comparison, and decodes them to Arrow arrays.
 
-Fixed-width values are kept in as many bytes as their type has, long decimals in two words, strings and binaries as
-their bytes, arrays as the bytes that ``RowCodec`` makes of them; where a column or a struct field is null is in a word
-of flags, which is there only once there is a null.
+Fixed-width values are stored with the width of their type, long decimals as two words, strings and binaries as their
+bytes, arrays as bytes of ``RowCodec``. A word of flags has a bit for each column or struct field that is null. It
+exists only when there has been a null.
 """
 
 from __future__ import annotations
@@ -17,24 +17,30 @@ import pyarrow as pa
 
 from penstock.errors import NotSupported
 from penstock.state.arrays import from_decimal_words, from_fixed, from_validity, storage_dtype, validity
+from penstock.state.growable_array import GrowableArray, gathered
 from penstock.state.keys import Words, fixed_words, normalize_floats
-from penstock.state.pages import Pages, taken
 from penstock.state.row_codec import RowCodec
-from penstock.state.texts import TextRows, TextStore, is_text
+from penstock.state.texts import Texts, TextStore, is_text
 from penstock.state.vector import LONG_DECIMAL_PRECISION, Mask, Rows
 
 U64 = npt.NDArray[np.uint64]
 
 _MAX_NODES = 63
-"""Columns and struct fields of one key: each takes a bit of the flags word."""
+"""Limit for the columns and struct fields of a key, each of which has a bit in the word of flags."""
 _SEED = np.uint64(42)
 _MULTIPLIERS = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53), np.uint64(0x9E3779B97F4A7C15))
 
 
 @dataclass(frozen=True)
 class _Node:
-    """One column or struct field of a key: its type, the integers that keep it, and its parts; of an array, what makes
-    it bytes."""
+    """Column or struct field of a key.
+
+    Attributes:
+        kind: its type.
+        words: dtypes of the words that store it.
+        children: fields of a struct.
+        codec: codec of an array.
+    """
 
     kind: pa.DataType
     words: tuple[np.dtype[Any], ...]
@@ -43,7 +49,7 @@ class _Node:
 
     @property
     def is_text(self) -> bool:
-        """Whether it is kept as bytes of varying length."""
+        """True if it is stored as bytes of varying length."""
         return self.codec is not None or is_text(self.kind)
 
     def walk(self) -> Iterator[_Node]:
@@ -68,7 +74,7 @@ def _node(kind: pa.DataType) -> _Node:
 
 
 def is_array_key(kind: pa.DataType) -> bool:
-    """Whether it is an array of what can be a key."""
+    """Return True for arrays whose elements can be keys."""
     if not pa.types.is_list(kind):
         return False
     element = kind.value_type
@@ -81,26 +87,26 @@ def is_array_key(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class Keys:
-    """Some encoded keys. Equal keys, and only these, are equal in all parts.
+    """Encoded keys. Two keys are equal if and only if all their parts are equal.
 
     Attributes:
-        count: how many.
-        flags: a bit per column and struct field that is null; None if there is no null.
-        words: those of the fixed-width parts, in order; zero where null.
-        texts: those of the strings and binaries, in order; empty where null.
+        count: number of keys.
+        flags: a bit for each column and struct field that is null; None if there is no null.
+        words: words of the fixed-width parts, in order; zero for nulls.
+        texts: strings and binaries, in order; empty for nulls.
     """
 
     count: int
     flags: Words | None
     words: list[npt.NDArray[Any]]
-    texts: list[TextRows]
+    texts: list[Texts]
 
 
 class KeyStore:
-    """The keys of a table by row number. Rows hold anything until ``put``.
+    """Store of the keys of a table. A row has an arbitrary key until ``put``.
 
-    ``take`` may be called on another thread while rows are written to (not during ``reserve``): what it gives for
-    these is arbitrary.
+    ``take`` may be called on another thread while rows are written, but not during ``reserve``. Its result for these
+    rows is arbitrary.
     """
 
     def __init__(self, kinds: Sequence[pa.DataType]) -> None:
@@ -108,9 +114,9 @@ class KeyStore:
         nodes = [node for root in self._roots for node in root.walk()]
         if len(nodes) > _MAX_NODES:
             raise NotSupported(f"a key of {len(nodes)} columns and struct fields; at most {_MAX_NODES} are supported")
-        self._words = [Pages(dtype) for node in nodes for dtype in node.words]
+        self._words = [GrowableArray(dtype) for node in nodes for dtype in node.words]
         self._texts = [TextStore() for node in nodes if node.is_text]
-        self._flags: Pages | None = None
+        self._flags: GrowableArray | None = None
         self._rows = 0
 
     def nbytes(self, rows: int) -> int:
@@ -119,7 +125,7 @@ class KeyStore:
         return fixed * rows + sum(text.nbytes(rows) for text in self._texts)
 
     def encode(self, columns: Sequence[pa.Array], count: int) -> Keys:
-        """Key columns, each of length ``count``; floats are normalised."""
+        """Encode key columns, each of length ``count``. Floats are normalized."""
         flags: Words | None = None
         words: list[npt.NDArray[Any]] = []
         texts = []
@@ -134,49 +140,50 @@ class KeyStore:
             if node.children:
                 pending += list(zip(node.children, array.flatten(), strict=True))[::-1]
             elif node.codec is not None:
-                texts.append(TextRows.of(_packed(node.codec, normalize_floats(array))))
+                texts.append(Texts.of(_packed(node.codec, normalize_floats(array))))
             elif node.is_text:
-                texts.append(TextRows.of(array))
+                texts.append(Texts.of(array))
             else:
                 own = fixed_words(normalize_floats(array))[: len(node.words)]
                 words += [np.where(validity(array), word, 0) for word in own] if array.null_count else own
         return Keys(count, flags, words, texts)
 
     def decode(self, keys: Keys) -> list[pa.Array]:
-        """The key columns; texts must have words of their own, as ``encode`` and ``take`` give them."""
-        parts = _Parts(keys)
+        """Decode keys to columns. Their texts must own their words, as those from ``encode`` and ``take`` do."""
+        parts = _KeyDecoder(keys)
         return [parts.array(root) for root in self._roots]
 
     def hashes_of(self, keys: Keys) -> tuple[U64, list[U64]]:
-        """A hash of every key, which stays inside the process, and one of each of its texts."""
+        """Return a hash of each key, which is valid in this process only, and the hashes of its texts."""
         texts = self.text_hashes(keys)
         return _mixed(keys.count, keys.flags, [*keys.words, *texts]), texts
 
     def text_hashes(self, keys: Keys) -> list[U64]:
-        """The second part of ``hashes_of``."""
+        """Return the hashes of the texts, the second result of ``hashes_of``."""
         return [text.hashes(np.full(len(text), _SEED)) for text in keys.texts]
 
     def hashes(self, rows: Rows) -> U64:
-        """As ``hashes_of``, of these rows' keys."""
+        """Return the hashes of the keys of rows, see ``hashes_of``."""
         flags = None if self._flags is None else self._flags.data[rows]
         parts = [pages.data[rows] for pages in self._words] + [text.hashes(rows) for text in self._texts]
         return _mixed(len(rows), flags, parts)
 
     def leading_hashes(self, keys: Keys, texts: Sequence[U64], columns: int | None = None) -> U64:
-        """What ``hashes_of`` gives for keys of the first ``columns`` columns alone, or of all."""
+        """Return the hashes of the first ``columns`` columns of keys, see ``hashes_of``. None: of all columns."""
         leading = [node for root in self._roots[:columns] for node in root.walk()]
         flags = None if keys.flags is None else keys.flags & _bits(len(leading))
         words = keys.words[: sum(len(node.words) for node in leading)]
         return _mixed(keys.count, flags, [*words, *texts[: sum(node.is_text for node in leading)]])
 
     def differ(self, rows: Rows, keys: Keys, texts: Sequence[U64], others: Rows, columns: int | None = None) -> Mask:
-        """Whether the key of ``rows[i]`` is another one than key ``others[i]`` of those.
+        """Return True where the key of ``rows[i]`` differs from ``keys[others[i]]``.
 
         Args:
-            rows, others: equally many.
-            keys: encoded ones.
-            texts: the hashes of their texts: see ``hashes_of``.
-            columns: the keys are of so many leading columns, and only these count.
+            rows: rows of the store.
+            keys: encoded keys.
+            texts: the hashes of their texts, see ``hashes_of``.
+            others: indexes of keys, as many as rows.
+            columns: compare only this number of leading columns, which ``keys`` consist of; None: all.
         """
         wrong = np.zeros(len(rows), np.bool_)
         for pages, word in zip(self._words, keys.words, strict=columns is None):
@@ -195,19 +202,19 @@ class KeyStore:
         return wrong
 
     def reserve(self, rows: int, keys: Keys) -> None:
-        """Make room for so many rows, of which these keys are the newest."""
+        """Make room for so many rows, the newest of which get these keys."""
         self._rows = max(rows, self._rows)
         for pages in self._words:
             pages.reserve(rows)
         for store, text in zip(self._texts, keys.texts, strict=True):
             store.reserve(rows, text)
         if keys.flags is not None and self._flags is None:
-            self._flags = Pages(np.int64)
+            self._flags = GrowableArray(np.int64)
         if self._flags is not None:
             self._flags.reserve(self._rows)
 
     def put(self, rows: Rows, keys: Keys, texts: Sequence[U64]) -> None:
-        """The keys of new rows; ``reserve`` comes before."""
+        """Write the keys of new rows; call ``reserve`` before."""
         for pages, word in zip(self._words, keys.words, strict=True):
             pages.data[rows] = word
         if self._flags is not None:
@@ -216,20 +223,20 @@ class KeyStore:
             store.put(rows, text, hashes)
 
     def free(self, rows: Rows) -> None:
-        """These rows are gone."""
+        """Free the keys of removed rows."""
         for store in self._texts:
             store.free(rows)
 
     def take(self, rows: Rows) -> Keys:
-        """Copies of these rows' keys."""
+        """Copy the keys of rows."""
         flags = None if self._flags is None else self._flags.data[rows]
         if flags is not None and not flags.any():
             flags = None
-        words = [taken(pages.data, rows) for pages in self._words]
+        words = [gathered(pages.data, rows) for pages in self._words]
         return Keys(len(rows), flags, words, [store.take(rows) for store in self._texts])
 
-    def part(self, path: Sequence[int]) -> KeyPart:
-        """One fixed-width key column, or struct field.
+    def part(self, path: Sequence[int]) -> KeyColumn:
+        """Return the location of a fixed-width key column or struct field.
 
         Args:
             path: the key column's position, then field positions.
@@ -240,26 +247,29 @@ class KeyStore:
         word = 0
         for bit, node in enumerate(node for root in self._roots for node in root.walk()):
             if node is target:
-                return KeyPart(word, bit)
+                return KeyColumn(word, bit)
             word += len(node.words)
         raise AssertionError("a node of the store is always found")
 
-    def read(self, part: KeyPart, rows: int) -> tuple[npt.NDArray[Any], Mask | None]:
-        """The words of a part by row number, of the first ``rows``; and where it is not null (None: everywhere)."""
+    def read(self, part: KeyColumn, rows: int) -> tuple[npt.NDArray[Any], Mask | None]:
+        """Return a column's words for the first ``rows`` rows, and True where it is not null (None: everywhere)."""
         known = None if self._flags is None else (self._flags.data[:rows] >> part.bit) & 1 == 0
         return self._words[part.word].data[:rows], known
 
 
-class _Parts:
-    """The parts of some keys, taken one after the other. Not a function in a function that calls itself: such a cycle,
-    and all arrays that it holds, would stay until the next garbage collection."""
+class _KeyDecoder:
+    """Decoder of keys, which consumes their parts in order.
+
+    It is not a recursive inner function, because the reference cycle of one would keep its arrays until the next
+    garbage collection.
+    """
 
     def __init__(self, keys: Keys) -> None:
         self._flags = keys.flags
         self._words, self._texts, self._bits = iter(keys.words), iter(keys.texts), iter(range(_MAX_NODES))
 
     def array(self, node: _Node) -> pa.Array:
-        """The column or struct field that comes next, of ``node``."""
+        """Decode the next column or struct field, described by ``node``."""
         null = None if self._flags is None else (self._flags >> next(self._bits)) & 1 == 1
         valid = None if null is None or not null.any() else ~null
         if pa.types.is_struct(node.kind):
@@ -278,27 +288,27 @@ class _Parts:
 
 
 @dataclass(frozen=True)
-class KeyPart:
-    """Which word holds a column or struct field, and which bit of the flags tells that it is null."""
+class KeyColumn:
+    """Location of a column or struct field: the index of its word, and its bit in the word of flags."""
 
     word: int
     bit: int
 
     def of(self, keys: Keys) -> tuple[npt.NDArray[Any], Mask | None]:
-        """As ``KeyStore.read``, of these keys."""
+        """Return the words of the column in ``keys``, and True where it is not null, see ``KeyStore.read``."""
         return keys.words[self.word], None if keys.flags is None else (keys.flags >> self.bit) & 1 == 0
 
 
 def _packed(codec: RowCodec, arrays: pa.Array) -> pa.Array:
-    """Arrays as binaries: equal ones, and only these, have equal bytes."""
+    """Encode arrays as binaries. Two arrays are equal if and only if their bytes are equal."""
     data, ends = codec.pack([arrays], len(arrays))
     bitmap, nulls = from_validity(validity(arrays) if arrays.null_count else None)
     buffers = [bitmap, pa.py_buffer(np.ascontiguousarray(ends, np.int64)), pa.py_buffer(np.ascontiguousarray(data))]
     return pa.Array.from_buffers(pa.large_binary(), len(arrays), buffers, nulls)
 
 
-def _unpacked(codec: RowCodec, texts: TextRows, valid: Mask | None) -> pa.Array:
-    """The inverse."""
+def _unpacked(codec: RowCodec, texts: Texts, valid: Mask | None) -> pa.Array:
+    """Decode arrays: the inverse of ``_packed``."""
     rows = texts.to_arrow(None, pa.large_binary())
     if valid is None:
         return codec.decode(rows.to_pylist())[0]
@@ -307,7 +317,7 @@ def _unpacked(codec: RowCodec, texts: TextRows, valid: Mask | None) -> pa.Array:
 
 
 def _bits(count: int) -> np.int64:
-    """The flags of so many leading columns and struct fields."""
+    """Return the mask for the flags of ``count`` leading columns and struct fields."""
     return np.int64((1 << count) - 1)
 
 

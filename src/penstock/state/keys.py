@@ -1,7 +1,7 @@
-"""Keys as machine words, and the distinct keys of a batch: exact and vectorised for every key type.
+"""Distinct keys of a batch, exact and vectorized for all key types, and conversion of keys to machine words.
 
-A value of a fixed-width type is one int64 word, a decimal two. Equal words mean equal values in Spark's sense once
-floats are normalised: NaN equals NaN, -0.0 equals 0.0.
+A value of a fixed-width type is one int64 word, a decimal two. When floats are normalized, equal words are equal values
+as in Spark: NaN equals NaN, and -0.0 equals 0.0.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from penstock.state.arrays import decimal_words, fixed_values, from_fixed, stora
 Words = npt.NDArray[np.int64]
 
 _SAMPLE = 256
-"""So many rows tell almost always that a column does not follow from others."""
+"""Number of rows that almost always suffice to see that a column does not depend on others."""
 
 _DENSE = 4
-"""Integers whose range is at most this many times their number are numbered by a table."""
+"""Integers are numbered by a table if their range is at most this many times their number."""
 
 
 def normalize_floats(array: pa.Array) -> pa.Array:
-    """The array with -0.0 as 0.0 and every NaN as the canonical one, inside structs and arrays as well (Spark's
-    grouping rule)."""
+    """Replace -0.0 by 0.0 and NaNs by the canonical one, also inside structs and arrays, as Spark's grouping does."""
     if pa.types.is_floating(array.type):
         values = fixed_values(array)
         assert values is not None
@@ -44,7 +43,7 @@ def normalize_floats(array: pa.Array) -> pa.Array:
 
 
 def _list_ends(array: pa.Array) -> Words:
-    """Where lists begin and end in what they flatten to."""
+    """Return the offsets of lists in their flattened elements."""
     lengths = np.where(validity(array), np.diff(np.asarray(array.offsets)), 0)
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
@@ -63,11 +62,11 @@ def group_rows(columns: Sequence[pa.Array], rows: int) -> tuple[Words, Words]:
 
 
 def number_distinct(words: Sequence[Words], rows: int) -> tuple[Words, Words]:
-    """As ``group_rows``, for keys given as words."""
+    """Number distinct keys that are given as words, see ``group_rows``."""
     codes = np.zeros(rows, np.int64)
     first = np.zeros(min(rows, 1), np.int64)
     for word in words:
-        if _follows(word, codes, first):
+        if _is_determined(word, codes, first):
             continue
         column_codes, distinct = _number(word)
         if len(first) > 1:
@@ -76,12 +75,12 @@ def number_distinct(words: Sequence[Words], rows: int) -> tuple[Words, Words]:
     return codes, first
 
 
-def _follows(word: Words, codes: Words, first: Words) -> bool:
-    """Whether the groups so far tell this word, too: it is constant, say, or a window's end, which its start tells."""
+def _is_determined(word: Words, codes: Words, first: Words) -> bool:
+    """Return True if the groups so far determine this word: a constant, or the end of a window after its start."""
     if len(first) <= 1:
         return not len(word) or bool(word.min() == word.max())
-    told = word[first]
-    return all(np.array_equal(told[codes[rows]], word[rows]) for rows in (slice(_SAMPLE), slice(_SAMPLE, None)))
+    expected = word[first]
+    return all(np.array_equal(expected[codes[rows]], word[rows]) for rows in (slice(_SAMPLE), slice(_SAMPLE, None)))
 
 
 def _first_rows(codes: Words, count: int) -> Words:
@@ -91,7 +90,7 @@ def _first_rows(codes: Words, count: int) -> Words:
 
 
 def _number(word: Words) -> tuple[Words, int]:
-    """Codes of the distinct values, and how many there are."""
+    """Return the codes of the distinct values, and their number."""
     if len(word):
         low = int(word.min())
         span = int(word.max()) - low + 1
@@ -104,7 +103,7 @@ def _number(word: Words) -> tuple[Words, int]:
 
 
 def _number_dense(offsets: Words, span: int) -> tuple[Words, int]:
-    """By a table over the whole range, which for ids and codes is many times as quick as hashing them."""
+    """Number values by a table over their range, which is many times as fast as hashing for ids and codes."""
     seen = np.zeros(span, np.bool_)
     seen[offsets] = True
     numbers = np.cumsum(seen)
@@ -113,7 +112,7 @@ def _number_dense(offsets: Words, span: int) -> tuple[Words, int]:
 
 
 def _batch_words(array: pa.Array) -> Iterator[Words]:
-    """Words that tell the rows of one batch apart; null flags only where there are nulls."""
+    """Yield words that distinguish the rows of one batch. A word for nulls is present only if there are nulls."""
     valid = validity(array) if array.null_count else None
     if valid is not None:
         yield valid.astype(np.int64)
@@ -133,7 +132,7 @@ def _batch_words(array: pa.Array) -> Iterator[Words]:
 
 
 def _list_codes(array: pa.Array) -> Words:
-    """Lists of the same elements have the same number: by their elements' numbers, as bytes."""
+    """Number lists by the numbers of their elements, so that equal lists have equal numbers."""
     elements = array.flatten()
     numbers, _ = group_rows([elements], len(elements))
     data = pa.py_buffer(np.ascontiguousarray(numbers, np.int64))
@@ -145,7 +144,7 @@ def _list_codes(array: pa.Array) -> Words:
 
 
 def fixed_words(array: pa.Array) -> list[Words]:
-    """The words of a fixed-width or decimal array; arbitrary at null rows."""
+    """Return the words of a fixed-width or decimal array; arbitrary for null rows."""
     if pa.types.is_decimal128(array.type):
         low, high = decimal_words(array)
         return [low.view(np.int64), high]

@@ -1,4 +1,4 @@
-"""One moment of a table in memory, read from its rows as they are now and what was kept of those written to since."""
+"""Capture of a table in memory, read from its current rows and from the undo log of rows that were written since."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.state.changes import ChangeLog, Changes, Kept, Undo
+from penstock.state.growable_array import GrowableArray
 from penstock.state.key_store import KeyStore
 from penstock.state.keys import group_rows
-from penstock.state.pages import Pages
+from penstock.state.memory_changes import Changes, KeptCapture, MemoryChangeLog, Undo
 from penstock.state.stored_form import delta_schema, stored_schema
 from penstock.state.table import KeyedTable, RestorePoint, TableCapture, TableSpec
 from penstock.state.texts import is_text
@@ -23,36 +23,43 @@ from penstock.state.vector import Rows, Vector, raw_dtype
 Groups = npt.NDArray[np.int16]
 
 _BLOCK_BYTES = 2 << 20
-"""Of larger ones Arrow's allocator gives the memory back to the system and takes it anew for the next."""
+"""Limit for the size of blocks: Arrow's allocator returns larger ones to the system."""
 _BLOCK_ROWS = 1 << 16
 _RUN_ROWS = 1 << 22
-"""Rows that are put in order at a time."""
+"""Number of rows that are sorted at a time."""
 _CHUNK_ROWS = 1 << 20
-"""Rows whose key groups are copied at a time."""
+"""Number of rows whose key groups are copied at a time."""
 
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table by row number; ``groups``: -1 for a row that is not in use. ``lock`` is held while they
-    grow, and by whoever reads them on another thread."""
+    """Columns of a table by row number.
+
+    Attributes:
+        spec: specification of the table.
+        keys: its keys.
+        groups: its key groups; -1 for a row that is not in use.
+        values: its values.
+        lock: held while the columns grow, and by readers on other threads.
+    """
 
     spec: TableSpec
     keys: KeyStore
-    groups: Pages
+    groups: GrowableArray
     values: ValueColumns
     lock: threading.Lock
 
 
-class _FirstPlaces:
-    """By row, the first place in a growing list where it is named."""
+class _FirstPositions:
+    """Index from rows to their first positions in a growing list of rows."""
 
     def __init__(self, rows: int) -> None:
-        self._places = Pages(np.int32)
+        self._places = GrowableArray(np.int32)
         self._rows = rows
         self.count = 0
 
     def add(self, rows: npt.NDArray[np.int32]) -> None:
-        """The next places; each row is named once."""
+        """Append rows to the list, each named once."""
         self._places.reserve(self._rows)
         positions = np.flatnonzero(rows < self._rows)
         places = self._places.data
@@ -61,11 +68,11 @@ class _FirstPlaces:
         self.count += len(rows)
 
     def named(self) -> Rows:
-        """All that are."""
+        """Return all rows in the list."""
         return np.flatnonzero(self._places.data[: self._rows]) if self.count else np.zeros(0, np.int64)
 
     def find(self, rows: Rows) -> tuple[Rows, Rows]:
-        """Positions of those rows that are named, and their places."""
+        """Return the indexes of the rows that are in the list, and their first positions in it."""
         if not self.count:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         places = self._places.data[rows]
@@ -73,31 +80,31 @@ class _FirstPlaces:
         return named, places[named] - 1
 
 
-class PastRows:
-    """The rows of a table as they were at a capture, when all had numbers below ``size``.
+class CapturedRows:
+    """Rows of a table at a capture, when all numbers were below ``size``.
 
-    Rows are copied as they are now, without keeping the table's thread from writing to them; only then it is asked
-    which ones were written to since the capture. Whatever was copied of these is replaced by what was kept.
+    The current rows are copied first, while the table's thread may write to them. Then the copies of rows that were
+    written since the capture are replaced by their contents in the undo log.
     """
 
     def __init__(self, columns: TableColumns, size: int, undo: Undo) -> None:
         self.size = size
         self._columns = columns
         self._undo = undo
-        self._chain: list[tuple[int, Undo]] = []  # beside the number of entries before
-        self._seen = _FirstPlaces(size)
-        self._removed = _FirstPlaces(size)
+        self._chain: list[tuple[int, Undo]] = []  # with the number of entries before
+        self._seen = _FirstPositions(size)
+        self._removed = _FirstPositions(size)
         self._removed_seen = 0
         self._removed_keys: list[list[pa.Array]] = []
         self._groups: Groups | None = None
 
     def changed(self) -> Rows:
-        """The row numbers that were written to since."""
+        """Return the numbers of the rows that were written since the capture."""
         self._catch_up()
         return self._seen.named()
 
     def groups(self) -> Groups:
-        """The key group by row; -1 where there was none."""
+        """Return the key group of each row; -1 if the row did not exist."""
         if self._groups is None:
             self._groups = self._past_groups()
         return self._groups
@@ -117,7 +124,7 @@ class PastRows:
         return groups
 
     def arrays(self, rows: Rows) -> list[pa.Array]:
-        """Key and value columns of these rows, which were in use."""
+        """Return the key and value columns of rows that existed."""
         lock, columns = self._columns.lock, self._columns
         with lock:
             keys = columns.keys.take(rows)
@@ -156,7 +163,7 @@ class PastRows:
         ]
 
     def _catch_up(self) -> None:
-        """Take notice of everything that was kept by now."""
+        """Read new entries of the undo log."""
         if not self._chain:
             self._chain.append((0, self._undo))
         while True:
@@ -176,45 +183,47 @@ class PastRows:
             self._removed_seen = 0
 
     def _entries(self) -> Iterator[tuple[int, Undo, int]]:
-        """Each part of the chain with the number of entries before it, and of its own that were taken notice of."""
+        """Yield the undo logs of the chain with the number of entries before each, and of its entries read so far."""
         ends = [before for before, _ in self._chain[1:]] + [self._seen.count]
         for (before, undo), end in zip(self._chain, ends, strict=True):
             yield before, undo, end - before
 
 
 class MemoryRestorePoint(RestorePoint):
-    """The undo log from a capture on."""
+    """Restore point: the undo logs since a capture."""
 
-    def __init__(self, log: ChangeLog, kept: Kept, go_back: Callable[[Undo], KeyedTable]) -> None:
+    def __init__(self, log: MemoryChangeLog, kept: KeptCapture, restore: Callable[[Undo], KeyedTable]) -> None:
         self._log = log
         self._kept = kept
-        self._go_back = go_back
+        self._restore = restore
 
-    def go_back(self) -> KeyedTable | None:
+    def restore(self) -> KeyedTable | None:
         undo = self._kept.undo
         self.release()
-        return None if undo is None else self._go_back(undo)
+        return None if undo is None else self._restore(undo)
 
     def release(self) -> None:
-        self._log.let_go(self._kept)
+        self._log.discard(self._kept)
 
 
 class MemoryCapture(TableCapture):
-    """One moment of a ``MemoryTable``: rows that are written to afterwards are kept once, when that happens.
+    """Capture of a ``MemoryTable``. The first write to a row after it saves the row's content.
 
     Args:
+        columns: columns of the table.
+        log: change log of the table.
         size: all row numbers are below.
-        rows: how many there are.
-        go_back: makes the table what it was, given its past rows and how many there were.
+        rows: number of rows.
+        restore: restores the table to captured rows and their number.
     """
 
     def __init__(
         self,
         columns: TableColumns,
-        log: ChangeLog,
+        log: MemoryChangeLog,
         size: int,
         rows: int,
-        go_back: Callable[[PastRows, int], KeyedTable],
+        restore: Callable[[CapturedRows, int], KeyedTable],
     ) -> None:
         self._entries = log.entries
         self.serial, self._undo, self._changes = log.capture(size)
@@ -222,9 +231,9 @@ class MemoryCapture(TableCapture):
         self.rows = rows
         self._spec = columns.spec
         self._log = log
-        self._past: PastRows | None = PastRows(columns, size, self._undo)
+        self._past: CapturedRows | None = CapturedRows(columns, size, self._undo)
         self._changed: tuple[int, Rows, Groups] | None = None
-        self._go_back = lambda undo: go_back(PastRows(columns, size, undo), rows)
+        self._restore = lambda undo: restore(CapturedRows(columns, size, undo), rows)
         row_bytes = (columns.values.nbytes(size) + columns.keys.nbytes(size)) // max(1, size)
         self._block_rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // max(1, row_bytes)))
 
@@ -266,8 +275,7 @@ class MemoryCapture(TableCapture):
             yield pa.RecordBatch.from_arrays(arrays, schema=delta_schema(self.schema))
 
     def _changed_rows(self, since: int, intervals: Sequence[Changes]) -> tuple[Rows, Groups]:
-        """Rows that were in use and have changed, with their key groups. Kept, because ranges of key groups are asked
-        for one by one."""
+        """Return the changed rows that exist, with their key groups. Cached for other ranges of key groups."""
         if self._changed is None or self._changed[0] != since:
             lists = [rows for changes in intervals for rows in changes.rows]
             rows = np.sort(np.concatenate([np.zeros(0, np.int32), *lists]))
@@ -279,7 +287,7 @@ class MemoryCapture(TableCapture):
     def _tombstones(
         self, intervals: Sequence[Changes], first: int, last: int, rows: Rows
     ) -> tuple[Groups, list[pa.Array]]:
-        """Groups and keys of what was removed and is not among the rows that are there."""
+        """Return the key groups and keys of tombstones: keys that were removed and are not among ``rows``."""
         removed = [record for changes in intervals for record in changes.removed]
         if not removed:
             return np.zeros(0, np.int16), []
@@ -301,7 +309,7 @@ class MemoryCapture(TableCapture):
 
     def _with_tombstones(self, columns: list[pa.Array], there: npt.NDArray[np.bool_],
                          keys: list[pa.Array]) -> list[pa.Array]:  # fmt: skip
-        """The rows that are there and, in between, tombstones."""
+        """Merge the rows that exist with tombstones. ``there``: True for rows that exist."""
         sources = np.empty(len(there), np.int64)
         sources[there] = np.arange(np.count_nonzero(there))
         sources[~there] = np.arange(np.count_nonzero(there), len(there))
@@ -319,7 +327,7 @@ class MemoryCapture(TableCapture):
             return None
         kept = self._log.keep(self._undo, self._entries)
         self._drop()
-        return MemoryRestorePoint(self._log, kept, self._go_back)
+        return MemoryRestorePoint(self._log, kept, self._restore)
 
     def release(self) -> None:
         if self._past is not None:
@@ -331,14 +339,14 @@ class MemoryCapture(TableCapture):
         self._changes = ()
         del self._undo
 
-    def _open(self) -> PastRows:
+    def _open(self) -> CapturedRows:
         if self._past is None or self._log.closed:
             raise RuntimeError("the table was closed, or the capture released")
         return self._past
 
 
 def _runs(groups: Groups, first: int, last: int) -> Iterator[Rows]:
-    """The rows of these key groups by key group, so many at a time as are worth putting in order together."""
+    """Yield the rows of these key groups in ascending order, in runs of about ``_RUN_ROWS``."""
     chosen = (groups >= first) & (groups <= last)
     if np.count_nonzero(chosen) <= _RUN_ROWS:
         yield _in_order(groups, np.flatnonzero(chosen))
@@ -358,7 +366,7 @@ def _in_order(groups: Groups, rows: Rows) -> Rows:
 
 
 def _empty(field: pa.Field, count: int) -> pa.Array:
-    """The values of tombstones."""
+    """Return the values of tombstones in one column."""
     if field.nullable:
         return pa.nulls(count, field.type)
     if is_text(field.type):

@@ -1,7 +1,7 @@
-"""The ``memory`` backend: tables as numpy columns, looked up and written to a batch at a time.
+"""State backend ``memory``: tables as numpy columns, which are read and written a batch at a time.
 
-A row keeps its number until it is removed; a later key may take it then. So a capture copies nothing: see
-``state/changes.py``.
+A row keeps its number until it is removed; a later key may then get the number. So a capture copies nothing: see
+``state/memory_changes.py``.
 """
 
 from __future__ import annotations
@@ -14,50 +14,53 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.state.changes import ChangeLog, Removed
+from penstock.state.growable_array import GrowableArray
 from penstock.state.hashing import groups_of
 from penstock.state.index import HashIndex
 from penstock.state.key_store import U64, Keys, KeyStore
 from penstock.state.keys import group_rows, normalize_floats
-from penstock.state.memory_capture import MemoryCapture, PastRows, TableColumns
+from penstock.state.memory_capture import CapturedRows, MemoryCapture, TableColumns
+from penstock.state.memory_changes import MemoryChangeLog, Removed
 from penstock.state.ordering import order_by
-from penstock.state.pages import Pages
 from penstock.state.prefix_index import PrefixIndex
 from penstock.state.row_numbers import RowNumbers
 from penstock.state.table import NO_ROW, KeyedTable, StateBackend, StoredRows, TableRows, TableSpec
 from penstock.state.value_columns import ValueColumns
 from penstock.state.vector import Mask, Rows, Vector
 
-_LOOK_AT_ONCE = 1 << 20
-"""Rows that are looked through at a time."""
+_SCAN_ROWS = 1 << 20
+"""Number of rows that are scanned at a time."""
 _MAX_ROWS = (1 << 31) - 2
 
 
 class MemoryBackend(StateBackend):
-    """Everything is in this process's memory, and goes with the tables."""
+    """Backend that keeps all tables in the memory of this process."""
 
     def create_table(self, name: str, spec: TableSpec) -> KeyedTable:
         return MemoryTable(spec)
 
     def close(self) -> None:
-        """Nothing is kept here."""
+        """Do nothing: the tables have all data."""
 
 
 class MemoryTable(KeyedTable):
-    """Values of fixed-width types and short decimals are kept as they are, all others as Python objects: correct for
-    every type, but larger and slower; or, as ``HeldValues``, Arrow arrays."""
+    """Table in memory.
+
+    Values of fixed-width types and short decimals are stored raw. Other values are Python objects, which is correct for
+    every type but larger and slower; with ``TableSpec.keeps_arrays`` they are Arrow arrays (``ArrayColumns``).
+    """
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec
         self._lock = threading.Lock()
         self._keys = KeyStore(spec.key_schema.types)
         self._index = HashIndex(self._keys.hashes)
-        self._is_indexed = spec.looked_up
-        self._groups = Pages(np.int16)
+        self._is_indexed = spec.indexes_keys
+        self._groups = GrowableArray(np.int16)
         fills = spec.fills if spec.fills is not None else [0] * len(spec.value_fields)
         self._values = ValueColumns(spec.value_fields, fills, self._lock if spec.keeps_arrays else None)
         self._columns = TableColumns(spec, self._keys, self._groups, self._values, self._lock)
-        self._log = ChangeLog(spec.value_fields, self._lock)
+        self._log = MemoryChangeLog(spec.value_fields, self._lock)
         self._count = 0
         self._numbers = RowNumbers(spec.max_parallelism)
         timed_key = spec.event_time if spec.timed_value is None else None
@@ -66,14 +69,14 @@ class MemoryTable(KeyedTable):
         self._may_have_marks = False
         self._prefixes = PrefixIndex() if spec.prefix else None
         self._prefix_keys = KeyStore(spec.key_schema.types[: spec.prefix])  # only encodes
-        self._spread_by = spec.key_count if spec.spread_by is None else spec.spread_by
+        self._key_group_columns = spec.key_count if spec.key_group_columns is None else spec.key_group_columns
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def _size(self) -> int:
-        """Row numbers in use, or that were, are below."""
+        """Upper bound for the row numbers that are or were in use."""
         return self._numbers.size
 
     @property
@@ -95,7 +98,7 @@ class MemoryTable(KeyedTable):
         if is_new.any():
             new = self._values.new(int(np.count_nonzero(is_new)))
             for vector, start in zip(vectors, new, strict=True):
-                if not vector.is_held:  # those are null already
+                if not vector.is_unchanged:  # those are null already
                     data, valid = vector.write()
                     data[is_new], valid[is_new] = start.read()
         if self.spec.marks:
@@ -112,7 +115,7 @@ class MemoryTable(KeyedTable):
         assert not self.spec.marks
         columns = [normalize_floats(key) for key in keys]
         encoded = self._keys.encode(columns, count)
-        groups = groups_of(columns[: self._spread_by], count, self.spec.max_parallelism)
+        groups = groups_of(columns[: self._key_group_columns], count, self.spec.max_parallelism)
         rows = self._create(encoded, self._keys.text_hashes(encoded), groups)
         self._put(rows, self._values.loaded(values), count)
 
@@ -124,16 +127,16 @@ class MemoryTable(KeyedTable):
         by_key = np.where(found, np.cumsum(found) - 1, NO_ROW)
         return TableRows(by_key[places], self._values.take(rows[found]))
 
-    def find_under(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Rows, TableRows]:
-        rows, owners = self._under([normalize_floats(column) for column in prefixes], count)
+    def find_by_prefix(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Rows, TableRows]:
+        rows, owners = self._rows_of_prefixes([normalize_floats(column) for column in prefixes], count)
         return owners, self._read(rows)
 
-    def _under(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Rows, Rows]:
+    def _rows_of_prefixes(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Rows, Rows]:
         assert self._prefixes is not None
         encoded = self._prefix_keys.encode(prefixes, count)
         hashes, texts = self._prefix_keys.hashes_of(encoded)
-        if len(np.unique(hashes)) < count:  # two of them have one chain
-            parts = [self._under([column.slice(n, 1) for column in prefixes], 1)[0] for n in range(count)]
+        if len(np.unique(hashes)) < count:  # two prefixes share a list
+            parts = [self._rows_of_prefixes([column.slice(n, 1) for column in prefixes], 1)[0] for n in range(count)]
             return np.concatenate(parts), np.repeat(np.arange(count), [len(part) for part in parts])
         rows, owners = self._prefixes.find(hashes)
         same = ~self._keys.differ(rows, encoded, texts, owners, self.spec.prefix)
@@ -147,32 +150,32 @@ class MemoryTable(KeyedTable):
         self._remove(rows)
         return len(rows)
 
-    def take_due(self, until_us: int, at_once: int) -> Iterator[TableRows]:
+    def take_due(self, until_us: int, batch_rows: int) -> Iterator[TableRows]:
         if self._earliest_us is None or self._earliest_us > until_us:
             return
         due, times, later_us = self._due(until_us)
-        for rows, earliest_us in _earliest_first(due, times, at_once):
+        for rows, earliest_us in _earliest_first(due, times, batch_rows):
             taken = self._read(rows)
             self._remove(rows)
             self._earliest_us = later_us if earliest_us is None else earliest_us
             yield taken
         self._earliest_us = later_us
 
-    def forget_due(self, until_us: int, at_once: int) -> Iterator[int]:
+    def forget_due(self, until_us: int, batch_rows: int) -> Iterator[int]:
         if self._earliest_us is None or self._earliest_us > until_us:
             return
         due, _, later_us = self._due(until_us)
-        for start in range(0, len(due), at_once):
-            self._remove(rows := due[start : start + at_once])
+        for start in range(0, len(due), batch_rows):
+            self._remove(rows := due[start : start + batch_rows])
             yield len(rows)
         self._earliest_us = later_us
 
     def _due(self, until_us: int) -> tuple[Rows, npt.NDArray[np.int64], int | None]:
-        """Rows that are due, with their times; and the earliest time of those that are not."""
+        """Return the due rows, their times, and the earliest time of all other rows."""
         all_times, known = self._times()
         due, later = [np.zeros(0, np.int64)], []
-        for start in range(0, self._size, _LOOK_AT_ONCE):
-            part = slice(start, min(start + _LOOK_AT_ONCE, self._size))
+        for start in range(0, self._size, _SCAN_ROWS):
+            part = slice(start, min(start + _SCAN_ROWS, self._size))
             times, live = all_times[part], self._groups.data[part] >= 0
             if known is not None:
                 live &= known[part]
@@ -188,18 +191,18 @@ class MemoryTable(KeyedTable):
         return self._earliest_us
 
     def _times(self) -> tuple[npt.NDArray[np.int64], Mask | None]:
-        """By row number: the event time, and where it is known (None: everywhere)."""
+        """Return by row number the event time, and True where it is known (None: everywhere)."""
         if self._event_time is not None:
             return self._keys.read(self._event_time, self._size)
         assert self.spec.timed_value is not None
         return self._values.read_words(self.spec.timed_value, self._size)
 
-    def take_marked(self, at_once: int) -> Iterator[TableRows]:
+    def take_marked(self, batch_rows: int) -> Iterator[TableRows]:
         if not self._may_have_marks:
             return
         marked = np.flatnonzero(self._marks().view(np.bool_))  # rows that are not in use have none
-        for start in range(0, len(marked), at_once):
-            rows = marked[start : start + at_once]
+        for start in range(0, len(marked), batch_rows):
+            rows = marked[start : start + batch_rows]
             self._touch(rows)
             self._values.column(0).data[rows] = 0
             taken = self._read(rows)
@@ -212,8 +215,8 @@ class MemoryTable(KeyedTable):
         return self._may_have_marks
 
     def clear_marks(self) -> None:
-        for start in range(0, self._size if self._may_have_marks else 0, _LOOK_AT_ONCE):
-            part = slice(start, min(start + _LOOK_AT_ONCE, self._size))
+        for start in range(0, self._size if self._may_have_marks else 0, _SCAN_ROWS):
+            part = slice(start, min(start + _SCAN_ROWS, self._size))
             rows = np.flatnonzero(self._values.column(0).data[part]) + start
             self._touch(rows)
             self._values.column(0).data[rows] = 0
@@ -223,44 +226,44 @@ class MemoryTable(KeyedTable):
         marks: npt.NDArray[np.int8] = self._values.column(0).data[: self._size]
         return marks
 
-    def scan(self, at_once: int, first: int = 0, last: int | None = None) -> Iterator[TableRows]:
+    def scan(self, batch_rows: int, first: int = 0, last: int | None = None) -> Iterator[TableRows]:
         last = self.spec.max_parallelism - 1 if last is None else last
-        for start in range(0, self._size, _LOOK_AT_ONCE):
-            groups = self._groups.data[start : min(start + _LOOK_AT_ONCE, self._size)]
+        for start in range(0, self._size, _SCAN_ROWS):
+            groups = self._groups.data[start : min(start + _SCAN_ROWS, self._size)]
             found = np.flatnonzero((groups >= first) & (groups <= last)) + start
-            for step in range(0, len(found), at_once):
-                yield self._read(found[step : step + at_once])
+            for step in range(0, len(found), batch_rows):
+                yield self._read(found[step : step + batch_rows])
 
     def capture(self) -> MemoryCapture:
-        return MemoryCapture(self._columns, self._log, self._size, self._count, self._go_back)
+        return MemoryCapture(self._columns, self._log, self._size, self._count, self._restore)
 
-    def _go_back(self, past: PastRows, count: int) -> MemoryTable:
-        """Become what it was again: rows that were written to since go, and what they held comes back."""
+    def _restore(self, past: CapturedRows, count: int) -> MemoryTable:
+        """Restore captured content: replace the rows that were written since the capture."""
         changed = past.changed()
         groups = past.groups()[changed]
         there, groups = changed[groups >= 0], groups[groups >= 0]
         columns = past.arrays(there)
-        self._log.let_all_go()
-        self._log = ChangeLog(self.spec.value_fields, self._lock)
+        self._log.discard_all()
+        self._log = MemoryChangeLog(self.spec.value_fields, self._lock)
         self._log.reserve(self._size)
         in_use = np.concatenate([changed, np.arange(past.size, self._size)])
-        self._empty(in_use[self._groups.data[in_use] >= 0])
-        self._put_back(there, groups, columns)
+        self._clear(in_use[self._groups.data[in_use] >= 0])
+        self._restore_rows(there, groups, columns)
         self._numbers.restart(past.size, np.flatnonzero(self._groups.data[: past.size] < 0))
         assert self._count == count, f"{self._count} rows instead of {count}"
-        return self._began()
+        return self._start_log()
 
-    def _put_back(self, rows: Rows, groups: npt.NDArray[np.int16], columns: list[pa.Array]) -> None:
-        """Rows whose numbers are not in use, with their key and value columns."""
+    def _restore_rows(self, rows: Rows, groups: npt.NDArray[np.int16], columns: list[pa.Array]) -> None:
+        """Add rows with given numbers, which are not in use."""
         keys = self._keys.encode(columns[: self.spec.key_count], len(rows))
         with self._lock:
             self._keys.reserve(self._size, keys)
-        self._fill_in(rows, keys, self._keys.text_hashes(keys), groups)
+        self._store_keys(rows, keys, self._keys.text_hashes(keys), groups)
         self._put(rows, self._values.loaded(columns[self.spec.key_count :]), len(rows))
 
-    def _began(self) -> MemoryTable:
-        """What there is now is capture 0."""
-        self._log = ChangeLog(self.spec.value_fields, self._lock)
+    def _start_log(self) -> MemoryTable:
+        """Start a new change log: the current content is capture 0."""
+        self._log = MemoryChangeLog(self.spec.value_fields, self._lock)
         self._log.reserve(self._size)
         self._may_have_marks = self.spec.marks
         return self
@@ -275,9 +278,9 @@ class MemoryTable(KeyedTable):
                 self._load_delta(groups, keys, values[:-1], values[-1])
             else:
                 self._load_base(groups, keys, values)
-        if self.spec.looked_up:
+        if self.spec.indexes_keys:
             self._make_index()
-        self._began()
+        self._start_log()
 
     def _load_delta(
         self, groups: npt.NDArray[np.int16], keys: list[pa.Array], values: list[pa.Array], deleted: pa.Array
@@ -291,23 +294,23 @@ class MemoryTable(KeyedTable):
         self._load_rows(groups, keys, values)
 
     def _load_base(self, groups: npt.NDArray[np.int16], keys: list[pa.Array], values: list[pa.Array]) -> None:
-        """Rows by key group ascending whose keys are absent: one after the other, and not in the index yet."""
+        """Append rows of absent keys, by ascending key group. They are not indexed yet."""
         encoded = self._keys.encode(keys, len(groups))
         before = self._size
         rows = self._numbers.append(len(groups))
         self._make_room(before, encoded)
-        self._fill_in(rows, encoded, self._keys.text_hashes(encoded), groups)
+        self._store_keys(rows, encoded, self._keys.text_hashes(encoded), groups)
         vectors = self._values.loaded(values)
         self._put(slice(before, self._size), vectors, len(rows))
 
     def _make_index(self) -> None:
-        """Of whole keys, all at once: an index that knows its size does not grow step by step."""
+        """Build the index of whole keys, with its final size from the start, unless it exists."""
         if self._is_indexed:
             return
         self._is_indexed = True
         missing = self._count
-        for start in range(0, self._size, _LOOK_AT_ONCE):
-            rows = np.flatnonzero(self._groups.data[start : min(start + _LOOK_AT_ONCE, self._size)] >= 0) + start
+        for start in range(0, self._size, _SCAN_ROWS):
+            rows = np.flatnonzero(self._groups.data[start : min(start + _SCAN_ROWS, self._size)] >= 0) + start
             self._index.insert(rows, self._keys.hashes(rows), missing)
             missing -= len(rows)
 
@@ -333,7 +336,7 @@ class MemoryTable(KeyedTable):
         return self._index.find(hashes, lambda rows, asked: self._keys.differ(rows, keys, texts, asked))
 
     def _locate(self, columns: Sequence[pa.Array], count: int) -> tuple[Rows, Mask]:
-        """The rows of distinct keys, created where there was none; and which ones those are."""
+        """Return the rows of distinct keys, creating absent ones, and True for the created ones."""
         keys = self._keys.encode(columns, count)
         hashes, texts = self._keys.hashes_of(keys)
         rows = self._find(keys, hashes, texts)
@@ -345,19 +348,19 @@ class MemoryTable(KeyedTable):
                 columns = [column.take(chosen) for column in columns]
                 keys = self._keys.encode(columns, len(new))
                 hashes, texts = hashes[new], [text[new] for text in texts]
-            groups = groups_of(columns[: self._spread_by], len(new), self.spec.max_parallelism)
+            groups = groups_of(columns[: self._key_group_columns], len(new), self.spec.max_parallelism)
             rows[new] = self._create(keys, texts, groups, hashes)
         return rows, is_new
 
     def _create(
         self, keys: Keys, texts: Sequence[U64], groups: npt.NDArray[np.int16], hashes: U64 | None = None
     ) -> Rows:
-        """Rows for distinct keys that are absent; their values are to be put."""
+        """Create rows for distinct keys that are absent. The caller must write their values."""
         rows = self._new_rows(keys, groups)
-        self._fill_in(rows, keys, texts, groups, hashes)
+        self._store_keys(rows, keys, texts, groups, hashes)
         return rows
 
-    def _fill_in(
+    def _store_keys(
         self,
         rows: Rows,
         keys: Keys,
@@ -365,7 +368,7 @@ class MemoryTable(KeyedTable):
         groups: npt.NDArray[np.int16],
         hashes: U64 | None = None,
     ) -> None:
-        """All of new rows but their values. ``hashes``: of the keys, from whoever has them."""
+        """Store the keys of new rows and index them. ``hashes``: hashes of the keys, if they are known."""
         self._touch(rows)
         self._keys.put(rows, keys, texts)
         self._groups.data[rows] = groups
@@ -376,30 +379,30 @@ class MemoryTable(KeyedTable):
             self._prefixes.add(rows, self._keys.leading_hashes(keys, texts, self.spec.prefix))
         if self._event_time is not None:
             times, known = self._event_time.of(keys)
-            self._note_times(times if known is None else times[known])
+            self._update_earliest(times if known is None else times[known])
 
     def _put(self, rows: Rows | slice, vectors: Sequence[Vector], count: int) -> None:
-        """Values of rows that are there."""
+        """Write the values of existing rows."""
         self._values.put(rows, vectors, count)
         if self.spec.timed_value is not None:
             times, known = vectors[self.spec.timed_value].read()
-            self._note_times(times[:count][known[:count]])
+            self._update_earliest(times[:count][known[:count]])
 
-    def _note_times(self, times: npt.NDArray[np.int64]) -> None:
-        """Rows have these event times now."""
+    def _update_earliest(self, times: npt.NDArray[np.int64]) -> None:
+        """Update the earliest event time for rows with these times."""
         if len(times):
             earliest = int(times.min())
             self._earliest_us = earliest if self._earliest_us is None else min(earliest, self._earliest_us)
 
     def _new_rows(self, keys: Keys, groups: npt.NDArray[np.int16]) -> Rows:
-        """Row numbers for new keys; there is room for them."""
+        """Return row numbers for new keys, and make room for them."""
         before = self._size
         rows = self._numbers.take(groups)
         self._make_room(before, keys)
         return rows
 
     def _make_room(self, before: int, keys: Keys) -> None:
-        """Room for the row numbers from ``before`` on, the newest of which are for these keys."""
+        """Make room for the row numbers from ``before`` on, which these keys get."""
         if self._size > _MAX_ROWS:
             raise MemoryError(f"a table in memory holds at most {_MAX_ROWS} rows")
         with self._lock:
@@ -412,7 +415,7 @@ class MemoryTable(KeyedTable):
         self._groups.data[before : self._size] = -1
 
     def _touch(self, rows: Rows) -> None:
-        """These rows, each named once, are about to change: keep for captures what they hold."""
+        """Keep the contents of rows for captures, before they change. Each row is named once."""
         needed = self._log.touch(rows, self._count)
         if len(needed):
             self._log.undo.add(needed, self._groups.data[needed], self._values.take(needed), self._lock)
@@ -420,14 +423,14 @@ class MemoryTable(KeyedTable):
     def _remove(self, rows: Rows) -> None:
         """Remove rows, each named once."""
         self._touch(rows)
-        if self._log.asks_for_removed:
+        if self._log.needs_removed:
             keys = self._keys.decode(self._keys.take(rows))
             self._log.remove(Removed(rows.astype(np.int32), self._groups.data[rows], keys), self._count)
-        self._empty(rows)
+        self._clear(rows)
         self._numbers.free(rows)
 
-    def _empty(self, rows: Rows) -> None:
-        """These rows, which are in use, are not any more."""
+    def _clear(self, rows: Rows) -> None:
+        """Clear rows that are in use."""
         if self._is_indexed:
             self._index.remove(rows, self._keys.hashes(rows))
         if self._prefixes is not None:
@@ -440,24 +443,26 @@ class MemoryTable(KeyedTable):
         self._count -= len(rows)
 
 
-def _earliest_first(rows: Rows, times: npt.NDArray[np.int64], at_once: int) -> Iterator[tuple[Rows, int | None]]:
-    """Rows by time, so many at once; and the time of the first one behind them. Whoever wants only some of many rows
-    does not wait until all are sorted."""
+def _earliest_first(rows: Rows, times: npt.NDArray[np.int64], batch_rows: int) -> Iterator[tuple[Rows, int | None]]:
+    """Yield rows by time, at most ``batch_rows`` per step, and the time of the first later row.
+
+    The first step does not sort all rows, since a caller may need only a few of many.
+    """
     if not len(rows):
         return
-    order = np.argpartition(times, at_once) if len(rows) > at_once else np.arange(len(rows))
-    first, rest = order[:at_once], order[at_once:]
+    order = np.argpartition(times, batch_rows) if len(rows) > batch_rows else np.arange(len(rows))
+    first, rest = order[:batch_rows], order[batch_rows:]
     first.sort()
     yield rows[first[order_by(times[first])]], int(times[rest].min()) if len(rest) else None
     rest.sort()
     rest = rest[order_by(times[rest])]
-    for start in range(0, len(rest), at_once):
-        behind = rest[start + at_once : start + at_once + 1]
-        yield rows[rest[start : start + at_once]], int(times[behind[0]]) if len(behind) else None
+    for start in range(0, len(rest), batch_rows):
+        later = rest[start + batch_rows : start + batch_rows + 1]
+        yield rows[rest[start : start + batch_rows]], int(times[later[0]]) if len(later) else None
 
 
 def _distinct(keys: Sequence[pa.Array], count: int) -> tuple[Rows, list[pa.Array], int]:
-    """For every key its place among the distinct ones, these (floats normalised), and how many they are."""
+    """Return for each key its index among the distinct ones, these with normalized floats, and their number."""
     columns = [normalize_floats(key) for key in keys]
     places, first = group_rows(columns, count)
     if len(first) == count:

@@ -1,5 +1,5 @@
-"""Putting rows in order by integers, many times as quick as numpy's stable sorts: a number and its row are one word,
-and words are sorted with vector instructions."""
+"""Stable sort of rows by integers, many times as fast as numpy's: a key and its row number form one word, and words are
+sorted with vector instructions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _WORD_BITS = 63
 
 
 def order_by(*keys: npt.NDArray[np.integer]) -> Rows:
-    """The rows by the first key, those equal in it by the second one, and so on; those equal in all as they are.
+    """Return the row numbers sorted by the first key, then by the second one, and so on. The sort is stable.
 
     Args:
-        keys: signed integers, equally many each; at least one key.
+        keys: arrays of signed integers with the same length, at least one.
     """
     order = _order(keys[-1])
     for key in keys[-2::-1]:

@@ -1,30 +1,30 @@
-"""Finds rows by the leading columns of their keys: the rows of one prefix are a chain, by row numbers."""
+"""Index of rows by the leading columns of their keys. The rows of one prefix form a linked list of row numbers."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.state.growable_array import GrowableArray
 from penstock.state.index import HashIndex
-from penstock.state.pages import Pages
 from penstock.state.vector import Rows
 
 U64 = npt.NDArray[np.uint64]
 
 _NONE = -1
 _GONE = -2
-"""Stands before a row while it is being removed."""
+"""Predecessor of a row that is being removed."""
 _FEW = 16
-"""Chains that are still being followed: below, one after the other is quicker than all a step at a time."""
+"""With fewer lists to follow, one after the other is faster than one step of all at a time."""
 
 
 class PrefixIndex:
-    """Maps the hash of a prefix to the rows that have it: what else has this hash is for the caller to tell apart."""
+    """Index from hashes of prefixes to rows. The caller must compare the prefixes, because hashes may collide."""
 
     def __init__(self) -> None:
-        self._hashes = Pages(np.uint64)
-        self._next = Pages(np.int32)
-        self._before = Pages(np.int32)
+        self._hashes = GrowableArray(np.uint64)
+        self._next = GrowableArray(np.int32)
+        self._before = GrowableArray(np.int32)
         self._heads = HashIndex(lambda rows: self._hashes.data[rows])
 
     def nbytes(self, rows: int) -> int:
@@ -37,8 +37,14 @@ class PrefixIndex:
             pages.reserve(rows)
 
     def add(self, rows: Rows, hashes: U64) -> None:
-        """Rows that are not in it, with their prefixes' hashes; ``reserve`` comes before. A new row goes behind the
-        first one of its chain, which stays the first."""
+        """Add rows that are not in the index; call ``reserve`` before.
+
+        New rows are inserted after the first row of their list, which stays the first.
+
+        Args:
+            rows: the rows.
+            hashes: hashes of their prefixes.
+        """
         if not len(rows):
             return
         self._hashes.data[rows] = hashes
@@ -62,16 +68,16 @@ class PrefixIndex:
         self._heads.insert(firsts[new], distinct[new])
 
     def remove(self, rows: Rows) -> None:
-        """Rows that are in it, each named once."""
+        """Remove rows that are in the index, each named once."""
         following, before = self._next.data, self._before.data
         ahead, behind = before[rows], following[rows]
         before[rows] = _GONE
         skipping = np.flatnonzero(self._are_gone(behind))
-        while len(skipping):  # a run of them takes half as many steps each time
+        while len(skipping):  # each pass halves the length of a run of removed rows
             onward = following[behind[skipping]]
             behind[skipping] = following[rows[skipping]] = onward
             skipping = skipping[self._are_gone(onward)]
-        begins = np.flatnonzero(~self._are_gone(ahead))  # of each run that goes its first row
+        begins = np.flatnonzero(~self._are_gone(ahead))  # the first row of each run of removed rows
         ahead, behind = ahead[begins], behind[begins]
         later = np.flatnonzero(ahead != _NONE)
         following[ahead[later]] = behind[later]
@@ -84,12 +90,12 @@ class PrefixIndex:
         self._heads.replace(rows[~whole], behind[~whole], hashes[~whole])
 
     def _are_gone(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        """Of rows or ``_NONE``, which are being removed."""
+        """Return True for the rows that are being removed. ``rows`` may have ``_NONE``."""
         found: npt.NDArray[np.bool_] = (rows != _NONE) & (self._before.data[rows] == _GONE)
         return found
 
     def find(self, hashes: U64) -> tuple[Rows, Rows]:
-        """The rows of these hashes, which are distinct, and by row which of them it has."""
+        """Find the rows of distinct hashes, and return for each row the index of its hash."""
         found: list[Rows] = []
         owners: list[Rows] = []
         rows, asked = self._find(hashes), np.arange(len(hashes))

@@ -1,4 +1,4 @@
-"""One moment of a RocksDB table: a view of its rows and of the index of what changed."""
+"""Capture of a RocksDB table: views of its rows and of its change log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.state.rocksdb_changes import ChangesAt
+from penstock.state.rocksdb_changes import CapturedChanges
 from penstock.state.rocksdb_keys import GROUP_BYTES, KeyCodec
 from penstock.state.rocksdb_store import View, keys_of
 from penstock.state.row_codec import RowCodec
@@ -19,23 +19,26 @@ from penstock.state.table import TableCapture, TableSpec
 
 STAMP_BYTES = 4
 _DELTA_ROWS = 8192
-"""Keys of a delta that are looked up and yielded at once."""
+"""Number of keys of a delta that are looked up at a time."""
 
 
 def group_key(group: int) -> bytes:
-    """Where a key group's rows begin."""
+    """Return the prefix of a key group's row keys."""
     return group.to_bytes(GROUP_BYTES, "big")
 
 
 def key_groups_of(keys: Sequence[bytes]) -> npt.NDArray[np.int16]:
-    """The key groups that these row keys begin with."""
+    """Return the key groups of row keys."""
     return np.frombuffer(b"".join([key[:GROUP_BYTES] for key in keys]), ">i2").astype(np.int16)
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How a table's rows stand in RocksDB: for the keys see ``KeyCodec``; the value is the
-    epoch that wrote it last (what was recorded once per epoch need not be again) and the value columns."""
+    """Layout of a table's rows in RocksDB.
+
+    Keys are encoded by ``KeyCodec``. A value has the last epoch that wrote it, so that a change is logged only once per
+    epoch, and the value columns.
+    """
 
     spec: TableSpec
     keys: KeyCodec
@@ -51,14 +54,14 @@ class RowLayout:
 
 
 class RocksDBCapture(TableCapture):
-    """Reads through views, so that the table's owner waits for nothing."""
+    """Capture that reads through views, so that the table's owner never waits."""
 
     def __init__(
         self,
         layout: RowLayout,
         rows: int,
         view: View,
-        changes: ChangesAt,
+        changes: CapturedChanges,
         forget_before: Callable[[int], None],
         on_release: Callable[[int], None],
     ) -> None:
@@ -67,7 +70,7 @@ class RocksDBCapture(TableCapture):
         self.rows = rows
         self._layout = layout
         self._view: View | None = view
-        self._changes: ChangesAt | None = changes
+        self._changes: CapturedChanges | None = changes
         self._forget_before = forget_before
         self._on_release = on_release
 
@@ -96,7 +99,7 @@ class RocksDBCapture(TableCapture):
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _values_at(self, view: View, keys: list[bytes], deleted: npt.NDArray[np.bool_]) -> list[pa.Array]:
-        """The value columns of these keys, nulls where they are deleted."""
+        """Return the value columns of keys, with null for deleted ones."""
         live = [key for key, gone in zip(keys, deleted.tolist(), strict=True) if not gone]
         columns = self._layout.values.decode(view.values(live))
         if len(live) == len(keys):
@@ -107,7 +110,7 @@ class RocksDBCapture(TableCapture):
     def _key_columns(self, keys: list[bytes]) -> list[pa.Array]:
         return [pa.array(key_groups_of(keys)), *self._layout.keys.decode(keys)]
 
-    def _opened(self) -> tuple[View, ChangesAt]:
+    def _opened(self) -> tuple[View, CapturedChanges]:
         view, changes = self._view, self._changes
         if view is None or changes is None:
             raise RuntimeError(f"capture {self.serial} of a state table was released, or its table closed")

@@ -1,8 +1,8 @@
-"""Which keys of a RocksDB table changed after which capture, as an index beside the rows.
+"""Change log of a RocksDB table: an index of the keys that changed between captures.
 
-An *epoch* is what lies between two captures and is named by the later one's serial. An entry is the epoch, then the
-row's key; its value tells a tombstone. The last entry of a key is true at any moment, so what the index held at a
-capture is all that its deltas need.
+An *epoch* is the time between two captures; its number is the serial of the later one. The key of an entry is the epoch
+and the row's key; its value tells if it is a tombstone. The last entry of a key is always current, so the index at a
+capture is sufficient for its deltas.
 """
 
 from __future__ import annotations
@@ -13,37 +13,38 @@ from heapq import merge
 
 from rocksdict import WriteBatch
 
-from penstock.state.rocksdb_store import Family, View
+from penstock.state.rocksdb_store import ColumnFamily, View
 
 _EPOCH_BYTES = 8
 _DELETED = b"\1"
 _WRITTEN = b"\0"
 
 _MAX_EPOCHS = 64
-"""As many indexes a delta merges at most; a checkpoint that is 64 captures old is better replaced by a base."""
+"""Limit for the epochs that a delta merges. A base is better than a delta since a capture that is 64 captures old."""
 
 _ALWAYS_KEPT = 4096
-"""Entries that are kept however small the table is."""
+"""Number of entries that are kept even if the table is smaller."""
 
 _READ_AHEAD = 4096
-"""Entries of one epoch that are read at a time."""
+"""Number of entries of one epoch that are read at a time."""
 
 
 def _epoch_key(epoch: int) -> bytes:
     return epoch.to_bytes(_EPOCH_BYTES, "big")
 
 
-class ChangeLog:
-    """Owned by the table's thread, but for ``forget_before``.
+class RocksDBChangeLog:
+    """Change log. Owned by the table's thread, except ``forget_before``.
 
-    It keeps no more entries than the table has rows (older epochs go first, then the current one's): a delta that is
-    larger than the table is worth nothing.
+    It has no more entries than the table has rows, because a larger delta is useless. Entries of older epochs are
+    removed first, then those of the current one.
 
     Attributes:
-        epoch: the current one: the serial of the next capture.
+        epoch: the current epoch: the serial of the next capture.
+        oldest: changes are known since this capture and since all later ones.
     """
 
-    def __init__(self, family: Family) -> None:
+    def __init__(self, family: ColumnFamily) -> None:
         self._family = family
         self._counts: dict[int, int] = {}
         self._purged = 0
@@ -52,13 +53,12 @@ class ChangeLog:
         self.oldest = 1
 
     def begin_with_rows(self) -> None:
-        """The table was loaded: what changes in epoch 1 makes a delta of that content. (Of an empty table a delta would
-        be all there is.)"""
+        """Begin with loaded content: changes of epoch 1 are its delta. (Of an empty table they would be a base.)"""
         assert self.epoch == 1
         self.oldest = 0
 
     def record(self, batch: WriteBatch, keys: Sequence[bytes], deleted: bool, table_rows: int) -> None:
-        """These keys are written to (or removed) by the batch. ``table_rows``: the table's rows after it."""
+        """Record keys that a batch writes or removes. ``table_rows``: number of the table's rows after it."""
         if self.oldest >= self.epoch or not keys:
             return
         self._counts[self.epoch] = self._counts.get(self.epoch, 0) + len(keys)
@@ -71,17 +71,17 @@ class ChangeLog:
         for key in keys:
             put(prefix + key, value)
 
-    def end_epoch(self) -> ChangesAt:
-        """At a capture: what its deltas need."""
+    def end_epoch(self) -> CapturedChanges:
+        """End the epoch at a capture, and return the changes for its deltas."""
         self._forget(self._wanted)
         while len(self._counts) > _MAX_EPOCHS:
             self._forget(min(self._counts))
-        changes = ChangesAt(self._family.view(), dict(self._counts), self.oldest, self.epoch)
+        changes = CapturedChanges(self._family.view(), dict(self._counts), self.oldest, self.epoch)
         self.epoch += 1
         return changes
 
     def forget_before(self, serial: int) -> None:
-        """No delta will be asked for since an older capture. On any thread; heeded at the next capture."""
+        """Forget changes before this capture, at the next one. Called on any thread."""
         self._wanted = max(self._wanted, serial)
 
     def _forget(self, through: int) -> None:
@@ -95,9 +95,15 @@ class ChangeLog:
 
 
 @dataclass(frozen=True)
-class ChangesAt:
-    """The index at a capture. ``counts``: entries by epoch; ``oldest``: deltas since this capture and later ones can be
-    told."""
+class CapturedChanges:
+    """Change log at a capture.
+
+    Attributes:
+        view: view of the index.
+        counts: number of entries by epoch.
+        oldest: changes are known since this capture and since all later ones.
+        serial: serial of the capture.
+    """
 
     view: View
     counts: dict[int, int]
@@ -105,13 +111,13 @@ class ChangesAt:
     serial: int
 
     def since(self, serial: int) -> int | None:
-        """An upper bound of the keys that changed since that capture; None if that is not known."""
+        """Return an upper bound for the keys that changed since a capture; None if it is not known."""
         if serial < self.oldest:
             return None
         return sum(count for epoch, count in self.counts.items() if epoch > serial)
 
     def keys(self, since: int, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bool]]:
-        """Every key in ``[start, stop)`` that changed since that capture, ascending, and whether it was removed."""
+        """Yield each key in ``[start, stop)`` that changed since a capture, ascending, with True if it was removed."""
         epochs = [self._entries(epoch, start, stop) for epoch in sorted(self.counts) if epoch > since]
         last = None
         for key, _, value in epochs[0] if len(epochs) == 1 else merge(*epochs):
@@ -120,7 +126,7 @@ class ChangesAt:
                 last = key
 
     def _entries(self, epoch: int, start: bytes, stop: bytes) -> Iterator[tuple[bytes, int, bytes]]:
-        """The later of two epochs' entries for a key sorts first."""
+        """Yield the entries of an epoch. Among the entries of a key the one of the latest epoch sorts first."""
         prefix = _epoch_key(epoch)
         for block in self.view.blocks(prefix + start, prefix + stop, _READ_AHEAD):
             for key, value in block:

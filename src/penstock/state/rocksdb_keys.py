@@ -1,5 +1,4 @@
-"""Row keys of a RocksDB table: the key group, big endian, then the key columns, so that rows with one prefix stand
-together where the table is asked for them."""
+"""Row keys of a RocksDB table: the key group (big-endian), then the key columns. Rows of a prefix are adjacent."""
 
 from __future__ import annotations
 
@@ -16,8 +15,11 @@ GROUP_BYTES = 2
 
 
 class KeyCodec:
-    """The columns of the prefix are a row of their own in front of the others: no such row's bytes begin another's, as
-    a row's head tells its length."""
+    """Codec of row keys.
+
+    The columns of the prefix are encoded as a row of their own before the other columns. No such row is a prefix of
+    another one, because the head of a row has its length.
+    """
 
     def __init__(self, spec: TableSpec) -> None:
         kinds = spec.key_schema.types
@@ -27,7 +29,7 @@ class KeyCodec:
         self._rest = RowCodec(kinds[leading:])
 
     def encode(self, columns: Sequence[pa.Array], rows: int, groups: npt.NDArray[np.int16]) -> list[bytes]:
-        """One byte string per row."""
+        """Encode the keys as one byte string per row."""
         prefixes = self.encode_prefixes(columns, rows, groups)
         if not self._prefix:
             return prefixes
@@ -35,12 +37,12 @@ class KeyCodec:
         return [prefix + key for prefix, key in zip(prefixes, rest, strict=True)]
 
     def encode_prefixes(self, columns: Sequence[pa.Array], rows: int, groups: npt.NDArray[np.int16]) -> list[bytes]:
-        """What the keys with these leading columns begin with."""
+        """Encode leading columns as the prefixes of the keys that have them."""
         group = groups.astype(">i2").view(np.uint8).reshape(rows, GROUP_BYTES)
         return self._leading.encode(columns[: self._prefix or None], rows, group)
 
     def decode(self, keys: Sequence[bytes]) -> list[pa.Array]:
-        """The key columns."""
+        """Decode the key columns."""
         if not self._prefix:
             return self._leading.decode(keys)
         ends = self._leading.lengths(keys).tolist()
@@ -48,7 +50,7 @@ class KeyCodec:
         return leading + self._rest.decode([key[end:] for key, end in zip(keys, ends, strict=True)])
 
 
-def after(prefix: bytes) -> bytes | None:
-    """What comes behind everything that begins so; None: nothing does."""
+def prefix_end(prefix: bytes) -> bytes | None:
+    """Return the first key after all keys with this prefix; None if there is none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

@@ -1,8 +1,8 @@
-"""One RocksDB database as a scratch area: column families of byte strings, within a given memory, gone with its folder.
+"""Temporary RocksDB database: column families of byte strings with a memory limit, in a folder that is removed.
 
-It never holds the truth (a snapshot does): nothing is logged ahead or synced, and nothing is flushed when it closes.
-``rocksdict``'s objects may be used on any thread and its calls leave the interpreter to other threads only in part;
-iterators keep the database itself open for as long as they live.
+Snapshots have the durable state, so there is no write-ahead log, no sync, and no flush at the close. ``rocksdict``'s
+objects may be used on any thread, and only some of its calls release the interpreter lock. Iterators keep the database
+open as long as they exist.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from penstock.state.scratch import ScratchFolder
 log = get_logger(__name__)
 
 _MIN_MEMORY_BYTES = 8 << 20
-"""Below, a write buffer is hardly larger than its arenas' blocks."""
+"""Minimum memory: with less, a write buffer is hardly larger than the blocks of its arena."""
 
 _BLOOM_BITS = 10
-"""One in a hundred keys that are not there costs a read: what RocksDB's wiki proposes."""
+"""Bits per key, as RocksDB's wiki proposes: one in a hundred absent keys costs a read."""
 
 _TARGET_FILE_BYTES = 32 << 20
 _OPEN_FILES = 512
-"""Of ``_TARGET_FILE_BYTES`` each: 16 GiB at once, without a limit of the process coming near."""
+"""Limit for open files: 16 GiB of ``_TARGET_FILE_BYTES`` each, far below the limits of a process."""
 
 _BACKGROUND_JOBS = 2
 _BLOCK_BYTES = 4 << 20
-"""What ``blocks`` aims at."""
+"""Target size of ``View.blocks``."""
 
 _STALL = "Write stall"
-"""In the text of the error if a write would have to wait."""
+"""Part of the error's text if a write would have to wait."""
 _PAUSE_S = 0.001
 
 _FIRST_BLOCK_ROWS = 256
@@ -59,17 +59,20 @@ Block: TypeAlias = list[tuple[bytes, bytes]]
 
 
 class RocksStore:
-    """A new, empty database.
+    """New, empty database.
 
-    Write buffers take at most half of ``memory_bytes``; they and the blocks read, filters and indexes included (these
-    in partitions, so that no single one crowds out a cache shard), are charged to one cache of ``memory_bytes``. Not
-    bounded by it, because RocksDB or rocksdict offers no handle: blocks that running iterators pin, the read and write
-    buffers of up to two compactions (some MiB each), a few KiB for each of at most 512 open files, what the allocator
-    keeps, and for a moment the write buffer that a large batch overfills.
+    One cache of ``memory_bytes`` is charged for write buffers, which take at most half of it, and for blocks that were
+    read, including filters and indexes (partitioned, so that none fills a cache shard). RocksDB and rocksdict cannot
+    limit some memory: blocks pinned by running iterators, buffers of up to two compactions (some MiB each), a few KiB
+    for each of up to 512 open files, memory that the allocator keeps, and briefly the write buffer that a large batch
+    overfills.
+
+    Args:
+        memory_bytes: size of the cache.
+        folder: parent of the private folder, by default the system's temporary folder.
     """
 
     def __init__(self, memory_bytes: int, folder: str | None = None) -> None:
-        """``folder``: where to make the private one; the system's temporary folder by default."""
         memory_bytes = max(memory_bytes, _MIN_MEMORY_BYTES)
         self._folder = ScratchFolder(folder)
         self.path = self._folder.path
@@ -97,12 +100,12 @@ class RocksStore:
             self._folder.close()
             raise
 
-    def create_family(self, name: str) -> Family:
+    def create_family(self, name: str) -> ColumnFamily:
         assert self._db is not None
         with _on_disk(self.path):
             rows = self._db.create_column_family(name, self._family_options())
         rows.set_write_options(self._write_options)
-        return Family(self, self._db, name, rows)
+        return ColumnFamily(self, self._db, name, rows)
 
     def _family_options(self) -> Options:
         blocks = BlockBasedOptions()
@@ -122,7 +125,7 @@ class RocksStore:
         return options
 
     def write(self, batch: WriteBatch) -> None:
-        """All of it or nothing.
+        """Write a batch atomically.
 
         Raises:
             ResourceError: the disk is full or fails.
@@ -135,11 +138,11 @@ class RocksStore:
     def await_room(self) -> None:
         """Wait while RocksDB has stopped writes, until it has flushed or compacted enough.
 
-        A write would wait as well, but holds the interpreter's lock meanwhile. And it would wait for ever: on a full
-        disk RocksDB tries its flushes again and again.
+        A write would wait, too, but it holds the interpreter lock. And it would wait for ever on a full disk, where
+        RocksDB repeats its flushes without end.
 
         Raises:
-            OSError: a flush or compaction has failed, so nothing may let the writes go on.
+            OSError: a flush or compaction has failed, so writes may stay stopped.
         """
         assert self._db is not None
         while not self._has_room(self._db):
@@ -149,7 +152,7 @@ class RocksStore:
             time.sleep(_PAUSE_S)
 
     def _has_room(self, db: Rdict) -> bool:
-        """Ask by an empty batch: RocksDB consumes each batch, so one that it does not take is lost."""
+        """Try to write an empty batch. (RocksDB consumes every batch, so a refused one would be lost.)"""
         try:
             db.write(WriteBatch(raw_mode=True), self._at_once)
         except Exception as error:
@@ -159,14 +162,14 @@ class RocksStore:
         return True
 
     def close(self) -> None:
-        """The folder goes; what still reads a view reads on to its end. Idempotent."""
+        """Close the database and remove its folder. Views can still be read to their ends. Idempotent."""
         db, self._db = self._db, None
         if db is None:
             return
         try:
             db.close()
         except Exception as error:  # noqa: BLE001 - rocksdict has no type of its own
-            # It failed before, or cannot write its buffer, which is not needed any more.
+            # It failed before, or cannot write its buffer, which is not needed.
             log.warning("state on local disk in %s: closing it failed: %s", self.path, error)
         finally:
             self._folder.close()
@@ -181,8 +184,8 @@ def _on_disk(path: Path) -> Iterator[None]:
         raise ResourceError(f"state on local disk in {path}: {error}; free disk space there") from error
 
 
-class Family:
-    """One column family: byte strings by byte string, in the order of their bytes."""
+class ColumnFamily:
+    """Column family: a map of byte strings, ordered by the bytes of its keys."""
 
     def __init__(self, store: RocksStore, db: Rdict, name: str, rows: Rdict) -> None:
         self._store = store
@@ -192,17 +195,17 @@ class Family:
         self._handle = db.get_column_family_handle(name)
 
     def get(self, keys: list[bytes]) -> list[bytes | None]:
-        """The value of each key; keys in order are found quicker."""
+        """Return the value of each key. Sorted keys are found faster."""
         found: list[bytes | None] = self._rows.get(keys)  # type: ignore[arg-type, assignment]  # a list gives a list
         return found
 
     def target(self, batch: WriteBatch) -> WriteBatch:
-        """The batch, whose next ``put`` and ``delete`` are meant for this family."""
+        """Return the batch, and direct its next ``put`` and ``delete`` to this column family."""
         batch.set_default_column_family(self._handle)
         return batch
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
-        """Forget ``[start, stop)``, at once.
+        """Remove all keys in ``[start, stop)``.
 
         Raises:
             ResourceError: as ``RocksStore.write``.
@@ -212,41 +215,41 @@ class Family:
             self._rows.delete_range(start, stop)
 
     def view(self) -> View:
-        """The content now. Several families' views are of one moment if nothing is written in between."""
+        """Return a view of the current content. Views of several families are consistent without writes in between."""
         return View(self._rows)
 
     @property
     def buffered_bytes(self) -> int:
-        """Of its write buffers."""
+        """Size of its write buffers."""
         return self._rows.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
 
     def drop(self) -> None:
-        """It and what it buffered go; views of it can still be read."""
+        """Drop the column family and its buffers. Views can still be read."""
         self._db.drop_column_family(self._name)
 
 
 class View:
-    """One moment of a family, on any thread, one at a time. It costs nothing to make and holds back the files and write
-    buffers of that moment until it goes.
+    """View of a column family at one moment, for one thread at a time.
 
-    It is a RocksDB iterator, moved to wherever something is to be read: those of rocksdict 0.3.29's ``Snapshot`` show
-    what was written after the snapshot.
+    It costs nothing to create, and retains the files and write buffers of its moment. It is a RocksDB iterator that
+    seeks to the keys to read, because iterators of a ``Snapshot`` of rocksdict 0.3.29 show later writes, too.
     """
 
     def __init__(self, rows: Rdict) -> None:
         self._iterator = rows.iter(ReadOptions())
 
-    def blocks(self, start: bytes, stop: bytes | None, at_once: int = MAX_BLOCK_ROWS) -> Iterator[Block]:
-        """Keys and values of ``[start, stop)``, ascending, at most ``at_once`` (and about 4 MiB) at a time, none empty.
-        Several of these may take turns.
+    def blocks(self, start: bytes, stop: bytes | None, batch_rows: int = MAX_BLOCK_ROWS) -> Iterator[Block]:
+        """Yield keys and values of ``[start, stop)`` in ascending order, in blocks that are not empty.
+
+        A block has at most ``batch_rows`` rows and about 4 MiB. Several of these iterators may be used in turn.
 
         Raises:
-            Exception: what was to be read cannot be.
+            Exception: the data cannot be read.
         """
-        rows = min(at_once, _FIRST_BLOCK_ROWS)
+        rows = min(batch_rows, _FIRST_BLOCK_ROWS)
         while block := self._block(start, stop, rows):
             size = sum(len(key) + len(value) for key, value in block)
-            rows = min(at_once, MAX_BLOCK_ROWS, max(1, _BLOCK_BYTES * len(block) // max(size, 1)), 4 * rows)
+            rows = min(batch_rows, MAX_BLOCK_ROWS, max(1, _BLOCK_BYTES * len(block) // max(size, 1)), 4 * rows)
             start = block[-1][0] + b"\0"
             yield block
 
@@ -265,10 +268,10 @@ class View:
         return block
 
     def values(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The value of each key; all of them must be there.
+        """Return the value of each key. All keys must exist.
 
         Raises:
-            Exception: what was to be read cannot be.
+            Exception: the data cannot be read.
         """
         iterator, values = self._iterator, []
         seek, key_of, value_of = iterator.seek, iterator.key, iterator.value

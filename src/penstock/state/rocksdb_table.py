@@ -1,8 +1,8 @@
-"""The ``rocksdb`` backend: keyed state tables larger than memory, one RocksDB database per subtask.
+"""State backend ``rocksdb``: keyed state tables larger than memory, in one RocksDB database per subtask.
 
-A batch costs one look-up of its distinct keys and one write of their rows, whatever the table's size. Besides its rows
-a table has an index by event time, one of the marked rows and one of what changed (see ``rocksdb_changes``), each a
-column family of its own, so that none of these questions reads rows that are not asked for.
+A batch costs one lookup of its distinct keys and one write of their rows, for a table of any size. A table also has an
+index by event time, an index of marked rows and a change log (see ``rocksdb_changes``). Each is a column family, so
+that a query of one reads no other rows.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from penstock.state.arrays import fixed_values, validity
 from penstock.state.hashing import groups_of
 from penstock.state.keys import group_rows, normalize_floats
 from penstock.state.rocksdb_capture import STAMP_BYTES, RocksDBCapture, RowLayout, group_key
-from penstock.state.rocksdb_changes import ChangeLog
-from penstock.state.rocksdb_keys import after
-from penstock.state.rocksdb_store import Family, RocksStore, keys_of
+from penstock.state.rocksdb_changes import RocksDBChangeLog
+from penstock.state.rocksdb_keys import prefix_end
+from penstock.state.rocksdb_store import ColumnFamily, RocksStore, keys_of
 from penstock.state.table import NO_ROW, KeyedTable, StateBackend, StoredRows, TableRows, TableSpec
 from penstock.state.vector import Rows, Vector
 
 _TIME_BYTES = 8
 _LOAD_ROWS = 65536
 _CLEARED_ROWS = 8192
-"""Marked rows that ``clear_marks`` rewrites at once."""
+"""Number of marked rows that ``clear_marks`` rewrites at a time."""
 
 _MAX_MOMENT = 2**63 - 1
 
 
 class RocksDBBackend(StateBackend):
-    """See ``RocksStore`` for what ``memory_bytes`` bounds and what it cannot."""
+    """Backend with one RocksDB database for all tables.
+
+    Args:
+        memory_bytes: memory limit for all tables together, at least 8 MiB; see ``RocksStore`` for what it covers.
+        folder: parent of the database's private folder, by default the system's temporary folder. It needs space for
+            about twice the state.
+    """
 
     def __init__(self, memory_bytes: int, folder: str | None = None) -> None:
-        """
-        Args:
-            memory_bytes: for all tables together; 8 MiB at least.
-            folder: where the private folder of the database is made; the system's temporary folder by default. It
-                needs room for about twice the state.
-        """
         self._store = RocksStore(memory_bytes, folder)
         self._tables: list[RocksDBTable] = []
 
@@ -60,9 +60,14 @@ class RocksDBBackend(StateBackend):
 
 
 @dataclass(frozen=True)
-class _Located:
-    """The distinct keys of a batch, ascending. ``numbers``: which of them each row of the batch has; ``columns``: the
-    key columns."""
+class _DistinctKeys:
+    """Distinct keys of a batch.
+
+    Attributes:
+        numbers: for each row of the batch the index of its key.
+        columns: key columns of the distinct keys.
+        keys: encoded keys, ascending.
+    """
 
     numbers: Rows
     columns: list[pa.Array]
@@ -70,7 +75,7 @@ class _Located:
 
 
 class RocksDBTable(KeyedTable):
-    """Keeps the number of rows and of marks, and nothing else, in memory."""
+    """Table in RocksDB. Only its numbers of rows and of marks are in memory."""
 
     def __init__(self, store: RocksStore, name: str, spec: TableSpec) -> None:
         self.spec = spec
@@ -80,10 +85,10 @@ class RocksDBTable(KeyedTable):
         self._changes = store.create_family(f"{name}/changes")
         self._times = store.create_family(f"{name}/times") if spec.event_time is not None else None
         self._marks = store.create_family(f"{name}/marks") if spec.marks else None
-        self._mark_at = self._layout.values.place_of(0)[0] if spec.marks else 0
+        self._mark_at = self._layout.values.location_of(0)[0] if spec.marks else 0
         timed = spec.timed_value
-        self._time_at = self._layout.values.place_of(timed) if timed is not None else None
-        self._log = ChangeLog(self._changes)
+        self._time_at = self._layout.values.location_of(timed) if timed is not None else None
+        self._log = RocksDBChangeLog(self._changes)
         self._count = 0
         self._marked = 0
         self._captures: dict[int, RocksDBCapture] = {}
@@ -96,7 +101,7 @@ class RocksDBTable(KeyedTable):
 
     @property
     def nbytes(self) -> int:
-        """Of the write buffers; the block cache is the backend's."""
+        """Size of the write buffers, without the block cache, which belongs to the backend."""
         return sum(family.buffered_bytes for family in self._families())
 
     @contextmanager
@@ -113,7 +118,7 @@ class RocksDBTable(KeyedTable):
             [vector.to_arrow(everything) for vector in vectors], len(stored), self._log.epoch
         )
         batch = self._put(located, values, stored)
-        self._log.record(batch, self._unstamped(located.keys, stored), False, self._count)
+        self._log.record(batch, self._unrecorded(located.keys, stored), False, self._count)
         self._store.write(batch)
 
     def find(self, keys: Sequence[pa.Array], count: int) -> TableRows:
@@ -123,15 +128,15 @@ class RocksDBTable(KeyedTable):
         rows = np.where(there, np.cumsum(there) - 1, NO_ROW)[located.numbers]
         return TableRows(rows, self._vectors([value for value in stored if value is not None]))
 
-    def find_under(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Rows, TableRows]:
+    def find_by_prefix(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Rows, TableRows]:
         columns = [normalize_floats(column) for column in prefixes]
-        spread = columns[: self.spec.prefix if self.spec.spread_by is None else self.spec.spread_by]
+        spread = columns[: self.spec.prefix if self.spec.key_group_columns is None else self.spec.key_group_columns]
         groups = groups_of(spread, count, self.spec.max_parallelism)
         view = self._rows.view()
         owners: list[int] = []
         found: list[tuple[bytes, bytes]] = []
         for owner, prefix in enumerate(self._layout.keys.encode_prefixes(columns, count, groups)):
-            for block in view.blocks(prefix, after(prefix)):
+            for block in view.blocks(prefix, prefix_end(prefix)):
                 owners += [owner] * len(block)
                 found += block
         return np.array(owners, np.int64), self._table_rows(keys_of(found), [value for _, value in found])
@@ -143,24 +148,24 @@ class RocksDBTable(KeyedTable):
         if there:
             gone = [located.keys[position] for position in there]
             values = [value for value in stored if value is not None]
-            times = self._time_keys([column.take(pa.array(there)) for column in located.columns], gone, values)
+            times = self._time_index_keys([column.take(pa.array(there)) for column in located.columns], gone, values)
             self._delete(gone, times, values)
         return len(there)
 
-    def take_due(self, until_us: int, at_once: int) -> Iterator[TableRows]:
-        for keys, rows in self._take_due(until_us, at_once):
+    def take_due(self, until_us: int, batch_rows: int) -> Iterator[TableRows]:
+        for keys, rows in self._take_due(until_us, batch_rows):
             yield self._table_rows(keys, rows)
 
-    def forget_due(self, until_us: int, at_once: int) -> Iterator[int]:
-        for keys, _ in self._take_due(until_us, at_once):
+    def forget_due(self, until_us: int, batch_rows: int) -> Iterator[int]:
+        for keys, _ in self._take_due(until_us, batch_rows):
             yield len(keys)
 
-    def _take_due(self, until_us: int, at_once: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """The stored keys and values of rows that are gone just before they are yielded."""
+    def _take_due(self, until_us: int, batch_rows: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """Remove due rows, and yield their stored keys and values."""
         if self._times is None or until_us < self._earliest_us:
             return
         stop = _moment_key(until_us + 1) if until_us < _MAX_MOMENT else None
-        for block in self._times.view().blocks(_moment_key(self._earliest_us), stop, at_once):
+        for block in self._times.view().blocks(_moment_key(self._earliest_us), stop, batch_rows):
             times = keys_of(block)
             keys = [key[_TIME_BYTES:] for key in times]
             stored = self._rows.get(keys)
@@ -178,8 +183,8 @@ class RocksDBTable(KeyedTable):
                 return self._earliest_us
         return None
 
-    def take_marked(self, at_once: int) -> Iterator[TableRows]:
-        for keys, stored in self._clear(at_once):
+    def take_marked(self, batch_rows: int) -> Iterator[TableRows]:
+        for keys, stored in self._clear(batch_rows):
             rows = self._table_rows(keys, stored)
             yield replace(rows, marked=np.ones(len(keys), np.bool_))
 
@@ -191,9 +196,9 @@ class RocksDBTable(KeyedTable):
         for _ in self._clear(_CLEARED_ROWS):
             pass
 
-    def scan(self, at_once: int, first: int = 0, last: int | None = None) -> Iterator[TableRows]:
+    def scan(self, batch_rows: int, first: int = 0, last: int | None = None) -> Iterator[TableRows]:
         last = self.spec.max_parallelism - 1 if last is None else last
-        for block in self._rows.view().blocks(group_key(first), group_key(last + 1), at_once):
+        for block in self._rows.view().blocks(group_key(first), group_key(last + 1), batch_rows):
             yield self._table_rows(keys_of(block), [value for _, value in block])
 
     def capture(self) -> RocksDBCapture:
@@ -238,10 +243,10 @@ class RocksDBTable(KeyedTable):
         for family in self._families():
             family.drop()
 
-    def _families(self) -> list[Family]:
+    def _families(self) -> list[ColumnFamily]:
         return [family for family in (self._rows, self._changes, self._times, self._marks) if family is not None]
 
-    def _locate(self, keys: Sequence[pa.Array], count: int) -> _Located:
+    def _locate(self, keys: Sequence[pa.Array], count: int) -> _DistinctKeys:
         columns = [normalize_floats(column) for column in keys]
         numbers, first = group_rows(columns, count)
         if len(first) < count:
@@ -250,21 +255,21 @@ class RocksDBTable(KeyedTable):
         else:
             position_of = np.arange(count)
         distinct = len(first)
-        spread = self.spec.key_count if self.spec.spread_by is None else self.spec.spread_by
+        spread = self.spec.key_count if self.spec.key_group_columns is None else self.spec.key_group_columns
         encoded = self._layout.keys.encode(
             columns, distinct, groups_of(columns[:spread], distinct, self.spec.max_parallelism)
         )
         order = np.array(sorted(range(distinct), key=encoded.__getitem__), np.int64)
         places = np.empty(distinct, np.int64)
         places[order] = np.arange(distinct)
-        return _Located(
+        return _DistinctKeys(
             places[position_of],
             [column.take(pa.array(order)) for column in columns],
             [encoded[position] for position in order.tolist()],
         )
 
     def _vectors(self, stored: Sequence[bytes | None]) -> list[Vector]:
-        """The value columns of these rows; new where there is none."""
+        """Decode the value columns of rows, with initial values for rows that do not exist."""
         fills = self.spec.fills or (0,) * len(self.spec.value_fields)
         vectors = [Vector(field.type, fill) for field, fill in zip(self.spec.value_fields, fills, strict=True)]
         there = np.flatnonzero(np.array([value is not None for value in stored], np.bool_))
@@ -280,8 +285,8 @@ class RocksDBTable(KeyedTable):
         marked = vectors[0].read()[0] != 0 if self.spec.marks else None
         return TableRows(np.arange(len(keys)), vectors, self._layout.keys.decode(keys), marked)
 
-    def _put(self, located: _Located, values: list[bytes], stored: Sequence[bytes | None]) -> WriteBatch:
-        """These rows instead of what was stored, in the indexes by time and mark as well."""
+    def _put(self, located: _DistinctKeys, values: list[bytes], stored: Sequence[bytes | None]) -> WriteBatch:
+        """Return a batch that writes rows and updates the indexes by time and mark. ``stored``: their old values."""
         batch = WriteBatch(raw_mode=True)
         put = self._rows.target(batch).put
         for key, value in zip(located.keys, values, strict=True):
@@ -289,37 +294,42 @@ class RocksDBTable(KeyedTable):
         fresh = [position for position, value in enumerate(stored) if value is None]
         self._count += len(fresh)
         if self._times is not None:
-            self._note_times(batch, self._times, located, values, stored, fresh)
+            self._update_earliest(batch, self._times, located, values, stored, fresh)
         if self._marks is not None:
-            self._note_marks(batch, self._marks, located.keys, values, stored)
+            self._write_marks(batch, self._marks, located.keys, values, stored)
         return batch
 
-    def _note_times(
+    def _update_earliest(
         self,
         batch: WriteBatch,
-        times: Family,
-        located: _Located,
+        times: ColumnFamily,
+        located: _DistinctKeys,
         values: list[bytes],
         stored: Sequence[bytes | None],
         fresh: list[int],
     ) -> None:
-        """A key's moment never changes, so that new rows are all there is to note; a value's may."""
+        """Update the index by event time: only for new rows if the time is in the key, since it never changes."""
         times.target(batch)
         if self.spec.timed_value is None:
             columns = [column.take(pa.array(fresh, pa.int64())) for column in located.columns]
-            added = self._time_keys(columns, [located.keys[position] for position in fresh], [])
+            added = self._time_index_keys(columns, [located.keys[position] for position in fresh], [])
         else:
             there = [(key, value) for key, value in zip(located.keys, stored, strict=True) if value is not None]
-            for time in self._time_keys([], [key for key, _ in there], [value for _, value in there]):
+            for time in self._time_index_keys([], [key for key, _ in there], [value for _, value in there]):
                 batch.delete(time)
-            added = self._time_keys([], located.keys, values)
+            added = self._time_index_keys([], located.keys, values)
         if added:
             self._earliest_us = min(self._earliest_us, min(map(_moment_of, added)))
         for time in added:
             batch.put(time, b"")
 
-    def _note_marks(
-        self, batch: WriteBatch, marks: Family, keys: list[bytes], values: list[bytes], stored: Sequence[bytes | None]
+    def _write_marks(
+        self,
+        batch: WriteBatch,
+        marks: ColumnFamily,
+        keys: list[bytes],
+        values: list[bytes],
+        stored: Sequence[bytes | None],
     ) -> None:
         marks.target(batch)
         for key, value, before in zip(keys, values, stored, strict=True):
@@ -335,7 +345,7 @@ class RocksDBTable(KeyedTable):
         return value[self._mark_at] != 0
 
     def _delete(self, keys: list[bytes], times: list[bytes], stored: Sequence[bytes]) -> None:
-        """Remove rows that are there, with what the indexes say of them."""
+        """Remove existing rows with their entries in the indexes."""
         batch = WriteBatch(raw_mode=True)
         self._rows.target(batch)
         for key in keys:
@@ -354,11 +364,11 @@ class RocksDBTable(KeyedTable):
         self._log.record(batch, keys, True, self._count)
         self._store.write(batch)
 
-    def _clear(self, at_once: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """Clear the marks, and give the rows that had one."""
+    def _clear(self, batch_rows: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """Clear the marks, and yield the rows that had one."""
         if self._marks is None or not self._marked:
             return
-        for block in self._marks.view().blocks(b"", None, at_once):
+        for block in self._marks.view().blocks(b"", None, batch_rows):
             keys = keys_of(block)
             stored = self._rows.get(keys)
             assert None not in stored, "the index of the marked rows names one that is not there"
@@ -372,22 +382,22 @@ class RocksDBTable(KeyedTable):
             for key in keys:
                 batch.delete(key)
             self._marked -= len(keys)
-            self._log.record(batch, self._unstamped(keys, stored), False, self._count)
+            self._log.record(batch, self._unrecorded(keys, stored), False, self._count)
             self._store.write(batch)
             yield keys, cleared
 
-    def _unstamped(self, keys: list[bytes], stored: Sequence[bytes | None]) -> list[bytes]:
-        """Those whose change in this epoch is not recorded yet."""
+    def _unrecorded(self, keys: list[bytes], stored: Sequence[bytes | None]) -> list[bytes]:
+        """Return the keys whose change is not recorded in this epoch yet."""
         stamp = _stamp(self._log.epoch)
         return [key for key, value in zip(keys, stored, strict=True) if value is None or value[:STAMP_BYTES] != stamp]
 
-    def _time_keys(self, columns: list[pa.Array], keys: list[bytes], values: Sequence[bytes]) -> list[bytes]:
-        """What the index by event time holds for these rows: the moment, then the row's key; none where it is null.
+    def _time_index_keys(self, columns: list[pa.Array], keys: list[bytes], values: Sequence[bytes]) -> list[bytes]:
+        """Return the entries of rows in the index by event time: the time, then the row's key; none for a null time.
 
         Args:
-            columns: their key columns, unless a value column has the moment.
-            keys: as they are stored.
-            values: as they are stored, if a value column has it.
+            columns: key columns of the rows; ignored if the time is in a value column.
+            keys: stored keys.
+            values: stored values; ignored if the time is in a key column.
         """
         if self.spec.event_time is None:
             return []
@@ -416,7 +426,7 @@ def _stamp(epoch: int) -> bytes:
 
 
 def _moment_key(moment_us: int) -> bytes:
-    """Ascending bytes for ascending moments, negative ones too."""
+    """Encode a time as bytes in ascending order, including negative times."""
     return (moment_us + (1 << 63)).to_bytes(_TIME_BYTES, "big")
 
 
@@ -425,5 +435,5 @@ def _moment_of(time_key: bytes) -> int:
 
 
 def _chosen(columns: Sequence[pa.Array], mask: pa.Array) -> tuple[list[pa.Array], int]:
-    """The rows where ``mask`` is True, and how many these are."""
+    """Return the rows where ``mask`` is True, and their number."""
     return [column.filter(mask) for column in columns], mask.true_count

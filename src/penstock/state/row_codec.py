@@ -1,9 +1,8 @@
-"""Columns as one byte string per row and back, a batch at a time: what the ``rocksdb`` backend
-stores, and what keys that are arrays are told apart by.
+"""Row codec: encodes columns as one byte string per row, for the ``rocksdb`` backend and for keys that are arrays.
 
-A row is a head of fixed width (a prefix that the caller fills, null flags, fixed-width values, lengths) and behind it
-the bytes of what varies in length. Equal rows have equal bytes and different ones different bytes; the order of the
-bytes means nothing. Only the process that wrote them reads them: a snapshot is Arrow.
+A row has a head of fixed width (a prefix of the caller, null flags, fixed-width values, lengths), and then the bytes of
+values of varying length. Two rows are equal if and only if their bytes are equal; the order of the bytes means nothing.
+Only the process that wrote them reads them, because snapshots are in Arrow's format.
 """
 
 from __future__ import annotations
@@ -36,9 +35,12 @@ _LENGTH = np.dtype(np.uint32)
 
 @dataclass(frozen=True)
 class _Leaf:
-    """One place of the head: a fixed-width value, or the length of what follows behind the head.
+    """Field of the head: a fixed-width value, or the length of a value after the head.
 
-    ``at``: where in the head; ``element``: of a list or map, what encodes its elements.
+    Attributes:
+        at: offset in the head.
+        width: number of bytes.
+        element: codec of the elements of a list or map.
     """
 
     at: int
@@ -48,7 +50,7 @@ class _Leaf:
 
 @dataclass(frozen=True)
 class _Node:
-    """One column or struct field. ``leaf`` is None for a struct and the null type."""
+    """Column or struct field. ``leaf`` is None for a struct and the null type."""
 
     kind: pa.DataType
     flag: int
@@ -57,20 +59,23 @@ class _Node:
 
 
 class RowCodec:
-    """Encodes columns of given types. Stateless; usable on any thread.
+    """Codec for columns of given types. Stateless; usable on any thread.
+
+    Args:
+        kinds: types of the columns.
+        prefix: number of bytes at the start of each row that the caller fills.
 
     Attributes:
-        width: bytes of a row's head.
+        width: number of bytes of a row's head.
     """
 
     def __init__(self, kinds: Sequence[pa.DataType], prefix: int = 0) -> None:
-        """``prefix``: so many bytes at the start of every row are the caller's."""
         self._prefix = prefix
         self._nodes = 0
         self._flags_at = prefix
         self.width = prefix + (sum(_count_nodes(kind) for kind in kinds) + 7) // 8
         self._roots = tuple(self._node(kind) for kind in kinds)
-        self._varies = any(_varying(node) for node in self._walk())
+        self._varies = any(_is_varying(node) for node in self._walk())
 
     def _node(self, kind: pa.DataType) -> _Node:
         flag = self._nodes
@@ -89,19 +94,19 @@ class RowCodec:
         self.width += leaf.width
         return _Node(kind, flag, leaf, ())
 
-    def place_of(self, column: int) -> tuple[int, int, int]:
-        """Where a fixed-width column stands in a row: its first byte; the byte of its null flag, and the bit there."""
+    def location_of(self, column: int) -> tuple[int, int, int]:
+        """Return the offset of a fixed-width column in a row, and the byte and the bit of its null flag."""
         node = self._roots[column]
         assert node.leaf is not None
         return node.leaf.at, self._flags_at + node.flag // 8, node.flag % 8
 
     def encode(self, columns: Sequence[pa.Array], rows: int, prefix: Bytes | None = None) -> list[bytes]:
-        """One byte string per row.
+        """Encode rows as byte strings.
 
         Args:
-            columns: of this codec's types, each of length ``rows``.
-            rows: how many.
-            prefix: ``(rows, prefix)`` bytes.
+            columns: columns of this codec's types, each of length ``rows``.
+            rows: number of rows.
+            prefix: bytes of the prefixes, with shape ``(rows, prefix)``.
         """
         data, ends = self.pack(columns, rows, prefix)
         if not self._varies:
@@ -111,21 +116,21 @@ class RowCodec:
         return [joined[start:stop] for start, stop in pairwise(stops)]
 
     def decode(self, values: Sequence[bytes]) -> list[pa.Array]:
-        """The inverse of ``encode``; prefixes are passed over."""
+        """Decode rows, without their prefixes: the inverse of ``encode``."""
         lengths = np.fromiter(map(len, values), np.int64, len(values)) if self._varies else None
         return self.unpack(np.frombuffer(b"".join(values), np.uint8), len(values), lengths)
 
     def lengths(self, values: Sequence[bytes]) -> Offsets:
-        """How long the row is that each of these begins with."""
+        """Return the length of the row at the start of each value."""
         head = np.frombuffer(b"".join([value[: self.width] for value in values]), np.uint8).reshape(-1, self.width)
         total = np.full(len(values), self.width, np.int64)
         for node in self._walk():
-            if _varying(node):
+            if _is_varying(node):
                 total += self._read(head, node, _LENGTH).astype(np.int64)
         return total
 
     def pack(self, columns: Sequence[pa.Array], rows: int, prefix: Bytes | None = None) -> tuple[Bytes, Offsets]:
-        """As ``encode``, the rows one behind the other, and where they begin (and the last one ends)."""
+        """Encode rows as consecutive bytes, see ``encode``, and return them with their offsets and the end."""
         head = np.zeros((rows, self.width), np.uint8)
         if prefix is not None:
             head[:, : self._prefix] = prefix
@@ -140,7 +145,7 @@ class RowCodec:
         return _parts(pc.binary_join_element_wise(heads, *tails, pa.scalar(b"", pa.large_binary())))
 
     def _fill(self, head: Bytes, node: _Node, array: pa.Array, valid: npt.NDArray[np.bool_]) -> Iterator[pa.Array]:
-        """Write one column into the heads; yields what goes behind them."""
+        """Write one column into the heads, and yield the values that follow the heads."""
         if not valid.all():
             head[:, self._flags_at + node.flag // 8] |= (~valid).astype(np.uint8) << (node.flag % 8)
         if node.children:
@@ -150,7 +155,7 @@ class RowCodec:
         leaf = node.leaf
         if leaf is None:
             return
-        if _varying(node):
+        if _is_varying(node):
             tail = _elements(leaf.element, array) if leaf.element is not None else _bytes_of(array)
             lengths = np.diff(_parts(tail)[1])
             if len(lengths) and lengths.max() > np.iinfo(_LENGTH).max:
@@ -164,8 +169,8 @@ class RowCodec:
         head[:, leaf.at : leaf.at + leaf.width] = raw if valid.all() else np.where(valid[:, None], raw, 0)
 
     def unpack(self, data: Bytes, rows: int, lengths: Offsets | None = None) -> list[pa.Array]:
-        """The columns of ``rows`` rows that stand one behind the other. ``lengths``: of each; None if none varies."""
-        varying = [node for node in self._walk() if _varying(node)]
+        """Decode consecutive rows. ``lengths``: length of each row; None if all have the width of the head."""
+        varying = [node for node in self._walk() if _is_varying(node)]
         tails: dict[int, pa.Array] = {}
         if varying:
             assert lengths is not None
@@ -191,7 +196,7 @@ class RowCodec:
         assert node.leaf is not None
         if node.leaf.element is not None:
             return _lists(node.kind, node.leaf.element, tails[node.flag], valid)
-        if _varying(node):
+        if _is_varying(node):
             return _of_bytes(node.kind, tails[node.flag], valid)
         if pa.types.is_decimal128(node.kind):
             words = self._read(head, node, np.dtype("<u8,<i8"))
@@ -213,7 +218,7 @@ class RowCodec:
             pending += node.children[::-1]
 
 
-def _varying(node: _Node) -> bool:
+def _is_varying(node: _Node) -> bool:
     return node.leaf is not None and _fixed_width(node.kind) is None
 
 
@@ -222,7 +227,7 @@ def _count_nodes(kind: pa.DataType) -> int:
 
 
 def _fixed_width(kind: pa.DataType) -> int | None:
-    """None for what varies in length."""
+    """Return the width of a type in bytes; None for types of varying length."""
     if pa.types.is_decimal128(kind):
         return 16
     dtype = storage_dtype(kind)
@@ -260,7 +265,7 @@ def _binary(data: Bytes, offsets: Offsets) -> pa.Array:
 
 
 def _parts(array: pa.Array) -> tuple[Bytes, Offsets]:
-    """The inverse of ``_binary``, for an array without nulls."""
+    """Return data and offsets of an array without nulls: the inverse of ``_binary``."""
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int64, len(array) + 1, 8 * array.offset)
     if data is None:
@@ -269,7 +274,7 @@ def _parts(array: pa.Array) -> tuple[Bytes, Offsets]:
 
 
 def _split(data: Bytes, lengths: npt.NDArray[np.int64]) -> list[pa.Array]:
-    """Rows that stand one behind the other, cut into ``lengths`` (a row each) -> one array per piece."""
+    """Split consecutive rows into pieces. ``lengths``: of the pieces, by row. Returns one array per piece."""
     rows, pieces = lengths.shape
     offsets = np.zeros(rows * pieces + 1, np.int64)
     np.cumsum(lengths.ravel(), out=offsets[1:])
@@ -278,7 +283,7 @@ def _split(data: Bytes, lengths: npt.NDArray[np.int64]) -> list[pa.Array]:
 
 
 def _bytes_of(array: pa.Array) -> pa.Array:
-    """Strings or binaries as large binary; empty where they are null."""
+    """Convert strings or binaries to large binary, with empty ones for nulls."""
     large = array.cast(pa.large_string() if pa.types.is_string(array.type) else array.type)
     large = large.cast(pa.large_binary())
     return large.fill_null(b"") if large.null_count else large
@@ -293,7 +298,7 @@ def _of_bytes(kind: pa.DataType, tail: pa.Array, valid: npt.NDArray[np.bool_] | 
 
 
 def _elements(codec: RowCodec, array: pa.Array) -> pa.Array:
-    """One byte string per list or map: how many elements, the length of each, the elements."""
+    """Encode each list or map as a byte string: its number of elements, their lengths, and the elements."""
     counts = _counts(array)
     ends = np.concatenate([[0], np.cumsum(counts)])
     columns = _as_list(array).flatten().flatten() if pa.types.is_map(array.type) else [array.flatten()]
@@ -310,7 +315,7 @@ def _elements(codec: RowCodec, array: pa.Array) -> pa.Array:
 
 
 def _as_list(array: pa.Array) -> pa.Array:
-    """A map as a list of entries: Arrow flattens only these."""
+    """Convert a map to a list of entries, because Arrow flattens only lists."""
     entries = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
     bitmap, offsets = array.buffers()[:2]
     return pa.Array.from_buffers(
@@ -319,13 +324,13 @@ def _as_list(array: pa.Array) -> pa.Array:
 
 
 def _counts(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Elements of each list or map; none where it is null."""
+    """Return the number of elements of each list or map; 0 for null."""
     offsets = np.asarray(array.offsets)
     return np.where(validity(array), np.diff(offsets), 0).astype(np.int64)
 
 
 def _lists(kind: pa.DataType, codec: RowCodec, tail: pa.Array, valid: npt.NDArray[np.bool_] | None) -> pa.Array:
-    """The inverse of ``_elements``."""
+    """Decode lists or maps: the inverse of ``_elements``."""
     data, offsets = _parts(tail)
     width = _LENGTH.itemsize
     counts = data[offsets[:-1, None] + np.arange(width)].view(_LENGTH).ravel().astype(np.int64)

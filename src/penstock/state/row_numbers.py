@@ -1,4 +1,4 @@
-"""Which row number a new key gets."""
+"""Allocation of row numbers to new keys."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from penstock.state.vector import Rows
 _MIN_SLAB = 4
 _MAX_SLAB = 1024
 _SLABS = 16
-"""A slab is at most this part of what a key group holds on average: so little is the room that waits in vain."""
+"""A slab is at most 1 / 16 of a key group's average size, so that few reserved numbers stay unused."""
 
 
 class RowNumbers:
-    """Numbers of removed rows first. New ones come in slabs of one key group each, so that what is read by key group
-    lies together in memory.
+    """Allocator of row numbers.
+
+    It reuses numbers of removed rows first. New numbers are allocated in slabs of one key group, so that the rows of a
+    key group are adjacent in memory.
 
     Attributes:
-        size: numbers that were handed out are below.
+        size: all allocated numbers are below.
     """
 
     def __init__(self, max_parallelism: int) -> None:
@@ -28,17 +30,17 @@ class RowNumbers:
         self._free: list[Rows] = []
 
     def free(self, rows: Rows) -> None:
-        """These rows were removed."""
+        """Free the numbers of removed rows."""
         self._free.append(rows)
 
     def restart(self, size: int, free: Rows) -> None:
-        """Numbers below ``size`` are in use, but for these."""
+        """Start again with all numbers below ``size`` in use, except ``free``."""
         self.size = size
         self._next[:] = self._end[:] = 0
         self._free = [free] if len(free) else []
 
     def take(self, groups: npt.NDArray[np.int16]) -> Rows:
-        """A row for each new key, given their key groups."""
+        """Allocate a row for each new key. ``groups``: key groups of the keys."""
         chosen, missing = [np.zeros(0, np.int64)], len(groups)
         while self._free and missing:
             last = self._free.pop()
@@ -51,7 +53,7 @@ class RowNumbers:
         return np.concatenate(chosen)
 
     def append(self, count: int) -> Rows:
-        """The next numbers, for new keys that come by key group already."""
+        """Allocate consecutive numbers for new keys, which are sorted by key group."""
         rows = np.arange(self.size, self.size + count)
         self.size += count
         return rows

@@ -1,4 +1,4 @@
-"""A private folder that goes with its owner: what a killed process left is swept by the next one that makes one."""
+"""Private temporary folder of a process. The next process that creates one removes folders of killed processes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _LOCK = "lock"
 
 
 class ScratchFolder:
-    """A new folder; its owner holds a lock in it for as long as its process lives.
+    """New temporary folder. Its owner holds a lock in it until the process ends.
 
     Args:
-        parent: where to make it; the system's temporary folder by default.
+        parent: parent of the folder, by default the system's temporary folder.
 
     Attributes:
-        path: for whatever is to be kept there.
+        path: folder for the owner's files.
 
     Raises:
         ResourceError: the disk is full or fails.
@@ -46,10 +46,10 @@ class ScratchFolder:
         unlocked = self._folder / f"{_LOCK}.new"
         self._lock: int | None = os.open(unlocked, os.O_CREAT | os.O_RDWR)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        unlocked.rename(self._folder / _LOCK)  # nobody finds a lock that is not held yet
+        unlocked.rename(self._folder / _LOCK)  # so that no process finds a lock that is not held yet
 
     def close(self) -> None:
-        """It is not there any more. Idempotent."""
+        """Remove the folder. Idempotent."""
         if self._lock is not None:
             shutil.rmtree(self._folder)
             os.close(self._lock)
@@ -57,9 +57,10 @@ class ScratchFolder:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove folders whose lock nobody holds. Those of other users are theirs."""
+    """Remove folders whose lock no process holds, except those of other users."""
     for folder in parent.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):  # somebody else's, in the making, or swept by another process just now
+        # Errors: it belongs to another user, is being created, or was removed by another process.
+        with contextlib.suppress(OSError):
             lock = os.open(folder / _LOCK, os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

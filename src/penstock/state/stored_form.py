@@ -1,4 +1,4 @@
-"""Stored form of a keyed table: its columns in a snapshot, and a table that is one batch."""
+"""Stored form of a keyed table: its schema in a snapshot, and a capture that consists of one batch."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ KEY_GROUP_COLUMN = "__key_group"
 """First column (int16, ascending) of every keyed state table in a snapshot."""
 
 DELETED_COLUMN = "__deleted"
-"""Last column (bool, no nulls) of a delta: True for a tombstone, a key that is not there any more. The value columns of
-a tombstone are null; those that may not be are whatever an empty row holds."""
+"""Last column (bool, no nulls) of a delta: True for a tombstone, which stands for a removed key. Its value columns are
+null; columns that must not be null have the values of an empty row."""
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """A table's schema in a snapshot: ``__key_group`` first."""
+    """Return a table's schema in a snapshot: ``__key_group``, then the table's columns."""
     return pa.schema([pa.field(KEY_GROUP_COLUMN, pa.int16(), nullable=False), *schema])
 
 
 def delta_schema(stored: pa.Schema) -> pa.Schema:
-    """The schema of a delta of a table whose ``stored_schema`` is given: ``__deleted`` last."""
+    """Return the schema of a delta: the columns of the ``stored_schema``, then ``__deleted``."""
     return pa.schema([*stored, pa.field(DELETED_COLUMN, pa.bool_(), nullable=False)])
 
 
-class WholeTable(TableCapture):
-    """A table that was put together at once, as a batch sorted by key group. Knows of no changes."""
+class BatchCapture(TableCapture):
+    """Capture whose content is one batch. It knows no changes.
+
+    Args:
+        batch: rows in a ``stored_schema``, sorted by key group.
+    """
 
     def __init__(self, batch: pa.RecordBatch) -> None:
-        """``batch``: in a ``stored_schema``, sorted by its first column."""
         if batch.schema.names[:1] != [KEY_GROUP_COLUMN]:
             raise ValueError(f"a state table does not begin with {KEY_GROUP_COLUMN}: {batch.schema.names}")
         self.batch = batch
@@ -51,8 +54,8 @@ class WholeTable(TableCapture):
         raise AssertionError("a whole table has no deltas: changed_since says so")
 
     def forget_before(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: there are no changes."""
 
     def release(self) -> None:
-        """Let go of the batch."""
+        """Release the batch."""
         self.__dict__.pop("batch", None)

@@ -1,8 +1,8 @@
-"""Keyed state tables: the interface that operators see, whatever backend holds the rows.
+"""Keyed state tables: the interface between operators and state backends.
 
-A table maps keys (several columns, of any type that Spark can group by) to one row of values each. A backend is only
-the
-working copy: what a snapshot stores is the same for all, so that a snapshot taken on one restores on any other.
+A table maps each key (several columns, of any type that Spark can group by) to one row of values. A backend has only
+the working copy. Snapshots store the same content for all backends, so that a snapshot of one can be restored on
+another.
 """
 
 from __future__ import annotations
@@ -17,42 +17,41 @@ import pyarrow as pa
 from penstock.state.vector import Mask, Rows, Vector
 
 NO_ROW = -1
-"""Where ``TableRows.rows`` has no row for a key."""
+"""Value in ``TableRows.rows`` for a key without a row."""
 
 
 @dataclass(frozen=True)
 class TableSpec:
-    """What a table holds.
+    """Specification of a table.
 
     Attributes:
         schema: key columns, then value columns.
-        key_count: how many columns are the key; 0 makes a table of at most one row.
+        key_count: number of key columns; 0: the table has at most one row.
         max_parallelism: the number of key groups.
-        fills: what the raw values (see ``Vector``) of a new row start with, by value column; such a row's values are
-            null. None: zeros.
-        spread_by: how many leading key columns decide the key group, as those of the edge that brings the rows; None:
-            all of them.
-        event_time: where the moment (a timestamp, or a long in whatever unit ``take_due`` is asked in) is that
-            ``take_due`` goes by: the position of a key column, then field positions in a struct; or the position, in
-            ``schema``, of a value column. Rows where it is null are never due.
-        prefix: how many leading key columns ``find_under`` goes by, 0 if it is never asked; fewer than there are.
-        looked_up: whole keys are asked for as a rule. If not, what finds them is only made when one is after all, in
-            about a fifth of a second for a million rows.
-        keeps_arrays: values that would be Python objects stay Arrow arrays: for whoever moves them as a whole, and does
-            not work on single ones.
-        marks: the first value column (bool) tells which rows were written to since they were last taken: ``edit`` sets
-            it, ``take_marked`` and ``clear_marks`` clear it. It is stored with the rest.
+        fills: initial raw values (see ``Vector``) of a new row, by value column; they are null. None: zeros.
+        key_group_columns: number of leading key columns that decide the key group, the keys of the edge that brings the
+            rows. None: all key columns.
+        event_time: path to the event time of a row, a timestamp or a long in the unit of ``take_due``. It is the
+            position of a key column, then positions of struct fields; or the position, in ``schema``, of a value
+            column. Rows with a null there are never due.
+        prefix: number of leading key columns for ``find_by_prefix``, less than ``key_count``; 0 if it is never called.
+        indexes_keys: True if whole keys are looked up regularly. Otherwise their index is built at the first lookup,
+            which takes about 0.2 s for a million rows.
+        keeps_arrays: keep values as Arrow arrays that would be Python objects otherwise. It is for operators that move
+            values without reading single ones.
+        marks: the first value column (bool) marks the rows that were written since they were last taken. ``edit`` sets
+            marks, ``take_marked`` and ``clear_marks`` clear them. Marks are part of the stored content.
     """
 
     schema: pa.Schema
     key_count: int
     max_parallelism: int
     fills: tuple[object, ...] | None = None
-    spread_by: int | None = None
+    key_group_columns: int | None = None
     event_time: tuple[int, ...] | None = None
     marks: bool = False
     prefix: int = 0
-    looked_up: bool = True
+    indexes_keys: bool = True
     keeps_arrays: bool = False
 
     @property
@@ -61,7 +60,7 @@ class TableSpec:
 
     @property
     def timed_value(self) -> int | None:
-        """Which value column ``take_due`` goes by; None: a key column, or nothing is ever due."""
+        """Value column with the event time; None if it is in a key column, or there is none."""
         if self.event_time is None or self.event_time[0] < self.key_count:
             return None
         return self.event_time[0] - self.key_count
@@ -76,13 +75,12 @@ class TableRows:
     """Some rows of a table.
 
     Attributes:
-        rows: for each row, its place in the vectors of ``values``. From ``edit`` and ``find``: one per key that was
-            asked for, the same place for the same key; ``NO_ROW`` for a key that is not there.
-        values: the value columns. Only from ``edit`` may they be written to, and only at ``rows``; vectors may be
-            longer than that.
+        rows: for each row its index in the vectors of ``values``. From ``edit`` and ``find`` there is one per requested
+            key: equal keys have the same index, and a key without a row has ``NO_ROW``.
+        values: the value columns. Only those from ``edit`` may be written, and only at ``rows``; vectors may be longer.
         keys: the key columns, one value per element of ``rows``; empty from ``edit`` and ``find``, whose caller has
-            them.
-        marked: which of ``rows`` are marked; None if the table has no marks, and from ``edit`` and ``find``.
+            the keys.
+        marked: True for marked rows; None from ``edit`` and ``find``, and if the table has no marks.
     """
 
     rows: Rows
@@ -93,8 +91,12 @@ class TableRows:
 
 @dataclass(frozen=True)
 class StoredRows:
-    """A piece of a table's stored content, as ``TableCapture`` gave it. ``is_delta``: it has ``__deleted`` as its last
-    column and changes what earlier pieces say."""
+    """Part of a table's stored content, from a ``TableCapture``.
+
+    Attributes:
+        batch: rows in the stored schema.
+        is_delta: the last column is ``__deleted``, and the rows change those of earlier parts.
+    """
 
     batch: pa.RecordBatch
     is_delta: bool
@@ -103,19 +105,18 @@ class StoredRows:
 class TableCapture(ABC):
     """Content of a table at one moment. Later writes to the table do not change it.
 
-    Taken on the subtask's thread, where it costs milliseconds, however large the table. Everything else may be called
-    on one other thread (at a time), while the table is in use: blocks of rows are copied out as they are asked for, and
-    none of these calls keeps the table's owner waiting for longer than a few milliseconds.
+    It is created on the subtask's thread, where it takes milliseconds for a table of any size. All methods may be
+    called on one other thread (at a time) while the table is in use. They copy blocks of rows on demand, and none
+    blocks the table's owner for longer than a few milliseconds.
 
-    Call order: ``base`` and ``delta`` any number of times, in any order; then ``keep`` or ``release``, once (a
-    ``release`` after ``keep`` does nothing). The captures of one table may be outstanding several at a time, and
-    released in any order. ``close`` of the table releases them all; ``base`` and ``delta`` raise ``RuntimeError`` then.
+    Call order: ``base`` and ``delta`` any number of times, in any order; then ``keep`` or ``release`` once (a
+    ``release`` after ``keep`` does nothing). A table may have several captures, which may be released in any order.
+    ``close`` of the table releases all of them; ``base`` and ``delta`` then raise ``RuntimeError``.
 
     Attributes:
         schema: ``stored_schema`` of the table.
-        serial: rises with every capture of one table object. 0 stands for what the table began with: empty, or the
-            content it was loaded with.
-        rows: how many there are.
+        serial: number of the capture, which rises for one table object. 0 is the initial content: empty or loaded.
+        rows: number of rows.
     """
 
     schema: pa.Schema
@@ -124,93 +125,103 @@ class TableCapture(ABC):
 
     @abstractmethod
     def base(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """All rows of key groups ``[first, last]`` (both inclusive), by key group ascending, in ``schema``; batches of
-        up to some MiB, none empty. Their order within a key group depends on the table's history alone."""
+        """Yield all rows of key groups ``[first, last]`` (both inclusive) in ``schema``, by ascending key group.
+
+        Batches have up to some MiB, and none is empty. The order within a key group depends only on the table's
+        history.
+        """
 
     @abstractmethod
     def changed_since(self, serial: int) -> int | None:
-        """An upper bound of the rows, tombstones included, of a delta since that earlier capture of the same table;
-        None if the table does not know any more (or cannot tell), so that only a base will do."""
+        """Return an upper bound for the rows, including tombstones, of a delta since an earlier capture of this table.
+
+        None if the table does not know the changes (any more): then only a base is possible.
+        """
 
     @abstractmethod
     def delta(self, since: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """Every key of key groups ``[first, last]`` that was written to or removed after capture ``since`` and up to
-        this
-        one, once: its row as of this moment, or a tombstone. As ``base``, in ``delta_schema(schema)``.
+        """Yield each key of key groups ``[first, last]`` that was written or removed since capture ``since``.
 
-        ``changed_since(since)`` must not be None. A key that was created and removed in between may be a tombstone or
-        be left out; one that was written to without a change may be there.
+        A key has its row at this capture, or a tombstone. Batches are like those of ``base``, in
+        ``delta_schema(schema)``. A key that was created and removed in between may have a tombstone or be left out; a
+        key that was written without a change may be included. ``changed_since(since)`` must not be None.
         """
 
     @abstractmethod
     def forget_before(self) -> None:
-        """No delta will be asked for since a capture older than this one, of this or any later capture: what only
-        served these may go. May be called after ``release``, too."""
+        """Release data that only deltas since older captures need: none will be requested from this or a later capture.
+
+        May be called after ``release``, too.
+        """
 
     def keep(self) -> RestorePoint | None:
-        """Instead of ``release``: it is written, and the table shall be able to go back to this moment. None: the
-        backend cannot, and the capture is released."""
+        """Keep the capture after it is written, instead of releasing it, so that the table can be restored to it.
+
+        Returns:
+            The restore point; None if the backend cannot do that. The capture is then released.
+        """
         self.release()
         return None
 
     @abstractmethod
     def release(self) -> None:
-        """It is written, or never will be: the table need not keep anything for it."""
+        """Release the capture when it is written, or is not needed."""
 
 
 class RestorePoint(ABC):
     """Content of a table that ``TableCapture.keep`` keeps after the table's ``close``.
 
-    Call order: ``go_back`` or ``release``, once, from any thread; for ``go_back`` the table's own must be through with
-    it. A table has several of these at a time, for several captures; ``go_back`` makes the others void.
+    Call ``restore`` or ``release`` once, on any thread; before ``restore`` the table's own thread must have stopped
+    using the table. A table may have several restore points. ``restore`` invalidates the others.
     """
 
     @abstractmethod
-    def go_back(self) -> KeyedTable | None:
-        """The table as it was at the capture, in use again, as if loaded: this is its capture 0. None: so much of it
-        has changed since that this was given up."""
+    def restore(self) -> KeyedTable | None:
+        """Return the table with its content at the capture, which is its new capture 0, as after ``load``.
+
+        None if the restore point was discarded, because too many rows have changed.
+        """
 
     @abstractmethod
     def release(self) -> None:
-        """Nobody will go back: the table need not keep anything for it. Idempotent."""
+        """Release the restore point. Idempotent."""
 
 
 class KeyedTable(ABC):
-    """Owned by one thread, its subtask's; only captures are read elsewhere.
+    """Table of keyed state. Owned by its subtask's thread; only captures are read on other threads.
 
-    Keys are equal in Spark's sense: null equals null, NaN equals NaN, -0.0 equals 0.0, inside structs and
-    arrays as well; keys come back with floats normalised so. Key columns may be of any fixed-width type, decimals,
-    strings, binaries, structs and arrays of these. Values may be of any Arrow type that Spark knows, nested ones
-    included.
+    Keys are equal as in Spark: null equals null, NaN equals NaN, and -0.0 equals 0.0, also inside structs and arrays.
+    Returned keys have normalized floats. Key columns may be of any fixed-width type, decimals, strings, binaries, and
+    structs and arrays of these. Values may be of any Arrow type that Spark knows, including nested ones.
 
-    Every method leaves the table consistent for a capture: a row that was taken is not in it any more.
+    Every method leaves the table consistent for a capture: a row that was taken is no longer in it.
     """
 
     spec: TableSpec
 
     @abstractmethod
     def __len__(self) -> int:
-        """The rows."""
+        """Return the number of rows."""
 
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """An estimate of the memory in use, in bytes; of a backend that keeps rows elsewhere, without these."""
+        """Estimate of the memory in use, in bytes, without rows that the backend stores elsewhere."""
 
     @abstractmethod
     def edit(self, keys: Sequence[pa.Array], count: int) -> AbstractContextManager[TableRows]:
-        """The rows of these keys, to be written to in the ``with`` block; absent keys get a new row (see ``fills``).
+        """Return the rows of keys for changes in the ``with`` block. Absent keys get new rows (see ``fills``).
 
-        What was written counts when the block ends; if it ends by an exception, the rows of these keys hold anything.
-        No other call in between.
+        Changes take effect when the block ends. If it raises, the contents of these rows are undefined. Do not call
+        other methods in the block.
 
         Args:
-            keys: the key columns, each of length ``count``; the same key may occur several times.
+            keys: the key columns, each of length ``count``; a key may occur several times.
             count: their length.
         """
 
     def add(self, keys: Sequence[pa.Array], values: Sequence[pa.Array], count: int) -> None:
-        """New rows; quicker than ``edit``, for a caller who knows that there is no row of these keys yet.
+        """Add rows of absent keys. This is faster than ``edit``.
 
         Args:
             keys: the key columns, each of length ``count``; distinct, and absent from the table, which has no marks.
@@ -224,89 +235,100 @@ class KeyedTable(ABC):
 
     @abstractmethod
     def find(self, keys: Sequence[pa.Array], count: int) -> TableRows:
-        """The rows of these keys, ``NO_ROW`` where there is none; to be read before the next call."""
+        """Return the rows of keys, with ``NO_ROW`` for absent ones. Read them before the next call."""
 
     @abstractmethod
-    def find_under(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Rows, TableRows]:
-        """All rows whose key begins with one of these (``TableSpec.prefix``), in no particular order, to be read before
-        the next call; and by row the number of its prefix.
+    def find_by_prefix(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Rows, TableRows]:
+        """Return all rows whose keys start with one of the prefixes (``TableSpec.prefix``), in any order.
 
         Args:
             prefixes: the leading key columns, each of length ``count``; distinct.
             count: their length.
+
+        Returns:
+            For each row the index of its prefix, and the rows. Read them before the next call.
         """
 
     @abstractmethod
     def remove(self, keys: Sequence[pa.Array], count: int) -> int:
-        """Remove the rows of these keys; absent and repeated ones are passed over. Returns how many there were."""
+        """Remove the rows of keys, which may be absent or repeated. Return the number of removed rows."""
 
     @abstractmethod
-    def take_due(self, until_us: int, at_once: int) -> Iterator[TableRows]:
-        """Remove the rows whose event time is at or below ``until_us``, by event time ascending, at most ``at_once``
-        per step: they are gone just before they are yielded. Nothing but captures in between. Costs next to nothing if
-        none is due.
+    def take_due(self, until_us: int, batch_rows: int) -> Iterator[TableRows]:
+        """Remove and yield the rows with an event time up to ``until_us``, by ascending event time.
 
-        Rows of equal time come in an order that depends on the table's history alone.
+        Each step yields at most ``batch_rows`` rows, which are removed just before. Between the steps only captures are
+        allowed. It costs almost nothing if no row is due. The order of rows with equal times depends only on the
+        table's history.
         """
 
     @abstractmethod
-    def forget_due(self, until_us: int, at_once: int) -> Iterator[int]:
-        """As ``take_due``, in any order, for a caller who wants none of the rows: how many are gone."""
+    def forget_due(self, until_us: int, batch_rows: int) -> Iterator[int]:
+        """Remove due rows in any order without returning them. Yield the number of rows removed in each step."""
 
     @abstractmethod
     def first_due(self) -> int | None:
-        """No row is due before; None: none ever is. May be too early for as long as ``take_due`` was not asked."""
+        """Return a time before which no row is due; None if no row ever is.
+
+        It may be too early if ``take_due`` was not called since.
+        """
 
     @abstractmethod
-    def take_marked(self, at_once: int) -> Iterator[TableRows]:
-        """The marked rows, at most ``at_once`` per step; their marks are cleared just before they are yielded. Nothing
-        but captures in between."""
+    def take_marked(self, batch_rows: int) -> Iterator[TableRows]:
+        """Yield the marked rows, at most ``batch_rows`` per step, and clear their marks just before.
+
+        Between the steps only captures are allowed.
+        """
 
     @property
     @abstractmethod
     def has_marks(self) -> bool:
-        """Whether any row is marked."""
+        """True if any row is marked."""
 
     @abstractmethod
     def clear_marks(self) -> None:
-        """Clear every mark."""
+        """Clear all marks."""
 
     @abstractmethod
-    def scan(self, at_once: int, first: int = 0, last: int | None = None) -> Iterator[TableRows]:
-        """All rows of key groups ``[first, last]`` (by default of all), at most ``at_once`` per step. Nothing but
-        captures in between."""
+    def scan(self, batch_rows: int, first: int = 0, last: int | None = None) -> Iterator[TableRows]:
+        """Yield all rows of key groups ``[first, last]`` (by default all), at most ``batch_rows`` per step.
+
+        Between the steps only captures are allowed.
+        """
 
     @abstractmethod
     def capture(self) -> TableCapture:
-        """The content now."""
+        """Capture the current content."""
 
     @abstractmethod
     def load(self, pieces: Iterable[StoredRows]) -> None:
-        """Fill an empty table, once, before anything else: pieces in order, the later one wins. A base piece holds no
-        key that an earlier piece holds. This is capture 0 of the table."""
+        """Load stored content into an empty table. Call it once, before all other methods.
+
+        Later pieces override earlier ones. A base piece has no key of an earlier piece. The content is capture 0.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """Give up everything, captures included. Idempotent."""
+        """Release the table and all its captures. Idempotent."""
 
 
 class StateBackend(ABC):
-    """Makes the tables of one subtask. ``close`` after all of them."""
+    """Factory of the tables of one subtask. Close it after its tables."""
 
     @abstractmethod
     def create_table(self, name: str, spec: TableSpec) -> KeyedTable:
-        """An empty table; ``name`` is unique in the subtask."""
+        """Create an empty table. ``name`` must be unique in the subtask."""
 
     @abstractmethod
     def close(self) -> None:
-        """Nothing of it stays, files included. Idempotent."""
+        """Release all resources, including files. Idempotent."""
 
 
 class NoState(StateBackend):
-    """For operators that have no tables."""
+    """Backend for operators without tables."""
 
     def create_table(self, name: str, spec: TableSpec) -> KeyedTable:
         raise AssertionError(f"table {name} of an operator that has no state")
 
     def close(self) -> None:
-        """There is nothing."""
+        """Do nothing."""

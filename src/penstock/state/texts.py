@@ -1,4 +1,4 @@
-"""Strings and binaries as 64-bit words: hashed, compared and moved a batch at a time, without Python objects."""
+"""Strings and binaries as 64-bit words, which are hashed, compared and copied in batches, without Python objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import xxhash
 
 from penstock.state.arrays import from_validity, validity
-from penstock.state.pages import Pages
+from penstock.state.growable_array import GrowableArray
 
 Ints = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -23,28 +23,27 @@ _P3 = np.uint64(0x165667B19E3779F9)
 _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 HASHED_ALONE = 256
-"""Texts of so many bytes are hashed one by one by the library. Together they would be hashed 32 bytes at a time: one
-text of a megabyte would take a second."""
+"""Texts of at least this many bytes are hashed one by one by the library. Together they would be hashed 32 bytes at a
+time: one text of a megabyte would take a second."""
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values of this type are bytes of varying length."""
+    """Return True for types whose values are bytes of varying length."""
     tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
     return any(test(kind) for test in tests)
 
 
 @dataclass(frozen=True)
-class TextRows:
-    """Some texts. Text i is the first ``lengths[i]`` bytes of the words from ``starts[i]`` on; the rest of its last
-    word is zero."""
+class Texts:
+    """Texts. Text i is the first ``lengths[i]`` bytes of the words from ``starts[i]`` on, padded with zeros."""
 
     lengths: Ints
     starts: Ints
     words: U64
 
     @classmethod
-    def of(cls, array: pa.Array) -> TextRows:
-        """The texts of a string or binary array; empty at null rows."""
+    def of(cls, array: pa.Array) -> Texts:
+        """Create the texts of a string or binary array, with empty ones for nulls."""
         offsets, data = _buffers(array)
         lengths = np.diff(offsets)
         if array.null_count:
@@ -64,15 +63,15 @@ class TextRows:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def take(self, rows: Ints) -> TextRows:
-        """These texts, in words of their own."""
+    def take(self, rows: Ints) -> Texts:
+        """Copy some of the texts."""
         lengths = self.lengths[rows].astype(np.int64, copy=False)
         counts = _word_counts(lengths)
         words = self.words.take(ragged(self.starts[rows], counts), mode="clip")
-        return TextRows(lengths, np.cumsum(counts) - counts, words)
+        return Texts(lengths, np.cumsum(counts) - counts, words)
 
     def to_arrow(self, valid: Mask | None, kind: pa.DataType) -> pa.Array:
-        """As an array of a string or binary type. Needs words of its own: all of them, in order."""
+        """Convert to an array of a string or binary type. The words must be exactly those of the texts, in order."""
         rest = self.lengths & 7
         cut = np.flatnonzero(rest)
         data = self.words.view(np.uint8)
@@ -87,8 +86,8 @@ class TextRows:
         bitmap, nulls = from_validity(valid)
         return pa.Array.from_buffers(kind, len(self), [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)], nulls)
 
-    def differ(self, own: Ints, other: TextRows, others: Ints) -> Mask:
-        """Whether text ``own[i]`` of these is another one than text ``others[i]`` of those, by their bytes."""
+    def differ(self, own: Ints, other: Texts, others: Ints) -> Mask:
+        """Return True where the bytes of text ``own[i]`` differ from those of text ``others[i]`` of ``other``."""
         lengths = self.lengths[own]
         wrong: Mask = lengths != other.lengths[others]
         same = np.flatnonzero(~wrong)
@@ -100,7 +99,7 @@ class TextRows:
         return wrong
 
     def hashes(self, seeds: U64) -> U64:
-        """XXH64 of every text, seeded by row (https://github.com/Cyan4973/xxHash, the specification)."""
+        """Return the XXH64 of each text with a seed per row (specification: https://github.com/Cyan4973/xxHash)."""
         lengths, words, starts = self.lengths.astype(np.uint64), self.words, self.starts
         hashes = seeds + _P5
         alone = np.flatnonzero(self.lengths >= HASHED_ALONE)
@@ -138,29 +137,34 @@ class TextRows:
         return hashes
 
 
-def _stripes(texts: TextRows, long: Ints, seeds: U64) -> U64:
-    """What 32 bytes at a time come to, of texts that are so long; the longest first, so that those still at it are
-    always the front."""
+def _stripes(texts: Texts, long: Ints, seeds: U64) -> U64:
+    """Hash all complete stripes of 32 bytes of texts that have any."""
+    # The longest first, so that the texts with stripes left are always at the front.
     order = np.argsort(-texts.lengths[long], kind="stable")
     starts, stripes = texts.starts[long[order]], texts.lengths[long[order]] >> 5
     seeds = seeds[order]
-    lanes = [seeds + _P1 + _P2, seeds + _P2, seeds.copy(), seeds - _P1]
+    accumulators = [seeds + _P1 + _P2, seeds + _P2, seeds.copy(), seeds - _P1]
     active = len(long)
     for stripe in range(int(stripes[0])):
         while stripes[active - 1] <= stripe:
             active = int(np.searchsorted(-stripes, -stripe, "left"))
-        for number, lane in enumerate(lanes):
-            lane[:active] = _round(lane[:active], texts.words[starts[:active] + 4 * stripe + number])
-    merged = _rotate(lanes[0], 1) + _rotate(lanes[1], 7) + _rotate(lanes[2], 12) + _rotate(lanes[3], 18)
-    for lane in lanes:
-        merged = (merged ^ _round(np.uint64(0), lane)) * _P1 + _P4
+        for number, accumulator in enumerate(accumulators):
+            accumulator[:active] = _round(accumulator[:active], texts.words[starts[:active] + 4 * stripe + number])
+    merged = (
+        _rotate(accumulators[0], 1)
+        + _rotate(accumulators[1], 7)
+        + _rotate(accumulators[2], 12)
+        + _rotate(accumulators[3], 18)
+    )
+    for accumulator in accumulators:
+        merged = (merged ^ _round(np.uint64(0), accumulator)) * _P1 + _P4
     hashes = np.empty_like(merged)
     hashes[order] = merged
     return hashes
 
 
-def _round(lane: U64 | np.uint64, word: U64) -> U64:
-    mixed: U64 = _rotate(lane + word * _P2, 31) * _P1
+def _round(accumulator: U64 | np.uint64, word: U64) -> U64:
+    mixed: U64 = _rotate(accumulator + word * _P2, 31) * _P1
     return mixed
 
 
@@ -174,7 +178,7 @@ def _word_counts(lengths: Ints) -> Ints:
 
 
 def ragged(starts: Ints, counts: Ints, stride: int = 1) -> Ints:
-    """``starts[i], starts[i] + stride, ...``: ``counts[i]`` of them, for every i, one behind the other."""
+    """Concatenate the ranges ``starts[i], starts[i] + stride, ...`` with ``counts[i]`` numbers each."""
     if not len(counts):
         return np.zeros(0, np.int64)
     each = int(counts[0])
@@ -188,7 +192,7 @@ def ragged(starts: Ints, counts: Ints, stride: int = 1) -> Ints:
 
 
 def _buffers(array: pa.Array) -> tuple[Ints, npt.NDArray[np.uint8]]:
-    """Offsets from 0 on, and the bytes."""
+    """Return the offsets, starting with 0, and the bytes."""
     large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     _, offsets, data = array.buffers()
     if offsets is None or not len(array):
@@ -201,17 +205,17 @@ def _buffers(array: pa.Array) -> tuple[Ints, npt.NDArray[np.uint8]]:
 
 
 class TextStore:
-    """The texts of one key column by row number.
+    """Texts of one key column by row number.
 
-    Room of a text that was removed is taken by a later one of as many words, so under churn the store stays within the
-    most that texts of each length ever took at one time.
+    A later text of the same number of words reuses the space of a removed one. So the store never exceeds the maximum
+    that texts of each length needed at one time.
     """
 
     def __init__(self) -> None:
-        self._lengths = Pages(np.int32)
-        self._starts = Pages(np.int64)
-        self._hashes = Pages(np.uint64)
-        self._words = Pages(np.uint64)
+        self._lengths = GrowableArray(np.int32)
+        self._starts = GrowableArray(np.int64)
+        self._hashes = GrowableArray(np.uint64)
+        self._words = GrowableArray(np.uint64)
         self._used = 0
         self._free: dict[int, list[Ints]] = {}
 
@@ -219,23 +223,23 @@ class TextStore:
         """The memory in use for so many rows."""
         return 20 * rows + 8 * self._used
 
-    def reserve(self, rows: int, texts: TextRows) -> None:
+    def reserve(self, rows: int, texts: Texts) -> None:
         """Make room for so many rows, and for these texts."""
         for pages in (self._lengths, self._starts, self._hashes):
             pages.reserve(rows)
         self._words.reserve(self._used + len(texts.words))
 
-    def put(self, rows: Ints, texts: TextRows, hashes: U64) -> None:
-        """Texts of new rows; ``reserve`` comes before."""
+    def put(self, rows: Ints, texts: Texts, hashes: U64) -> None:
+        """Write the texts of new rows; call ``reserve`` before."""
         counts = _word_counts(texts.lengths)
-        starts = self._places(counts)
+        starts = self._allocate(counts)
         self._words.data[ragged(starts, counts)] = texts.words
         self._lengths.data[rows] = texts.lengths
         self._starts.data[rows] = starts
         self._hashes.data[rows] = hashes
 
     def free(self, rows: Ints) -> None:
-        """These rows are gone: their room may be taken."""
+        """Free the space of removed rows."""
         counts, starts = _word_counts(self._lengths.data[rows].astype(np.int64)), self._starts.data[rows]
         for count in np.unique(counts).tolist():
             if count:
@@ -245,22 +249,22 @@ class TextStore:
         found: U64 = self._hashes.data[rows]
         return found
 
-    def take(self, rows: Ints) -> TextRows:
-        """Copies of these rows' texts; of rows that another thread is writing to, anything."""
+    def take(self, rows: Ints) -> Texts:
+        """Copy the texts of rows; arbitrary for rows that another thread is writing."""
         return self._all().take(rows)
 
-    def differ(self, rows: Ints, texts: TextRows, hashes: U64, others: Ints) -> Mask:
-        """Whether the text of ``rows[i]`` is another one than text ``others[i]`` of those."""
+    def differ(self, rows: Ints, texts: Texts, hashes: U64, others: Ints) -> Mask:
+        """Return True where the text of ``rows[i]`` differs from text ``others[i]`` of ``texts``."""
         wrong: Mask = self._hashes.data[rows] != hashes[others]
         alike = np.flatnonzero(~wrong)
         wrong[alike] = self._all().differ(rows[alike], texts, others[alike])
         return wrong
 
-    def _all(self) -> TextRows:
-        return TextRows(self._lengths.data, self._starts.data, self._words.data)
+    def _all(self) -> Texts:
+        return Texts(self._lengths.data, self._starts.data, self._words.data)
 
-    def _places(self, counts: Ints) -> Ints:
-        """Where texts of so many words go: where others were, then behind all."""
+    def _allocate(self, counts: Ints) -> Ints:
+        """Allocate space for texts of so many words each: freed space first, then new space at the end."""
         starts = np.empty(len(counts), np.int64)
         fresh = np.ones(len(counts), np.bool_)
         if self._free:
@@ -275,7 +279,7 @@ class TextStore:
         return starts
 
     def _freed(self, count: int, wanted: int) -> Ints:
-        """Up to ``wanted`` free places of ``count`` words."""
+        """Return the starts of up to ``wanted`` free spaces of ``count`` words."""
         lists, found, missing = self._free.get(count, []), [np.zeros(0, np.int64)], wanted
         while lists and missing:
             last = lists.pop()

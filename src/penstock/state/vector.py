@@ -1,4 +1,4 @@
-"""Raw values and validity of one column, for some rows: what operators compute with."""
+"""Vector: raw values and validity of one column for some rows, with which operators compute."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.state.arrays import (
 )
 
 LONG_DECIMAL_PRECISION = 18
-"""Up to here the unscaled value of a decimal fits 64 bits."""
+"""Largest precision of decimals whose unscaled values fit into 64 bits."""
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -30,45 +30,48 @@ Mask = npt.NDArray[np.bool_]
 class Vector:
     """Values and validity by row.
 
-    Fixed-width types are kept as in ``storage_dtype``, decimals of up to 18 digits as unscaled int64, longer decimals
-    as Python ints (unscaled), every other type as Python objects (see ``plain_objects``). Lists, and what ``of`` was
-    given, stay an array until someone asks for raw values.
+    Raw values of fixed-width types are as in ``storage_dtype``. Decimals of up to 18 digits are unscaled int64, longer
+    ones unscaled Python ints. Values of all other types are Python objects (see ``plain_objects``). Lists, and arrays
+    from ``of``, are converted to raw values on demand.
+
+    Args:
+        kind: the Arrow type.
+        fill: initial raw value of new rows, which are null until they are made valid.
 
     Attributes:
         kind: the Arrow type.
-        size: rows in use.
-        is_held: a table holds these values, and nobody has asked to write to them.
+        size: number of rows in use.
+        is_unchanged: True if the values came from a table and were not opened for writing.
     """
 
     def __init__(self, kind: pa.DataType, fill: object = 0) -> None:
-        """``fill``: the raw value that new rows start with; they are null until made valid."""
         self.kind = kind
         self.size = 0
         self._fill = fill
         self._data: npt.NDArray[Any] = np.empty(0, raw_dtype(kind))
         self._valid: Mask | None = np.zeros(0, np.bool_)  # None: all are valid
-        # Of the same values; those of above may be missing then.
+        # The same values as an array. The raw values may be missing if it is set.
         self._array: pa.Array | None = pa.array([], kind) if pa.types.is_list(kind) else None
-        self.is_held = False
+        self.is_unchanged = False
 
     @classmethod
     def over(cls, kind: pa.DataType, data: npt.NDArray[Any], valid: Mask | None, fill: object = 0) -> Vector:
-        """A vector over these arrays, not copied: raw values, and validity unless all are valid."""
+        """Create a vector of raw values without a copy. ``valid``: None if all are valid."""
         vector = cls(kind, fill)
         vector.size, vector._data, vector._valid, vector._array = len(data), data, valid, None
         return vector
 
     @classmethod
-    def of(cls, array: pa.Array, fill: object = 0, is_held: bool = False) -> Vector:
-        """A vector of these values, whose raw ones are Python objects."""
+    def of(cls, array: pa.Array, fill: object = 0, is_unchanged: bool = False) -> Vector:
+        """Create a vector of an array whose raw values are Python objects."""
         vector = cls(array.type, fill)
         vector._become(array)
-        vector.is_held = is_held
+        vector.is_unchanged = is_unchanged
         return vector
 
     @property
     def raw(self) -> npt.NDArray[Any]:
-        """Raw values with the spare room behind ``size``."""
+        """Raw values, including spare ones after ``size``."""
         self._make_raw()
         return self._data
 
@@ -78,7 +81,7 @@ class Vector:
             self._data[~self._valid] = self._fill
 
     def _become(self, array: pa.Array) -> None:
-        self.size, self._array, self.is_held = len(array), array, False
+        self.size, self._array, self.is_unchanged = len(array), array, False
         self._data = self._data[:0]
 
     def extend(self, count: int) -> None:
@@ -96,27 +99,27 @@ class Vector:
         self.size = size
 
     def read(self) -> tuple[npt.NDArray[Any], Mask]:
-        """Raw values and validity, not to be written to."""
+        """Return raw values and validity, read-only."""
         self._make_raw()
         if self._valid is None:
             self._valid = np.ones(self.size, np.bool_)
         return self._data[: self.size], self._valid[: self.size]
 
     def write(self) -> tuple[npt.NDArray[Any], Mask]:
-        """Raw values and validity to be changed in place."""
+        """Return raw values and validity for changes in place."""
         found = self.read()
-        self._array, self.is_held = None, False
+        self._array, self.is_unchanged = None, False
         return found
 
     def select(self, rows: Rows) -> Vector:
-        """A new vector of these rows."""
+        """Return a new vector of some rows."""
         if self._array is not None:
             return Vector.of(self._array.take(pa.array(rows)), self._fill)
         data, valid = self.read()
         return Vector.over(self.kind, data[rows], valid[rows], self._fill)
 
     def copy(self) -> Vector:
-        """One that may be written to, whatever this one is over."""
+        """Return a copy that can be changed."""
         if self._array is not None:
             return Vector.of(self._array, self._fill)
         data, valid = self.read()
@@ -138,7 +141,7 @@ class Vector:
         valid[rows] = known
 
     def to_array(self) -> pa.Array:
-        """All rows."""
+        """Convert all rows to an array."""
         if self._array is not None:
             return self._array
         return arrow_of(self._data[: self.size], None if self._valid is None else self._valid[: self.size], self.kind)
@@ -151,14 +154,14 @@ class Vector:
 
 
 def raw_dtype(kind: pa.DataType) -> np.dtype[Any]:
-    """The numpy dtype of a vector of ``kind``."""
+    """Return the numpy dtype of raw values of a type."""
     if pa.types.is_decimal128(kind) and kind.precision <= LONG_DECIMAL_PRECISION:
         return np.dtype(np.int64)
     return storage_dtype(kind) or np.dtype(object)
 
 
 def raw_values(array: pa.Array) -> npt.NDArray[Any]:
-    """An Arrow array in the raw form of a vector of its type; arbitrary at null rows."""
+    """Return the raw values of an Arrow array; arbitrary for null rows."""
     kind = array.type
     if pa.types.is_decimal128(kind):
         return decimal_words(array)[0].view(np.int64) if raw_dtype(kind).kind != "O" else decimal_ints(array)
@@ -169,7 +172,7 @@ def raw_values(array: pa.Array) -> npt.NDArray[Any]:
 
 
 def arrow_of(data: npt.NDArray[Any], valid: Mask | None, kind: pa.DataType) -> pa.Array:
-    """The inverse of ``raw_values``; ``valid`` None: all are."""
+    """Create an array from raw values: the inverse of ``raw_values``. ``valid``: None if all are valid."""
     if pa.types.is_decimal128(kind):
         if data.dtype.kind != "O":
             return from_decimal_words(data.view(np.uint64), data >> 63, valid, kind)

@@ -397,7 +397,7 @@ def _went_back(driver: TableDriver, random: Random) -> bool:
         if point is not chosen:
             point.release()
     driver.table.close()
-    driver.go_back(chosen, moment)
+    driver.restore(chosen, moment)
     return True
 
 

@@ -123,7 +123,7 @@ class Shape:
     keys: tuple[Kind, ...]
     values: tuple[Kind, ...]
     fills: tuple[object, ...] | None = None
-    spread_by: int | None = None
+    key_group_columns: int | None = None
     event_time: tuple[int, ...] | None = None
     marks: bool = False
     keeps_arrays: bool = False
@@ -139,10 +139,10 @@ class Shape:
             len(self.keys),
             MAX_PARALLELISM,
             fills,
-            self.spread_by,
+            self.key_group_columns,
             self.event_time,
             self.marks,
-            looked_up=not self.keeps_arrays,
+            indexes_keys=not self.keeps_arrays,
             keeps_arrays=self.keeps_arrays,
         )
 
@@ -170,9 +170,9 @@ SHAPES: tuple[Shape, ...] = (
     Shape("event time", (SMALL_INT, TIMES), (COUNT,), event_time=(1,), marks=True),
     Shape("a time as value", (NAME,), (COUNT, TIMES), event_time=(2,)),
     Shape("a time as marked value", (SMALL_INT, NAME), (TIMES,), event_time=(3,), marks=True),
-    Shape("windows", (WINDOWS, NAME), (COUNT, VALUE_KINDS["decimal(38,2)"]), event_time=(0, 1), spread_by=1),
+    Shape("windows", (WINDOWS, NAME), (COUNT, VALUE_KINDS["decimal(38,2)"]), event_time=(0, 1), key_group_columns=1),
     Shape("marks", (SMALL_INT,), (COUNT, VALUE_KINDS["list"]), fills=(7, 0), marks=True),
-    Shape("spread by nothing", (NAME, SMALL_INT), (VALUE_KINDS["double"],), spread_by=0),
+    Shape("spread by nothing", (NAME, SMALL_INT), (VALUE_KINDS["double"],), key_group_columns=0),
     Shape("nothing but keys", (SMALL_INT, NAME), ()),
     *(Shape(f"key {name}", (kind, NAME), (COUNT,)) for name, kind in KEY_KINDS.items()),
     *(Shape(f"value {name}", (SMALL_INT,), (kind, COUNT)) for name, kind in VALUE_KINDS.items()),

@@ -124,12 +124,12 @@ class TableDriver:
         for key in gone:
             del self.rows[key]
 
-    def take_due(self, until_us: int, at_once: int) -> Iterator[None]:
+    def take_due(self, until_us: int, batch_rows: int) -> Iterator[None]:
         """Step by step: the caller may capture in between."""
         due = self._due(until_us)
         taken: list[int] = []
-        for found in self.table.take_due(until_us, at_once):
-            rows = self._shown(found, at_once, "take_due")
+        for found in self.table.take_due(until_us, batch_rows):
+            rows = self._shown(found, batch_rows, "take_due")
             expect(rows, {key: self.rows.get(key) for key in rows}, "take_due: the rows it shows")
             expect([key for key in rows if key not in due], [], "take_due: rows that are not due")
             taken += [due[key] for key in rows]
@@ -139,10 +139,10 @@ class TableDriver:
             yield
         expect(taken, sorted(due.values()), "take_due: the moments, ascending")
 
-    def forget_due(self, until_us: int, at_once: int) -> None:
+    def forget_due(self, until_us: int, batch_rows: int) -> None:
         due, left = self._due(until_us), len(self.rows)
-        for gone in self.table.forget_due(until_us, at_once):
-            expect(0 < gone <= at_once, True, f"forget_due: {gone} rows in a step of at most {at_once}")
+        for gone in self.table.forget_due(until_us, batch_rows):
+            expect(0 < gone <= batch_rows, True, f"forget_due: {gone} rows in a step of at most {batch_rows}")
             left -= gone
             expect(len(self.table), left, "forget_due: the rows left when it yields")
         for key in due:
@@ -153,13 +153,13 @@ class TableDriver:
         """The rows that are, and their moments."""
         return {key: time for key in self.rows if (time := self._time(key)) is not None and time <= until_us}
 
-    def take_marked(self, at_once: int) -> Iterator[None]:
+    def take_marked(self, batch_rows: int) -> Iterator[None]:
         """Step by step: the caller may capture in between."""
         marked = {key: row for key, row in self.rows.items() if row[0]}
         expect(self.table.has_marks, bool(marked), "has_marks")
         seen: set[Key] = set()
-        for found in self.table.take_marked(at_once):
-            shown = {key: row[1:] for key, row in self._shown(found, at_once, "take_marked").items()}
+        for found in self.table.take_marked(batch_rows):
+            shown = {key: row[1:] for key, row in self._shown(found, batch_rows, "take_marked").items()}
             expect(shown, {key: marked[key][1:] for key in shown if key in marked}, "take_marked: the rows it shows")
             expect(seen & set(shown), set(), "take_marked: rows that come twice")
             seen |= set(shown)
@@ -180,9 +180,9 @@ class TableDriver:
         self.table.load(pieces)
         self.rows, self.start, self._raw = dict(rows), dict(rows), dict(raw)
 
-    def go_back(self, point: RestorePoint, moment: Moment) -> None:
+    def restore(self, point: RestorePoint, moment: Moment) -> None:
         """To a moment of which little has changed since."""
-        table = point.go_back()
+        table = point.restore()
         if table is None:
             raise Difference(f"the table does not go back to capture {moment.capture.serial}, which it kept")
         self.table = table
@@ -201,21 +201,21 @@ class TableDriver:
         there = [key for key in places if key in self.rows]
         self._check_values(found, there, np.array([places[key] for key in there], np.int64), "find")
 
-    def scan(self, at_once: int, first: int = 0, last: int = LAST) -> None:
+    def scan(self, batch_rows: int, first: int = 0, last: int = LAST) -> None:
         expect(len(self.table), len(self.rows), "len")
         rows: Rows = {}
-        for found in self.table.scan(at_once, first, last):
-            shown = self._shown(found, at_once, "scan")
+        for found in self.table.scan(batch_rows, first, last):
+            shown = self._shown(found, batch_rows, "scan")
             expect(set(rows) & set(shown), set(), "scan: rows that come twice")
             if found.marked is not None:
                 expect(found.marked.tolist(), [bool(row[0]) for row in shown.values()], "scan: which rows are marked")
             rows.update(shown)
         expect(_unmarked(rows, self.shape), _unmarked(self.in_groups(self.rows, first, last), self.shape), "scan")
 
-    def _shown(self, found: TableRows, at_once: int, what: str) -> Rows:
+    def _shown(self, found: TableRows, batch_rows: int, what: str) -> Rows:
         count = len(found.rows)
-        if not 0 < count <= at_once:
-            raise Difference(f"{what}: {count} rows in a step of at most {at_once}")
+        if not 0 < count <= batch_rows:
+            raise Difference(f"{what}: {count} rows in a step of at most {batch_rows}")
         keys = frozen_rows(found.keys, count)
         values = frozen_rows([vector.to_arrow(found.rows) for vector in found.values], count)
         expect(len(set(keys)), count, f"{what}: different keys in a step")
@@ -281,7 +281,7 @@ class TableDriver:
             groups = batch.column(0).to_pylist()
             expect([before, *groups], sorted([before, *groups]), f"{what}: key groups ascend")
             expect(groups[-1] <= last, True, f"{what}: no key group above {last}")
-            spread = keys if self.shape.spread_by is None else self.shape.spread_by
+            spread = keys if self.shape.key_group_columns is None else self.shape.key_group_columns
             hashed = groups_of(batch.columns[1 : 1 + spread], batch.num_rows, MAX_PARALLELISM)
             expect(groups, hashed.tolist(), f"{what}: key groups as Spark's xxhash64 has them")
             before = groups[-1]
@@ -294,7 +294,7 @@ class TableDriver:
         """Those of key groups ``[first, last]``."""
         if (first, last) == (0, LAST):
             return dict(rows)
-        spread = len(self.shape.keys) if self.shape.spread_by is None else self.shape.spread_by
+        spread = len(self.shape.keys) if self.shape.key_group_columns is None else self.shape.key_group_columns
         columns = [normalize_floats(column) for column in self._key_arrays([self._raw[key] for key in rows])]
         groups = groups_of(columns[:spread], len(rows), MAX_PARALLELISM)
         return {

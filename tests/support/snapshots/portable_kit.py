@@ -32,7 +32,7 @@ from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.store.store import LocalStore
 from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.state.hashing import groups_of
-from penstock.state.stored_form import WholeTable
+from penstock.state.stored_form import BatchCapture
 from simulator.jobs.count_table import CountTable, merged
 from tests.support.snapshots.snapshot_kit import (
     COUNT,
@@ -186,7 +186,7 @@ def one_table(directory: Path, batch: pa.RecordBatch, table: str = "counts") -> 
     claim_identity(store, identity_of(player.graph, "query-1"))
     player.start()
     checkpoint = player.trigger()
-    player.acknowledge(checkpoint, operators={COUNT: OperatorState({table: WholeTable(batch)}, {})})
+    player.acknowledge(checkpoint, operators={COUNT: OperatorState({table: BatchCapture(batch)}, {})})
     player.work()
     return location, player.graph
 

@@ -36,7 +36,7 @@ from penstock.snapshots.log.snapshot_log import SUMMARY_EVERY
 from penstock.snapshots.store.store import MemoryStore, Store
 from penstock.snapshots.writing.checkpoint_writer import CheckpointWriter
 from penstock.snapshots.writing.handover import SubtaskCapture
-from penstock.state.stored_form import KEY_GROUP_COLUMN, WholeTable
+from penstock.state.stored_form import KEY_GROUP_COLUMN, BatchCapture
 
 ROWS = pa.schema([("key", pa.int64()), ("value", pa.string())])
 STATE = pa.schema([(KEY_GROUP_COLUMN, pa.int16()), ("key", pa.int64()), ("count", pa.int64())])
@@ -310,7 +310,7 @@ class Driver:
             pending[checkpoint] = f"g{generation} c{checkpoint} s{slot}".encode()
             values: dict[str, object] = {
                 "operators": {
-                    COUNT: OperatorState({"counts": WholeTable(state(slot, slot + 1))}, {"seen": checkpoint})
+                    COUNT: OperatorState({"counts": BatchCapture(state(slot, slot + 1))}, {"seen": checkpoint})
                 },
                 "messages": dict(pending),
                 **changes,

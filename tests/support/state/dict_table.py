@@ -104,15 +104,15 @@ class DictTable(KeyedTable):
     def nbytes(self) -> int:
         return 100 * len(self.rows)
 
-    def find_under(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Any, TableRows]:
-        raise NotImplementedError("tests/unit/state/test_find_under.py has a dict of its own")
+    def find_by_prefix(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Any, TableRows]:
+        raise NotImplementedError("tests/unit/state/test_find_by_prefix.py has a dict of its own")
 
     def first_due(self) -> int | None:
         return min((row.time for row in self.rows.values() if row.time is not None), default=None)
 
     def _new(self, keys: Sequence[pa.Array], count: int) -> list[tuple[Any, _Row]]:
         columns = list(keys) if self.flaw == "keys are not normalised" else [normalize_floats(key) for key in keys]
-        spread = self.spec.key_count if self.spec.spread_by is None else self.spec.spread_by
+        spread = self.spec.key_count if self.spec.key_group_columns is None else self.spec.key_group_columns
         if self.flaw == "key groups are of the first column":
             spread = 1
         groups = groups_of([normalize_floats(key) for key in keys[:spread]], count, self.spec.max_parallelism)
@@ -204,10 +204,10 @@ class DictTable(KeyedTable):
         marked = np.array([bool(row.values[0]) for row in rows]) if self.spec.marks else None
         return TableRows(np.arange(len(rows)), self._vectors(rows), keys, marked)
 
-    def _steps(self, identities: list[Any], at_once: int) -> Iterator[list[Any]]:
-        at_once += self.flaw == "steps are as long as it likes"
-        for start in range(0, len(identities), at_once):
-            yield identities[start : start + at_once]
+    def _steps(self, identities: list[Any], batch_rows: int) -> Iterator[list[Any]]:
+        batch_rows += self.flaw == "steps are as long as it likes"
+        for start in range(0, len(identities), batch_rows):
+            yield identities[start : start + batch_rows]
 
     def _due_at(self, row: _Row) -> int | None:
         if self.spec.timed_value is None:
@@ -215,13 +215,13 @@ class DictTable(KeyedTable):
         moment = row.values[self.spec.timed_value]
         return None if moment is None else micros(moment)
 
-    def take_due(self, until_us: int, at_once: int) -> Iterator[TableRows]:
+    def take_due(self, until_us: int, batch_rows: int) -> Iterator[TableRows]:
         until_us -= self.flaw == "rows due now are not due"
         times = [(self._due_at(row), identity) for identity, row in self.rows.items()]
         due = [(time, identity) for time, identity in times if time is not None and time <= until_us]
         if self.flaw != "due rows come in any order":
             due.sort(key=lambda one: one[0])
-        for step in self._steps([identity for _, identity in due], at_once):
+        for step in self._steps([identity for _, identity in due], batch_rows):
             shown = self._shown(step)
             if self.flaw == "due rows go after they are yielded":
                 yield shown
@@ -230,12 +230,12 @@ class DictTable(KeyedTable):
             if self.flaw != "due rows go after they are yielded":
                 yield shown
 
-    def forget_due(self, until_us: int, at_once: int) -> Iterator[int]:
+    def forget_due(self, until_us: int, batch_rows: int) -> Iterator[int]:
         if self.flaw != "what is due is not forgotten":
-            yield from (len(rows.rows) for rows in self.take_due(until_us, at_once))
+            yield from (len(rows.rows) for rows in self.take_due(until_us, batch_rows))
 
-    def take_marked(self, at_once: int) -> Iterator[TableRows]:
-        for step in self._steps([identity for identity, row in self.rows.items() if row.values[0]], at_once):
+    def take_marked(self, batch_rows: int) -> Iterator[TableRows]:
+        for step in self._steps([identity for identity, row in self.rows.items() if row.values[0]], batch_rows):
             shown = self._shown(step)
             self._clear(step)
             yield shown
@@ -256,12 +256,12 @@ class DictTable(KeyedTable):
         if self.spec.marks:
             self._clear([identity for identity, row in self.rows.items() if row.values[0]])
 
-    def scan(self, at_once: int, first: int = 0, last: int | None = None) -> Iterator[TableRows]:
+    def scan(self, batch_rows: int, first: int = 0, last: int | None = None) -> Iterator[TableRows]:
         last = self.spec.max_parallelism if last is None else last
         if self.flaw == "scans ignore the key groups":
             first, last = 0, self.spec.max_parallelism
         yield from map(
-            self._shown, self._steps([i for i, row in self.rows.items() if first <= row.group <= last], at_once)
+            self._shown, self._steps([i for i, row in self.rows.items() if first <= row.group <= last], batch_rows)
         )
 
     def capture(self) -> TableCapture:
@@ -370,7 +370,7 @@ class DictRestorePoint(RestorePoint):
         self._table = table
         self._content = content
 
-    def go_back(self) -> KeyedTable | None:
+    def restore(self) -> KeyedTable | None:
         table = self._table
         if table.flaw == "going back is forgotten":
             return None

@@ -23,7 +23,7 @@ from penstock.snapshots.writing.capture_queue import (
     WriterTask,
 )
 from penstock.snapshots.writing.handover import SubtaskCapture
-from penstock.state.stored_form import WholeTable
+from penstock.state.stored_form import BatchCapture
 from tests.support.snapshots.snapshot_kit import COUNT, capture, captured, rows, state
 
 CHANNEL = ChannelId(0, 0, 0)
@@ -36,7 +36,7 @@ def inflight(seq: int = 0, offset: int = 0) -> list[Captured]:
     return [captured(CHANNEL, Side.CONSUMER, seq, rows(*range(10)), offset=offset)]
 
 
-class Table(WholeTable):
+class Table(BatchCapture):
     """Knows how often it was released."""
 
     released = 0

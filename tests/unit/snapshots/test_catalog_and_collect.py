@@ -18,7 +18,7 @@ from penstock.snapshots.log.entries import LogView, MetadataRef, SnapshotRecord
 from penstock.snapshots.restoring.restore import load_inflight
 from penstock.snapshots.retention import expired, orphans
 from penstock.snapshots.store.store import MemoryStore
-from penstock.state.stored_form import WholeTable
+from penstock.state.stored_form import BatchCapture
 from tests.support.snapshots.snapshot_kit import (
     COUNT,
     Target,
@@ -51,7 +51,7 @@ def record(checkpoint: int, generation: int = 1, requested: bool = False, in_lin
 
 def test_metadata_is_written_only_when_all_it_refers_to_is_there() -> None:
     store = MemoryStore()
-    part = capture(1, 0, operators={COUNT: OperatorState({"counts": WholeTable(state(1))})})
+    part = capture(1, 0, operators={COUNT: OperatorState({"counts": BatchCapture(state(1))})})
     slot = write_captures(store, graph(), 1, 0, [part])
     catalog = Catalog(store)
     whole = metadata([slot], parallelism=1)

@@ -33,7 +33,7 @@ from penstock.snapshots.writing.checkpoint_writer import CheckpointWriter, key_g
 from penstock.snapshots.writing.inflight_index import MAX_FILES, DurableRange, InflightIndex, NewRange
 from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.state.hashing import key_groups
-from penstock.state.stored_form import WholeTable
+from penstock.state.stored_form import BatchCapture
 from tests.support.effort import some
 from tests.support.snapshots.snapshot_kit import COUNT, ROWS, capture, captured, graph, rows, state
 
@@ -164,7 +164,7 @@ def test_rows_and_state_are_let_go_of_once_they_are_written() -> None:
     batch, table = rows(*range(100)), state(1, 2, 3)
     known = [weakref.ref(batch), weakref.ref(table)]
     written.add_inflight(ONE, [captured(CHANNELS[0], Side.CONSUMER, 1, batch)])
-    written.add_capture(capture(1, 0, operators={COUNT: OperatorState({"counts": WholeTable(table)}, {"a": 1})}))
+    written.add_capture(capture(1, 0, operators={COUNT: OperatorState({"counts": BatchCapture(table)}, {"a": 1})}))
     del batch, table
     gc.collect()
     assert [ref() for ref in known] == [None, None]

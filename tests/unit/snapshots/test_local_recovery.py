@@ -81,7 +81,7 @@ def test_it_goes_back_to_the_checkpoint_that_is_restored_whatever_was_written_si
     slot.table.close()
     points = slot.local_state.take_matching(2, snapshots[2])
     assert slot.keeps == 1
-    assert points[TABLE].go_back() is slot.table
+    assert points[TABLE].restore() is slot.table
     assert content(slot.table) == expected[2]
     assert slot.keeps == 0
 
@@ -148,8 +148,8 @@ def test_a_restored_table_can_go_back_to_what_it_began_with_and_its_next_checkpo
         put(filled, {1: 5, 200: 1})
         manifest = again.checkpoint(2 + len(points), 1)[1]
         assert [entry.rows for entry in manifest.states if entry.kind == "delta"] == [2]
-        (point,) = again.local_state.take_matching(1, snapshot).values()
-        assert point.go_back() is filled
+        (point,) = again.kept.matching(1, snapshot).values()
+        assert point.restore() is filled
         assert content(filled) == expected
 
 

@@ -46,7 +46,7 @@ from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.store.store import MemoryStore
 from penstock.snapshots.writing import checkpoint_writer
 from penstock.state.hashing import key_groups
-from penstock.state.stored_form import WholeTable
+from penstock.state.stored_form import BatchCapture
 from tests.support.effort import some
 from tests.support.snapshots.snapshot_kit import COUNT, ROWS, STATE, capture, captured, graph, rows, write_captures
 
@@ -101,7 +101,7 @@ def own(job: JobGraph, index: int) -> range:
 def test_every_key_group_of_state_goes_to_its_owner_alone_however_often_it_moves(before: int, path: list[int]) -> None:
     store, job = MemoryStore(), graph(before)
     found = taken(
-        store, job, lambda i: {"operators": {COUNT: OperatorState({"counts": WholeTable(counts(list(own(job, i))))})}}
+        store, job, lambda i: {"operators": {COUNT: OperatorState({"counts": BatchCapture(counts(list(own(job, i))))})}}
     )
     for after in path:
         job = graph(after)
@@ -115,7 +115,7 @@ def test_every_key_group_of_state_goes_to_its_owner_alone_however_often_it_moves
 def test_what_a_subtask_held_of_other_key_groups_was_a_copy_and_stays_behind() -> None:
     store, job = MemoryStore(), graph(2)
     everything = counts(list(range(GROUPS)))
-    found = taken(store, job, lambda i: {"operators": {COUNT: OperatorState({"counts": WholeTable(everything)})}})
+    found = taken(store, job, lambda i: {"operators": {COUNT: OperatorState({"counts": BatchCapture(everything)})}})
     (manifest,) = counting(plan_restore(found, graph(1)))
     (table,) = [load_restore(manifest, store).operators[COUNT].rows("counts")]
     assert [group for batch in table for group in batch.column(0).to_pylist()] == list(range(GROUPS))

@@ -21,7 +21,7 @@ from penstock.snapshots.format.sections import SectionWriter, check_reference, r
 from penstock.snapshots.restoring.restore import load_inflight, load_restore
 from penstock.snapshots.store.store import Effect, LocalStore, MemoryStore
 from penstock.state.hashing import key_groups
-from penstock.state.stored_form import WholeTable
+from penstock.state.stored_form import BatchCapture
 from tests.support.effort import some
 from tests.support.snapshots.snapshot_kit import COUNT, ROWS, capture, captured, graph, rows, state, write_captures
 
@@ -125,7 +125,7 @@ def test_a_full_disk_fails_the_checkpoint_names_the_file_and_leaves_nothing(oper
                 raise OSError(errno.ENOSPC, "No space left on device")
 
     store.hook = full
-    captures = [capture(0, 0), capture(1, 0, operators={COUNT: OperatorState({"counts": WholeTable(state(1, 2))})})]
+    captures = [capture(0, 0), capture(1, 0, operators={COUNT: OperatorState({"counts": BatchCapture(state(1, 2))})})]
     with pytest.raises(CheckpointFailed, match=r"data/3-1-0-state\.arrows.*No space left"):
         write_captures(store, graph(), 3, 0, captures)
     assert store.files == {}
@@ -135,7 +135,9 @@ def test_a_failure_of_the_caller_leaves_no_file() -> None:
     store = MemoryStore()
     bad = pa.record_batch({"x": [1]})
     with pytest.raises(ValueError, match="__key_group"):
-        write_captures(store, graph(), 1, 0, [capture(1, 0, operators={COUNT: OperatorState({"t": WholeTable(bad)})})])
+        write_captures(
+            store, graph(), 1, 0, [capture(1, 0, operators={COUNT: OperatorState({"t": BatchCapture(bad)})})]
+        )
     assert store.files == {}
 
 
@@ -143,7 +145,7 @@ def test_a_capture_comes_back_whole(tmp_path: object) -> None:
     store = LocalStore(str(tmp_path))
     buffer = rows(*range(10))
     operators = {
-        COUNT: OperatorState({"counts": WholeTable(state(3, 5, 9))}, {"watermark": 12}),
+        COUNT: OperatorState({"counts": BatchCapture(state(3, 5, 9))}, {"watermark": 12}),
         "op-2": OperatorState({}, {"a": [1]}),
     }
     original = capture(
@@ -193,7 +195,7 @@ def test_a_capture_comes_back_whole(tmp_path: object) -> None:
 def test_empty_state_keeps_its_schema_and_nothing_makes_no_file() -> None:
     store = MemoryStore()
     slot = write_captures(
-        store, graph(), 1, 0, [capture(1, 0, operators={COUNT: OperatorState({"counts": WholeTable(state())})})]
+        store, graph(), 1, 0, [capture(1, 0, operators={COUNT: OperatorState({"counts": BatchCapture(state())})})]
     )
     assert load_restore(slot.subtasks[0], store).operators[COUNT].rows("counts") == []
     assert write_captures(MemoryStore(), graph(), 1, 0, [capture(0, 0), capture(1, 0)]).slot == 0
@@ -251,7 +253,7 @@ def test_rows_in_flight_are_read_as_the_edge_is_now() -> None:
 def test_a_state_entry_that_lies_about_its_rows_or_kind_is_refused() -> None:
     store = MemoryStore()
     slot = write_captures(
-        store, graph(), 1, 0, [capture(1, 0, operators={COUNT: OperatorState({"counts": WholeTable(state(1))})})]
+        store, graph(), 1, 0, [capture(1, 0, operators={COUNT: OperatorState({"counts": BatchCapture(state(1))})})]
     )
     manifest = slot.subtasks[0]
     (entry,) = manifest.states
@@ -265,7 +267,7 @@ def test_several_sections_of_one_table_are_read_one_after_the_other() -> None:
     store = MemoryStore()
     entries = []
     for slot, groups in enumerate(((1, 5), (0, 5, 7))):
-        part = capture(1, slot, operators={COUNT: OperatorState({"counts": WholeTable(state(*groups))})})
+        part = capture(1, slot, operators={COUNT: OperatorState({"counts": BatchCapture(state(*groups))})})
         entries += write_captures(store, graph(), 1, slot, [part]).subtasks[0].states
     manifest = write_captures(store, graph(), 1, 9, [capture(1, 0)]).subtasks[0]
     restored = load_restore(msgspec.structs.replace(manifest, states=entries), store).operators[COUNT]

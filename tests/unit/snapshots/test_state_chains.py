@@ -21,18 +21,9 @@ from penstock.snapshots.format.sections import SectionWriter, read_section, stat
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.store.store import MemoryStore
 from penstock.snapshots.writing.slot_writer import SlotWriter
-from penstock.snapshots.writing.state_index import (
-    BASE,
-    DELTA,
-    MAX_DELTAS,
-    TableBase,
-    merge_ranges,
-    plan_rebase,
-    subtract,
-    without_groups,
-)
-from penstock.snapshots.writing.state_sections import WHOLE_BYTES, split_into_sections
-from penstock.state.stored_form import KEY_GROUP_COLUMN, WholeTable, delta_schema
+from penstock.snapshots.writing.state_index import BASE, DELTA, MAX_CHAIN, TableBase, merged, minus, narrowed, rebasing
+from penstock.snapshots.writing.state_sections import WHOLE_BYTES, cut
+from penstock.state.stored_form import KEY_GROUP_COLUMN, BatchCapture, delta_schema
 from penstock.state.table import TableCapture
 from penstock.testing.failure import SimulationFailure
 from simulator.jobs.count_table import CountTable
@@ -321,7 +312,7 @@ def test_a_small_table_is_written_whole_because_references_are_not_smaller() -> 
 
 def test_without_what_changed_everything_is_written() -> None:
     subtask = Subtask(MemoryStore())
-    captured = [WholeTable(state(*groups)) for groups in ((1, 5), (1, 5))]
+    captured = [BatchCapture(state(*groups)) for groups in ((1, 5), (1, 5))]
     for checkpoint, one in enumerate(captured, start=1):
         (entry,) = subtask.write(checkpoint, checkpoint - 1, one).subtasks[1].states
         subtask.slot.confirm(checkpoint)

@@ -20,7 +20,7 @@ from penstock.snapshots.format.sections import data_path, state_path
 from penstock.snapshots.restoring.restore import load_inflight, load_restore
 from penstock.snapshots.store.store import Effect, LocalStore, MemoryStore, Store
 from penstock.snapshots.writing.capture_queue import CaptureLimits
-from penstock.state.stored_form import WholeTable
+from penstock.state.stored_form import BatchCapture
 from penstock.worker.checkpoint_uploader import CheckpointUploader
 from simulator.jobs.count_table import CountTable
 from simulator.jobs.rows import state_schema
@@ -184,7 +184,7 @@ def test_a_checkpoint_given_up_half_way_leaves_nothing(how: str) -> None:
     store = MemoryStore()
     with bench(store) as made:
         made.uploader.recorded(ONE, 1, part(0))
-        made.uploader.captured(capture(1, 0, 1, operators={COUNT: OperatorState({"counts": WholeTable(state(1))})}))
+        made.uploader.captured(capture(1, 0, 1, operators={COUNT: OperatorState({"counts": BatchCapture(state(1))})}))
         until(lambda: made.uploader.held_bytes == 0)
         assert list(store.files) == [file_of(1)]
         if how == "aborted":
@@ -244,7 +244,7 @@ def test_a_full_store_declines_the_checkpoint_and_the_next_one_completes() -> No
     assert [e.section.path for e in answer.manifest.subtasks[1].inflight] == [file_of(1), file_of(3)]
 
 
-class Table(WholeTable):
+class Table(BatchCapture):
     """Counts its releases, and says where they were made."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from penstock.errors import NotSupported
-from penstock.state import changes, memory_capture, memory_table
+from penstock.state import memory_capture, memory_changes, memory_table
 from penstock.state.memory_capture import MemoryCapture
 from penstock.state.memory_table import MemoryTable
 from penstock.state.table import RestorePoint, StoredRows, TableSpec
@@ -82,7 +82,7 @@ class CaptureMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        changes._STAMPS, self.stamps = 3, changes._STAMPS  # so that they are used up soon
+        memory_changes._STAMPS, self.stamps = 3, memory_changes._STAMPS  # so that they are used up soon
         self.table = MemoryTable(SPEC)
         self.model: dict[Key, Value] = {}
         self.past: dict[int, dict[Key, Value]] = {0: {}}
@@ -137,17 +137,17 @@ class CaptureMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.kept)
     @rule(data=st.data())
-    def let_go(self, data: st.DataObject) -> None:
+    def discard(self, data: st.DataObject) -> None:
         one = data.draw(st.sampled_from(self.kept))
         self.kept.remove(one)
         one[1].release()
 
     @precondition(lambda self: self.kept)
     @rule(data=st.data())
-    def go_back(self, data: st.DataObject) -> None:
+    def restore(self, data: st.DataObject) -> None:
         serial, point = data.draw(st.sampled_from(self.kept))
         self.table.close()
-        table = point.go_back()
+        table = point.restore()
         assert table is self.table
         self.model = dict(self.past[serial])
         self.past = {0: dict(self.model)}
@@ -155,7 +155,7 @@ class CaptureMachine(RuleBasedStateMachine):
         assert len(table) == len(self.model)
 
     def teardown(self) -> None:
-        changes._STAMPS = self.stamps
+        memory_changes._STAMPS = self.stamps
         for capture in self.captures:
             assert base_of(capture) == self.past[capture.serial]
 
@@ -221,7 +221,7 @@ def test_what_was_kept_for_captures_goes_with_them() -> None:
 
 
 def test_changes_are_known_until_they_are_forgotten_or_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "_WORTH_KEEPING", 10)
+    monkeypatch.setattr(memory_changes, "_MIN_REMEMBERED", 10)
     table = MemoryTable(SPEC)
     many: dict[Key, Value] = {(key, "t"): (key, "s") for key in range(100)}
     put(table, many)
@@ -245,7 +245,7 @@ def test_changes_are_known_until_they_are_forgotten_or_too_many(monkeypatch: pyt
 
 
 def test_a_table_does_not_go_back_when_much_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "_WORTH_KEEPING", 10)
+    monkeypatch.setattr(memory_changes, "_MIN_REMEMBERED", 10)
     table = MemoryTable(SPEC)
     put(table, {(key, "t"): (key, "s") for key in range(100)})
     early, late = table.capture().keep(), None
@@ -257,14 +257,14 @@ def test_a_table_does_not_go_back_when_much_has_changed(monkeypatch: pytest.Monk
     assert table._log.undo.count == 12
     put(table, {(key, "t"): (9, "s") for key in range(30, 40)})
     assert [early._kept.undo, late._kept.undo is None] == [None, False], "28 and 22 of 100 rows have changed since"
-    assert early.go_back() is None
-    again = late.go_back()
+    assert early.restore() is None
+    again = late.restore()
     assert again is not None
     assert base_of(again.capture()) == {(key, "t"): (0 if key < 6 else key, "s") for key in range(100)}
 
 
 def test_rows_that_come_and_go_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "_WORTH_KEEPING", 10)
+    monkeypatch.setattr(memory_changes, "_MIN_REMEMBERED", 10)
     table = MemoryTable(SPEC)
     point = table.capture().keep()
     assert point is not None
@@ -273,7 +273,7 @@ def test_rows_that_come_and_go_are_not_kept_without_end(monkeypatch: pytest.Monk
         table.remove(arrays([(key, "t") for key in range(4)], SCHEMA.types[:2]), 4)
     put(table, {(1, "t"): (1, "s")})
     assert (table._log.undo.removed, table._log.is_captured) == ([], False)
-    assert point.go_back() is None
+    assert point.restore() is None
 
 
 def test_another_thread_that_keeps_a_capture_leaves_no_moment_without_one() -> None:
@@ -303,8 +303,8 @@ def test_only_one_way_back_is_gone() -> None:
     late = table.capture().keep()
     assert early is not None
     assert late is not None
-    assert early.go_back() is table
-    assert late.go_back() is None
+    assert early.restore() is table
+    assert late.restore() is None
     assert base_of(table.capture()) == {(1, "t"): (1, "s")}
 
 
@@ -321,11 +321,11 @@ def test_a_table_that_nobody_will_go_back_in_keeps_nothing() -> None:
     point.release()
     put(table, {(key, "t"): (0, "s") for key in range(10, 20)})
     assert table._log.undo.count == 0
-    assert point.go_back() is None
+    assert point.restore() is None
 
 
 def test_captures_without_end_keep_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "_MAX_INTERVALS", 5)
+    monkeypatch.setattr(memory_changes, "_MAX_INTERVALS", 5)
     table = MemoryTable(SPEC)
     for _ in range(20):
         table.capture().release()
@@ -554,11 +554,11 @@ def garbage_of_reading(table: MemoryTable) -> int:
 
 def test_there_is_no_index_of_whole_keys_until_one_is_asked_for() -> None:
     schema = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("at", pa.timestamp("us"))])
-    table = MemoryTable(TableSpec(schema, 2, 128, prefix=1, event_time=(2,), looked_up=False))
+    table = MemoryTable(TableSpec(schema, 2, 128, prefix=1, event_time=(2,), indexes_keys=False))
     numbers = pa.array(range(10))
     table.add([numbers, numbers], [numbers.cast(pa.timestamp("us"))], 10)
     assert sum(table.forget_due(4, 3)) == 5
-    assert len(table.find_under([numbers], 10)[0]) == 5
+    assert len(table.find_by_prefix([numbers], 10)[0]) == 5
     assert table._index._live == 0
     assert (table.find([numbers, numbers], 10).rows >= 0).tolist() == [False] * 5 + [True] * 5
     assert table._index._live == 5

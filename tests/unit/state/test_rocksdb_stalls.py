@@ -11,7 +11,7 @@ import pytest
 from rocksdict import Rdict, WriteBatch
 
 from penstock.errors import ResourceError
-from penstock.state.rocksdb_store import Family, RocksStore
+from penstock.state.rocksdb_store import ColumnFamily, RocksStore
 
 
 @pytest.fixture
@@ -21,18 +21,18 @@ def store(tmp_path: Path) -> Iterator[RocksStore]:
     made.close()
 
 
-def put(store: RocksStore, family: Family) -> None:
+def put(store: RocksStore, family: ColumnFamily) -> None:
     batch = family.target(WriteBatch(raw_mode=True))
     batch.put(b"key", b"value")
     store.write(batch)
 
 
-def delete(store: RocksStore, family: Family) -> None:
+def delete(store: RocksStore, family: ColumnFamily) -> None:
     family.delete_range(b"key", b"kez")
 
 
 @pytest.fixture
-def stopped(store: RocksStore) -> Family:
+def stopped(store: RocksStore) -> ColumnFamily:
     """A family whose writes are stopped because it has one file."""
     family = store.create_family("rows")
     family._rows.set_options({"level0_file_num_compaction_trigger": "9", "level0_stop_writes_trigger": "1"})
@@ -43,7 +43,7 @@ def stopped(store: RocksStore) -> Family:
 
 @pytest.mark.parametrize("write", [put, delete])
 def test_a_stopped_write_waits_until_rocksdb_has_room(
-    store: RocksStore, stopped: Family, write: Callable[[RocksStore, Family], None]
+    store: RocksStore, stopped: ColumnFamily, write: Callable[[RocksStore, ColumnFamily], None]
 ) -> None:
     """Other threads run meanwhile."""
     writing = threading.Thread(target=write, args=(store, stopped))
@@ -58,7 +58,10 @@ def test_a_stopped_write_waits_until_rocksdb_has_room(
 
 @pytest.mark.parametrize("write", [put, delete])
 def test_a_write_that_waits_for_a_failing_disk_is_an_error_that_names_the_folder(
-    store: RocksStore, stopped: Family, write: Callable[[RocksStore, Family], None], monkeypatch: pytest.MonkeyPatch
+    store: RocksStore,
+    stopped: ColumnFamily,
+    write: Callable[[RocksStore, ColumnFamily], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert store._db is not None
     monkeypatch.setattr(store, "_db", Failing(store._db))

@@ -21,7 +21,7 @@ from penstock.model.plain import Plain
 from penstock.model.splits import Discovery, Split
 from penstock.operators.base import Operator, OperatorState, RestoredState
 from penstock.operators.watermark import WatermarkSpec
-from penstock.state.stored_form import KEY_GROUP_COLUMN, WholeTable
+from penstock.state.stored_form import KEY_GROUP_COLUMN, BatchCapture
 from penstock.testing.conformance import Input, Rows, check_operators, check_sink, check_source
 from penstock.testing.failure import SimulationFailure
 
@@ -65,7 +65,7 @@ class Held(Operator):
         rows = self._rows if self._flaw != "forgets" else self._rows[1:]
         groups = pa.array([0] * len(rows), pa.int16())
         table = pa.record_batch([groups, pa.array(rows, pa.int64())], names=[KEY_GROUP_COLUMN, "a"])
-        return OperatorState({"rows": WholeTable(table)})
+        return OperatorState({"rows": BatchCapture(table)})
 
     def restore(self, state: RestoredState) -> None:
         self._rows = [row for table in state.rows("rows") for row in table.column(1).to_pylist()]

@@ -48,5 +48,5 @@ class AggregationMapping(StateMapping):
         for call, shape in zip(self._spec.calls, shapes, strict=True):
             own += own_buffers(call, shape, buffers[taken : taken + len(shape.columns)])
             taken += len(shape.columns)
-        spread_by = 0 if self._spec.mode == "complete" else len(keys)
-        return [MappedTable(TABLE, with_positional_names(rows, own), spread_by)]
+        key_group_columns = 0 if self._spec.mode == "complete" else len(keys)
+        return [MappedTable(TABLE, with_positional_names(rows, own), key_group_columns)]

@@ -60,12 +60,12 @@ class MappedTable:
     Attributes:
         name: key in the ``state_schemas`` of its operator.
         rows: the table's columns without the key group, by position, in types that can be cast to those of the schema.
-        spread_by: number of leading columns that decide the key group.
+        key_group_columns: number of leading columns that decide the key group.
     """
 
     name: str
     rows: DataFrame
-    spread_by: int
+    key_group_columns: int
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class StagedTable:
     vertex: int
     spec: OperatorSpec
     name: str
-    spread_by: int
+    key_group_columns: int
     files: Mapping[int, Path]
 
     @property
@@ -187,7 +187,7 @@ class SparkStateReader:
             sorted_rows = own.repartitionById(graph.parallelism, owner).sortWithinPartitions("c0")
             written = sorted_rows.mapInArrow(_StagingTask(str(folder), schema), _WRITTEN).collect()
         files = {int(row["partition"]): folder / str(row["name"]) for row in written}
-        return StagedTable(vertex, spec, table.name, table.spread_by, files)
+        return StagedTable(vertex, spec, table.name, table.key_group_columns, files)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -209,7 +209,7 @@ def _with_key_group(table: MappedTable, max_parallelism: int) -> DataFrame:
     """
     names = [f"c{position}" for position in range(1, len(table.rows.columns) + 1)]
     rows = table.rows.toDF(*names)
-    spread = names[: table.spread_by]
+    spread = names[: table.key_group_columns]
     group = (
         F.pmod(F.xxhash64(*spread), F.lit(max_parallelism)) if spread else F.lit(_group_without_keys(max_parallelism))
     )
@@ -306,7 +306,7 @@ def _checked_rows(path: Path, table: StagedTable, graph: JobGraph, subtask: int)
     with pa.memory_map(str(path)) as mapped:
         for batch in pa.ipc.open_stream(mapped):
             groups: Any = batch.column(KEY_GROUP_COLUMN).to_numpy(zero_copy_only=False)
-            own = groups_of(batch.columns[1 : 1 + table.spread_by], batch.num_rows, graph.max_parallelism)
+            own = groups_of(batch.columns[1 : 1 + table.key_group_columns], batch.num_rows, graph.max_parallelism)
             if not np.array_equal(groups, own) or groups.min() < first or groups.max() > last:
                 raise CorruptSnapshot(f"{path.name}: rows of the state do not lie in the key groups of their keys")
             yield batch

@@ -56,9 +56,13 @@ class DistinctArgumentsSpec(OperatorSpec):
         if self.event_time is not None:
             is_window = pa.types.is_struct(self.output_schema.field(self.keys[self.event_time]).type)
             due = (self.event_time, 1) if is_window else (self.event_time,)
-        spread_by = 0 if self.one_subtask else len(self.keys)
+        key_group_columns = 0 if self.one_subtask else len(self.keys)
         return TableSpec(
-            self.table_schema, len(self.table_schema), max_parallelism, spread_by=spread_by, event_time=due
+            self.table_schema,
+            len(self.table_schema),
+            max_parallelism,
+            key_group_columns=key_group_columns,
+            event_time=due,
         )
 
     @property

@@ -91,7 +91,7 @@ class FinalAggregateSpec(OperatorSpec):
             self.key_count,
             max_parallelism,
             fills=(0, *fills),
-            spread_by=0 if self.mode == "complete" else None,
+            key_group_columns=0 if self.mode == "complete" else None,
             event_time=event_time,
             marks=True,
         )

@@ -64,7 +64,7 @@ class SessionAggregateSpec(FinalAggregateSpec):
             self.key_count,
             max_parallelism,
             fills=(0, 0, *fills),
-            spread_by=0 if self.mode == "complete" else self.key_count - 1,
+            key_group_columns=0 if self.mode == "complete" else self.key_count - 1,
             event_time=None if self.event_time is None else (self.key_count + 1,),
             marks=True,
             prefix=self.key_count - 1,
@@ -113,7 +113,7 @@ class SessionAggregateOperator(FinalAggregateOperator):
         keys = [normalize_floats(batch.column(position)) for position in self._spec.partition_keys]
         codes, first = group_rows(keys, batch.num_rows)
         distinct = [key.take(pa.array(first)) for key in keys]
-        owners, stored_rows = self._table.find_under(distinct, len(first))
+        owners, stored_rows = self._table.find_by_prefix(distinct, len(first))
         start, end = (_to_micros(child) for child in batch.column(self._spec.session).flatten())
         old_start = _to_micros(stored_rows.keys[-1]) if len(owners) else np.zeros(0, np.int64)
         old_end = stored_rows.values[1].read()[0][stored_rows.rows]

@@ -112,10 +112,10 @@ class JoinSide:
             self.table_schema,
             keys + 1,
             max_parallelism,
-            spread_by=keys,
+            key_group_columns=keys,
             prefix=keys,
             event_time=self._due_by(),
-            looked_up=self.is_preserved or removed_when_matched,
+            indexes_keys=self.is_preserved or removed_when_matched,
             keeps_arrays=True,
         )
 
@@ -207,7 +207,7 @@ class JoinSideState:
         normal = [normalize_floats(key) for key in keys]
         codes, first = group_rows(normal, rows)
         chosen = pa.array(first)
-        owners, found = self.table.find_under([key.take(chosen) for key in normal], len(first))
+        owners, found = self.table.find_by_prefix([key.take(chosen) for key in normal], len(first))
         counts = np.bincount(owners, minlength=len(first))
         begins = np.cumsum(counts) - counts
         candidates = Candidates(begins[codes], counts[codes])

@@ -106,7 +106,7 @@ class ListStore:
     def _loaded(self) -> list[_Elements]:
         if self._lists is None:
             self._lists = [_Elements() for _ in range(self._count)]
-            owners, found = self.table.find_under(self._keys, self._count)
+            owners, found = self.table.find_by_prefix(self._keys, self._count)
             positions = found.keys[-1].to_numpy() if len(owners) else np.zeros(0, np.int64)
             order = order_by(owners, positions)
             rows = stored_tuples_at(found.values, found.rows[order])

@@ -90,7 +90,7 @@ class MapStore:
     def _loaded(self) -> list[dict[MapKey, tuple[StoredTuple, StoredTuple]]]:
         if self._maps is None:
             self._maps = [{} for _ in range(self._count)]
-            owners, found = self.table.find_under(self._keys, self._count)
+            owners, found = self.table.find_by_prefix(self._keys, self._count)
             map_keys = stored_tuples(found.keys[len(self._keys) :], len(owners))
             rows = stored_tuples_at(found.values, found.rows)
             for owner, map_key, row in zip(owners.tolist(), map_keys, rows, strict=True):

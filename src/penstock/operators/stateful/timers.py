@@ -97,7 +97,7 @@ class TimerStore:
     def _read(self) -> list[set[int]]:
         """Read every key's timers: in the table, taken out of it, or not in it yet."""
         timers: list[set[int]] = [set() for _ in range(self._count)]
-        owners, found = self.table.find_under(self._keys, self._count)
+        owners, found = self.table.find_by_prefix(self._keys, self._count)
         moments = found.keys[-1].to_pylist() if len(owners) else []
         for owner, moment in zip(owners.tolist(), moments, strict=True):
             timers[owner].add(moment)

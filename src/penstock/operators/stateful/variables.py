@@ -95,7 +95,9 @@ class StateVariable:
     def table_spec(self, grouping: pa.Schema, max_parallelism: int) -> TableSpec:
         keys = self.key_count(grouping)
         prefix = len(grouping) if keys > len(grouping) else 0
-        return TableSpec(self.table_schema(grouping), keys, max_parallelism, spread_by=len(grouping), prefix=prefix)
+        return TableSpec(
+            self.table_schema(grouping), keys, max_parallelism, key_group_columns=len(grouping), prefix=prefix
+        )
 
     def _own_keys(self) -> list[pa.Field]:
         """Return the key columns after the grouping key."""
@@ -114,7 +116,7 @@ def timers_spec(grouping: pa.Schema, max_parallelism: int) -> TableSpec:
         timers_schema(grouping),
         len(grouping) + 1,
         max_parallelism,
-        spread_by=len(grouping),
+        key_group_columns=len(grouping),
         prefix=len(grouping),
         event_time=(len(grouping),),
     )

@@ -108,7 +108,7 @@ class LocalTableRestore:
     def take(self, empty: KeyedTable) -> KeyedTable | None:
         """Return the table as the snapshot has it, once; None if it is not retained or of another kind."""
         point, self._point = self._point, None
-        table = None if point is None else point.go_back()
+        table = None if point is None else point.restore()
         if table is None or type(table) is not type(empty) or table.spec != empty.spec:
             return None
         self.is_reused = True

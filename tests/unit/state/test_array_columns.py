@@ -8,13 +8,13 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
-from penstock.state.held_values import HeldValues
+from penstock.state.array_columns import ArrayColumns
 
 KINDS = [pa.string(), pa.list_(pa.int64())]
 
 
-def held(rows: int) -> HeldValues:
-    values = HeldValues(KINDS, threading.Lock())
+def held(rows: int) -> ArrayColumns:
+    values = ArrayColumns(KINDS, threading.Lock())
     values.reserve(rows)
     return values
 
@@ -25,7 +25,7 @@ def values_of(numbers: list[int]) -> list[pa.Array]:
     return [pa.array(texts, KINDS[0]), pa.array(lists, KINDS[1])]
 
 
-def check(values: HeldValues, model: dict[int, int], random: Random) -> None:
+def check(values: ArrayColumns, model: dict[int, int], random: Random) -> None:
     rows = list(model)
     random.shuffle(rows)
     found = [values.take(column, np.array(rows, np.int64)) for column in range(2)]
@@ -73,7 +73,7 @@ def test_what_is_overwritten_is_not_kept() -> None:
     assert values.nbytes < 2.1 * once
 
 
-def values_without_texts(values: HeldValues) -> int:
+def values_without_texts(values: ArrayColumns) -> int:
     return values._positions.data.nbytes
 
 
@@ -87,7 +87,7 @@ def test_an_array_is_not_kept_for_the_sake_of_a_part_of_it() -> None:
 
 
 def test_rows_that_nobody_writes_to_are_read_right_on_another_thread() -> None:
-    values, lock = HeldValues(KINDS, lock := threading.Lock()), lock
+    values, lock = ArrayColumns(KINDS, lock := threading.Lock()), lock
     values.reserve(20_000)
     steady = np.arange(0, 20_000, 40)
     expected = values_of(steady.tolist())[0]

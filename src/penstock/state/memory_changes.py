@@ -1,4 +1,4 @@
-"""What happened to a table's rows since its captures: which ones changed, and what they held before."""
+"""Change log of a table in memory: the rows that changed since its captures, and their contents at the captures."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.state.pages import Pages
+from penstock.state.growable_array import GrowableArray
 from penstock.state.value_columns import ValueColumns
 from penstock.state.vector import Rows, Vector
 
 RowNumbers = npt.NDArray[np.int32]
 
-_WORTH_KEEPING = 1 << 16
-"""So many changed rows are remembered however small the table is."""
+_MIN_REMEMBERED = 1 << 16
+"""Number of changed rows that are remembered even if the table is smaller."""
 _MAX_INTERVALS = 1024
-"""Captures since whom changes are remembered, if nobody says which ones will be asked for."""
-_WORTH_GOING_BACK = 4
+"""Number of captures since which changes are remembered, unless ``forget_before`` releases them."""
+_KEPT_DIVISOR = 4
 _STAMPS = 255
 
 
 @dataclass(frozen=True)
 class Removed:
-    """Rows that were removed at one time, each named once: their key groups and key columns."""
+    """Rows that were removed at one time, each once, with their key groups and key columns."""
 
     rows: RowNumbers
     groups: npt.NDArray[np.int16]
@@ -35,12 +35,12 @@ class Removed:
 
 @dataclass
 class Changes:
-    """What changed between capture ``serial`` and the next one.
+    """Changes between capture ``serial`` and the next one.
 
     Attributes:
-        rows: those created, written to or removed; each is named once.
-        removed: keys that were removed. Some may be there again.
-        count: how many of both.
+        rows: rows that were created, written to or removed, each once.
+        removed: keys that were removed. They may have been added again.
+        count: number of both.
     """
 
     serial: int
@@ -50,21 +50,21 @@ class Changes:
 
 
 class Undo:
-    """What rows held at a capture, of those that were written to between it and the next one.
+    """Undo log: contents at a capture of the rows that were written to between it and the next capture.
 
-    The chain of these from a capture on tells what it holds: of a row's entries the first one counts. The table's
-    thread adds entries before it writes to the rows; another one reads up to ``count``, with the lock that is held for
-    ``reserve``.
+    The undo logs of a capture and of all later ones form a chain, which restores the capture: the first entry of a row
+    counts. The table's thread adds an entry before it writes to the row. Another thread reads entries below ``count``,
+    with the lock that is held during ``reserve``.
 
     Attributes:
-        rows, groups, values: of each entry; group -1 stands for a row that was not in use.
-        removed: all that were removed, in order; of a row's keys the first one counts.
-        next: of the next capture; once it is there this one is complete.
+        rows, groups, values: row number, key group and values of each entry; group -1: the row was not in use.
+        removed: all removed rows, in order; the first key of a row counts.
+        next: undo log of the next capture; when it is set, this one is complete.
     """
 
     def __init__(self, values: ValueColumns) -> None:
-        self.rows = Pages(np.int32)
-        self.groups = Pages(np.int16)
+        self.rows = GrowableArray(np.int32)
+        self.groups = GrowableArray(np.int16)
         self.values = values
         self.removed: list[Removed] = []
         self.count = 0
@@ -86,42 +86,43 @@ class Undo:
 
 
 @dataclass(eq=False)
-class Kept:
-    """A capture that the table may have to go back to.
+class KeptCapture:
+    """Capture to which the table may be restored.
 
     Attributes:
-        undo: where its chain begins; None once it was given up.
-        entries: see ``ChangeLog``, when it was taken.
+        undo: first undo log of its chain; None when the capture is discarded.
+        entries: ``MemoryChangeLog.entries`` at the capture.
     """
 
     undo: Undo | None
     entries: int
 
 
-class ChangeLog:
-    """Owned by the table's thread, but for ``release``, ``keep``, ``let_go`` and ``forget_before``.
+class MemoryChangeLog:
+    """Change log of a table. Owned by the table's thread, except ``release``, ``keep``, ``discard``, ``forget_before``.
 
-    Changes are remembered since a capture as long as they may be asked for (``forget_before``) and are no more than the
-    table has rows; those between two captures only while they are less than half: beyond, a delta is not worth it. A
-    capture is kept until ``1 / _WORTH_GOING_BACK`` of the rows have changed: beyond, loading costs little more.
+    Changes since a capture are remembered as long as a delta may need them (``forget_before``) and they are fewer than
+    the rows of the table. Changes between two captures are remembered only up to half of the rows: a larger delta is
+    not worth its cost. A capture is kept until ``1 / _KEPT_DIVISOR`` of the rows have changed: then loading costs
+    little more than restoring.
 
     Attributes:
-        serial: of the newest capture.
-        floor: changes are known since this capture, and every later one.
-        undo: where entries go; see ``is_captured``.
-        entries: how many rows were kept so far, removed ones twice.
-        closed: the table was closed.
+        serial: serial of the newest capture.
+        floor: changes are known since this capture and since all later ones.
+        undo: undo log of the newest capture; see ``is_captured``.
+        entries: number of undo entries so far; removed rows count twice.
+        closed: True if the table was closed.
     """
 
     def __init__(self, fields: list[pa.Field], lock: threading.Lock) -> None:
         self._fields = fields
         self._lock = lock
-        self._stamps = Pages(np.uint8)
+        self._stamps = GrowableArray(np.uint8)
         self._stamp = 1
         self._changes: deque[Changes] = deque()
         self._open: Changes | None = Changes(0)
         self._outstanding = 0
-        self._kept: list[Kept] = []
+        self._kept: list[KeptCapture] = []
         self._captured_size = 0
         self.serial = 0
         self.floor = 0
@@ -135,17 +136,21 @@ class ChangeLog:
 
     @property
     def is_captured(self) -> bool:
-        """Whether some capture still has to be read, or gone back to: what rows held must be kept."""
+        """True if a capture may still be read or restored, so that contents of rows must be kept."""
         return self._outstanding > 0 or bool(self._kept)
 
     @property
-    def asks_for_removed(self) -> bool:
-        """Whether ``remove`` would keep anything."""
+    def needs_removed(self) -> bool:
+        """True if ``remove`` records removed rows."""
         return self.is_captured or self._open is not None
 
     def touch(self, rows: Rows, table_rows: int) -> Rows:
-        """These rows (each named once) are about to change. Returns those whose content captures need and do not have:
-        this is the first time since the newest capture, and there was a row of this number then."""
+        """Record that rows are about to change, each named once.
+
+        Returns:
+            The rows whose contents must be kept for captures: they change for the first time since the newest capture,
+            and existed at it.
+        """
         stamps = self._stamps.data
         fresh: Rows = rows[stamps[rows] != self._stamp]
         stamps[fresh] = self._stamp
@@ -155,7 +160,7 @@ class ChangeLog:
         if self.is_captured:
             needed: Rows = fresh[fresh < self._captured_size]
             self.entries += len(needed)
-            self._keep_what_is_worth_it(table_rows)
+            self._discard_changed_captures(table_rows)
             if self.is_captured:
                 return needed
         if self.undo.count or self.undo.removed:
@@ -163,7 +168,7 @@ class ChangeLog:
         return fresh[:0]
 
     def remove(self, removed: Removed, table_rows: int) -> None:
-        """These rows are about to be removed; ``touch`` came before."""
+        """Record that rows are about to be removed. Call ``touch`` first."""
         if self.is_captured:
             self.undo.removed.append(removed)
             self.entries += len(removed.rows)
@@ -172,8 +177,11 @@ class ChangeLog:
             self._count(len(removed.rows), table_rows)
 
     def capture(self, size: int) -> tuple[int, Undo, tuple[Changes, ...]]:
-        """A new capture of the rows below ``size``: its serial, the beginning of its chain, and the changes before it
-        that are known."""
+        """Begin a capture of the rows below ``size``.
+
+        Returns:
+            Its serial, the first undo log of its chain, and the known changes before it.
+        """
         self._captured_size = size
         with self._lock:
             if self._open is not None:
@@ -192,38 +200,42 @@ class ChangeLog:
         return self.serial, self.undo, known
 
     def release(self) -> None:
-        """A capture need not be read any more."""
+        """Release a capture, which is not read any more."""
         with self._lock:
             self._outstanding -= 1
 
-    def keep(self, undo: Undo, entries: int) -> Kept:
-        """Instead of ``release``: the table shall be able to go back to a capture, given the beginning of its chain and
-        ``entries`` as they were then."""
-        kept = Kept(undo, entries)
+    def keep(self, undo: Undo, entries: int) -> KeptCapture:
+        """Keep a capture instead of releasing it, so that the table can be restored to it.
+
+        Args:
+            undo: first undo log of its chain.
+            entries: ``entries`` at the capture.
+        """
+        kept = KeptCapture(undo, entries)
         with self._lock:
-            self._kept.append(kept)  # first: the table's thread asks for ``is_captured`` without the lock
+            self._kept.append(kept)  # first, because the table's thread reads ``is_captured`` without the lock
             self._outstanding -= 1
         return kept
 
-    def let_all_go(self) -> None:
-        """The table has gone back: there is no other way from there."""
+    def discard_all(self) -> None:
+        """Discard all kept captures, because the table was restored to one of them."""
         for kept in list(self._kept):
-            self.let_go(kept)
+            self.discard(kept)
 
-    def let_go(self, kept: Kept) -> None:
-        """Nobody will go back there."""
+    def discard(self, kept: KeptCapture) -> None:
+        """Discard a kept capture."""
         with self._lock:
             kept.undo = None
             if kept in self._kept:
                 self._kept.remove(kept)
 
-    def _keep_what_is_worth_it(self, table_rows: int) -> None:
-        most = max(table_rows // _WORTH_GOING_BACK, _WORTH_KEEPING)
+    def _discard_changed_captures(self, table_rows: int) -> None:
+        most = max(table_rows // _KEPT_DIVISOR, _MIN_REMEMBERED)
         for kept in [kept for kept in list(self._kept) if self.entries - kept.entries > most]:
-            self.let_go(kept)
+            self.discard(kept)
 
     def forget_before(self, serial: int) -> None:
-        """Nobody will ask for changes since a capture before this one."""
+        """Forget changes before this capture, since which no delta will be requested."""
         with self._lock:
             while self._changes and self._changes[0].serial < serial:
                 self.floor = self._changes.popleft().serial + 1
@@ -236,10 +248,10 @@ class ChangeLog:
         self._open.count += more
         with self._lock:
             total = self._open.count + sum(changes.count for changes in self._changes)
-            while self._changes and total > max(table_rows, _WORTH_KEEPING):
+            while self._changes and total > max(table_rows, _MIN_REMEMBERED):
                 total -= self._changes[0].count
                 self.floor = self._changes.popleft().serial + 1
-            if self._open.count > max(table_rows // 2, _WORTH_KEEPING):
+            if self._open.count > max(table_rows // 2, _MIN_REMEMBERED):
                 self._open = None
                 self._changes.clear()
                 self.floor = self.serial + 1

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.state import index, pages
+from penstock.state import growable_array, index
+from penstock.state.growable_array import GrowableArray
 from penstock.state.index import HashIndex
-from penstock.state.pages import Pages
 from penstock.state.row_numbers import RowNumbers
 
 
@@ -18,8 +18,8 @@ from penstock.state.row_numbers import RowNumbers
 def test_pages_grow_without_losing_anything_also_while_someone_looks(
     monkeypatch: pytest.MonkeyPatch, held: bool
 ) -> None:
-    monkeypatch.setattr(pages, "_MAPPED_BYTES", 8192)
-    array, views = Pages(np.int64), []
+    monkeypatch.setattr(growable_array, "_MAPPED_BYTES", 8192)
+    array, views = GrowableArray(np.int64), []
     for size in range(0, 20_000, 500):
         array.reserve(size + 500)
         assert (array.data[size : size + 500] == 0).all()

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.state.memory_table import MemoryBackend
 from penstock.state.prefix_index import PrefixIndex
-from penstock.state.rocksdb_keys import after
+from penstock.state.rocksdb_keys import prefix_end
 from penstock.state.rocksdb_table import RocksDBBackend
 from penstock.state.table import KeyedTable, StateBackend, StoredRows, TableSpec
 from penstock.testing.table_kit_data import freeze
@@ -20,7 +20,7 @@ SPEC = TableSpec(
     pa.schema([("id", pa.string()), ("f", pa.float64()), ("pos", pa.int64()), ("k", pa.string()), ("v", pa.int64())]),
     key_count=4,
     max_parallelism=128,
-    spread_by=2,
+    key_group_columns=2,
     prefix=2,
 )
 Key = tuple[Any, ...]
@@ -45,7 +45,7 @@ def frozen(key: Key) -> Key:
 
 def check(table: KeyedTable, model: dict[Key, int], keys: list[Key]) -> None:
     prefixes = list({frozen(key[:2]): key[:2] for key in keys}.items())
-    owners, found = table.find_under(columns_of([key for _, key in prefixes], 2), len(prefixes))
+    owners, found = table.find_by_prefix(columns_of([key for _, key in prefixes], 2), len(prefixes))
     values = found.values[0].to_arrow(found.rows).to_pylist()
     rows = zip(owners.tolist(), zip(*[key.to_pylist() for key in found.keys], strict=True), values, strict=True)
     got = sorted(((owner, frozen(key), value) for owner, key, value in rows), key=repr)
@@ -79,7 +79,7 @@ def test_rows_are_found_by_the_beginning_of_their_keys(backend: Any) -> None:
                 table.remove(columns_of(keys), len(keys))
                 for key in keys:
                     model.pop(frozen(key), None)
-            if kept is not None and (again := kept[0].go_back()) is not None:
+            if kept is not None and (again := kept[0].restore()) is not None:
                 table, model = again, kept[1]
             elif random.random() < 0.2:
                 capture = table.capture()
@@ -118,4 +118,9 @@ def test_a_long_chain_is_followed_to_its_end_and_can_lose_any_row() -> None:
 
 
 def test_what_comes_behind_a_prefix() -> None:
-    assert (after(b"a"), after(b"a\xff"), after(b"\x00"), after(b"\xff\xff")) == (b"b", b"b", b"\x01", None)
+    assert (prefix_end(b"a"), prefix_end(b"a\xff"), prefix_end(b"\x00"), prefix_end(b"\xff\xff")) == (
+        b"b",
+        b"b",
+        b"\x01",
+        None,
+    )

@@ -1,4 +1,4 @@
-"""A growable numpy array that is not copied to grow, and takes memory only where it was written to."""
+"""Growable numpy array that grows without a copy and uses memory only for pages that were written."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import pyarrow.compute as pc
 
 _MIN_ITEMS = 64
 _MAPPED_BYTES = 1 << 20
-"""From this size on an array has pages of its own."""
+"""Minimum size of an array with a memory mapping of its own."""
 _HUGE_BYTES = 8 << 20
-"""From this size on huge pages are worth the memory that they may waste."""
+"""Minimum size of an array with huge pages, which may waste memory."""
 
 
-def taken(data: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """``data[rows]``, not to be written to: Arrow gathers twice as fast as numpy. ``rows`` must be in range."""
+def gathered(data: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Return ``data[rows]``, read-only. Arrow gathers twice as fast as numpy. ``rows`` must be in range."""
     if data.dtype.kind == "O":
         return data.take(rows)
     found: npt.NDArray[Any] = pc.take(pa.array(data), pa.array(rows), boundscheck=False).to_numpy()
     return found
 
 
-class Pages:
-    """Items of one type; new ones are zero (None in an array of objects).
+class GrowableArray:
+    """Growable array of items of one type. New items are zero (None in an array of objects).
 
-    Large arrays are mapped privately: the system moves their pages when they grow, and pages that nothing was written
-    to take no memory. Whoever reads on another thread must hold the lock that the owner takes for ``reserve``.
+    Large arrays are private memory mappings: the system moves their pages when they grow, and pages that were not
+    written take no memory. A reader on another thread must hold the lock that the owner holds during ``reserve``.
 
     Attributes:
-        data: all items, the spare room behind those in use included; another array after ``reserve``.
+        data: all items, including spare ones at the end. ``reserve`` replaces the array.
     """
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
@@ -67,7 +67,7 @@ class Pages:
         self.data = larger
 
     def _resize(self, mapping: mmap.mmap, nbytes: int) -> bool:
-        """False if someone holds a view of the array, or the system cannot: then it has to be copied."""
+        """Resize the mapping. Return False if views of the array exist or the system cannot: it must then be copied."""
         self.data = self._allocated(0)
         try:
             mapping.resize(nbytes)

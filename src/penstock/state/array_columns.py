@@ -1,9 +1,9 @@
-"""Values by row number that stay as they came: rows refer to the Arrow arrays in which they were added.
+"""Columns of values by row number: rows refer to the Arrow arrays with which they were added.
 
-Text, lists and structs are never Python objects here. An array lives as long as a row refers to it: what was written
-next to each other is mostly forgotten together, and costs nothing then. Once less than half of what is kept is in use,
-the rest of sparse arrays is written anew, and small ones are put together (as the components of an LSM tree, O'Neil et
-al. 1996): neither many rows that go nor many small batches leave more than twice what is needed.
+Text, lists and structs never become Python objects here. An array lives as long as a row refers to it: rows that were
+written together are mostly removed together, at no cost. When less than half of the stored values are in use, sparse
+arrays are rewritten without unused ones. Small arrays are merged (like the components of an LSM tree, O'Neil et al.
+1996). So neither removed rows nor small batches take more than twice the necessary memory.
 """
 
 from __future__ import annotations
@@ -17,21 +17,29 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.state.pages import Pages
+from penstock.state.growable_array import GrowableArray
 from penstock.state.vector import Rows
 
 _NOWHERE = 0
 _FULL = 1 << 14
-"""Rows from which on a part is not put together with later ones."""
+"""Parts with at least this many rows are not merged."""
 _FEW = 7
-"""Small parts that are not worth putting together."""
+"""Up to this many small parts are not merged."""
 _FULL_BYTES = 64 << 20
-"""Of parts that are put together, at most: far from where 32-bit offsets end."""
+"""Limit for merged parts, far below the limit of 32-bit offsets."""
 
 
 @dataclass(eq=False)
 class _Part:
-    """Rows that are kept together: row ``rows[i]`` has position ``first + i``, as long as it is one of the ``used``."""
+    """Rows whose values are in the same arrays.
+
+    Attributes:
+        first: position of its first row; row ``rows[i]`` has position ``first + i`` while this part has its values.
+        rows: row numbers.
+        arrays: values of the rows, by column.
+        nbytes: memory of the part.
+        used: number of rows whose values are still in this part.
+    """
 
     first: int
     rows: npt.NDArray[np.int32]
@@ -40,18 +48,21 @@ class _Part:
     used: int
 
 
-class HeldValues:
-    """Some columns of a table, of any types.
+class ArrayColumns:
+    """Columns of any types.
 
-    ``take`` may be called on another thread, with the lock, while rows are written to: what it gives for these is
+    ``take`` may be called on another thread, with the lock, while rows are written to. Its result for these rows is
     arbitrary.
+
+    Args:
+        kinds: types of the columns.
+        lock: held while parts are rewritten, which moves rows that are not being written to.
     """
 
     def __init__(self, kinds: Sequence[pa.DataType], lock: threading.Lock) -> None:
-        """``lock``: is taken while rows that nobody writes to change their places."""
         self._kinds = list(kinds)
         self._lock = lock
-        self._positions = Pages(np.int64)
+        self._positions = GrowableArray(np.int64)
         self._end = _NOWHERE + 1
         self._parts: tuple[_Part, ...] = ()  # by ``first`` ascending; never changed, but replaced
 
@@ -73,7 +84,7 @@ class HeldValues:
         self._tidy()
 
     def forget(self, rows: Rows) -> None:
-        """These rows are gone, or were never put."""
+        """Forget the values of rows, which may have none."""
         positions = self._positions.data[rows]
         positions = positions[positions != _NOWHERE]
         if not len(positions):
@@ -85,8 +96,7 @@ class HeldValues:
         self._drop_unused()
 
     def _drop_unused(self) -> None:
-        """Nothing is kept that is not used at all, and little else: rows that go in the order in which they came are
-        never written anew."""
+        """Drop unused parts and rewrite sparse ones. Rows removed in the order of their insertion are not rewritten."""
         if not all(part.used for part in self._parts):
             self._parts = tuple(part for part in self._parts if part.used)
         if 2 * sum(part.used for part in self._parts) < sum(len(part.rows) for part in self._parts):
@@ -96,7 +106,7 @@ class HeldValues:
             self._tidy()
 
     def take(self, column: int, rows: Rows) -> pa.Array:
-        """The values of these rows in one column; null where none was put."""
+        """Return the values of rows in one column; null for rows without a value."""
         positions, parts = self._positions.data[rows], self._parts
         missing = positions == _NOWHERE
         if missing.all() or not parts:
@@ -124,7 +134,7 @@ class HeldValues:
 
     @staticmethod
     def _places(parts: Sequence[_Part], positions: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.integer], Rows]:
-        """Of each position its part's number and the place in it; of a position that is in none, any."""
+        """Return for each position the number of its part and the index in it; arbitrary if no part has it."""
         firsts = np.array([part.first for part in parts], np.int64)
         sizes = np.array([len(part.rows) for part in parts], np.int64)
         numbers = np.maximum(np.searchsorted(firsts, positions, side="right") - 1, 0)
@@ -139,8 +149,7 @@ class HeldValues:
         self._positions.data[rows] = np.arange(part.first, self._end)
 
     def _tidy(self) -> None:
-        """Put small parts at the end together, if they are many: a row is written anew a logarithmic number of times at
-        most, and so many are the parts."""
+        """Merge the small parts at the end if there are many, so that a row is rewritten O(log n) times."""
         together, rows, nbytes = 0, 0, 0
         for part in reversed(self._parts):
             nbytes += part.nbytes
@@ -151,7 +160,7 @@ class HeldValues:
             self._rewrite(self._parts[-together:])
 
     def _rewrite(self, parts: Sequence[_Part]) -> None:
-        """Rows of these that are still in use become one part at the end."""
+        """Merge the used rows of some parts to one part at the end."""
         rows, columns = [], []
         for part in parts:  # each has some
             used = np.flatnonzero(self._positions.data[part.rows] == np.arange(part.first, part.first + len(part.rows)))
