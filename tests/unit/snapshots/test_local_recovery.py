@@ -148,7 +148,7 @@ def test_a_restored_table_can_go_back_to_what_it_began_with_and_its_next_checkpo
         put(filled, {1: 5, 200: 1})
         manifest = again.checkpoint(2 + len(points), 1)[1]
         assert [entry.rows for entry in manifest.states if entry.kind == "delta"] == [2]
-        (point,) = again.kept.matching(1, snapshot).values()
+        (point,) = again.local_state.take_matching(1, snapshot).values()
         assert point.restore() is filled
         assert content(filled) == expected
 

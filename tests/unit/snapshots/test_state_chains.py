@@ -21,8 +21,17 @@ from penstock.snapshots.format.sections import SectionWriter, read_section, stat
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.store.store import MemoryStore
 from penstock.snapshots.writing.slot_writer import SlotWriter
-from penstock.snapshots.writing.state_index import BASE, DELTA, MAX_CHAIN, TableBase, merged, minus, narrowed, rebasing
-from penstock.snapshots.writing.state_sections import WHOLE_BYTES, cut
+from penstock.snapshots.writing.state_index import (
+    BASE,
+    DELTA,
+    MAX_DELTAS,
+    TableBase,
+    merge_ranges,
+    plan_rebase,
+    subtract,
+    without_groups,
+)
+from penstock.snapshots.writing.state_sections import WHOLE_BYTES, split_into_sections
 from penstock.state.stored_form import KEY_GROUP_COLUMN, BatchCapture, delta_schema
 from penstock.state.table import TableCapture
 from penstock.testing.failure import SimulationFailure

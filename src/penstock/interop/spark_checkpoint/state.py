@@ -289,7 +289,7 @@ def _table_entries(
     operator_id, schema = table.spec.operator_id, table.schema
     prefix = f"{owner}/state/{operator_id}/{table.name}"
     path = table.files.get(subtask)
-    for content in cut(_checked_rows(path, table, graph, subtask) if path is not None else ()):
+    for content in split_into_sections(_checked_rows(path, table, graph, subtask) if path is not None else ()):
         name = f"{prefix}/{writer.written:x}"
         section = writer.append(name, schema, ((batch, None) for batch in content))
         groups = content.first, content.last
