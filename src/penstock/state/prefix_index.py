@@ -60,34 +60,34 @@ class PrefixIndex:
         joined = np.flatnonzero(heads != _NONE)
         new = np.flatnonzero(heads == _NONE)
         before[firsts[new]] = following[lasts[new]] = _NONE
-        ahead, behind = heads[joined], following[heads[joined]]
-        following[ahead], before[firsts[joined]] = firsts[joined], ahead
-        following[lasts[joined]] = behind
-        there = behind != _NONE
-        before[behind[there]] = lasts[joined][there]
+        predecessors, successors = heads[joined], following[heads[joined]]
+        following[predecessors], before[firsts[joined]] = firsts[joined], predecessors
+        following[lasts[joined]] = successors
+        there = successors != _NONE
+        before[successors[there]] = lasts[joined][there]
         self._heads.insert(firsts[new], distinct[new])
 
     def remove(self, rows: Rows) -> None:
         """Remove rows that are in the index, each named once."""
         following, before = self._next.data, self._before.data
-        ahead, behind = before[rows], following[rows]
+        predecessors, successors = before[rows], following[rows]
         before[rows] = _GONE
-        skipping = np.flatnonzero(self._are_gone(behind))
+        skipping = np.flatnonzero(self._are_gone(successors))
         while len(skipping):  # each pass halves the length of a run of removed rows
-            onward = following[behind[skipping]]
-            behind[skipping] = following[rows[skipping]] = onward
+            onward = following[successors[skipping]]
+            successors[skipping] = following[rows[skipping]] = onward
             skipping = skipping[self._are_gone(onward)]
-        begins = np.flatnonzero(~self._are_gone(ahead))  # the first row of each run of removed rows
-        ahead, behind = ahead[begins], behind[begins]
-        later = np.flatnonzero(ahead != _NONE)
-        following[ahead[later]] = behind[later]
-        there = np.flatnonzero(behind != _NONE)
-        before[behind[there]] = ahead[there]
-        firsts = ahead == _NONE
-        rows, behind = rows[begins[firsts]], behind[firsts].astype(np.int64)
-        hashes, whole = self._hashes.data[rows], behind == _NONE
+        begins = np.flatnonzero(~self._are_gone(predecessors))  # the first row of each run of removed rows
+        predecessors, successors = predecessors[begins], successors[begins]
+        later = np.flatnonzero(predecessors != _NONE)
+        following[predecessors[later]] = successors[later]
+        there = np.flatnonzero(successors != _NONE)
+        before[successors[there]] = predecessors[there]
+        firsts = predecessors == _NONE
+        rows, successors = rows[begins[firsts]], successors[firsts].astype(np.int64)
+        hashes, whole = self._hashes.data[rows], successors == _NONE
         self._heads.remove(rows[whole], hashes[whole])
-        self._heads.replace(rows[~whole], behind[~whole], hashes[~whole])
+        self._heads.replace(rows[~whole], successors[~whole], hashes[~whole])
 
     def _are_gone(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         """Return True for the rows that are being removed. ``rows`` may have ``_NONE``."""

@@ -203,7 +203,7 @@ class FileSinkCommitter(SinkCommitter):
         try:
             yield
         except OSError as error:
-            self.check_held()  # another driver may have renamed the work directory meanwhile
+            self.check_held()  # another driver may have renamed the work directory in the meantime
             raise SinkError(f"cannot take over {self._root}: {error}; give a writable directory") from error
 
     def hold(self, position: LogPosition, next_batch: int = 0) -> None:
@@ -463,7 +463,7 @@ class FileSinkCommitter(SinkCommitter):
                 try:
                     self._roller.publish()
                 except (OSError, pa.ArrowException):
-                    log.exception("what is kept back of %s cannot be published; it is tried again", self._root)
+                    log.exception("kept files of %s cannot be published; the roll is repeated", self._root)
                     least_s = RETRY_S
                 self._set_timer(least_s)
 

@@ -398,7 +398,7 @@ def _ends(consumer: Consumer, where: Sequence[tuple[int, Any]], stop: threading.
             try:
                 first, end = consumer.get_watermark_offsets(partition, timeout=ENDS_TIMEOUT_S)
             except kafka.KafkaException as error:
-                log.debug("asked again: %s", error)
+                log.debug("the ends of a partition are requested again: %s", error)
                 stop.wait(ENDS_RETRY_S)
                 continue
             yield number, first, end

@@ -64,7 +64,7 @@ class PrefetchThread(Generic[T]):
                     self._wait_for_room()
                 if self._stop.is_set():
                     return
-        except BaseException as error:  # noqa: BLE001 - handed to the owner, whatever it is
+        except BaseException as error:  # noqa: BLE001 - raised on the thread of the owner
             self.user_traceback = traceback.format_exc()
             self._error = error
         finally:

@@ -94,7 +94,7 @@ class SimpleReadLoop:
             start = end
         prepared = ended = False
         while not stop.is_set():
-            self._wake_up.clear()  # before looking at what it stands for
+            self._wake_up.clear()  # before the requests are read, so that none is missed
             refreshes = self.refreshes
             if (offset := self._commit) != committed:
                 reader.commit(cast("dict[str, Any]", offset))

@@ -198,7 +198,7 @@ class _TableCommitter(StagedRowsCommitter):
         try:
             yield
         except OSError as error:
-            self.check_held()  # another driver may have renamed the work directory meanwhile
+            self.check_held()  # another driver may have renamed the work directory in the meantime
             raise SinkError(f"table {self._name}: cannot write to {self._location}: {error}") from error
 
     @property

@@ -16,7 +16,7 @@ from penstock.functions.casts.text_numbers import JAVA_BLANKS
 from penstock.functions.core.zones import Zone
 
 _COMMENT = "#"
-"""Quoted at the start of a line, even though Spark's readers know no comments unless told."""
+"""Quoted at the start of a line, although comments are off by default in Spark's readers."""
 _GARBLED = "with the one and not the other Spark's own writer garbles texts of blanks"
 
 
