@@ -53,7 +53,7 @@ def start_after_files(source: FileSource | SparkFilesSource, files: Mapping[str,
         source: a source of files.
         files: modification time in milliseconds by path. The files need not exist any more.
     """
-    state = source.files.state_after_reading(files)
+    state = source.file_discovery.state_after_reading(files)
     return Discovery((), state if isinstance(source, FileSource) else {"files": state, "range": 0})
 
 
@@ -81,7 +81,7 @@ def _modified(source: FileSource | SparkFilesSource, paths: Sequence[str]) -> di
         found = {path: os.stat(path).st_mtime_ns // 1_000_000 for path in paths}
     except OSError as error:
         raise ConfigError(f"{source.describe()} cannot have read {error.filename}: {error.strerror}") from error
-    strange = source.files.not_listed(paths)
+    strange = source.file_discovery.not_listed(paths)
     if strange:
         raise ConfigError(f"{source.describe()} does not read {strange[0]}: give files of its own path only")
     return found

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.connectors.files.parquet.pages import LARGEST_BATCH, MAX_COLUMNS, MAX_DEPTH, check_footer, most_rows
+from penstock.connectors.files.parquet.pages import LARGEST_BATCH, MAX_COLUMNS, MAX_DEPTH, check_footer, max_batch_rows
 from penstock.connectors.files.parquet.reading import page_bytes
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import ConfigError
@@ -175,7 +175,7 @@ def test_a_damaged_page_header_is_named(tmp_path: Path) -> None:
     data[place : place + len(header)] = header
     path.write_bytes(data)
     with pytest.raises(pa.ArrowInvalid, match=f"column value: the header of the page at {place} is damaged"):
-        most_rows(str(path), metadata, [0], [0], 1024, 1 << 20)
+        max_batch_rows(str(path), metadata, [0], [0], 1024, 1 << 20)
 
 
 def dictionary_bomb(path: Path) -> pa.Schema:
@@ -239,7 +239,7 @@ def test_ordinary_files_keep_their_batches(tmp_path: Path, table: pa.Table, opti
     pq.write_table(table, tmp_path / "a.parquet", **options)
     metadata = pq.read_metadata(tmp_path / "a.parquet")
     groups, columns = list(range(metadata.num_row_groups)), list(range(metadata.num_columns))
-    assert most_rows(str(tmp_path / "a.parquet"), metadata, groups, columns, 16_384, 128 << 20) == 16_384
+    assert max_batch_rows(str(tmp_path / "a.parquet"), metadata, groups, columns, 16_384, 128 << 20) == 16_384
 
 
 def test_the_option_is_a_size() -> None:

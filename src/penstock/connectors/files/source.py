@@ -71,7 +71,7 @@ class FileSource(Source):
         self.schema = schema
         zone = texts.time_zone(time_zone)
         self._columns = FileColumns(schema, partitions, zone, declared=declared, case_sensitive=case_sensitive)
-        self._files = FileDiscovery(path, texts, self._columns)
+        self._file_discovery = FileDiscovery(path, texts, self._columns)
         self._skips = texts.flag("ignoreCorruptFiles", False), texts.flag("ignoreMissingFiles", False)
         by_case = {"case_sensitive": case_sensitive} if format in COLUMNAR else {}
         self._format = partial(FORMATS[format], options=texts, time_zone=zone, **by_case)
@@ -79,27 +79,27 @@ class FileSource(Source):
         texts.finish()
 
     def describe(self) -> str:
-        return f"FileStreamSource[file:{self._files.path}]"
+        return f"FileStreamSource[file:{self._file_discovery.path}]"
 
     def discover(self, state: Plain, parallelism: int) -> Discovery:
-        return self._files.discover(state)
+        return self._file_discovery.discover(state)
 
     @property
-    def files(self) -> FileDiscovery:
+    def file_discovery(self) -> FileDiscovery:
         """Discovery of the files, on the driver."""
-        return self._files
+        return self._file_discovery
 
     def takes_away(self) -> str:
-        return self._files.takes_away()
+        return self._file_discovery.takes_away()
 
     def freeze(self) -> None:
-        self._files.freeze()
+        self._file_discovery.freeze()
 
     def committed(self, state: Plain) -> None:
-        self._files.committed(state)
+        self._file_discovery.committed(state)
 
     def adopt_state(self, state: Plain) -> Plain:
         return without_uncleaned(state)
 
     def create_reader(self) -> SourceReader:
-        return FileReader(self._format, self._columns, self._files.paths.admits, *self._skips)
+        return FileReader(self._format, self._columns, self._file_discovery.paths.admits, *self._skips)

@@ -74,7 +74,7 @@ class SparkFilesSource(Source):
         texts = OptionTexts(f"{format} source", options)
         self.schema = schema
         columns = FileColumns(schema, partitions, time_zone, declared=declared, case_sensitive=case_sensitive)
-        self._files = FileDiscovery(path, texts, columns)
+        self._file_discovery = FileDiscovery(path, texts, columns)
         self._skips_missing = texts.flag("ignoreMissingFiles", False)
         self._options = texts.unread() | {"ignoreMissingFiles": str(self._skips_missing).lower()}
         self._reader: SparkFileReader | None = reader
@@ -85,7 +85,7 @@ class SparkFilesSource(Source):
         return self.__dict__ | {"_reader": None, "_state": None}
 
     def describe(self) -> str:
-        return f"FileStreamSource[file:{self._files.path}]"
+        return f"FileStreamSource[file:{self._file_discovery.path}]"
 
     def open(self, location: str, operator_id: str) -> None:
         self._ranges.open(location, operator_id)
@@ -94,21 +94,21 @@ class SparkFilesSource(Source):
         return self._ranges.reader()
 
     @property
-    def files(self) -> FileDiscovery:
+    def file_discovery(self) -> FileDiscovery:
         """Discovery of the files, on the driver."""
-        return self._files
+        return self._file_discovery
 
     def takes_away(self) -> str:
-        return self._files.takes_away()
+        return self._file_discovery.takes_away()
 
     def freeze(self) -> None:
-        self._files.freeze()
+        self._file_discovery.freeze()
 
     def discover(self, state: Plain, parallelism: int) -> Discovery:
         number, files = _fields(state)
         if state is None or state is not self._state:
             self._ranges.drop(lambda staged: staged >= number)  # staged by discoveries whose results were lost
-        found = self._files.discover(files)
+        found = self._file_discovery.discover(files)
         splits: list[Split] = []
         if found.splits:
             splits = self._ranges.stage(number, lambda directory: self._stage(found.splits, directory))
@@ -120,7 +120,7 @@ class SparkFilesSource(Source):
         if state is not None:
             number, files = _fields(state)
             self._ranges.drop(lambda staged: staged < number)
-            self._files.committed(files)
+            self._file_discovery.committed(files)
 
     def adopt_state(self, state: Plain) -> Plain:
         if state is None:

@@ -91,10 +91,10 @@ def _planned_files(
         files = read_file_log(checkpoint, 0, after[LOG_OFFSET])
         old = {} if before is None else read_file_log(checkpoint, 0, before[LOG_OFFSET])
         new = [path for path in files if path not in old]
-        unlisted = source.files.not_listed(files)
+        unlisted = source.file_discovery.not_listed(files)
         if unlisted:
             return Finding(what, f"the DataFrame does not read {unlisted[0]}, which Spark has read", SAME)
-        return Discovery(source.files.splits_of(new), start_after_files(source, files).state)
+        return Discovery(source.file_discovery.splits_of(new), start_after_files(source, files).state)
     except (NotYet, FileNotFoundError) as error:
         return Finding(what, str(error), WAY_OUT)
 
@@ -106,7 +106,7 @@ def _files(
     if type(offset) is not int:
         return Finding(f"source {source.describe()}", f"Spark's position is {position!r:.100}", SAME)
     files = read_file_log(checkpoint, 0, offset)
-    unlisted = source.files.not_listed(files)
+    unlisted = source.file_discovery.not_listed(files)
     if unlisted:
         why = f"Spark has read {unlisted[0]}, which is there and which the DataFrame does not read"
         return Finding(f"source {source.describe()}", why, f"{SAME}, with the same path and options")
@@ -147,7 +147,7 @@ def spark_position(source: Source, operator_id: str, metadata: SnapshotMetadata)
     if isinstance(source, SparkFilesSource):
         if splits:
             return Finding(what, f"{len(splits)} files that Spark has staged are not read to their end", _READ_ON)
-        return SparkPosition({LOG_OFFSET: 0}, tuple(source.files.discovered_files(state["files"])))
+        return SparkPosition({LOG_OFFSET: 0}, tuple(source.file_discovery.discovered_files(state["files"])))
     if manifest.drained:
         return Finding(what, "it was drained, and its positions were not kept", _READ_ON)
     if isinstance(source, KafkaSource):
@@ -163,7 +163,7 @@ def _files_read(source: FileSource, what: str, state: Plain, splits: Sequence[Sp
     if begun:
         return Finding(what, f"{len(begun)} files are read in part, {begun[0]} among them", _READ_ON)
     waiting = {str(split.spec["path"]) for split in splits}
-    files = [file for file in source.files.discovered_files(state) if file.path not in waiting]
+    files = [file for file in source.file_discovery.discovered_files(state) if file.path not in waiting]
     if not files:
         return Finding(what, "none of the files that are there was read", "start Spark's query anew")
     return SparkPosition({LOG_OFFSET: 0}, tuple(files))

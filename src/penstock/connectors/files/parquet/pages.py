@@ -111,7 +111,9 @@ class _Weight:
         return self.bytes + min(rows, self.values) * self.each
 
 
-def most_rows(path: str, metadata: pq.FileMetaData, groups: list[int], columns: list[int], rows: int, most: int) -> int:
+def max_batch_rows(
+    path: str, metadata: pq.FileMetaData, groups: list[int], columns: list[int], rows: int, most: int
+) -> int:
     """Check all pages of some columns in some row groups.
 
     Args:

@@ -13,7 +13,7 @@ from penstock.config import size_bytes
 from penstock.connectors.files.nested_arrays import map_leaves, nullable_offsets
 from penstock.connectors.files.parquet.calendars import FileCalendar, file_calendar
 from penstock.connectors.files.parquet.int96 import has_int96, instants, is_int96, metadata_with_bytes
-from penstock.connectors.files.parquet.pages import check_footer, most_rows
+from penstock.connectors.files.parquet.pages import check_footer, max_batch_rows
 from penstock.connectors.files.parquet.valid_texts import with_valid_texts
 from penstock.connectors.option_texts import OptionTexts
 from penstock.errors import DataError
@@ -98,7 +98,7 @@ class ParquetFormat:
                 return
             leaves = leaves_of(file.metadata, names)
             rows = batch_rows(file.metadata, groups, leaves)
-            rows = most_rows(path, file.metadata, groups, leaves, rows, self.page_bytes)
+            rows = max_batch_rows(path, file.metadata, groups, leaves, rows, self.page_bytes)
             missing = sum(file.metadata.row_group(group).num_rows for group in groups)
             for batch in file.iter_batches(batch_size=rows, row_groups=groups, columns=names, use_threads=False):
                 missing -= batch.num_rows
