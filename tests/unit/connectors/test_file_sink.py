@@ -283,7 +283,7 @@ def test_a_failed_write_names_the_file(tmp_path: Path, monkeypatch: pytest.Monke
         new.prepare(1)
 
 
-# -- roller ------------------------------------------------------------------------------------------------------------
+# -- rolls -------------------------------------------------------------------------------------------------------------
 
 
 def rolling(made: FileSink, now: Callable[[], float], target_bytes: int = 1 << 20) -> FileSinkCommitter:

@@ -64,7 +64,7 @@ class Query:
         return driver
 
     def check(self) -> None:
-        """No row twice, none that is not handed over; without roller every committed one."""
+        """Check that no row is visible twice and that only committed ones are; without rolls, that all of these are."""
         seen = visible(self.out, self.made.file_format)
         handed_over = self.committed + Counter(v for _, values in self.pending for v in values)
         assert not seen - handed_over, f"seen too often or too early: {seen - handed_over}"

@@ -503,7 +503,7 @@ def table_of_arrays() -> MemoryTable:
 
 def test_an_edit_leaves_arrays_where_they_are_that_it_does_not_write_to() -> None:
     table = table_of_arrays()
-    held = table._values._held
+    held = table._values._arrays
     assert held is not None
     before = held._end
     with table.edit([pa.array([1, 3])], 2) as found:

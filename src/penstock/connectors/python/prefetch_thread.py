@@ -50,8 +50,8 @@ class PrefetchThread(Generic[T]):
         self._ended = False
         self._error: BaseException | None = None
         self.user_traceback = ""
-        # ``produce``, often a method of the prefetch's owner, is the thread's alone: a cycle would be left of each, for
-        # the garbage collector to find while the query waits.
+        # Only the thread refers to ``produce``, which is often a method of the owner. Otherwise each owner would be
+        # part of a reference cycle, and the query would wait for the garbage collector.
         self._thread = threading.Thread(target=self._run, args=(produce,), name=f"penstock-read-{name}", daemon=True)
         self._thread.start()
 
