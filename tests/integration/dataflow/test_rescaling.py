@@ -165,6 +165,7 @@ def test_another_driver_counts_the_rows_in_flight_of_a_rescaled_snapshot_exactly
         line = next(one for one in listed if one.id == snapshot.id)
         assert 0 < shown.inflight_rows == line.inflight_rows
     slow.unlink()
+    again.execution.process_all_available(90)
     finish(again, tmp_path / "out", total)
 
 
@@ -202,6 +203,7 @@ def test_rows_and_bytes_in_flight_count_once_after_a_rescale(tmp_path: Path, lau
     listed = {one.id: one.inflight_rows for one in list_snapshots(open_location_to_read(location), 0).snapshots}
     assert restart.restored_inflight_rows == listed[restart.restored_from] > 0
     slow.unlink()
+    query.execution.process_all_available(90)
     finish(query, tmp_path / "out", total)
 
     lines = list_snapshots(open_location_to_read(location), 0).snapshots

@@ -24,6 +24,9 @@ EXECUTIONS: list[QueryExecution] = []
 
 FAST = {"checkpoint_interval_ms": 150, "restart_delay_ms": 10, "restart_attempts": 10}
 
+FINISH_TIMEOUT_S = 180
+"""A limit that only a hanging query reaches."""
+
 
 @dataclass
 class Running:
@@ -37,7 +40,7 @@ class Running:
     def view(self) -> ExecutionView:
         return self.execution.view()
 
-    def until(self, condition: Callable[[ExecutionView], bool], timeout_s: float = 30, what: str = "") -> ExecutionView:
+    def until(self, condition: Callable[[ExecutionView], bool], timeout_s: float = 90, what: str = "") -> ExecutionView:
         """Wait for a view; fails if it does not come or the query ends."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -93,11 +96,9 @@ def run(
 
 def finish(query: Running, folder: Path, total: int, keys: int = 17) -> None:
     """Wait until all rows of a tiny job are visible, stop it, and check every one of them."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        ended = not query.execution.is_active  # before the look: whatever it has committed is seen
-        if sum(len(table) for table in visible(folder)) >= total or ended:
-            break
+    deadline_s = time.monotonic() + FINISH_TIMEOUT_S
+    while query.execution.is_active and (rows := sum(map(len, visible(folder)))) < total:
+        assert time.monotonic() < deadline_s, f"{rows} of {total} rows are visible after {FINISH_TIMEOUT_S} s"
         time.sleep(0.05)
     query.execution.stop()
     assert_exact(folder, total, keys)

@@ -51,7 +51,7 @@ def rows_of(directory: Path) -> list[tuple[Any, ...]]:
     return sorted(rows, key=repr)
 
 
-def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 90.0) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, f"waited {timeout_s:.0f} s for {what}"
