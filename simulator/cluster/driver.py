@@ -42,7 +42,7 @@ from penstock.coordinator.machines.checkpoint_events import (
 from penstock.coordinator.machines.job import JobCoordinator, rows_read
 from penstock.coordinator.machines.restarts import Failure, GiveUp, RestartPolicy, Restarts
 from penstock.coordinator.machines.splits import Discover, FreezeSource
-from penstock.coordinator.request_files import LOOK_EVERY_MS, RequestFiles
+from penstock.coordinator.request_files import POLL_INTERVAL_MS, RequestFiles
 from penstock.coordinator.snapshot_tickets import DRAINED, SnapshotTickets
 from penstock.errors import CorruptSnapshot, Fenced, LocationError, PlanChanged, ProtocolViolation, QueryFailed
 from penstock.model.elements import Alignment
@@ -285,7 +285,7 @@ class SimulatedDriver:
         if isinstance(work, CollectGarbage):
             self.world.figures.count("collections")
         elif isinstance(work, AnswerRequestFiles):
-            self._requests.looked(result)
+            self._requests.polled(result)
 
     def work_raised(self, work: Command, problem: Exception) -> None:
         """As ``CoordinatorService`` does it."""
@@ -322,7 +322,7 @@ class SimulatedDriver:
         if self.world.settings.commands and self.alive:
             if self._requests.due(self.world.chance.now_ms):
                 self._carry_out([self.core.answer_requests()])
-            self.world.scheduler.wake(self._actor_tick, self.world.chance.now_ms + LOOK_EVERY_MS)
+            self.world.scheduler.wake(self._actor_tick, self.world.chance.now_ms + POLL_INTERVAL_MS)
         return False
 
     # -- outputs of the job coordinator -------------------------------------------------------------------------------

@@ -21,11 +21,11 @@ from penstock.coordinator.view import (
     EpochProgress,
     ExecutionState,
     ExecutionView,
+    RequestedState,
     RestartView,
     SinkProgress,
     SourceProgress,
     SubtaskView,
-    Wanted,
 )
 from penstock.errors import ConfigError
 from penstock.model.elements import END_OF_TIME_US
@@ -104,7 +104,7 @@ VIEW = ExecutionView(
         replace(COMPLETE, checkpoint=5, state=CheckpointState.PENDING, subtasks=(), duration_ms=90.0),
     ),
     restarts=(RestartView(1, 2, "killed", 0, 400, 400.0),),
-    sources_dry=False,
+    sources_idle=False,
     checkpoints_completed=4,
     checkpoints_failed=1,
     restarts_begun=1,
@@ -119,7 +119,7 @@ FACTS = QueryFacts(
     location="/somewhere",
     access=None,
     shape=GraphShape((VertexShape(0, "Source, Sink", ()),), (), 128, 1, 1),
-    wanted=Wanted(3, 10_000, "auto"),
+    requested=RequestedState(3, 10_000, "auto"),
     view=VIEW,
     message="",
     error_kind="",

@@ -1,4 +1,4 @@
-"""The checkpoint location of a query: opened, claimed for it, and handed to its sources and sinks."""
+"""Checkpoint location of a query: opened, claimed for the query and passed to its sources and sinks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.snapshots.store.store_access import StoreAccess
 
 
 class ClaimedLocation:
-    """See the module's text. Whatever the store fails with is the location's error.
+    """Checkpoint location that is open and claimed for one query. Errors of the store are raised as LocationError.
 
     Args:
         location: a path on a shared file system, or an object store.

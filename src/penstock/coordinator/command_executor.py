@@ -80,7 +80,7 @@ OPEN_ATTEMPTS = 16
 
 
 class CommandExecutor:
-    """Executes works.
+    """Command executor: carries out the commands of the job coordinator; the only part of the driver that does I/O.
 
     Args:
         graph: the job.
@@ -149,7 +149,7 @@ class CommandExecutor:
         """The log as this driver last knew it."""
         return self._log.view
 
-    def execute(self, work: Command) -> JobEvent | None:
+    def execute(self, command: Command) -> JobEvent | None:
         """Carry out a command; return the event for the job coordinator, if it awaits one.
 
         Raises:
@@ -161,41 +161,41 @@ class CommandExecutor:
                 location does not know of.
             Exception: what a source's ``discover`` or a committer raised beyond its contract.
         """
-        match work:
+        match command:
             case OpenGeneration():
-                return self._open(work)
+                return self._open(command)
             case WriteSnapshot():
-                return self._write(work.metadata)
+                return self._write(command.metadata)
             case LogSnapshot():
-                return self._log_complete(work)
+                return self._log_complete(command)
             case ReserveIds():
-                return self._reserve(work)
+                return self._reserve(command)
             case CollectGarbage():
-                return self._collect(work)
+                return self._collect(command)
             case AnswerRequestFiles():
-                return self._answer_requests(work.spared)
+                return self._answer_requests(command.spared)
             case AnswerTake():
-                return self._answer_take(work)
+                return self._answer_take(command)
             case CheckLocation():
                 return self._check_location()
             case CommitEpoch():
-                return self._commit(work)
+                return self._commit(command)
             case AbandonStagedData():
                 for committer in self._committers.values():
-                    committer.abandon(work.generation)
+                    committer.abandon(command.generation)
             case Discover():
-                discovery = self._sources[work.vertex].discover(work.state, self._graph.parallelism)
-                return SplitsFound(work.generation, work.vertex, discovery)
+                discovery = self._sources[command.vertex].discover(command.state, self._graph.parallelism)
+                return SplitsFound(command.generation, command.vertex, discovery)
             case FreezeSource():
-                self._sources[work.vertex].freeze()
+                self._sources[command.vertex].freeze()
             case NotifySourceCommitted():
-                self._tell_source(work)
+                self._notify_source(command)
             case _:
-                assert_never(work)
+                assert_never(command)
         return None
 
     def close(self, committed_epoch: int, next_checkpoint: CheckpointId) -> None:
-        """End orderly, after the last work: log what was committed and return the ids that were not used.
+        """End orderly, after the last command: log what was committed and return the ids that were not used.
 
         Raises:
             Fenced, OSError: it could not be logged; the next driver commits the last epochs again, which is harmless.
@@ -206,22 +206,22 @@ class CommandExecutor:
 
     # -- the log ------------------------------------------------------------------------------------------------------
 
-    def _open(self, work: OpenGeneration) -> GenerationReady:
-        if work.parallelism is not None:
-            self._graph = replace(self._graph, parallelism=work.parallelism)
+    def _open(self, command: OpenGeneration) -> GenerationReady:
+        if command.parallelism is not None:
+            self._graph = replace(self._graph, parallelism=command.parallelism)
         for _ in range(OPEN_ATTEMPTS):
             view = self._begun()
             if self._generation and view.owner != self._generation:
                 raise Fenced(f"Generation {view.owner} of another driver has taken over this checkpoint location")
             try:
-                chosen = self._catalog.choose_newest(view, checksums=work.checksums, allow_older=self._allow_older)
+                chosen = self._catalog.choose_newest(view, checksums=command.checksums, allow_older=self._allow_older)
             except CorruptSnapshot:
                 # Until this driver owns the log, the owner may delete what is being read here.
                 if self._log.refresh() == view:
                     raise
                 continue
             refuse_missing_input(chosen)
-            entry = self._opening_entry(work, view, chosen.metadata)
+            entry = self._opening_entry(command, view, chosen.metadata)
             if not self._generation:
                 refuse_drained(chosen.metadata, entry.committed_epoch)
             restored = chosen.metadata
@@ -305,10 +305,10 @@ class CommandExecutor:
         opener = self._opener(self._log.view.over)
         # Read before the check: the message must not name a location that writes after the check.
         origins = [committer.written_from() for committer in self._committers.values()]
-        known = [committer.check_fence(opener) for committer in self._committers.values()]
+        are_known = [committer.check_fence(opener) for committer in self._committers.values()]
         for origin in origins:  # from before the check: none of them has written since what was checked
             self._refuse_copy_of(origin)
-        return all(known)
+        return all(are_known)
 
     def _opener(self, over: Collection[str] = ()) -> FenceOpener:
         """Return the description of this driver for outputs."""
@@ -354,15 +354,17 @@ class CommandExecutor:
             return view
 
     def _opening_entry(
-        self, work: OpenGeneration, view: LogView, metadata: SnapshotMetadata | None
+        self, command: OpenGeneration, view: LogView, metadata: SnapshotMetadata | None
     ) -> entries.GenerationOpened:
-        first = max(view.next_checkpoint, self._ids_from) if work.next_checkpoint is None else work.next_checkpoint
+        first = (
+            max(view.next_checkpoint, self._ids_from) if command.next_checkpoint is None else command.next_checkpoint
+        )
         return entries.GenerationOpened(
             generation=view.next_generation,
             restored=0 if metadata is None else metadata.checkpoint,
             first_checkpoint=first,
             reserved_until=first + ID_BLOCK,
-            committed_epoch=max(view.committed_epoch, work.committed_epoch),
+            committed_epoch=max(view.committed_epoch, command.committed_epoch),
             next_batch=self._batches_from,
         )
 
@@ -447,15 +449,15 @@ class CommandExecutor:
         self._blobs.snapshot_completed(metadata)
         return SnapshotLogged(command.checkpoint, command.reserve)
 
-    def _reserve(self, work: ReserveIds) -> JobEvent:
+    def _reserve(self, command: ReserveIds) -> JobEvent:
         try:
-            self._log.append(entries.EpochCommitted(work.generation, work.committed_epoch, work.reserve))
+            self._log.append(entries.EpochCommitted(command.generation, command.committed_epoch, command.reserve))
         except OSError as error:
             return ReserveFailed(f"ids cannot be reserved: {error}")
-        return IdsReserved(work.reserve)
+        return IdsReserved(command.reserve)
 
     def _collect(self, command: CollectGarbage) -> JobEvent | None:
-        for checkpoint in [known for known in self._written if known not in command.in_flight]:
+        for checkpoint in [written for written in self._written if written not in command.in_flight]:
             del self._written[checkpoint]  # aborted after it was written: it is never logged
             self._catalog.forget(checkpoint)
         try:
@@ -493,11 +495,11 @@ class CommandExecutor:
             return CollectionFailed(str(error))
         return TakesRequested(takes) if takes else None
 
-    def _answer_take(self, work: AnswerTake) -> JobEvent | None:
+    def _answer_take(self, command: AnswerTake) -> JobEvent | None:
         try:
-            self._requests.answer_snapshot_request(work.token, work.snapshot, work.refusal)
+            self._requests.answer_snapshot_request(command.token, command.snapshot, command.refusal)
         except OSError as error:
-            return CollectionFailed(f"who asked for {work.snapshot or 'a snapshot'} cannot be told: {error}")
+            return CollectionFailed(f"who asked for {command.snapshot or 'a snapshot'} cannot be told: {error}")
         return None
 
     def _check_location(self) -> JobEvent:
@@ -507,10 +509,10 @@ class CommandExecutor:
             return LocationChecked("")  # a store that fails may return; nothing is known to be deleted
 
     def refuse_takes(self, reason: str) -> None:
-        """The query has ended, and no work runs any more: whoever still waits for a snapshot is told so."""
-        told = f"{reason}; `penstock snapshot list` tells whether it was taken before that"
+        """Answer the open requests for snapshots after the query has ended and its last command has run."""
+        refusal = f"{reason}; `penstock snapshot list` tells whether it was taken before that"
         for token in self._requests.pending_tokens:
-            self._answer_take(AnswerTake(token, "", told))
+            self._answer_take(AnswerTake(token, "", refusal))
 
     # -- sinks --------------------------------------------------------------------------------------------------------
 
@@ -542,12 +544,12 @@ class CommandExecutor:
         for committer in self._committers.values():
             committer.hold(position, next_batch)
 
-    def _tell_source(self, work: NotifySourceCommitted) -> None:
-        source = self._sources[work.vertex]
+    def _notify_source(self, command: NotifySourceCommitted) -> None:
+        source = self._sources[command.vertex]
         self._check_held()
         if source.takes_away():
             self._hold(self._log.position_of(self._log.view.lineage[-1].checkpoint))
-        source.committed(work.state)
+        source.committed(command.state)
 
     def _writer_id(self, operator_id: str, batch: int) -> str:
         """Return the id by which an external sink distinguishes writers.

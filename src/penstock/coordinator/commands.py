@@ -137,9 +137,10 @@ class GenerationReady:
 
 @dataclass(frozen=True)
 class DrainRequested:
-    """From a user, see ``JobCoordinator.check_drainable``: read what is there now, let event time end, and end.
+    """Request of a user to drain: read what is available now, end event time, commit and finish.
 
-    It holds for all Generations to come, and of a driver to come once a snapshot has seen the end of event time.
+    It applies to all later Generations. It applies to a later driver once a snapshot contains the end of event time.
+    See ``JobCoordinator.check_drainable``.
     """
 
 
@@ -152,7 +153,7 @@ class CollectionFailed:
 
 @dataclass(frozen=True)
 class TakesRequested:
-    """For the owner: request files ask for these snapshots, by token. Each is answered by an ``AnswerTake``."""
+    """Snapshots that request files ask for, by token. The owner answers each with an ``AnswerTake``."""
 
     takes: tuple[tuple[str, TakeSnapshot], ...]
 

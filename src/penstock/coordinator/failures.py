@@ -1,4 +1,4 @@
-"""From what a slot reports to what the restart strategy weighs and what the user sees."""
+"""Conversion of failures: slot reports to failures for the restart strategy, and to errors for the user."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from penstock.network.messages import SlotFailed
 
 NEVER_RETRIED = (ConfigError, NotSupported)
 """A restart does not change an option or a plan."""
-_TOLD_BY_MESSAGE = {
+_KEPT_TYPES = {
     error.__name__: error for error in (*NEVER_RETRIED, CorruptSnapshot, DataError, EvaluationError, SinkError)
 }
-"""Errors whose message says all: they keep their type, and need no traceback of Penstock's own code."""
+"""Errors that keep their type: the message is sufficient without a traceback of Penstock's own code."""
 
 _IN_THE_INPUT = "the input that cannot be read"
-"""The position of a data error: its message names the place, and rows behind it are never reached."""
+"""The position of a data error: its message names the position, and no restart gets past it."""
 
 _DYING_WORKERS = "; a worker dies if user code ends it, if memory runs out or if it is killed: see the executors' logs"
 
@@ -50,8 +50,8 @@ def error_of(message: SlotFailed) -> PenstockError:
         return FunctionError(message.operator, message.message, message.traceback, message.position)
     where = f"{message.operator}: " if message.operator else ""
     name, _, text = message.message.partition(": ")
-    if name in _TOLD_BY_MESSAGE:
-        return _TOLD_BY_MESSAGE[name](f"{where}{text}")
+    if name in _KEPT_TYPES:
+        return _KEPT_TYPES[name](f"{where}{text}")
     trace = f"\n{message.traceback}" if message.traceback else ""
     return GenerationFailed(f"slot {message.slot}: {where}{message.message}{trace}")
 

@@ -1,4 +1,4 @@
-"""One Generation's slots as the driver sees them: launched, gathered, spoken to, ended."""
+"""Slots of one Generation on the driver's side: launch, registration, heartbeats, messages and end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.config import CONF_PREFIX, Options
 from penstock.connectors.base import Committing
 from penstock.coordinator.commands import GenerationReady
 from penstock.coordinator.launching import SlotJob, SlotLauncher
-from penstock.coordinator.rendezvous import ControlServer, SlotLost, SlotSaid, peers_of
+from penstock.coordinator.rendezvous import ControlServer, SlotLost, SlotMessageReceived, peers_of
 from penstock.logs import now_about
 from penstock.model.job_graph import JobGraph
 from penstock.model.messages import AdvanceWatermark, AssignSplits, ToSubtask
@@ -51,12 +51,12 @@ class GenerationPlan:
 
 
 class GenerationSlots:
-    """Owned by the coordinator thread. The constructor launches.
+    """Slots of one Generation; the constructor launches them. Owned by the coordinator thread.
 
     Args:
         ready: the opened Generation.
-        paused: sources begin so.
-        now_s: the monotonic clock, here and in all methods.
+        paused: True if the sources start paused.
+        now_s: time of the monotonic clock in seconds, here and in all methods.
 
     Raises:
         ResourceError: too few free slots.
@@ -68,7 +68,7 @@ class GenerationSlots:
         plan: GenerationPlan,
         launcher: SlotLauncher,
         loop: IoLoop,
-        on_event: Callable[[SlotSaid | SlotLost], None],
+        on_event: Callable[[SlotMessageReceived | SlotLost], None],
         now_s: float,
         paused: bool = False,
     ) -> None:
@@ -83,7 +83,7 @@ class GenerationSlots:
         self._job_done_s: float | None = None
         self._cancelled = False
         self._heard_s: dict[int, float] = {}
-        self._seats: list[int] = list(range(self._parallelism))
+        self._task_numbers: list[int] = list(range(self._parallelism))
         self.registered: dict[int, Register] = {}
         self.running: set[int] = set()
         self._gone: set[int] = set()
@@ -123,24 +123,28 @@ class GenerationSlots:
             self._server.close()
             raise
 
-    # -- what slots say -------------------------------------------------------------------------------------------
+    # -- messages from slots -------------------------------------------------------------------------------------------
 
     def heard(self, slot: int, now_s: float) -> None:
         self._heard_s[slot] = now_s
 
-    def slot_of(self, seat: int) -> int:
-        """Return the slot of a task; its own number until all have registered."""
-        return self._seats.index(seat)
+    def slot_of(self, task_number: int) -> int:
+        """Return the slot that runs in a task; until all tasks have registered, the task's own number."""
+        return self._task_numbers.index(task_number)
 
-    def register(self, seat: int, message: Register) -> bool:
-        """When the last one is here, all are told who they are, where the others are, and what to restore: True. A
-        worker that remembers a slot's tables becomes that slot again."""
-        self.registered[seat] = message
+    def register(self, task_number: int, message: Register) -> bool:
+        """Register a task; after the last one, assign the slots, send ``Deploy`` to each and return True.
+
+        A worker that still has a slot's tables in memory becomes that slot again.
+        """
+        self.registered[task_number] = message
         if not self.complete:
             return False
-        self._seats = seats_of([self.registered[seat].remembers for seat in range(self._parallelism)])
-        self.registered = {slot: self.registered[seat] for slot, seat in enumerate(self._seats)}
-        self._heard_s = {slot: self._heard_s[seat] for slot, seat in enumerate(self._seats)}
+        self._task_numbers = match_slots_to_tasks(
+            [self.registered[number].remembers for number in range(self._parallelism)]
+        )
+        self.registered = {slot: self.registered[number] for slot, number in enumerate(self._task_numbers)}
+        self._heard_s = {slot: self._heard_s[number] for slot, number in enumerate(self._task_numbers)}
         peers, access = peers_of(self.registered), self._access
         for slot in range(self._parallelism):
             self.send(
@@ -149,32 +153,32 @@ class GenerationSlots:
         return True
 
     def run(self, slot: int) -> bool:
-        """A slot runs; True when all do."""
+        """Note that a slot runs; return True once all do."""
         self.running.add(slot)
         return self.runs
 
     @property
     def runs(self) -> bool:
-        """All slots do."""
+        """True once all slots run."""
         return len(self.running) == self._parallelism
 
     @property
     def complete(self) -> bool:
-        """All slots have registered, at some time."""
+        """True once all slots have registered."""
         return len(self.registered) == self._parallelism
 
     def gone(self, slot: int) -> None:
-        """A slot said goodbye or lost its link."""
+        """Note that a slot has stopped or lost its link."""
         self._gone.add(slot)
 
     @property
     def all_gone(self) -> bool:
-        """All that ever registered."""
+        """True if all slots that registered are gone."""
         return self._gone >= set(self.registered)
 
     def describe(self, slot: int) -> str:
-        known = self.registered.get(slot)
-        return f"slot {slot}" if known is None else f"slot {slot} (pid {known.pid} on {known.data_host})"
+        register = self.registered.get(slot)
+        return f"slot {slot}" + ("" if register is None else f" (pid {register.pid} on {register.data_host})")
 
     def overdue(self, now_s: float) -> str | None:
         """Return why this Generation must be given up although no link broke, or None."""
@@ -200,10 +204,10 @@ class GenerationSlots:
             return "the slots ended"
         return f"no slot reached the driver at {self._address}: the executors must be able to connect to it"
 
-    # -- what slots are told --------------------------------------------------------------------------------------
+    # -- messages to slots --------------------------------------------------------------------------------------
 
     def send(self, slot: int, message: ToSlot) -> None:
-        self._server.send(self._seats[slot], message)
+        self._server.send(self._task_numbers[slot], message)
 
     def broadcast(self, message: ToSlot) -> None:
         for slot in range(self._parallelism):
@@ -228,7 +232,7 @@ class GenerationSlots:
             self._server.close()
 
     def ended(self, now_s: float) -> bool:
-        """After ``close``: whether the slots are gone. Cancels the job when they take too long."""
+        """Return True if the slots have ended after ``close``. Cancels the job after ``JOB_GRACE_S``."""
         if self._job.done:
             return True
         assert self._closed_s is not None
@@ -245,13 +249,18 @@ class GenerationSlots:
         self._job.cancel()
 
 
-def seats_of(remembered: Sequence[Sequence[int]]) -> list[int]:
-    """The seat of every slot, given which slots each seat remembers: theirs as far as it goes, then those of the same
-    number, then any."""
-    seats: dict[int, int] = {}
+def match_slots_to_tasks(remembered: Sequence[Sequence[int]]) -> list[int]:
+    """Return the task number of every slot.
+
+    A slot goes to a task whose worker still has its tables in memory, else to the task of the same number, else to any.
+
+    Args:
+        remembered: by task number, the slots whose tables its worker has in memory.
+    """
+    task_of: dict[int, int] = {}
     count = len(remembered)
-    wishes = [(slot, seat) for seat, slots in enumerate(remembered) for slot in slots if slot < count]
-    for slot, seat in [*wishes, *((n, n) for n in range(count)), *product(range(count), range(count))]:
-        if slot not in seats and seat not in seats.values():
-            seats[slot] = seat
-    return [seats[slot] for slot in range(count)]
+    preferred = [(slot, task) for task, slots in enumerate(remembered) for slot in slots if slot < count]
+    for slot, task in [*preferred, *((n, n) for n in range(count)), *product(range(count), range(count))]:
+        if slot not in task_of and task not in task_of.values():
+            task_of[slot] = task
+    return [task_of[slot] for slot in range(count)]

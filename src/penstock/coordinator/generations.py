@@ -9,7 +9,7 @@ from penstock.coordinator.commands import GenerationReady
 from penstock.coordinator.generation_slots import GenerationPlan, GenerationSlots
 from penstock.coordinator.launching import SlotLauncher
 from penstock.coordinator.machines.restarts import Failure
-from penstock.coordinator.rendezvous import SlotLost, SlotSaid
+from penstock.coordinator.rendezvous import SlotLost, SlotMessageReceived
 from penstock.network.transport import IoLoop
 
 LINK_GRACE_MS = 50.0
@@ -30,7 +30,9 @@ class Generations:
         reopen_at_ms: when the next one may begin, on the clock of ``now_ms``; None: nobody wants one.
     """
 
-    def __init__(self, launcher: SlotLauncher, loop: IoLoop, on_event: Callable[[SlotSaid | SlotLost], None]) -> None:
+    def __init__(
+        self, launcher: SlotLauncher, loop: IoLoop, on_event: Callable[[SlotMessageReceived | SlotLost], None]
+    ) -> None:
         self._launcher = launcher
         self._loop = loop
         self._on_event = on_event
@@ -78,16 +80,16 @@ class Generations:
         self.reopen_at_ms = None
         return True
 
-    def end(self, await_goodbyes: Callable[[GenerationSlots], None] | None) -> int | None:
+    def end(self, await_slots: Callable[[GenerationSlots], None] | None) -> int | None:
         """The query ends: all slots do. Returns which Generation ran, if one did.
 
         Args:
-            await_goodbyes: waits for the slots' own end, which they are asked for first; None: they are cut off.
+            await_slots: waits for the slots' own end, which they are asked for first; None: they are cut off.
         """
         current, self.current = self.current, None
-        if current is not None and await_goodbyes is not None:
+        if current is not None and await_slots is not None:
             current.stop()
-            await_goodbyes(current)
+            await_slots(current)
         for one in (current, self._old):
             if one is not None:
                 one.close(time.monotonic())

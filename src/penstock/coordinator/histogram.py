@@ -42,7 +42,7 @@ class Distribution:
         return sum(self.counts)
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """Of each bound, infinity at the end, how many values are not above it."""
+        """Return the number of values up to each bound; the last bound is infinity."""
         found, so_far = [], 0
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
             so_far += count

@@ -1,7 +1,7 @@
-"""Checkpoints that have ended go into the history of their location, on a thread of its own and behind their backs.
+"""Background writer of ended checkpoints to the history of their location.
 
-A checkpoint hands over what is shown of it already and goes on. Some seconds' worth of them is written at a time; a
-driver that is killed loses these from the history, and nothing else. A store that fails costs history alone, too.
+It writes the checkpoints of a few seconds at a time. A driver that is killed, or a store that fails, loses only these
+entries of the history.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from penstock.snapshots.history.segments import StoredCheckpoint, stored_checkpo
 
 log = get_logger(__name__)
 
-WAITING_AT_MOST = 200
-"""Not written yet, those that the driver shows anyway; of more, the oldest are given up."""
-MANY = 100
-"""So many are written at once, however soon after the last ones."""
+MAX_QUEUED = 200
+"""Number of checkpoints that wait to be written; beyond it the oldest are dropped. The driver shows as many."""
+BATCH_SIZE = 100
+"""Number of waiting checkpoints that are written without waiting for ``PAUSE_S``."""
 PAUSE_S = 5.0
-"""Between the end of a checkpoint and its being written: small ones share a file."""
+"""Delay of a write after the end of a checkpoint, so that small entries share a file."""
 RETRY_S = 30.0
-"""Behind a store's failure."""
+"""Delay after a failure of the store."""
 
 
 class HistoryWriter:
-    """Thread-safe. The thread begins with the first checkpoint that ends."""
+    """Background writer of the checkpoint history. Thread-safe; its thread starts with the first checkpoint."""
 
     def __init__(self, segments: SegmentWriter, *, pause_s: float = PAUSE_S, retry_s: float = RETRY_S) -> None:
         self._segments = segments
         self._pause_s = pause_s
         self._retry_s = retry_s
         self._changed = threading.Condition()
-        self._waiting: deque[CheckpointView] = deque(maxlen=WAITING_AT_MOST)
+        self._queued: deque[CheckpointView] = deque(maxlen=MAX_QUEUED)
         self._closing = False
         self._warned = False
         self._thread: threading.Thread | None = None
 
     def ended(self, checkpoint: CheckpointView) -> None:
-        """It is complete, or failed. Never blocks, never raises."""
+        """Queue a checkpoint that is complete or has failed. Never blocks, never raises."""
         with self._changed:
             if self._closing:
                 return
-            self._waiting.append(checkpoint)
+            self._queued.append(checkpoint)
             if self._thread is None:
                 with suppress(RuntimeError):  # no thread can be had now; the next checkpoint tries again
                     thread = daemon_thread(self._run, "penstock-history")
@@ -58,7 +58,7 @@ class HistoryWriter:
             self._changed.notify_all()
 
     def close(self, timeout_s: float) -> None:
-        """Write what waits, if that can be done in time. Nothing is taken any more."""
+        """Write the queued checkpoints within ``timeout_s`` and accept no more."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -69,9 +69,9 @@ class HistoryWriter:
 
     def _run(self) -> None:
         while batch := self._next_batch():
-            if self._tried(lambda: self._segments.append([recorded(one) for one in batch])):
-                self._written(batch)
-                self._tried(self._segments.compact)
+            if self._attempt(lambda: self._segments.append([history_entry(one) for one in batch])):
+                self._remove(batch)
+                self._attempt(self._segments.compact)
             elif self._closing:
                 return
             else:
@@ -79,21 +79,21 @@ class HistoryWriter:
                     self._changed.wait_for(lambda: self._closing, self._retry_s)
 
     def _next_batch(self) -> Sequence[CheckpointView]:
-        """Empty when this is over."""
+        """Wait for checkpoints and return them; return an empty batch after ``close``."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closing)
-            self._changed.wait_for(lambda: len(self._waiting) >= MANY or self._closing, self._pause_s)
-            return tuple(self._waiting)
+            self._changed.wait_for(lambda: self._queued or self._closing)
+            self._changed.wait_for(lambda: len(self._queued) >= BATCH_SIZE or self._closing, self._pause_s)
+            return tuple(self._queued)
 
-    def _written(self, batch: Sequence[CheckpointView]) -> None:
-        """They wait no more, those among them that have not been given up meanwhile."""
+    def _remove(self, batch: Sequence[CheckpointView]) -> None:
+        """Remove a written batch from the queue, unless the queue has dropped it meanwhile."""
         written = {id(one) for one in batch}
         with self._changed:
-            while self._waiting and id(self._waiting[0]) in written:
-                self._waiting.popleft()
+            while self._queued and id(self._queued[0]) in written:
+                self._queued.popleft()
 
-    def _tried(self, step: Callable[[], None]) -> bool:
-        """Whether it is over, one way or the other; False: it may be tried again."""
+    def _attempt(self, step: Callable[[], None]) -> bool:
+        """Run a step; return False if it failed and may be retried."""
         try:
             step()
         except (OSError, PenstockError) as problem:
@@ -106,8 +106,8 @@ class HistoryWriter:
         return True
 
 
-def recorded(checkpoint: CheckpointView) -> StoredCheckpoint:
-    """What the history keeps of it."""
+def history_entry(checkpoint: CheckpointView) -> StoredCheckpoint:
+    """Return the history entry of a checkpoint."""
     record = CheckpointRecord(
         checkpoint=checkpoint.checkpoint,
         generation=checkpoint.generation,
@@ -130,5 +130,5 @@ def recorded(checkpoint: CheckpointView) -> StoredCheckpoint:
 
 
 def _text(text: str) -> str:
-    """What a user's exception says need not be Unicode."""
+    """Replace what is not valid Unicode; the text of a user's exception may contain such characters."""
     return text.encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""The seam between the driver and whatever runs slots: a Spark job, or plain processes in tests."""
+"""Interface between the driver and the launcher of slots: a Spark job, or plain processes in tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.worker.slot_task import SlotTask
 
 @dataclass(frozen=True)
 class ControlAddress:
-    """Where the driver listens for slots: it binds to ``bind``, and slots connect to ``host``."""
+    """Address of the control server: the driver binds to ``bind``, and slots connect to ``host``."""
 
     host: str
     bind: str
@@ -26,11 +26,11 @@ class ControlAddress:
 
 
 class SlotJob(Protocol):
-    """One launched Generation."""
+    """Job that runs the slots of one Generation."""
 
     @property
     def done(self) -> bool:
-        """No slot of it runs any more (as far as the launcher can tell)."""
+        """True if no slot of the job runs any more, as far as the launcher can tell."""
 
     @property
     def error(self) -> BaseException | None:
@@ -40,24 +40,24 @@ class SlotJob(Protocol):
         """End it without asking the slots. Does not block; idempotent."""
 
     def wait(self, timeout_s: float) -> bool:
-        """Block until ``done``, at most ``timeout_s``; tells whether it is."""
+        """Block until ``done``, at most ``timeout_s``; return ``done``."""
 
 
 class SlotLauncher(Protocol):
-    """Starts slots. Each started task calls ``penstock.worker.slot.slot_main(seat, task)``."""
+    """Launcher of slots. Each started task calls ``penstock.worker.slot.slot_main(task_number, task)``."""
 
     def control_address(self) -> ControlAddress:
-        """The driver's own address, and how slots reach it."""
+        """Return the address at which the driver listens."""
 
     def usable_slots(self) -> int:
-        """Slots that a query could have now: those of its newest job, and those that neither other queries hold nor
-        other jobs occupy."""
+        """Return the number of slots that a query could have now: those of its newest job, and those that neither other
+        queries hold nor other jobs occupy."""
 
     def total_slots(self) -> int:
-        """Slots that the cluster has now, whatever uses them."""
+        """Return the number of slots that the cluster has now, whatever uses them."""
 
     def launch(self, task: SlotTask, parallelism: int) -> SlotJob:
-        """Start tasks with seats ``0..parallelism-1``. Does not wait for them.
+        """Start tasks with numbers ``0..parallelism-1``. Does not wait for them.
 
         Raises:
             ResourceError: there are fewer free slots; says what to do.

@@ -1,4 +1,4 @@
-"""What the driver remembers to show: slots, figures of subtasks, checkpoints, restarts, and progress per epoch.
+"""Metrics of a query on the driver: slots, subtasks, checkpoints, restarts, and progress per epoch.
 
 Written by the coordinator thread, read by any; a lock guards it, held for microseconds.
 """
@@ -38,13 +38,13 @@ from penstock.network.messages import Register, SlotMetrics
 from penstock.operators.watermark import WatermarkSpec
 from penstock.snapshots.format.inflight_counts import rows_in_flight
 
-REMEMBERED = 200
+HISTORY_SIZE = 200
 """Checkpoints and restarts in the history; older ones are forgotten."""
 
 
 class QueryMetrics:
-    """See the module's text. ``wall`` is in seconds. ``ended`` is told of each checkpoint that is over, with the lock
-    held: it must not block."""
+    """Metrics of a query. ``ended`` is called, with the lock held, with each checkpoint that has ended: it must not
+    block. ``wall`` returns seconds."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class QueryMetrics:
         self._wall = wall
         self._clock = clock
         self._lock = threading.Lock()
-        self._looked: ExecutionView | None = None
-        self._moved_s: float | None = None
+        self._view: ExecutionView | None = None
+        self._changed_s: float | None = None
         self._state = ExecutionState.STARTING
         self._first_generation = self._generation = 0
         self._slots: dict[int, SlotView] = {}
@@ -74,16 +74,16 @@ class QueryMetrics:
         self._triggered_s: dict[int, float] = {}
         self._acks: dict[int, tuple[float, int]] = {}
         self._complete_s: dict[int, float] = {}
-        self._restarts: deque[RestartView] = deque(maxlen=REMEMBERED)
+        self._restarts: deque[RestartView] = deque(maxlen=HISTORY_SIZE)
         self._counts = dict.fromkeys((CheckpointState.COMPLETE, CheckpointState.FAILED), 0)
         self._checkpoint_errors = 0
         self._restarts_begun = self._recovered_rows = self._committed_epoch = 0
         self._outages: dict[str, Outage] = {}
         self._commit_errors = self._commit_errors_before = 0
         self._failed_s = 0.0
-        self._dry = self._idle = False
+        self._sources_idle = self._idle = False
         self._pinned: tuple[CheckpointId, ...] = ()
-        self._triggered_at_work = 0  # the newest checkpoint that was triggered before the sources became dry
+        self._triggered_before_idle = 0  # the newest checkpoint that was triggered before the sources became idle
         self._drained = 0  # the newest complete checkpoint without in-flight rows
         self._newest: SnapshotMetadata | None = None
         self._batches: dict[int, int] = {}  # of epochs that are not committed yet
@@ -108,7 +108,7 @@ class QueryMetrics:
         with self._changing():
             self._first_generation = self._first_generation or generation
             self._generation = generation
-            self._begin_work()
+            self._note_input()
             self._slots.clear()
             self._metrics.clear()
             self._counted.clear()
@@ -118,8 +118,8 @@ class QueryMetrics:
                     spec.operator_id: spec.source.offset_of([*pending, *reading])
                     for _, spec, pending, reading in self._source_splits(restored)
                 }
-            known = self._checkpoints.get(0 if restored is None else restored.checkpoint)
-            self._recovered_rows = inflight if known is None else known.inflight_rows
+            view = self._checkpoints.get(0 if restored is None else restored.checkpoint)
+            self._recovered_rows = inflight if view is None else view.inflight_rows
             self._committed_epoch = max(self._committed_epoch, committed_epoch)
             batches = {} if restored is None else restored.batches
             self._batches = {epoch: batch for epoch, batch in batches.items() if epoch > committed_epoch}
@@ -143,7 +143,7 @@ class QueryMetrics:
             self._slots[slot] = replace(self._slots[slot], running=True, kept_tables=kept_tables)
 
     def slot_gone(self, slot: int) -> None:
-        """It has said goodbye, as the query ends."""
+        """Remove a slot that has stopped at the end of the query."""
         with self._changing():
             if slot in self._slots:
                 self._slots[slot] = replace(self._slots[slot], running=False)
@@ -170,8 +170,8 @@ class QueryMetrics:
     def outage(self, what: str, reason: str) -> Outage:
         """Record a failure of something that is retried."""
         with self._changing():
-            known = self._outages.get(what) or Outage(what, self._wall_ms(), 0, "")
-            self._outages[what] = now = replace(known, failures=known.failures + 1, reason=reason)
+            before = self._outages.get(what) or Outage(what, self._wall_ms(), 0, "")
+            self._outages[what] = now = replace(before, failures=before.failures + 1, reason=reason)
             return now
 
     def commit_failed(self) -> None:
@@ -208,13 +208,13 @@ class QueryMetrics:
         if pinned != self._pinned:
             with self._changing():
                 self._pinned = pinned
-        if dry != self._dry:
-            with self._moving():
-                self._dry = dry
-                self._begin_work()
+        if dry != self._sources_idle:
+            with self._changing_later():
+                self._sources_idle = dry
+                self._note_input()
 
     def metrics(self, message: SlotMetrics) -> None:
-        with self._moving():
+        with self._changing_later():
             for subtask in message.subtasks:
                 self._metrics[subtask.vertex, subtask.index] = subtask
                 self._count(subtask)
@@ -226,9 +226,9 @@ class QueryMetrics:
             missing: the slots that had not acknowledged it, if that is why.
         """
         with self._lock:
-            known = [one for (_, index), one in self._metrics.items() if index in missing]
+            reports = [one for (_, index), one in self._metrics.items() if index in missing]
             names = {vertex.id: vertex.name for vertex in self._graph.vertices}
-        busiest = max(known, key=lambda one: one.busy_share, default=None)
+        busiest = max(reports, key=lambda one: one.busy_share, default=None)
         if busiest is None:
             return reason
         subtask = f"{names[busiest.vertex]!r}, subtask {busiest.index}"
@@ -236,39 +236,39 @@ class QueryMetrics:
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
-    def triggered(self, checkpoint: int, alignment: str, wish: SnapshotRequested | None = None) -> None:
-        """``wish``: who asked for it; None: nobody."""
-        with self._moving():
+    def triggered(self, checkpoint: int, alignment: str, request: SnapshotRequested | None = None) -> None:
+        """``request``: request of a user that it answers; None for a periodic checkpoint."""
+        with self._changing_later():
             self._triggered_s[checkpoint] = self._clock()
             self._checkpoints[checkpoint] = CheckpointView(
                 checkpoint,
                 self._generation,
                 alignment,
-                wish is not None and wish.kept,
-                "" if wish is None else wish.label,
+                request is not None and request.kept,
+                "" if request is None else request.label,
                 CheckpointState.PENDING,
                 self._wall_ms(),
                 0.0,
             )
-            for old in list(self._checkpoints)[:-REMEMBERED]:
-                for known in (self._checkpoints, self._triggered_s, self._complete_s, self._acks):
-                    known.pop(old, None)
+            for old in list(self._checkpoints)[:-HISTORY_SIZE]:
+                for by_checkpoint in (self._checkpoints, self._triggered_s, self._complete_s, self._acks):
+                    by_checkpoint.pop(old, None)
 
     def acknowledged(self, checkpoint: int, limit_wait_ms: float = 0.0, recovered_rows_read: int = 0) -> None:
         """Count one slot's ``AcknowledgeCheckpoint``. The longest wait for the limit becomes the checkpoint's reason.
 
         An acknowledgement after the checkpoint's end is ignored: the history already has the ended checkpoint.
         """
-        with self._moving():
-            known = self._checkpoints.get(checkpoint)
-            if known is None or known.state is not CheckpointState.PENDING:
+        with self._changing_later():
+            view = self._checkpoints.get(checkpoint)
+            if view is None or view.state is not CheckpointState.PENDING:
                 return
-            known = replace(known, acknowledged=known.acknowledged + 1)
+            view = replace(view, acknowledged=view.acknowledged + 1)
             waited_ms, read = self._acks.get(checkpoint, (0.0, 0))
             self._acks[checkpoint] = max(waited_ms, limit_wait_ms), read + recovered_rows_read
             if limit_wait_ms > waited_ms:
-                known = replace(known, reason=f"waited {limit_wait_ms:.0f} ms for checkpoint.maxInflightBytes")
-            self._checkpoints[checkpoint] = known
+                view = replace(view, reason=f"waited {limit_wait_ms:.0f} ms for checkpoint.maxInflightBytes")
+            self._checkpoints[checkpoint] = view
 
     def complete(self, metadata: SnapshotMetadata) -> None:
         with self._changing():
@@ -291,8 +291,8 @@ class QueryMetrics:
                 subtasks=metrics,
                 recovered_rows=min(left, rows_in_flight(metadata) - sum(m.inflight_rows for m in metrics)),
             )
-            if (known := self._checkpoints.get(checkpoint)) is not None:
-                self._checkpoint_seconds = self._checkpoint_seconds.with_value(known.duration_ms / 1000)
+            if (view := self._checkpoints.get(checkpoint)) is not None:
+                self._checkpoint_seconds = self._checkpoint_seconds.with_value(view.duration_ms / 1000)
 
     def aborted(self, checkpoint: int, reason: str, wrong: bool, missing: Collection[int] = ()) -> str:
         """``wrong``: something is, and it was not made superfluous, nor a user's. Return the reason, ``explained``."""
@@ -310,7 +310,7 @@ class QueryMetrics:
             metadata = self._newest
             if metadata is None:
                 return None
-            self._idle = self._dry and self._triggered_at_work < self._drained <= epoch
+            self._idle = self._sources_idle and self._triggered_before_idle < self._drained <= epoch
             now, now_wall = self._clock(), self._wall()
             began, began_wall = self._epoch_began
             self._epoch_began = now, now_wall
@@ -333,28 +333,28 @@ class QueryMetrics:
                     "commit": (now - complete_s) * 1000,
                 },
                 checkpoint=self._checkpoints.get(epoch),
-                batch=max((batch for known, batch in self._batches.items() if known <= epoch), default=None),
+                batch=max((batch for of, batch in self._batches.items() if of <= epoch), default=None),
                 commit_failures=self._commit_errors - self._commit_errors_before,
             )
-            self._batches = {known: batch for known, batch in self._batches.items() if known > epoch}
+            self._batches = {of: batch for of, batch in self._batches.items() if of > epoch}
             self._commit_errors_before = self._commit_errors
             return self._last_epoch
 
     # -- reading --------------------------------------------------------------------------------------------------
 
     def view(self, late_s: float = 0.0) -> ExecutionView:
-        """From any thread. The same object while nothing changes.
+        """Return the current view, from any thread. The same object while nothing changes.
 
         Args:
-            late_s: what subtasks say of themselves, and checkpoints under way, may be told so much later.
+            late_s: age in seconds that metrics of subtasks and of pending checkpoints may have.
         """
         with self._lock:
             now = self._clock()
-            if self._looked is None or (self._moved_s is not None and now - self._moved_s >= late_s):
-                self._looked = self._look(now)
-                pending = any(known.state is CheckpointState.PENDING for known in self._looked.checkpoints)
-                self._moved_s = now if pending else None  # it grows older all the time
-            return self._looked
+            if self._view is None or (self._changed_s is not None and now - self._changed_s >= late_s):
+                self._view = self._make_view(now)
+                pending = any(one.state is CheckpointState.PENDING for one in self._view.checkpoints)
+                self._changed_s = now if pending else None  # the duration of a pending checkpoint grows
+            return self._view
 
     def _up_to_date(self, checkpoint: CheckpointView, now: float) -> CheckpointView:
         if checkpoint.state is not CheckpointState.PENDING:
@@ -365,20 +365,20 @@ class QueryMetrics:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """What everybody sees at once; this holds the lock."""
+        """Hold the lock for a change that the next view must contain."""
         with self._lock:
-            self._looked = None
+            self._view = None
             yield
 
     @contextmanager
-    def _moving(self) -> Iterator[None]:
-        """What may be seen later; this holds the lock."""
+    def _changing_later(self) -> Iterator[None]:
+        """Hold the lock for a change that views may contain ``late_s`` later."""
         with self._lock:
-            if self._moved_s is None:
-                self._moved_s = self._clock()
+            if self._changed_s is None:
+                self._changed_s = self._clock()
             yield
 
-    def _look(self, now: float) -> ExecutionView:
+    def _make_view(self, now: float) -> ExecutionView:
         names = {vertex.id: vertex.name for vertex in self._graph.vertices}
         return ExecutionView(
             query_id=self._query_id,
@@ -392,7 +392,7 @@ class QueryMetrics:
             subtasks=tuple(SubtaskView(names[m.vertex], m.index, m) for _, m in sorted(self._metrics.items())),
             checkpoints=tuple(self._up_to_date(c, now) for c in self._checkpoints.values()),
             restarts=tuple(self._restarts),
-            sources_dry=self._dry,
+            sources_idle=self._sources_idle,
             idle=self._idle and self._state is ExecutionState.RUNNING,
             checkpoints_completed=self._counts[CheckpointState.COMPLETE],
             checkpoints_failed=self._counts[CheckpointState.FAILED],
@@ -407,10 +407,10 @@ class QueryMetrics:
             pinned=self._pinned,
         )
 
-    def _begin_work(self) -> None:
+    def _note_input(self) -> None:
         """Record that rows may have arrived since the newest checkpoint was triggered."""
         self._idle = False
-        self._triggered_at_work = max(self._triggered_s, default=0)
+        self._triggered_before_idle = max(self._triggered_s, default=0)
 
     def _wall_ms(self) -> int:
         return int(self._wall() * 1000)
@@ -420,18 +420,18 @@ class QueryMetrics:
         return bool(self._restarts) and self._restarts[-1].running_ms is None and not self._restarts[-1].given_up
 
     def _amend_restart(self, **changes: object) -> None:
-        """Of the restart that goes on, if one does."""
+        """Change the current restart, if there is one."""
         if self._is_restarting:
             self._restarts[-1] = replace(self._restarts[-1], **changes)  # type: ignore[arg-type]
 
     def _amend_checkpoint(self, checkpoint: int, **changes: object) -> None:
-        known = self._checkpoints.get(checkpoint)
-        if known is not None:
+        former = self._checkpoints.get(checkpoint)
+        if former is not None:
             duration_ms = (self._clock() - self._triggered_s[checkpoint]) * 1000
-            now = replace(known, duration_ms=duration_ms, **changes)  # type: ignore[arg-type]
-            self._checkpoints[checkpoint] = now
-            if known.state is CheckpointState.PENDING:
-                self._ended(now)
+            amended = replace(former, duration_ms=duration_ms, **changes)  # type: ignore[arg-type]
+            self._checkpoints[checkpoint] = amended
+            if former.state is CheckpointState.PENDING:
+                self._ended(amended)
 
     def _count(self, metrics: SubtaskReport) -> None:
         """Counters begin at zero in each Generation: add up what they grow by."""
@@ -500,13 +500,13 @@ class QueryMetrics:
 
     def _least_generated(self, vertex: int, parallelism: int) -> int | None:
         """Return the lowest watermark that the readers have reported; None if one of them has none."""
-        known = [self._metrics.get((vertex, index)) for index in range(parallelism)]
-        said = [None if metrics is None else metrics.watermark_us for metrics in known]
-        return min((us for us in said if us is not None), default=None) if None not in said else None
+        reports = [self._metrics.get((vertex, index)) for index in range(parallelism)]
+        watermarks = [None if report is None else report.watermark_us for report in reports]
+        return None if None in watermarks else min((us for us in watermarks if us is not None), default=None)
 
     def _backlog(self, vertex: int) -> Backlog | None:
         """Return the backlog of all readers of a source, as last reported; None if none of them can tell."""
-        reported = [known.backlog for (number, _), known in self._metrics.items() if number == vertex]
+        reported = [report.backlog for (number, _), report in self._metrics.items() if number == vertex]
         backlogs = [backlog for backlog in reported if backlog is not None]
         if not backlogs:
             return None
@@ -518,7 +518,7 @@ class QueryMetrics:
         )
 
     def _sinks(self) -> tuple[SinkProgress, ...]:
-        """By output. A vertex yields to its sink whatever it yields."""
+        """Return the progress of each sink. All rows that a vertex with a sink emits go to the sink."""
         found = []
         for vertex in self._graph.vertices:
             if vertex.sink is not None:
@@ -552,10 +552,10 @@ class QueryMetrics:
         for slot in metadata.slots:
             for subtask in slot.subtasks:
                 items = subtask.channel_watermarks.items()
-                known = [us for channel, us in items if channel.partition(":")[0] in ids]
-                if len(known) < expected.get(subtask.vertex, 0):
+                watermarks = [us for channel, us in items if channel.partition(":")[0] in ids]
+                if len(watermarks) < expected.get(subtask.vertex, 0):
                     return None
-                stored += known
+                stored += watermarks
         return min(stored, default=None)
 
     def _states(self, metadata: SnapshotMetadata) -> tuple[StateProgress, ...]:
@@ -576,14 +576,14 @@ class QueryMetrics:
                 )
                 for spec in specs
             ]
-            if in_chain:  # what is counted per chain is told once
-                of_chain = [known for (number, _), known in self._metrics.items() if number == vertex.id]
+            if in_chain:  # values of a chain are reported once, with its first stateful operator
+                of_chain = [report for (number, _), report in self._metrics.items() if number == vertex.id]
                 captured = captures.get(vertex.id, [])
                 in_chain[0] = replace(
                     in_chain[0],
                     rows_dropped_late=late,
                     rows_dropped_duplicate=duplicate,
-                    state_bytes=sum(known.counters.get(STATE_BYTES, 0) for known in of_chain),
+                    state_bytes=sum(report.counters.get(STATE_BYTES, 0) for report in of_chain),
                     written_bytes=sum(one.state_bytes for one in captured),
                     total_bytes=sum(one.state_total_bytes for one in captured),
                     commit_ms=sum(one.sync_ms + one.async_ms for one in captured),
@@ -592,7 +592,7 @@ class QueryMetrics:
         return tuple(found)
 
     def _dropped(self, vertex: int, name: str) -> int:
-        """Of this counter, since this was asked last."""
+        """Return the growth of a counter of dropped rows since the last call."""
         total = self._totals.get((vertex, name), 0)
         before = self._dropped_before.get((vertex, name), 0)
         self._dropped_before[vertex, name] = total

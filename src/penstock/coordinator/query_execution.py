@@ -23,7 +23,7 @@ from penstock.coordinator.metrics import QueryMetrics
 from penstock.coordinator.policy import policy_of
 from penstock.coordinator.service import CoordinatorService
 from penstock.coordinator.snapshot_tickets import DRAINED
-from penstock.coordinator.view import EpochProgress, ExecutionState, ExecutionView, Wanted
+from penstock.coordinator.view import EpochProgress, ExecutionState, ExecutionView, RequestedState
 from penstock.errors import (
     CheckpointFailed,
     ConfigError,
@@ -109,7 +109,7 @@ class QueryExecution:
         self._metrics = QueryMetrics(graph, "", run_id, name)
         self._changing = threading.Lock()
         self._ended = threading.Event()
-        self._place: ClaimedLocation | None = None
+        self._claimed_location: ClaimedLocation | None = None
         self._history: HistoryWriter | None = None
         self._resuming = threading.Lock()
         self._parallelism: int | None = None  # of the next start, where it was said while the query was suspended
@@ -136,20 +136,20 @@ class QueryExecution:
         for vertex in self._graph.vertices if self._until_available else ():
             if vertex.source is not None:
                 vertex.source.source.check_freezable()
-        place = ClaimedLocation(
+        location = ClaimedLocation(
             self._location, self._access, self._graph, self._options, self._origin, claimed=self._claimed
         )
-        self._query_id = place.query_id
-        history = self._history = HistoryWriter(SegmentWriter(place.store))
+        self._query_id = location.query_id
+        history = self._history = HistoryWriter(SegmentWriter(location.store))
         self._metrics = QueryMetrics(self._graph, self._query_id, self._run_id, self._name, ended=history.ended)
         try:
-            self._begin(place)
+            self._begin(location)
         except Exception:
-            place.give_back()
+            location.give_back()
             raise
-        self._place = place
+        self._claimed_location = location
         try:
-            place.confirm()
+            location.confirm()
         except PenstockError:
             self.stop()
             raise
@@ -166,39 +166,39 @@ class QueryExecution:
                 "environment of driver and executors give them (AWS_ACCESS_KEY_ID, or the role of the machine)"
             )
 
-    def _begin(self, place: ClaimedLocation) -> None:
-        with about(query=self._name or self._query_id, query_id=self._query_id), place.usable():
-            self._serve(place)
+    def _begin(self, location: ClaimedLocation) -> None:
+        with about(query=self._name or self._query_id, query_id=self._query_id), location.usable():
+            self._serve(location)
 
-    def _serve(self, place: ClaimedLocation) -> None:
-        begins_with = place.hand_over()
-        wanted = self.wanted().parallelism
+    def _serve(self, location: ClaimedLocation) -> None:
+        forked = location.hand_over()
+        parallelism = self.requested_state().parallelism
         plan = GenerationPlan(
             self._query_id,
             self._name or "",
-            replace(self._graph, parallelism=wanted),
-            replace(self._options, parallelism=wanted),
-            place.store.root,
+            replace(self._graph, parallelism=parallelism),
+            replace(self._options, parallelism=parallelism),
+            location.store.root,
             self._until_available,
-            begins_with,
+            forked,
             self._access,
-            place.refuse_copy_of,
+            location.refuse_copy_of,
             self._committing,
         )
-        before = self._service
+        former = self._service
 
-        def over(error: PenstockError | None) -> None:
+        def on_end(error: PenstockError | None) -> None:
             if not service.suspended:
                 self._conclude(error)
 
-        service = CoordinatorService(plan, place.store, self._launcher, self._metrics, self._on_progress, over)
+        service = CoordinatorService(plan, location.store, self._launcher, self._metrics, self._on_progress, on_end)
         self._service = service
         if self._drains:  # asked for before the first Generation, whose sources begin paused therefore
             service.request_snapshot(DRAINED).add_done_callback(lambda drained: _end_undrained(service, drained))
         try:
             service.start()
         except BaseException:
-            self._service = before or service
+            self._service = former or service
             raise
 
     def _conclude(self, error: PenstockError | None) -> None:
@@ -211,13 +211,13 @@ class QueryExecution:
 
     @property
     def is_active(self) -> bool:
-        """It has begun and not ended; it may be suspended."""
+        """True from the start to the end of the query, also while it is suspended."""
         service = self._service
         return service is not None and not self._ended.is_set() and (service.suspended or not service.ended.is_set())
 
     @property
     def suspended(self) -> bool:
-        """It has no slots, and waits for ``resume``."""
+        """True while the query has no slots and waits for ``resume``."""
         return self._service is not None and self._service.suspended and not self._ended.is_set()
 
     @property
@@ -295,7 +295,7 @@ class QueryExecution:
             CheckpointFailed: declined, timed out or the query ended; the query itself goes on.
         """
         service = self._active()
-        future = self._wish(service, label, alignment, timeout_s, kept, note)
+        future = self._request_snapshot(service, label, alignment, timeout_s, kept, note)
         result = self._await(service, future, timeout_s)
         if result is None:
             raise CheckpointFailed(f"the snapshot was not complete within {timeout_s} s, or the query has ended")
@@ -304,12 +304,15 @@ class QueryExecution:
     def begin_snapshot(
         self, label: str = "", alignment: Alignment | None = None, timeout_s: float | None = None, note: str = ""
     ) -> Future[SnapshotMetadata]:
-        """As ``request_snapshot``, without waiting: the future is answered in any case, with the snapshot or with
-        ``CheckpointFailed``. Its callbacks are called on a service thread and must not block."""
-        return self._wish(self._active(), label, alignment, timeout_s, True, note)
+        """Request a snapshot without waiting for it.
+
+        The future is always resolved, with the snapshot or with ``CheckpointFailed``. Its callbacks are called on a
+        service thread and must not block.
+        """
+        return self._request_snapshot(self._active(), label, alignment, timeout_s, True, note)
 
     def stop_with_snapshot(self, drain: bool = False) -> SnapshotMetadata | None:
-        """Take a snapshot, let nothing be committed behind it, and stop once it is complete and its epochs are. Returns
+        """Take a snapshot, commit nothing after it, and stop once it is complete and its epochs are. Returns
         when everything has ended; None in a callback, which must not wait for it.
 
         Args:
@@ -328,22 +331,23 @@ class QueryExecution:
         last = SnapshotRequest(self._options.checkpoint_alignment, last=True)
         return self._last_snapshot(service, DRAINED if drain else last)
 
-    def _last_snapshot(self, service: CoordinatorService, wish: SnapshotRequest) -> SnapshotMetadata | None:
-        future = service.request_snapshot(wish)
+    def _last_snapshot(self, service: CoordinatorService, request: SnapshotRequest) -> SnapshotMetadata | None:
+        future = service.request_snapshot(request)
         if service.owns_current_thread():
             return None
         metadata = future.result()
         service.ended.wait()
         service.thread.join(_POLL_S)
         if service.error is not None:
-            text = f"the query failed behind its last snapshot, {metadata.id}, from which the next start goes on"
+            text = f"the query failed after its last snapshot, {metadata.id}, from which the next start goes on"
             raise QueryFailed(text) from service.error
         return metadata
 
     def suspend(self, label: str = "") -> SnapshotMetadata | None:
-        """As ``stop_with_snapshot``, but the query has not ended: it has no slots, and waits for ``resume`` or
-        ``stop``. If it is suspended already, return the snapshot of then. A snapshot with a label is never collected.
-        Without one it is labelled ``SUSPENDED``, and retention counts it as a periodic one.
+        """Take a last snapshot as ``stop_with_snapshot`` does, release the slots and wait for ``resume`` or ``stop``.
+
+        If the query is suspended already, return the snapshot of then. A snapshot with a label is never collected.
+        Without a label it is labelled ``SUSPENDED``, and retention counts it as a periodic one.
 
         Raises:
             CheckpointFailed: there is no such snapshot; the query goes on, or has ended.
@@ -355,8 +359,10 @@ class QueryExecution:
         service = self._active()
         service.to_be_suspended = True
         try:
-            wish = SnapshotRequest(self._options.checkpoint_alignment, label or SUSPENDED, kept=bool(label), last=True)
-            metadata = self._last_snapshot(service, wish)
+            request = SnapshotRequest(
+                self._options.checkpoint_alignment, label or SUSPENDED, kept=bool(label), last=True
+            )
+            metadata = self._last_snapshot(service, request)
         except CheckpointFailed:
             service.to_be_suspended = False
             raise
@@ -378,7 +384,7 @@ class QueryExecution:
             LocationError, SinkError, ResourceError, CorruptSnapshot: as at a start; it stays suspended.
         """
         with self._resuming:
-            if self._place is None or not self.suspended:
+            if self._claimed_location is None or not self.suspended:
                 self._active()
                 if snapshot is not None:
                     raise QueryFailed("the query runs: suspend it before it is to go on from another snapshot")
@@ -386,11 +392,11 @@ class QueryExecution:
             assert self._service is not None
             self._service.ended.wait()
             if snapshot is not None:
-                with self._place.usable():
-                    roll_back(self._place.store, snapshot, output=output)
+                with self._claimed_location.usable():
+                    roll_back(self._claimed_location.store, snapshot, output=output)
             self._metrics.resumed()
             try:
-                self._begin(self._place)
+                self._begin(self._claimed_location)
             except BaseException:
                 self._metrics.ended(failed=False, suspended=True)
                 raise
@@ -406,7 +412,7 @@ class QueryExecution:
         if service.error is not None:
             raise QueryFailed("the query ended before it ran again") from service.error
 
-    def _wish(
+    def _request_snapshot(
         self,
         service: CoordinatorService,
         label: str,
@@ -470,12 +476,14 @@ class QueryExecution:
             )
             service.change_policy(policy_of(self._options))
 
-    def wanted(self) -> Wanted:
+    def requested_state(self) -> RequestedState:
         """Return the requested state of the query; never blocks."""
         options, service = self._options, self._service
         parallelism = self._parallelism or (self._graph.parallelism if service is None else service.scaling.requested)
-        leaving = service is not None and service.scaling.is_rescaling
-        return Wanted(parallelism, options.checkpoint_interval_ms, options.checkpoint_alignment.value, leaving)
+        is_rescaling = service is not None and service.scaling.is_rescaling
+        return RequestedState(
+            parallelism, options.checkpoint_interval_ms, options.checkpoint_alignment.value, is_rescaling
+        )
 
     def process_all_available(self, timeout_s: float | None = None) -> None:
         """Block until everything that sources could find when this was called is committed, or until the query is
@@ -491,7 +499,7 @@ class QueryExecution:
         future = service.process_all_available()
         self._await(service, future, timeout_s)
         if not future.done():
-            if self._has_stopped:  # the demand came when nothing took it any more
+            if self._has_stopped:  # the service ended before it took the call
                 return
             if service.ended.is_set():
                 raise QueryFailed("the query ended before all available data was committed") from service.error
@@ -503,7 +511,7 @@ class QueryExecution:
         return service is not None and service.ended.is_set() and service.error is None and not self.suspended
 
     def view(self, late_s: float = 0.0) -> ExecutionView:
-        """The newest figures; never blocks. ``late_s``: see ``QueryMetrics.view``."""
+        """Return the newest metrics; never blocks. ``late_s``: see ``QueryMetrics.view``."""
         return self._metrics.view(late_s)
 
     def _active(self) -> CoordinatorService:
@@ -515,7 +523,7 @@ class QueryExecution:
 
     @staticmethod
     def _await(service: CoordinatorService, future: Future[_T], timeout_s: float | None) -> _T | None:
-        """The future's result, or None at the time-out or if the query ended without an answer."""
+        """Return the future's result, or None at the time-out or if the query ended without one."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not future.done():
             left = _POLL_S if deadline is None else min(_POLL_S, deadline - time.monotonic())

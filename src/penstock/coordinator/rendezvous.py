@@ -1,4 +1,4 @@
-"""The driver's side of the control links of one Generation: slots come, speak and go."""
+"""Control server: the driver's end of the control links of one Generation."""
 
 from __future__ import annotations
 
@@ -20,37 +20,39 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class SlotSaid:
-    """A registered slot sent a message; its ``Register`` is the first. ``seat``: the number of its task."""
+class SlotMessageReceived:
+    """A registered slot sent a message; ``Register`` is the first. ``task_number``: index of its Spark task."""
 
     generation: int
-    seat: int
+    task_number: int
     message: ToDriver
 
 
 @dataclass(frozen=True)
 class SlotLost:
-    """The link of a registered slot is gone."""
+    """The link of a registered slot broke."""
 
     generation: int
-    seat: int
+    task_number: int
     reason: str
 
 
 @dataclass
-class _Seat:
+class _TaskLink:
     link: Link
     registered: bool = False
 
 
 class ControlServer:
-    """Listens from its creation on. Knows tasks by their number, a *seat*: which slot takes it is decided when all are
-    there.
+    """Control server of one Generation; listens from its creation on.
+
+    It addresses slots by the number of their Spark task, because the number of a slot is assigned only after all tasks
+    have registered.
 
     Args:
-        host: what it binds to.
-        ports: one of these is taken; ResourceError if none is free.
-        tls: links are encrypted.
+        host: address to bind to.
+        ports: it listens on the first free one; ResourceError if none is free.
+        tls: contexts that encrypt the links; None: the links are not encrypted.
         on_event: called on the loop's thread, in order per slot; not called any more once ``close`` has returned from
             the loop's point of view (a few events may still come meanwhile: they carry their Generation).
     """
@@ -62,7 +64,7 @@ class ControlServer:
         secret: Secret,
         generation: int,
         parallelism: int,
-        on_event: Callable[[SlotSaid | SlotLost], None],
+        on_event: Callable[[SlotMessageReceived | SlotLost], None],
         ports: range = ANY_PORT,
         tls: Contexts | None = None,
     ) -> None:
@@ -72,18 +74,18 @@ class ControlServer:
         self._generation = generation
         self._parallelism = parallelism
         self._on_event = on_event
-        self._seats: dict[int, _Seat] = {}
+        self._links: dict[int, _TaskLink] = {}
         self._closed = False
         self._refusals = SparingLog(log)
         self._listener = Listener(loop, host, ports)
         self.port = self._listener.port
         self._listener.accept(self._accept)
 
-    def send(self, seat: int, message: ToSlot) -> None:
-        """From any thread; lost silently if the slot is gone (``SlotLost`` tells)."""
-        known = self._seats.get(seat)
-        if known is not None:
-            send(known.link, message)
+    def send(self, task_number: int, message: ToSlot) -> None:
+        """Send a message to the slot of a task, from any thread; dropped if its link broke (see ``SlotLost``)."""
+        task = self._links.get(task_number)
+        if task is not None:
+            send(task.link, message)
 
     def close(self) -> None:
         """Close the port and all links: slots that still run end at once. From any thread."""
@@ -92,41 +94,41 @@ class ControlServer:
     def _close(self) -> None:
         self._closed = True
         self._listener.close()
-        for seat in self._seats.values():
-            seat.link.close()
+        for task in self._links.values():
+            task.link.close()
 
     def _accept(self, sock: socket.socket) -> Link:
         def opened(link: Link, identity: Identity) -> None:
-            if not 0 <= identity.slot < self._parallelism or identity.slot in self._seats:
+            if not 0 <= identity.slot < self._parallelism or identity.slot in self._links:
                 raise GenerationFailed(f"task {identity.slot} is registered already, or does not exist")
-            self._seats[identity.slot] = _Seat(link)
+            self._links[identity.slot] = _TaskLink(link)
             link.on_message = lambda message: self._message(identity.slot, message)
 
         handshake = ServerHandshake(self._secret, "control", self._generation, nonce())
         return Link(self._loop, sock, handshake, opened, lambda message: None, self._link_closed, self._tls)
 
-    def _message(self, seat: int, message: Message) -> None:
+    def _message(self, task_number: int, message: Message) -> None:
         decoded = read_from_slot(message)
-        known = self._seats[seat]
-        if not known.registered and not isinstance(decoded, Register):
-            raise GenerationFailed(f"task {seat} sent {type(decoded).__name__} before it registered")
-        known.registered = True
+        task = self._links[task_number]
+        if not task.registered and not isinstance(decoded, Register):
+            raise GenerationFailed(f"task {task_number} sent {type(decoded).__name__} before it registered")
+        task.registered = True
         if not self._closed:
-            self._on_event(SlotSaid(self._generation, seat, decoded))
+            self._on_event(SlotMessageReceived(self._generation, task_number, decoded))
 
     def _link_closed(self, link: Link, error: PenstockError | None) -> None:
-        seat = next((number for number, known in self._seats.items() if known.link is link), None)
-        if seat is None:
+        task_number = next((number for number, task in self._links.items() if task.link is link), None)
+        if task_number is None:
             self._refusals.warning("a connection to the control port was refused: %s", error)
         elif not self._closed:
-            self._on_event(SlotLost(self._generation, seat, str(error)))
+            self._on_event(SlotLost(self._generation, task_number, str(error)))
 
 
 def peers_of(registered: Mapping[int, Register]) -> list[tuple[str, int]]:
-    """Where each slot listens for the others, by slot.
+    """Return the addresses at which slots listen for each other, by slot.
 
     Raises:
-        GenerationFailed: some can be reached from their own machine only.
+        GenerationFailed: some slots listen on a loopback address while others run on other machines.
     """
     peers = [(register.data_host, register.data_port) for _, register in sorted(registered.items())]
     hosts = {host for host, _ in peers}

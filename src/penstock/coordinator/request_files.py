@@ -1,4 +1,4 @@
-"""Request files at the location, on the coordinator's side: when to look for them, and the snapshots they ask for."""
+"""Polling of request files at the location, and the snapshots that they ask for."""
 
 from __future__ import annotations
 
@@ -14,36 +14,35 @@ from penstock.snapshots.commands.requests import TakeSnapshot
 from penstock.snapshots.portable.in_both import then_in_both
 from penstock.snapshots.store.store import Store
 
-LOOK_EVERY_MS = 1_000.0
-"""Between two looks: one listing of a folder each."""
+POLL_INTERVAL_MS = 1_000.0
+"""Each poll lists one folder."""
+
+OnSnapshot = Callable[[Future[SnapshotMetadata]], None]
+PortableWriter = Callable[[Future[SnapshotMetadata], OnSnapshot], None]
+"""Writes the portable form of a snapshot and then calls back on the coordinator thread."""
 
 
-Told = Callable[[Future[SnapshotMetadata]], None]
-Portable = Callable[[Future[SnapshotMetadata], Told], None]
-"""Tells, on the coordinator thread, of a snapshot that is being taken once its portable form is there, too."""
-
-
-def written_beside(store: Store, soon: Callable[[Callable[[], None]], None]) -> Portable:
-    """On a thread for each: the coordinator does not wait for it.
+def portable_writer(store: Store, on_coordinator: Callable[[Callable[[], None]], None]) -> PortableWriter:
+    """Return a writer of portable forms that uses one thread for each snapshot.
 
     Args:
-        soon: has something done on the coordinator thread, if that lives then.
+        on_coordinator: calls a function on the coordinator thread, unless that has ended.
     """
 
-    def write(native: Future[SnapshotMetadata], tell: Told) -> None:
-        then_in_both(store, native).add_done_callback(lambda both: soon(lambda: tell(both)))
+    def write(native: Future[SnapshotMetadata], done: OnSnapshot) -> None:
+        then_in_both(store, native).add_done_callback(lambda both: on_coordinator(lambda: done(both)))
 
     return write
 
 
 class RequestFiles:
-    """Owned by the coordinator thread.
+    """Request files at the location, polled by the coordinator thread, which owns this object.
 
     Args:
-        options: alignment and format of snapshots that do not say otherwise.
-        snapshot: takes one; it is told of on this thread.
-        answer: has an answer written.
-        portable: has the portable form of a snapshot written, too.
+        options: alignment and format of snapshots whose request names none.
+        snapshot: takes a snapshot and resolves the future on this thread.
+        answer: writes an answer file.
+        portable: writes the portable form of a snapshot.
     """
 
     def __init__(
@@ -51,30 +50,30 @@ class RequestFiles:
         options: Options,
         snapshot: Callable[[Future[SnapshotMetadata], SnapshotRequest], None],
         answer: Callable[[AnswerTake], None],
-        portable: Portable,
+        portable: PortableWriter,
     ) -> None:
         self._options = options
         self._snapshot = snapshot
         self._answer = answer
         self._portable = portable
-        self._looks = False
-        self._look_at_ms = 0.0
+        self._polling = False
+        self._next_poll_ms = 0.0
 
     def due(self, now_ms: float) -> bool:
         """Return True if request files must be read now. The next poll waits for this one: the store may be slow."""
-        if self._looks or now_ms < self._look_at_ms:
+        if self._polling or now_ms < self._next_poll_ms:
             return False
-        self._looks, self._look_at_ms = True, now_ms + LOOK_EVERY_MS
+        self._polling, self._next_poll_ms = True, now_ms + POLL_INTERVAL_MS
         return True
 
-    def looked(self, found: JobEvent | None) -> None:
-        """The look that was due is over."""
-        self._looks = False
+    def polled(self, found: JobEvent | None) -> None:
+        """Take the snapshots that a finished poll found requests for."""
+        self._polling = False
         for token, take in found.takes if isinstance(found, TakesRequested) else ():
             self._take(token, take)
 
     def _take(self, token: str, take: TakeSnapshot) -> None:
-        def tell(snapshot: Future[SnapshotMetadata]) -> None:
+        def answer(snapshot: Future[SnapshotMetadata]) -> None:
             problem = snapshot.exception()
             if problem is None:
                 self._answer(AnswerTake(token, snapshot.result().id))
@@ -84,8 +83,8 @@ class RequestFiles:
         future: Future[SnapshotMetadata] = Future()
         form = SnapshotFormat(take.format) if take.format else self._options.snapshots_format
         if form is SnapshotFormat.PORTABLE:
-            self._portable(future, tell)
+            self._portable(future, answer)
         else:
-            future.add_done_callback(tell)
+            future.add_done_callback(answer)
         alignment = Alignment(take.alignment) if take.alignment else self._options.checkpoint_alignment
         self._snapshot(future, SnapshotRequest(alignment, take.label, take.note, take.timeout_ms or None))

@@ -68,12 +68,12 @@ from penstock.coordinator.metrics import QueryMetrics
 from penstock.coordinator.outage_reporter import OutageReporter
 from penstock.coordinator.policy import policy_of, restart_policy_of, scaling_of
 from penstock.coordinator.process_all_calls import ProcessAllCalls
-from penstock.coordinator.rendezvous import SlotLost, SlotSaid
-from penstock.coordinator.request_files import RequestFiles, written_beside
+from penstock.coordinator.rendezvous import SlotLost, SlotMessageReceived
+from penstock.coordinator.request_files import RequestFiles, portable_writer
 from penstock.coordinator.scaler import Scaler
 from penstock.coordinator.serial_executors import SerialExecutors
 from penstock.coordinator.service_events import Call, CommandDone, CommandRaised, EndQuery, QueueEvent
-from penstock.coordinator.shutdown import await_goodbyes, close_connectors, log_the_end
+from penstock.coordinator.shutdown import await_slots, close_connectors, log_the_end
 from penstock.coordinator.snapshot_tickets import SnapshotTickets
 from penstock.coordinator.view import EpochProgress
 from penstock.errors import CheckpointFailed, Fenced, PenstockError, QueryFailed, ResourceError, SinkError, SinkFenced
@@ -104,9 +104,9 @@ log = get_logger(__name__)
 TICK_MS = 100.0
 """Pause between two checks of jobs, heartbeats and back-offs when nothing happens."""
 MIN_TICK_MS = 5.0
-LANE_TIMEOUT_S = 30.0
+EXECUTORS_TIMEOUT_S = 30.0
 """A commit that runs is waited for: its outcome matters more than a quick end."""
-NEWS_LANE = "news"
+PROGRESS_EXECUTOR = "progress"
 
 
 def now_ms() -> float:
@@ -114,13 +114,13 @@ def now_ms() -> float:
 
 
 class CoordinatorService:
-    """See the module's text.
+    """Thread of the driver that runs one query; see the module's docstring.
 
     Args:
-        plan: what to run.
+        plan: constant part of all Generations.
         store: the opened location.
         launcher: starts slots.
-        metrics: is kept up to date.
+        metrics: updated by this service.
         on_progress, on_end: see ``QueryExecution``.
     """
 
@@ -174,9 +174,9 @@ class CoordinatorService:
         self._ticked_ms = 0.0
         self._verify = True
         self._tickets = SnapshotTickets()
-        portable = written_beside(store, lambda call: self._queue.put(Call(call)))
+        portable = portable_writer(store, lambda call: self._queue.put(Call(call)))
         self._request_files = RequestFiles(options, self._snapshot, self._answer, portable)
-        self._lanes_work = True
+        self._executors_run = True
         self._source_vertices = [v.id for v in graph.vertices if v.source is not None]
         self._process_all = ProcessAllCalls(self._source_vertices, graph.parallelism, self._snapshot)
         self._started: Future[None] = Future()
@@ -184,14 +184,14 @@ class CoordinatorService:
         self.all_committed = self.drained = False
         """The query ended by itself: its input ended, and everything is committed. Drained: event time ended, too."""
         self.to_be_suspended = self.suspended = False
-        """What an orderly end is to be, which any thread may say; and whether it was: another service may go on."""
+        """Requested (by any thread) and actual: an orderly end suspends the query; another service may resume it."""
         self.ended = threading.Event()
         self.thread = daemon_thread(self._run, "penstock-coordinator")
 
     # -- from any thread ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the thread; returns when the first Generation's slots were asked for, or raises why they were not."""
+        """Start the thread and wait until the slots of the first Generation are requested; raise if they cannot be."""
         self._loop.start()
         self.thread.start()
         self._started.result()
@@ -205,27 +205,27 @@ class CoordinatorService:
         current = threading.current_thread()
         return current is self.thread or current.name.startswith("penstock-driver-")
 
-    def request_snapshot(self, wish: SnapshotRequest) -> Future[SnapshotMetadata]:
-        """The future is answered in any case; its callbacks are called on the coordinator thread."""
+    def request_snapshot(self, request: SnapshotRequest) -> Future[SnapshotMetadata]:
+        """Request a snapshot. The future is always resolved; its callbacks are called on the coordinator thread."""
         future = self._tickets.promise()
-        self._queue.put(Call(lambda: self._snapshot(future, wish)))
+        self._queue.put(Call(lambda: self._snapshot(future, request)))
         return future
 
     def drain(self) -> Future[None]:
-        """Ask to read what is there and end; the future tells whether that is begun (``NotSupported``,
-        ``QueryFailed``: it is not, and the query goes on). ``ended`` follows."""
+        """Request a drain; ``ended`` is set after it. The future is resolved when the drain begins. It fails with
+        ``NotSupported`` or ``QueryFailed`` if the query continues instead."""
         future: Future[None] = Future()
         self._queue.put(Call(lambda: self._drain(future)))
         return future
 
     def rescale(self, parallelism: int) -> Future[None]:
-        """See ``QueryExecution.rescale``."""
+        """Request a rescale; see ``QueryExecution.rescale``."""
         future: Future[None] = Future()
         self._queue.put(Call(lambda: self._scaler.rescale(parallelism, future, self._slots)))
         return future
 
     def change_policy(self, policy: CheckpointPolicy) -> None:
-        """From now on, soon, checkpoints are taken so."""
+        """Replace the policy of periodic checkpoints."""
         self._queue.put(Call(lambda: self._feed(PolicyChanged(policy))))
 
     def process_all_available(self) -> Future[None]:
@@ -287,25 +287,25 @@ class CoordinatorService:
 
     def _handle(self, event: QueueEvent) -> None:
         match event:
-            case SlotSaid() if self._slots is not None and event.generation == self._slots.generation:
-                self._slot_said(self._slots, event)
+            case SlotMessageReceived() if self._slots is not None and event.generation == self._slots.generation:
+                self._slot_message_received(self._slots, event)
             case SlotLost() if self._slots is not None and event.generation == self._slots.generation:
-                slot = self._slots.slot_of(event.seat)
+                slot = self._slots.slot_of(event.task_number)
                 text = f"{self._slots.describe(slot)} was lost: {event.reason}"
                 self._generation_failed(Failure("lost", "", text), None)
-            case SlotSaid() | SlotLost():
+            case SlotMessageReceived() | SlotLost():
                 log.debug("%s is of a Generation that is over", event)
-            case CommandDone(work, answer):
+            case CommandDone(command, answer):
                 self._outages.executed(answer, now_ms())
-                if isinstance(work, Discover):
-                    self._process_all.tracker.discovery_ended(work.vertex)
-                    self._restarts.discovered(self._plan.graph.vertex(work.vertex).name)
-                elif isinstance(work, AnswerRequestFiles):
-                    self._request_files.looked(answer)
+                if isinstance(command, Discover):
+                    self._process_all.tracker.discovery_ended(command.vertex)
+                    self._restarts.discovered(self._plan.graph.vertex(command.vertex).name)
+                elif isinstance(command, AnswerRequestFiles):
+                    self._request_files.polled(answer)
                 if answer is not None:
                     self._feed(answer)
-            case CommandRaised(work, error):
-                self._work_raised(work, error)
+            case CommandRaised(command, error):
+                self._command_raised(command, error)
             case Call(function):
                 function()
             case _:
@@ -316,18 +316,18 @@ class CoordinatorService:
 
     # -- what slots say -----------------------------------------------------------------------------------------------
 
-    def _slot_said(self, attempt: GenerationSlots, said: SlotSaid) -> None:
-        slot, generation, message = attempt.slot_of(said.seat), said.generation, said.message
-        attempt.heard(slot, time.monotonic())
+    def _slot_message_received(self, slots: GenerationSlots, received: SlotMessageReceived) -> None:
+        slot, generation, message = slots.slot_of(received.task_number), received.generation, received.message
+        slots.heard(slot, time.monotonic())
         match message:
             case Register():
-                if attempt.register(slot, message):
-                    self._metrics.registered(attempt.registered)
+                if slots.register(slot, message):
+                    self._metrics.registered(slots.registered)
             case SlotRunning(kept_tables=kept):
                 self._metrics.slot_runs(slot, kept)
-                if attempt.run(slot):
+                if slots.run(slot):
                     self._metrics.all_run()
-                    self._scaler.running(attempt)
+                    self._scaler.running(slots)
                 self._feed(FromSlot(generation, message))
             case AcknowledgeCheckpoint():
                 self._metrics.acknowledged(message.checkpoint, message.limit_wait_ms, message.recovered_rows_read)
@@ -348,7 +348,7 @@ class CoordinatorService:
             case SlotFailed():
                 self._generation_failed(failures.failure_of(message), failures.error_of(message))
             case Stopped():
-                attempt.gone(slot)
+                slots.gone(slot)
             case _:
                 assert_never(message)
 
@@ -411,17 +411,17 @@ class CoordinatorService:
             self._metrics.triggered(message.checkpoint, message.requested_alignment.value, request)
         self._slots.tell(message)
 
-    def _execute(self, work: Command) -> None:  # on the executor's thread
+    def _execute(self, command: Command) -> None:  # on the executor's thread
         try:
-            self._queue.put(CommandDone(work, self._executor.execute(work)))
+            self._queue.put(CommandDone(command, self._executor.execute(command)))
         except Exception as problem:  # noqa: BLE001 - handed to the coordinator thread
-            self._queue.put(CommandRaised(work, problem))
+            self._queue.put(CommandRaised(command, problem))
 
     def _committed(self, epoch: int) -> None:
         progress = self._metrics.committed(epoch)
         self._process_all.committed(epoch)
         if progress is not None:
-            self._executors.put(NEWS_LANE, lambda: self._publish(progress))
+            self._executors.put(PROGRESS_EXECUTOR, lambda: self._publish(progress))
 
     def _publish(self, progress: EpochProgress) -> None:
         try:
@@ -481,12 +481,12 @@ class CoordinatorService:
         self._process_all.tracker.generation_ended()
         self._feed(GenerationEnded(generation, reason))
 
-    def _work_raised(self, work: Command, error: Exception) -> None:
-        match work:
+    def _command_raised(self, command: Command, error: Exception) -> None:
+        match command:
             case OpenGeneration() if failures.may_pass(error) and self._started.done():
                 self._job.opening_failed()
                 self._generation_failed(*failures.recovery_failure(error))
-            case _ if isinstance(error, Fenced) or isinstance(work, OpenGeneration):
+            case _ if isinstance(error, Fenced) or isinstance(command, OpenGeneration):
                 raise EndQuery(
                     error if isinstance(error, PenstockError) else failures.wrapped("recovery failed", error)
                 )
@@ -496,16 +496,16 @@ class CoordinatorService:
                     cause = error if isinstance(error, PenstockError) else failures.wrapped(f"source {name}", error)
                     self._generation_failed(failures.discovery_failure(name, error), cause)
             case _ if isinstance(error, SinkFenced):
-                self._feed(event_of_failure(work, str(error)))
+                self._feed(event_of_failure(command, str(error)))
                 if self._slots is not None:
                     self._generation_failed(Failure("fenced", "", str(error)), error)
-            case CommitEpoch() as command:
+            case CommitEpoch():
                 reason = f"{type(error).__name__}: {error}"
                 self._feed(CommitFailed(command.epoch, command.operator_id, reason, unknown=True))
             case NotifySourceCommitted() | AbandonStagedData():
-                log.warning("%s failed: %s; nothing is lost but space", type(work).__name__, error)
+                log.warning("%s failed: %s; nothing is lost but space", type(command).__name__, error)
             case _:
-                raise EndQuery(failures.wrapped(f"{type(work).__name__} failed", error))
+                raise EndQuery(failures.wrapped(f"{type(command).__name__} failed", error))
 
     def _io_crashed(self, problem: BaseException) -> None:
         self._queue.put(Call(lambda: self._raise_end(failures.wrapped("the driver's I/O thread failed", problem))))
@@ -513,7 +513,7 @@ class CoordinatorService:
     def _raise_end(self, error: PenstockError | None) -> None:
         raise EndQuery(error)
 
-    # -- wishes -------------------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     def _drain(self, future: Future[None]) -> None:
         try:
@@ -529,11 +529,11 @@ class CoordinatorService:
     def _snapshot(self, future: Future[SnapshotMetadata], request: SnapshotRequest) -> None:
         self._feed(self._tickets.issue(future, request))
 
-    def _answer(self, work: AnswerTake) -> None:
-        if self._lanes_work:
-            self._carry_out([work])
+    def _answer(self, command: AnswerTake) -> None:
+        if self._executors_run:
+            self._carry_out([command])
         else:
-            self._executor.execute(work)
+            self._executor.execute(command)
 
     def _begin_again(self, why: str) -> None:
         """The current Generation has done what it could; the next one has another parallelism."""
@@ -547,8 +547,8 @@ class CoordinatorService:
     def _shut_down(self, error: PenstockError | None) -> None:
         try:
             self._end_slots(orderly=error is None)
-            self._executors.stop(LANE_TIMEOUT_S, finish=NEWS_LANE, hurried="source ")
-            self._lanes_work = False
+            self._executors.stop(EXECUTORS_TIMEOUT_S, finish=PROGRESS_EXECUTOR, hurried="source ")
+            self._executors_run = False
             while (event := self._next_event(0)) is not None:
                 self._take_late(event)
             error = log_the_end(self._executor, self._job.coordinator, error)
@@ -581,10 +581,10 @@ class CoordinatorService:
         self.ended.set()
 
     def _end_slots(self, orderly: bool) -> None:
-        def say_goodbye(attempt: GenerationSlots) -> None:
-            await_goodbyes(attempt, lambda: self._next_event(TICK_MS / 1000), self._metrics.slot_gone, self._take_late)
+        def await_end(slots: GenerationSlots) -> None:
+            await_slots(slots, lambda: self._next_event(TICK_MS / 1000), self._metrics.slot_gone, self._take_late)
 
-        generation = self._generations.end(say_goodbye if orderly else None)
+        generation = self._generations.end(await_end if orderly else None)
         if generation is not None:
             self._job.handle(GenerationEnded(generation, "the query ends"), now_ms())
 
@@ -595,6 +595,6 @@ class CoordinatorService:
             return None
 
     def _take_late(self, event: object) -> None:
-        """The answers of works still count; nothing is begun for them."""
+        """Handle results of commands after the end; no further command is started."""
         if isinstance(event, CommandDone) and event.event is not None:
             self._job.handle(event.event, now_ms())

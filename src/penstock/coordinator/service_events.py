@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.coordinator.commands import Command, JobEvent
-from penstock.coordinator.rendezvous import SlotLost, SlotSaid
+from penstock.coordinator.rendezvous import SlotLost, SlotMessageReceived
 from penstock.errors import PenstockError
 
 
@@ -33,7 +33,7 @@ class Call:
     function: Callable[[], None]
 
 
-QueueEvent = CommandDone | CommandRaised | Call | SlotSaid | SlotLost
+QueueEvent = CommandDone | CommandRaised | Call | SlotMessageReceived | SlotLost
 
 
 class EndQuery(Exception):

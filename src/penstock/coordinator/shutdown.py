@@ -1,4 +1,4 @@
-"""The end of a query on the driver: slots say goodbye, connectors are closed, the log gets its last entry."""
+"""Shutdown of a query on the driver: wait for the slots, close connectors, write the last log entry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.generation_slots import GenerationSlots
 from penstock.coordinator.generations import STOP_TIMEOUT_S
 from penstock.coordinator.machines.checkpoints import CheckpointCoordinator
-from penstock.coordinator.rendezvous import SlotLost, SlotSaid
+from penstock.coordinator.rendezvous import SlotLost, SlotMessageReceived
 from penstock.errors import Fenced, LocationError, PenstockError
 from penstock.logs import get_logger
 from penstock.network.messages import Stopped
@@ -18,32 +18,32 @@ from penstock.network.messages import Stopped
 log = get_logger(__name__)
 
 
-def await_goodbyes(
-    attempt: GenerationSlots,
+def await_slots(
+    slots: GenerationSlots,
     next_event: Callable[[], object],
-    gone: Callable[[int], None],
-    other: Callable[[object], None],
+    on_gone: Callable[[int], None],
+    on_other: Callable[[object], None],
 ) -> None:
-    """Wait until all slots are gone, or for as long as that may take.
+    """Wait until all slots have stopped, at most ``STOP_TIMEOUT_S``.
 
     Args:
-        next_event: waits a little; None if nothing came.
-        gone: is told of each slot that is.
-        other: takes what is no goodbye.
+        next_event: returns the next event after a short wait, or None.
+        on_gone: called with each slot that has stopped or was lost.
+        on_other: called with every other event.
     """
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    while not attempt.all_gone and time.monotonic() < deadline:
+    while not slots.all_gone and time.monotonic() < deadline:
         match next_event():
-            case SlotSaid(_, seat, Stopped()) | SlotLost(_, seat, _):
-                slot = attempt.slot_of(seat)
-                attempt.gone(slot)
-                gone(slot)
+            case SlotMessageReceived(_, task_number, Stopped()) | SlotLost(_, task_number, _):
+                slot = slots.slot_of(task_number)
+                slots.gone(slot)
+                on_gone(slot)
             case event if event is not None:
-                other(event)
+                on_other(event)
 
 
 def close_connectors(connectors: Iterable[Source | SinkCommitter]) -> None:
-    """Each, whatever the others do. What was committed stays so: the query does not fail by it."""
+    """Close all connectors. A failure is logged only: what was committed stays committed."""
     for connector in connectors:
         try:
             connector.close()
@@ -52,7 +52,7 @@ def close_connectors(connectors: Iterable[Source | SinkCommitter]) -> None:
 
 
 def log_the_end(
-    effects: CommandExecutor, coordinator: CheckpointCoordinator, error: PenstockError | None
+    executor: CommandExecutor, coordinator: CheckpointCoordinator, error: PenstockError | None
 ) -> PenstockError | None:
     """Log what was committed and which ids were not used. If a store fails, the next driver commits again, harmlessly.
 
@@ -61,7 +61,7 @@ def log_the_end(
         removed, because then no log covers the output.
     """
     try:
-        effects.close(coordinator.committed_epoch, coordinator.next_checkpoint)
+        executor.close(coordinator.committed_epoch, coordinator.next_checkpoint)
     except Fenced as lost:
         return error or lost
     except FileNotFoundError as gone:

@@ -13,7 +13,7 @@ from penstock.model.plain import Plain
 
 
 class ExecutionState(Enum):
-    """Where a query is in its life."""
+    """State of a query's execution."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -25,8 +25,11 @@ class ExecutionState(Enum):
 
 @dataclass(frozen=True)
 class SlotView:
-    """One slot; they are known once all have registered. ``pid`` is the Python worker's on ``host``. ``kept_tables``:
-    so many tables of its state were still in this worker's memory when it started, and were not read."""
+    """One slot; slots are listed once all have registered.
+
+    ``pid`` is the process id of the Python worker on ``host``. ``kept_tables``: number of state tables that were still
+    in this worker's memory when the slot started and were not read from the snapshot.
+    """
 
     slot: int
     host: str
@@ -55,16 +58,16 @@ class CheckpointView:
     """One checkpoint, pending or ended.
 
     Attributes:
-        alignment: as it was asked for: ``auto``, ``aligned`` (strictly) or ``unaligned``.
+        alignment: as requested: ``auto``, ``aligned`` (strictly) or ``unaligned``.
         snapshot_id: ``chk-<n>`` once it is complete, else empty.
-        requested: asked for by a user.
-        triggered_ms: wall clock.
+        requested: True if a user requested it.
+        triggered_ms: wall-clock time.
         duration_ms: trigger to complete (or to now, while pending); the commit of its epochs comes after.
-        acknowledged: slots that acknowledged.
-        reason: why it was given up; also for one that a newer one made superfluous. Of a complete one, the limit that
-            it waited for; else empty.
-        subtasks: figures of each subtask, once complete.
-        recovered_rows: rows that a recovery or a rescale left to read and that it refers to, each once.
+        acknowledged: number of slots that acknowledged.
+        reason: why it failed or was superseded by a newer one; for a complete one, the limit that it waited for, or
+            empty.
+        subtasks: metrics of each subtask, once complete.
+        recovered_rows: unread rows of an earlier recovery or rescale that it refers to, each counted once.
     """
 
     checkpoint: int
@@ -83,7 +86,7 @@ class CheckpointView:
 
     @property
     def unaligned(self) -> bool:
-        """Whether it was anywhere when it ended, asked for or because it took too long."""
+        """True if at least one subtask took it unaligned, by request or after the alignment timeout."""
         return self.unaligned_subtasks > 0
 
     @property
@@ -92,12 +95,12 @@ class CheckpointView:
 
     @property
     def inflight_persisted_bytes(self) -> int:
-        """What was written for them."""
+        """Bytes of in-flight data that were written."""
         return sum(m.inflight_persisted_bytes for m in self.subtasks)
 
     @property
     def inflight_processed_bytes(self) -> int:
-        """What its subtasks took from their inputs while barriers were missing."""
+        """Bytes that its subtasks processed during alignment."""
         return sum(m.inflight_processed_bytes for m in self.subtasks)
 
     @property
@@ -106,17 +109,17 @@ class CheckpointView:
 
     @property
     def inflight_rows(self) -> int:
-        """Rows in flight that it holds: captured and recovered ones."""
+        """Rows of in-flight data in the checkpoint, captured and recovered."""
         return sum(m.inflight_rows for m in self.subtasks) + self.recovered_rows
 
     @property
     def state_bytes(self) -> int:
-        """What was written for the state."""
+        """Bytes of state that this checkpoint wrote."""
         return sum(m.state_bytes for m in self.subtasks)
 
     @property
     def state_total_bytes(self) -> int:
-        """What holds the state, written now or before."""
+        """Bytes of all files that hold the state, written by this checkpoint or by earlier ones."""
         return sum(m.state_total_bytes for m in self.subtasks)
 
 
@@ -171,8 +174,11 @@ class SourceProgress:
 
 @dataclass(frozen=True)
 class SinkProgress:
-    """``rows``: handed to the sink in this epoch as far as the slots' figures tell, -1 if unknown. ``total_rows``: in
-    this run."""
+    """Progress of one sink in one epoch.
+
+    ``rows``: handed to the sink in this epoch according to the slots' metrics, -1 if unknown. ``total_rows``: in this
+    run.
+    """
 
     operator_id: str
     description: str
@@ -182,16 +188,17 @@ class SinkProgress:
 
 @dataclass(frozen=True)
 class StateProgress:
-    """One stateful operator in one epoch. What is known of a chain only is told with its first stateful operator.
+    """One stateful operator in one epoch. Values of a whole chain are reported with its first stateful operator.
 
     Attributes:
         state_rows: in the snapshot.
         rows_dropped_late: of the chain, in this epoch.
-        state_bytes: of the chain, what the rows take in the slots' memory.
-        tables: that the operator declares.
+        state_bytes: of the chain, memory of the rows in the slots.
+        tables: number of state tables that the operator declares.
         rows_dropped_duplicate: of the chain, in this epoch.
-        written_bytes, total_bytes: of the chain: what this epoch's checkpoint wrote, and all that holds the state.
-        commit_ms: of the chain: what its subtasks spent on this checkpoint, added up.
+        written_bytes, total_bytes: of the chain: bytes that this epoch's checkpoint wrote, and bytes of all files that
+            hold the state.
+        commit_ms: of the chain: time that its subtasks spent on this checkpoint, in total.
     """
 
     operator_id: str
@@ -239,8 +246,8 @@ class EpochProgress:
         duration_ms: until this epoch was committed.
         durations_ms: parts of it by name: ``checkpoint`` (trigger to complete), ``commit``.
         watermark_us: minimum over the subtasks that have one, event time in microseconds.
-        checkpoint: that committed it; None if it is forgotten.
-        batch: the newest batch id that sinks got since the last progress; None if there was no output.
+        checkpoint: checkpoint that committed it; None if the history no longer contains it.
+        batch: the newest batch id that sinks received since the last progress; None if there was no output.
         commit_failures: number of failed commits since the last progress.
     """
 
@@ -263,40 +270,43 @@ class EpochProgress:
 
     @property
     def sink_description(self) -> str:
-        """Of all outputs."""
+        """Descriptions of all sinks."""
         return ", ".join(sink.description for sink in self.sinks)
 
     @property
     def sink_rows(self) -> int:
-        """Of all outputs; -1 if one is unknown."""
+        """Rows of all sinks; -1 if one is unknown."""
         rows = [sink.rows for sink in self.sinks]
         return -1 if -1 in rows else sum(rows)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a query is to be, as opposed to what it is: it may be on its way there, or short of slots. ``leaving``: a
-    snapshot is being taken, from which it goes on at that parallelism."""
+class RequestedState:
+    """Requested state of a query. Its current state may still differ, for example for lack of slots.
+
+    ``is_rescaling``: a snapshot is being taken, from which the query restarts at this parallelism.
+    """
 
     parallelism: int
     checkpoint_interval_ms: int
     alignment: str
-    leaving: bool = False
+    is_rescaling: bool = False
 
 
 @dataclass(frozen=True)
 class ExecutionView:
-    """Everything at once. ``checkpoints`` and ``restarts`` are the newest ones, oldest first, bounded; the counts have
-    all of this run.
+    """State and metrics of a query at one moment.
 
-    ``inflight_bytes``: queued in all channels now. ``committed_epoch``: 0 if none ever. ``sources_dry``: every reader
+    ``checkpoints`` and ``restarts`` are the newest ones, oldest first, bounded; the counts cover the whole run.
+
+    ``inflight_bytes``: queued in all channels now. ``committed_epoch``: 0 if none ever. ``sources_idle``: every reader
     is idle and nothing is pending. ``idle``: in addition every row that was read is committed: after the sources became
-    dry, a checkpoint without in-flight rows was triggered and its epoch committed. ``checkpoint_errors``: of those that
-    failed, the periodic ones that something went wrong with. ``last_epoch``: the newest that was
+    idle, a checkpoint without in-flight rows was triggered and its epoch committed. ``checkpoint_errors``: periodic
+    checkpoints that failed because of an error. ``last_epoch``: the newest that was
     committed in this run. ``first_generation``: of this run; 0 before there is one. ``checkpoint_seconds`` and
-    ``commit_seconds`` (complete to visible): of every one of this run. ``outages``: what fails now, by the
-    time it began. ``commit_errors``: commits that failed in this run. ``pinned``: snapshots that checkpoints in flight
-    may refer to.
+    ``commit_seconds`` (complete to visible): distributions over this run. ``outages``: current failures in the order
+    in which they began. ``commit_errors``: commits that failed in this run. ``pinned``: snapshots that checkpoints in
+    flight may refer to.
     """
 
     query_id: str
@@ -310,7 +320,7 @@ class ExecutionView:
     subtasks: tuple[SubtaskView, ...]
     checkpoints: tuple[CheckpointView, ...]
     restarts: tuple[RestartView, ...]
-    sources_dry: bool
+    sources_idle: bool
     idle: bool = False
     checkpoints_completed: int = 0
     checkpoints_failed: int = 0

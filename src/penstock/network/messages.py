@@ -20,10 +20,13 @@ from penstock.snapshots.store.store_access import StoreAccess
 
 
 class Register(msgspec.Struct, frozen=True, tag=True):
-    """Slot -> driver, first: ready to be deployed. The link was authenticated before. ``seat``: the number of the task;
-    which slot it is comes with ``Deploy``. ``remembers``: the slots whose tables are still in its memory."""
+    """Slot -> driver, first message: ready to be deployed. The link was authenticated before.
 
-    seat: int
+    ``task_number``: index of the Spark task; ``Deploy`` assigns the slot. ``remembers``: the slots whose tables are
+    still in its memory.
+    """
+
+    task_number: int
     generation: int
     version: str
     pid: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.config import Options
-from penstock.coordinator.view import ExecutionState, ExecutionView, Wanted
+from penstock.coordinator.view import ExecutionState, ExecutionView, RequestedState
 from penstock.model.job_graph import JobGraph, Vertex
 from penstock.snapshots.store.store_access import StoreAccess
 from penstock.worker.wiring import gate_memory, output_limit
@@ -63,11 +63,11 @@ class QueryFacts:
 
     Attributes:
         access: to the location, if that is on an object store: it may hold keys, and is for use there only.
-        wanted: what the query is to be; ``view`` says what it is.
+        requested: requested state of the query; ``view`` is its current state.
         message: what it does, in a sentence.
         error_kind, error_text: of the first cause, if it failed; else empty.
         last_progress: Spark's progress JSON.
-        options: what it was started with; ``wanted`` has what was changed since.
+        options: options of its start; ``requested`` includes later changes.
     """
 
     id: str
@@ -76,7 +76,7 @@ class QueryFacts:
     location: str
     access: StoreAccess | None = field(repr=False)
     shape: GraphShape
-    wanted: Wanted
+    requested: RequestedState
     view: ExecutionView
     message: str
     error_kind: str

@@ -19,7 +19,7 @@ from penstock.connectors import foreach
 from penstock.connectors.base import Committing
 from penstock.coordinator.launching import SlotLauncher
 from penstock.coordinator.query_execution import QueryExecution
-from penstock.coordinator.view import EpochProgress, ExecutionState, ExecutionView, Outage, Wanted
+from penstock.coordinator.view import EpochProgress, ExecutionState, ExecutionView, Outage, RequestedState
 from penstock.errors import CheckpointFailed, ConfigError, FunctionError, PenstockError, QueryFailed, first_cause
 from penstock.logs import log_on_driver
 from penstock.model.job_graph import JobGraph
@@ -188,7 +188,7 @@ class StreamingQuery:
         }
         return {
             "message": "; ".join([messages[view.state], *map(_outage_text, view.outages)]),
-            "isDataAvailable": running and not view.sources_dry,
+            "isDataAvailable": running and not view.sources_idle,
             "isTriggerActive": running and not view.idle,
         }
 
@@ -426,7 +426,7 @@ class StreamingQuery:
         Metrics of subtasks and pending checkpoints may be ``VIEW_DELAY_S`` late.
         """
         execution = self._execution
-        of = self.id, execution.error, self.lastProgress, execution.wanted(), execution.view(VIEW_DELAY_S)
+        of = self.id, execution.error, self.lastProgress, execution.requested_state(), execution.view(VIEW_DELAY_S)
         kept = self._facts
         if kept is None or kept[0] != of:
             kept = self._facts = of, self._facts_of(*of)
@@ -437,7 +437,7 @@ class StreamingQuery:
         query_id: str,
         error: PenstockError | None,
         progress: QueryProgress | None,
-        wanted: Wanted,
+        requested: RequestedState,
         view: ExecutionView,
     ) -> QueryFacts:
         cause = None if error is None else first_cause(error)
@@ -448,7 +448,7 @@ class StreamingQuery:
             location=self._location,
             access=self._access,
             shape=self._shape,
-            wanted=wanted,
+            requested=requested,
             view=view,
             message=str(self._status(view)["message"]),
             error_kind="" if cause is None else type(cause).__name__,
@@ -568,7 +568,7 @@ class StreamingQuery:
             run_id=self._run_id,
             name=self._name,
             parallelism=self.parallelism,
-            interval_ms=self._execution.wanted().checkpoint_interval_ms,
+            interval_ms=self._execution.requested_state().checkpoint_interval_ms,
         )
         self._history.append(epoch, progress)
         self._events.progressed(for_listeners(progress))

@@ -96,7 +96,7 @@ QUERY = (
     ),
     of_query("penstock_query_generation", "The execution attempt.", lambda f: f.view.generation),
     of_query("penstock_query_parallelism", "Slots that it runs on.", lambda f: f.view.parallelism),
-    of_query("penstock_query_wanted_parallelism", "Slots that it is to run on.", lambda f: f.wanted.parallelism),
+    of_query("penstock_query_wanted_parallelism", "Slots that it is to run on.", lambda f: f.requested.parallelism),
     of_query("penstock_query_committed_epoch", "All output up to it is visible.", lambda f: f.view.committed_epoch),
     of_query(
         "penstock_query_last_commit_timestamp_seconds",
@@ -109,7 +109,7 @@ QUERY = (
         _epoch(lambda e: _moment_s(e.watermark_us)),
     ),
     of_query(
-        "penstock_query_caught_up", "1 while the sources have nothing left to read.", lambda f: f.view.sources_dry
+        "penstock_query_caught_up", "1 while the sources have nothing left to read.", lambda f: f.view.sources_idle
     ),
     of_query("penstock_query_inflight_bytes", "Queued in all channels now.", lambda f: f.view.inflight_bytes),
     of_query("penstock_query_restarts_total", "Recoveries that this run began.", lambda f: f.view.restarts_begun),
@@ -152,7 +152,7 @@ CHECKPOINTS = (
     of_query(
         "penstock_checkpoint_interval_seconds",
         "Between two periodic checkpoints, as it is set now.",
-        lambda f: f.wanted.checkpoint_interval_ms / 1000,
+        lambda f: f.requested.checkpoint_interval_ms / 1000,
     ),
     distribution(
         "penstock_checkpoint_duration_seconds",

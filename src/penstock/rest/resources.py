@@ -42,13 +42,15 @@ def find_query(query_id: str) -> QueryFacts:
 
 def spec_of(facts: QueryFacts) -> QuerySpec:
     """What was asked for counts from when it was accepted, though the query may not have heard of it yet."""
-    wanted = facts.wanted
+    requested = facts.requested
     rescale = OPERATIONS.running(facts.run_id, Verb.RESCALE)
-    parallelism = wanted.parallelism if rescale is None else rescale.parallelism
+    parallelism = requested.parallelism if rescale is None else rescale.parallelism
     return QuerySpec(
         state=_requested_state(facts),
-        parallelism=parallelism or wanted.parallelism,
-        checkpoint=CheckpointSpec(interval_ms=wanted.checkpoint_interval_ms, alignment=Alignment(wanted.alignment)),
+        parallelism=parallelism or requested.parallelism,
+        checkpoint=CheckpointSpec(
+            interval_ms=requested.checkpoint_interval_ms, alignment=Alignment(requested.alignment)
+        ),
     )
 
 
@@ -97,7 +99,7 @@ def query_resource(facts: QueryFacts, service: ServiceResource) -> QueryResource
             max_parallelism=facts.shape.max_parallelism,
             committed_epoch=view.committed_epoch,
             inflight_bytes=view.inflight_bytes,
-            sources_dry=view.sources_dry,
+            sources_dry=view.sources_idle,
             checkpoints_completed=view.checkpoints_completed,
             checkpoints_failed=view.checkpoints_failed,
             restarts=view.restarts_begun,

@@ -54,7 +54,7 @@ def describe(facts: QueryFacts, spec: QuerySpec, verbs: Collection[Verb]) -> str
         whole = _running(view) == view.parallelism
         return "Taking the last snapshot before it is suspended" if whole else "Giving its slots back"
     missing = spec.parallelism - view.parallelism
-    if Verb.RESCALE in verbs or facts.wanted.leaving or missing < 0:
+    if Verb.RESCALE in verbs or facts.requested.is_rescaling or missing < 0:
         return f"Taking a snapshot to go on from at parallelism {spec.parallelism}"
     return f"Runs on {view.parallelism} of {spec.parallelism} slots: waiting for {missing} more to be free"
 
@@ -64,7 +64,7 @@ def operation_progress(operation: Operation, facts: QueryFacts, does: str) -> Op
     view = facts.view
     match operation.verb:
         case Verb.RESCALE | Verb.RESUME:
-            total = operation.parallelism or facts.wanted.parallelism
+            total = operation.parallelism or facts.requested.parallelism
             return OperationProgress(message=does, done=_running(view) if view.parallelism == total else 0, total=total)
         case Verb.SUSPEND | Verb.STOP:
             given_back = 0 if view.state in _BEGINNING else view.parallelism - _running(view)

@@ -114,12 +114,12 @@ class _Ended(Exception):
         self.farewell = farewell
 
 
-def slot_main(seat: int, task: SlotTask, *, own_process: bool, host: str | None = None) -> None:
+def slot_main(task_number: int, task: SlotTask, *, own_process: bool, host: str | None = None) -> None:
     """Run a slot until the driver stops it, its links break or a subtask fails. Failures are reported to the driver,
     not raised.
 
     Args:
-        seat: the number of the task, from 0 on; which slot it is the driver says.
+        task_number: index of the Spark task, from 0; the driver assigns the slot later.
         own_process: threads that do not stop end the process by ``os._exit``; otherwise they are only logged.
         host: where other slots reach this one; by default the address that the driver is reached from.
 
@@ -128,11 +128,11 @@ def slot_main(seat: int, task: SlotTask, *, own_process: bool, host: str | None 
     """
     if own_process:
         log_to_stderr(task.log_level, task.options.log_format)
-    with about(query=task.name or task.query_id, generation=task.generation, slot=seat):
-        _run_slot(seat, task, own_process, host)
+    with about(query=task.name or task.query_id, generation=task.generation, slot=task_number):
+        _run_slot(task_number, task, own_process, host)
 
 
-def _run_slot(seat: int, task: SlotTask, own_process: bool, host: str | None) -> None:
+def _run_slot(task_number: int, task: SlotTask, own_process: bool, host: str | None) -> None:
     try:
         sock = connect(task.control_host, task.control_port, CONNECT_TIMEOUT_S)
     except GenerationFailed as problem:
@@ -143,7 +143,7 @@ def _run_slot(seat: int, task: SlotTask, own_process: bool, host: str | None) ->
         return
     relay = LogRelay()
     with _tuned_interpreter(), relay.listening() if own_process else nullcontext():
-        Slot(seat, task, own_process, relay).run(sock, host or sock.getsockname()[0])
+        Slot(task_number, task, own_process, relay).run(sock, host or sock.getsockname()[0])
     gc.collect()  # what the subtasks held is not kept by a worker that is used again
     pa.default_memory_pool().release_unused()
 
@@ -163,16 +163,16 @@ def _tuned_interpreter() -> Iterator[None]:
 class Slot:
     """One slot, from its registration to its end."""
 
-    def __init__(self, seat: int, task: SlotTask, own_process: bool, relay: LogRelay) -> None:
-        self._seat = seat
-        self._index = seat  # until ``Deploy`` says which slot it is
+    def __init__(self, task_number: int, task: SlotTask, own_process: bool, relay: LogRelay) -> None:
+        self._task_number = task_number
+        self._index = task_number  # until ``Deploy`` says which slot it is
         self._task = task
         self._tls = None if task.tls is None else task.tls.contexts()
         self._own_process = own_process
         self._relay = relay
         self._token = secrets.token_hex(8)
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._loop = IoLoop(f"penstock-io-{seat}", self._crashed)
+        self._loop = IoLoop(f"penstock-io-{task_number}", self._crashed)
         self._local_state = LocalStateStore()
         self._remembered = local_state_reuse.recall(task.query_id)
         self._is_deployed = False
@@ -211,7 +211,7 @@ class Slot:
         generation = self._task.generation
         send(
             self._control,
-            Register(self._seat, generation, PROTOCOL_VERSION, os.getpid(), host, listener.port, remembered),
+            Register(self._task_number, generation, PROTOCOL_VERSION, os.getpid(), host, listener.port, remembered),
         )
         deploy = self._await(Deploy, deadline, "the deployment")
         now_about(slot=self._index)

@@ -123,12 +123,12 @@ def _stopped(query: QueryExecution) -> None:
 
 
 def _stopped_with_snapshot(query: QueryExecution) -> None:
-    with pytest.raises(QueryFailed, match="failed behind its last snapshot"):
+    with pytest.raises(QueryFailed, match="failed after its last snapshot"):
         query.stop_with_snapshot()
 
 
 def _suspended(query: QueryExecution) -> None:
-    with pytest.raises(QueryFailed, match="failed behind its last snapshot"):
+    with pytest.raises(QueryFailed, match="failed after its last snapshot"):
         query.suspend()
     assert not query.suspended
 

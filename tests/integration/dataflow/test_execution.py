@@ -47,7 +47,7 @@ def test_everything_available_is_committed_exactly_once(
     assert_exact(tmp_path / "out", 60_000)
     view = query.view
     assert view.state is ExecutionState.RUNNING
-    assert view.sources_dry
+    assert view.sources_idle
     assert {(s.name, s.slot) for s in view.subtasks} == {
         (n, i) for n in ("Numbers", "Count") for i in range(parallelism)
     }

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.coordinator import generation_slots as attempt
-from penstock.coordinator.generation_slots import seats_of
+from penstock.coordinator.generation_slots import match_slots_to_tasks
 from penstock.coordinator.metrics import QueryMetrics
 from tests.support.dataflow.running import EXECUTIONS, Running, finish, run
 from tests.support.dataflow.tiny import CountSpec, Numbers, tiny_graph
@@ -120,7 +120,7 @@ def test_a_slot_that_failed_by_itself_reads_its_tables_anew(
 
 
 @pytest.mark.parametrize(
-    ("remembered", "seats"),
+    ("remembered", "task_numbers"),
     [
         ([[], [], []], [0, 1, 2]),
         ([[2], [], [0]], [2, 1, 0]),
@@ -130,7 +130,7 @@ def test_a_slot_that_failed_by_itself_reads_its_tables_anew(
         ([[1], [1], [1]], [1, 0, 2]),
     ],
 )
-def test_a_worker_becomes_the_slot_that_it_remembers(remembered: list[list[int]], seats: list[int]) -> None:
-    found = seats_of(remembered)
+def test_a_worker_becomes_the_slot_that_it_remembers(remembered: list[list[int]], task_numbers: list[int]) -> None:
+    found = match_slots_to_tasks(remembered)
     assert sorted(found) == list(range(len(remembered)))
-    assert found == seats
+    assert found == task_numbers

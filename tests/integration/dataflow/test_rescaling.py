@@ -70,8 +70,8 @@ def test_who_looks_sees_what_a_rescale_a_snapshot_and_a_stop_are_at(
     with ThreadPoolExecutor(1) as pool:
         rescaled = pool.submit(query.execution.rescale, 2, 30)
         query.until(lambda _: bool(asked), what="the snapshot to be asked for")
-        wanted, view = query.execution.wanted(), query.view
-        assert (wanted.parallelism, wanted.leaving, view.parallelism, view.state) == (
+        requested, view = query.execution.requested_state(), query.view
+        assert (requested.parallelism, requested.is_rescaling, view.parallelism, view.state) == (
             2,
             True,
             1,
@@ -79,7 +79,7 @@ def test_who_looks_sees_what_a_rescale_a_snapshot_and_a_stop_are_at(
         )
         service._queue.put(Call(lambda: take(asked[0])))
         query.until(lambda v: v.state is ExecutionState.STARTING, what="the next Generation")
-        assert (query.view.parallelism, query.execution.wanted().leaving) == (2, False)
+        assert (query.view.parallelism, query.execution.requested_state().is_rescaling) == (2, False)
         rescaled.result(30)
     assert query.view.state is ExecutionState.RUNNING
     query.execution.begin_snapshot("mine", Alignment.ALIGNED)

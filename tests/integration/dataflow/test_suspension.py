@@ -64,8 +64,8 @@ def test_what_is_asked_of_a_suspended_query(query: Running) -> None:
         execution.rescale(129)
     execution.rescale(3)
     execution.set_checkpoints(interval_ms=77, alignment=Alignment.ALIGNED)
-    wanted = execution.wanted()
-    assert (wanted.parallelism, wanted.checkpoint_interval_ms, wanted.alignment) == (3, 77, "aligned")
+    requested = execution.requested_state()
+    assert (requested.parallelism, requested.checkpoint_interval_ms, requested.alignment) == (3, 77, "aligned")
     execution.resume()
     assert (query.view.state, query.view.parallelism) == (ExecutionState.RUNNING, 3)
     assert [slot.running for slot in query.view.slots] == [True] * 3

@@ -50,7 +50,7 @@ VIEW = ExecutionView(
     subtasks=(),
     checkpoints=(COMPLETE,),
     restarts=(),
-    sources_dry=False,
+    sources_idle=False,
     last_epoch=EPOCH,
 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from penstock.config import OPTION_NAMES, parse_options
-from penstock.coordinator.view import ExecutionState, Wanted
+from penstock.coordinator.view import ExecutionState, RequestedState
 from penstock.model.metrics import SubtaskReport
 from penstock.rest.server import RestServer
 from penstock.snapshots.history.segment_writer import SegmentWriter
@@ -74,7 +74,7 @@ def test_a_vertex_has_the_rates_between_two_looks_and_the_least_watermark(
 def test_a_query_on_its_way_says_what_it_does(
     open_tab: OpenTab, server: RestServer, made_up: list[MadeUpQuery]
 ) -> None:
-    query = MadeUpQuery(vertices=7, parallelism=2, wanted=Wanted(4, 10_000, "auto"))
+    query = MadeUpQuery(vertices=7, parallelism=2, requested=RequestedState(4, 10_000, "auto"))
     made_up.append(query)
     tab = open_tab(server.url)
     page = tab.go(f"#/queries/{query.query_id}/configuration")
@@ -127,7 +127,9 @@ def test_every_option_is_shown_with_when_it_can_be_changed(
     open_tab: OpenTab, server: RestServer, made_up: list[MadeUpQuery]
 ) -> None:
     said = {"parallelism": "2", "state.backend": "rocksdb", "checkpoint.interval": "10s", "snapshots.retained": "5"}
-    query = MadeUpQuery(vertices=7, parallelism=2, options=parse_options(said), wanted=Wanted(2, 4_500, "auto"))
+    query = MadeUpQuery(
+        vertices=7, parallelism=2, options=parse_options(said), requested=RequestedState(2, 4_500, "auto")
+    )
     made_up.append(query)
     tab = open_tab(server.url)
     page = tab.go(f"#/queries/{query.query_id}/configuration")

@@ -258,7 +258,7 @@ def test_checkpoints_and_parallelism_are_changed(tab: Tab, running: Running) -> 
     expect(page.get_by_label("Checkpoint interval")).to_have_value("4500")
     apply.click()
     expect(page.get_by_role("status").filter(has_text="Changed")).to_be_visible()
-    wanted = running.slow.facts().wanted
+    wanted = running.slow.facts().requested
     assert (wanted.checkpoint_interval_ms, wanted.alignment) == (4500, "unaligned")
     expect(apply).to_be_disabled()
     page.get_by_label("Parallelism").fill("3")
@@ -295,13 +295,13 @@ def test_nobody_is_overruled(tab: Tab, running: Running) -> None:
     running.slow.setCheckpoints(interval="8s")  # by somebody else
     page.get_by_role("button", name="Apply").click()
     expect(page.get_by_role("alert").or_(page.get_by_role("status")).filter(has_text="Somebody else")).to_be_visible()
-    assert running.slow.facts().wanted.checkpoint_interval_ms == 8000
+    assert running.slow.facts().requested.checkpoint_interval_ms == 8000
     page.get_by_role("button", name="Start from what it is now").click()
     expect(page.get_by_label("Checkpoint interval")).to_have_value("8000")
     page.get_by_label("Checkpoint interval").fill("9000")
     page.get_by_role("button", name="Apply").click()
     expect(page.get_by_role("status").filter(has_text="Changed")).to_be_visible()
-    assert running.slow.facts().wanted.checkpoint_interval_ms == 9000
+    assert running.slow.facts().requested.checkpoint_interval_ms == 9000
 
 
 def test_a_query_is_suspended_resumed_and_stopped(

@@ -19,10 +19,10 @@ def _work(pipe: Connection) -> None:
 
     while True:
         try:
-            seat, pickled = pipe.recv()
+            task_number, pickled = pipe.recv()
         except EOFError:
             return
-        slot.slot_main(seat, CloudPickleSerializer().loads(pickled), own_process=True)
+        slot.slot_main(task_number, CloudPickleSerializer().loads(pickled), own_process=True)
         pipe.send(threads_left())
 
 
@@ -36,9 +36,9 @@ class Worker:
         other.close()
         self.busy = False
 
-    def start(self, seat: int, pickled: bytes) -> None:
+    def start(self, task_number: int, pickled: bytes) -> None:
         self.busy = True
-        self._pipe.send((seat, pickled))
+        self._pipe.send((task_number, pickled))
 
     def look(self) -> bool:
         """Whether it is there, and idle if its slot has ended."""
@@ -62,8 +62,8 @@ class PoolJob:
         self.error: BaseException | None = None
         self._workers = workers
         pickled = CloudPickleSerializer().dumps(task)
-        for seat, worker in enumerate(workers):
-            worker.start(seat, pickled)
+        for task_number, worker in enumerate(workers):
+            worker.start(task_number, pickled)
 
     @property
     def done(self) -> bool:

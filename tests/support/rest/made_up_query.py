@@ -13,10 +13,10 @@ from penstock.coordinator.view import (
     CheckpointView,
     ExecutionState,
     ExecutionView,
+    RequestedState,
     RestartView,
     SlotView,
     SubtaskView,
-    Wanted,
 )
 from penstock.model.manifest import CaptureMetrics
 from penstock.model.metrics import SubtaskReport
@@ -47,7 +47,7 @@ class MadeUpQuery:
     error_text: str = ""
     restarts: tuple[RestartView, ...] = ()
     options: Options = field(default_factory=Options)
-    wanted: Wanted | None = None
+    requested: RequestedState | None = None
     location: str = "/data/checkpoints/orders-by-region"
     told: dict[tuple[int, int], SubtaskReport] = field(default_factory=dict)
     """By vertex and index, in place of figures that move on with the clock."""
@@ -64,7 +64,7 @@ class MadeUpQuery:
             location=self.location,
             access=None,
             shape=shape,
-            wanted=self.wanted or Wanted(self.parallelism, 10_000, "auto"),
+            requested=self.requested or RequestedState(self.parallelism, 10_000, "auto"),
             view=self._view(shape, running),
             message=MESSAGES.get(self.state, "Terminated with exception"),
             error_kind=self.error_kind,
@@ -118,7 +118,7 @@ class MadeUpQuery:
             subtasks=subtasks if running else (),
             checkpoints=self._history,
             restarts=self.restarts,
-            sources_dry=False,
+            sources_idle=False,
             checkpoints_completed=sum(one.state is CheckpointState.COMPLETE for one in self._history),
             checkpoints_failed=sum(one.state is CheckpointState.FAILED for one in self._history),
             restarts_begun=len(self.restarts),

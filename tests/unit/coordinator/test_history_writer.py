@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.coordinator.history_writer import WAITING_AT_MOST, HistoryWriter
+from penstock.coordinator.history_writer import MAX_QUEUED, HistoryWriter
 from penstock.coordinator.view import CheckpointState, CheckpointView
 from penstock.model.manifest import CaptureMetrics
 from penstock.snapshots.history.reading import History
@@ -95,13 +95,13 @@ def test_a_store_that_fails_costs_history_alone_and_is_said_once(caplog: pytest.
     keeper = Failing(store)
     writer = HistoryWriter(keeper, pause_s=0.001, retry_s=0.001)
     with caplog.at_level(logging.WARNING, "penstock"):
-        for number in range(1, 2 * WAITING_AT_MOST + 1):
+        for number in range(1, 2 * MAX_QUEUED + 1):
             writer.ended(view(number))
         assert keeper.tried.wait(10)
         time.sleep(0.05)
         keeper.fails = False
         writer.close(10)
-    assert known(store) == list(range(2 * WAITING_AT_MOST, WAITING_AT_MOST, -1))
+    assert known(store) == list(range(2 * MAX_QUEUED, MAX_QUEUED, -1))
     assert len([line for line in caplog.messages if "No space left" in line]) == 1
 
 

@@ -342,7 +342,7 @@ def test_what_subtasks_say_and_checkpoints_under_way_may_be_told_later_but_not_w
     assert figures.view(0.1) is before, "however long it had been true"
     clock.now += 0.02
     pending = figures.view(0.1)
-    assert ([c.state for c in pending.checkpoints], pending.sources_dry) == ([CheckpointState.PENDING], True)
+    assert ([c.state for c in pending.checkpoints], pending.sources_idle) == ([CheckpointState.PENDING], True)
     assert pending.checkpoints[0].duration_ms == pytest.approx(110)
     clock.now += 0.09
     assert figures.view(0.1) is pending

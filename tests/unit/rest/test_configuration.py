@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.config import OPTION_NAMES, Options, option_texts, parse_options
-from penstock.coordinator.view import Wanted
+from penstock.coordinator.view import RequestedState
 from penstock.queries.active_queries import ACTIVE_QUERIES
 from tests.support.rest.made_up_query import MadeUpQuery
 from tests.support.rest.rest_client import Client, assert_problem
@@ -45,7 +45,7 @@ TEXTS = {
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch) -> MadeUpQuery:
     query = MadeUpQuery(vertices=2, parallelism=2, options=replace(parse_options(SAID), parallelism=2))
-    query.wanted = Wanted(2, 1500, "auto")
+    query.requested = RequestedState(2, 1500, "auto")
     monkeypatch.setattr(ACTIVE_QUERIES, "known", lambda: [query.facts()])
     return query
 
@@ -98,7 +98,7 @@ def test_every_option_is_told_with_its_default(client: Client) -> None:
 
 def test_what_was_changed_since_counts_now(client: Client, made_up: MadeUpQuery) -> None:
     assert told(client)["checkpoint.interval"]["value"] == "1500ms"
-    made_up.wanted = Wanted(3, 10_000, "unaligned")
+    made_up.requested = RequestedState(3, 10_000, "unaligned")
     options = told(client)
     interval = options["checkpoint.interval"]
     assert (interval["value"], interval["at_start"], interval["is_default"]) == ("10s", "1500ms", True)

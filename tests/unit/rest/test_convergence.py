@@ -31,13 +31,13 @@ USUALLY = {
 QUERY = MadeUpQuery(vertices=2, parallelism=2, checkpoints=3).facts()
 
 
-def find_query(state: str, parallelism: int, running: int | None, /, **wanted: Any) -> QueryFacts:
+def find_query(state: str, parallelism: int, running: int | None, /, **changes: Any) -> QueryFacts:
     """``running``: slots that run, of those that are known; None: none is known yet."""
     now = ExecutionState(state)
     slots = tuple(SlotView(n, "host", 40 + n, n < running) for n in range(parallelism)) if running is not None else ()
     view = replace(QUERY.view, state=now, parallelism=parallelism, slots=slots)
-    said = replace(QUERY.wanted, **{"parallelism": parallelism} | wanted)
-    return replace(QUERY, view=view, wanted=said, message=USUALLY.get(now, "something else"))
+    requested = replace(QUERY.requested, **{"parallelism": parallelism} | changes)
+    return replace(QUERY, view=view, requested=requested, message=USUALLY.get(now, "something else"))
 
 
 def spec_of(state: str, parallelism: int) -> QuerySpec:
@@ -46,7 +46,7 @@ def spec_of(state: str, parallelism: int) -> QuerySpec:
 
 
 RUNS, FEWER, MORE = find_query("running", 2, 2), find_query("running", 3, 3), find_query("running", 1, 1)
-LEAVES = find_query("running", 2, 2, parallelism=8, leaving=True)
+LEAVES = find_query("running", 2, 2, parallelism=8, is_rescaling=True)
 BEGINS = find_query("starting", 8, 3)
 SHORT = find_query("running", 2, 2, parallelism=3)
 ENDS = find_query("running", 2, 1)

@@ -135,11 +135,11 @@ class JobCoordinator:
         self._covers_planned = False
         self._paused = False
 
-    # -- what others may read -----------------------------------------------------------------------------------------
+    # -- read access -----------------------------------------------------------------------------------------
 
     @property
     def coordinator(self) -> CheckpointCoordinator:
-        """For its figures only; hand events to ``handle``."""
+        """Checkpoint coordinator, for reading only; pass events to ``handle``."""
         return self._coordinator
 
     @property
@@ -153,30 +153,30 @@ class JobCoordinator:
 
     @property
     def assigners(self) -> Sequence[SplitAssigner]:
-        """For their figures only, by vertex; empty between two Generations."""
+        """Split assigners in the order of their vertices, for reading only; empty between two Generations."""
         return [self._assigners[vertex] for vertex in sorted(self._assigners)]
 
     @property
     def is_idle(self) -> bool:
-        """True while every source is dry, has found nothing since, and event time has reached the largest seen one."""
-        dry = bool(self._assigners) and all(assigner.is_idle for assigner in self._assigners.values())
-        return dry and all(rounds.is_aligned for rounds in self._rounds.values())
+        """True while every source is idle, has found nothing since, and event time has reached the largest seen one."""
+        idle = bool(self._assigners) and all(assigner.is_idle for assigner in self._assigners.values())
+        return idle and all(rounds.is_aligned for rounds in self._rounds.values())
 
     @property
     def is_idle_except_endless(self) -> bool:
-        """``is_idle`` without the sources that have always more input, and without the event time that they share."""
+        """``is_idle`` without the endless sources and without the event time that they share."""
         moving = [self._rounds[vertex] for vertex in self._endless & self._rounds.keys()]
-        dry = all(assigner.is_idle for vertex, assigner in self._assigners.items() if vertex not in self._endless)
-        settled = all(rounds.is_aligned for rounds in self._rounds.values() if rounds not in moving)
-        return bool(self._assigners) and dry and settled
+        idle = all(assigner.is_idle for vertex, assigner in self._assigners.items() if vertex not in self._endless)
+        aligned = all(rounds.is_aligned for rounds in self._rounds.values() if rounds not in moving)
+        return bool(self._assigners) and idle and aligned
 
     @property
     def is_draining(self) -> bool:
-        """Event time is to end, or has; the query ends then."""
+        """True once a drain has begun: event time ends, then the query."""
         return self._freeze is not None and self._freeze.drain
 
     def check_drainable(self) -> None:
-        """Raise QueryFailed if ``Drain`` must not be said: a source has ended without it."""
+        """Raise QueryFailed if the query cannot be drained because a source has already ended."""
         if not all(assigner.can_drain for assigner in self.assigners):
             raise QueryFailed(
                 "a source of this query has come to its end already, and its event time with it: the query ends by "
@@ -185,7 +185,7 @@ class JobCoordinator:
 
     @property
     def finished_sources(self) -> tuple[int, ...]:
-        """Source vertices whose discovery is finished, in order: nobody looks for more in this run."""
+        """Source vertices whose discovery is finished, in order: nothing more is discovered in this run."""
         return tuple(vertex for vertex in sorted(self._assigners) if self._assigners[vertex].finished)
 
     @property
@@ -200,7 +200,7 @@ class JobCoordinator:
         return min((time for time in times if time is not None), default=None)
 
     def answer_requests(self) -> AnswerRequestFiles:
-        """For the owner, about once a second while the driver lives; to be executed at once."""
+        """Return the command that answers request files. The owner executes it at once, about once per second."""
         return AnswerRequestFiles(self._coordinator.garbage_collection())
 
     # -- the machine --------------------------------------------------------------------------------------------------
@@ -496,6 +496,6 @@ def unread_splits(metadata: SnapshotMetadata, vertex: int) -> list[Split]:
 
 
 def rows_read(metadata: SnapshotMetadata) -> int:
-    """By all sources up to this snapshot, over the life of the location."""
+    """Return the number of rows that all sources have read up to a snapshot, over the life of the location."""
     sources = [source.vertex for source in metadata.sources]
     return sum(subtask.rows_in for slot in metadata.slots for subtask in slot.subtasks if subtask.vertex in sources)
