@@ -88,7 +88,7 @@ def _one(chosen: argparse.Namespace) -> int:
         if chosen.trace:
             print("\n".join(result.story))
         print(f"seed {task.seed} passed; digest {result.digest}")
-        for name, count in sorted(result.figures.items()):
+        for name, count in sorted(result.counters.items()):
             print(f"{count:>9,} {name}")
         return PASSED
     _report(result, None if chosen.trace else STORY_LINES)
@@ -124,7 +124,7 @@ def _many(chosen: argparse.Namespace) -> int:
         try:
             for result in workers.run(tasks):
                 if result.failure is None:
-                    coverage.add(result.task.chosen_settings, result.figures)
+                    coverage.add(result.task.chosen_settings, result.counters)
                 else:
                     failed += 1
                     _keep(chosen.failures, result)

@@ -1,8 +1,8 @@
-"""What many schedules have seen, and what they should have.
+"""Coverage of many schedules: the counters that a long run must have reached.
 
 A simulator that never meets a fault finds nothing. Every required line counts something that a long run must have met:
-kinds of faults, steps of the machines' lifecycles, kinds of edges, several checkpoints in flight, conversions. One that
-is zero after ``REQUIRED_FROM`` schedules is a fault of the simulator, and the run fails.
+kinds of faults, steps of the machines' lifecycles, kinds of edges, several checkpoints in flight, conversions. A line
+that is zero after ``REQUIRED_FROM`` schedules is an error of the simulator, and the run fails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEDIANS = {"rows": 500, "completed": 3, "faults": 1}
 
 @dataclass(frozen=True)
 class Section:
-    """Lines of the table that belong together. ``names``: figures that must not be zero."""
+    """Section of the coverage table. ``names``: counters that must not be zero."""
 
     title: str
     names: tuple[str, ...]
@@ -141,33 +141,33 @@ SECTIONS: tuple[Section, ...] = (
 
 
 class Coverage:
-    """Figures of many schedules: summed up, and one by one where the median counts."""
+    """Counters of many schedules: their sums, and the values per schedule of those with a required median."""
 
     def __init__(self) -> None:
         self.schedules = 0
         self.counts: dict[str, int] = {}
         self._each: dict[str, list[int]] = {name: [] for name in MEDIANS}
 
-    def add(self, settings: Settings, figures: Mapping[str, int]) -> None:
+    def add(self, settings: Settings, counters: Mapping[str, int]) -> None:
         """One more schedule that passed."""
         self.schedules += 1
-        for name, value in figures.items():
+        for name, value in counters.items():
             self.counts[name] = self.counts.get(name, 0) + value
         for name in traits(settings):
             self.counts[name] = self.counts.get(name, 0) + 1
         for name, values in self._each.items():
-            values.append(figures.get(name, 0))
+            values.append(counters.get(name, 0))
 
     def median(self, name: str) -> float:
         """Over all schedules; 0 for none."""
         return median(self._each[name] or [0])
 
-    def problems_by_figure(self) -> list[str]:
-        """The required figures that were never seen."""
+    def problems_by_counter(self) -> list[str]:
+        """Return the required counters that are zero."""
         return [name for section in SECTIONS for name in section.names if not self.counts.get(name)]
 
     def problems(self) -> list[str]:
-        """What was never seen, or by less than half of the schedules."""
+        """Return what was never seen, or by less than half of the schedules."""
         missing = [f"{s.title}: {name}" for s in SECTIONS for name in s.names if not self.counts.get(name)]
         low = [
             f"the median schedule has {self.median(name):g} {name}, not {least}"
@@ -194,7 +194,7 @@ class Coverage:
 
 
 def traits(settings: Settings) -> Iterator[str]:
-    """What a schedule's settings have, once each."""
+    """Yield each trait of a schedule's settings once."""
     nodes = settings.nodes
     yield from dict.fromkeys(f"edge: {inlet.kind}" for node in nodes for inlet in node.inlets)
     yield from dict.fromkeys(f"node: {node.kind}" for node in nodes if node.kind != "source")

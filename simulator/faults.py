@@ -1,4 +1,4 @@
-"""What goes wrong in a schedule: each fault when its step has come, where chance says."""
+"""Faults of a schedule: each is injected at its step, in a randomly chosen place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EFFECTS_AHEAD = 12
 
 @dataclass
 class _Armed:
-    """A fault that waits for its moment: for the last of so many effects that fit."""
+    """Fault that waits for the last of a number of matching effects."""
 
     kind: str
     fits: Callable[[Process, str, str, str], bool]
@@ -34,17 +34,18 @@ class _Armed:
 
 @dataclass(frozen=True)
 class _Slow:
-    """Rows cost this much until then."""
+    """Cost of rows until a time."""
 
     cost_ms: float
     until_ms: float
 
 
 class Faults:
-    """
+    """Faults of one run and their injection.
+
     Args:
-        drivers: those that live now.
-        start_driver: starts one more.
+        drivers: drivers that are alive.
+        start_driver: starts another driver.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Faults:
         self._world = world
         self._drivers = drivers
         self._start_driver = start_driver
-        self._random = world.chance.random
+        self._random = world.context.random
         self._armed: list[_Armed] = []
         self._slow: dict[tuple[int, int], _Slow] = {}
         self._answers: list[str] = []
@@ -62,7 +63,7 @@ class Faults:
         self._crashes_left = 0
 
     def stop(self) -> None:
-        """Nothing goes wrong from here on, and everything is quick."""
+        """Inject no more faults, and make everything fast."""
         self._crashes_left = 0
         self._armed.clear()
         self._slow.clear()
@@ -71,8 +72,8 @@ class Faults:
         self._user_errors = 0
 
     def fire(self, kind: str) -> None:
-        """It happens, or will at its next opportunity."""
-        self._world.chance.note(f"fault: {kind}")
+        """Inject a fault now or at its next opportunity."""
+        self._world.context.note(f"fault: {kind}")
         _FAULTS[kind](self)
 
     # -- Interference ---------------------------------------------------------------------------------------------
@@ -85,7 +86,7 @@ class Faults:
             if armed.left > 0:
                 continue
             self._seen(armed.kind)
-            self._world.chance.note(f"{armed.kind}: {process.name} {phase} {operation} {path}")
+            self._world.context.note(f"{armed.kind}: {process.name} {phase} {operation} {path}")
             self._armed.remove(armed)
             armed.happens(process)
 
@@ -102,7 +103,7 @@ class Faults:
         if not self._slow:
             return None
         slow = self._slow.get((subtask.vertex, subtask.index))
-        if slow is None or self._world.chance.now_ms >= slow.until_ms:
+        if slow is None or self._world.context.now_ms >= slow.until_ms:
             return None
         return slow.cost_ms * rows
 
@@ -112,7 +113,7 @@ class Faults:
         kind = self._answers.pop(0) if self._answers and isinstance(said, ANSWERS) else ""
         if kind:
             self._seen(kind)
-            self._world.chance.note(f"{kind}: {type(said).__name__} of {slot.name}")
+            self._world.context.note(f"{kind}: {type(said).__name__} of {slot.name}")
         if kind == "answer late":
             self._world.later(self._random.random() * 500, lambda: driver.hear(slot, message))
         if kind == "answer twice":  # mostly soon, while the checkpoint still waits for others
@@ -121,9 +122,9 @@ class Faults:
             driver.hear(slot, message)
 
     def deployed(self, generation: SimulatedGeneration, inflight_rows: int) -> None:
-        """A Generation begins that has so many rows to replay."""
+        """Inject faults that wait for a recovery with this many in-flight rows."""
         if self._crashes_left == 1 and inflight_rows:
-            until_ms = self._world.chance.now_ms + 2.0 * self._world.settings.interval_ms
+            until_ms = self._world.context.now_ms + 2.0 * self._world.settings.interval_ms
             for slot in generation.slots:
                 slot.delay_loads(until_ms)
 
@@ -182,7 +183,7 @@ class Faults:
         self._arm("driver crash in effect", lambda process, *_: isinstance(process, SimulatedDriver), self._dies)
 
     def _crash_twice(self) -> None:
-        """A crash behind a checkpoint with in-flight rows, another behind one that carries some of them on."""
+        """Crash after a checkpoint with in-flight rows, and again after one that carries some of them over."""
         self._crashes_left = 2
 
     def _dies(self, process: Process) -> None:
@@ -216,14 +217,14 @@ class Faults:
                 self._slow[vertex, index] = slow
 
     def _slowness(self, costs_ms: tuple[float, ...]) -> _Slow:
-        return _Slow(self._random.choice(costs_ms), self._world.chance.now_ms + self._random.choice((200, 600, 1_500)))
+        return _Slow(self._random.choice(costs_ms), self._world.context.now_ms + self._random.choice((200, 600, 1_500)))
 
     def _link_delay(self) -> None:
         generation = self._some_generation()
         if generation is not None and generation.links:
             self._seen("link delay")
             link = self._random.choice(generation.links)
-            self._world.scheduler.busy(link.actor, self._world.chance.now_ms + self._random.choice((20, 200, 1_000)))
+            self._world.scheduler.busy(link.actor, self._world.context.now_ms + self._random.choice((20, 200, 1_000)))
 
     def _link_disconnect(self) -> None:
         generation = self._some_generation()
@@ -235,7 +236,7 @@ class Faults:
         generation = self._some_generation()
         if generation is not None:
             self._seen("slow store")
-            until_ms = self._world.chance.now_ms + self._random.choice((50, 300, 1_000))
+            until_ms = self._world.context.now_ms + self._random.choice((50, 300, 1_000))
             for slot in generation.slots:
                 self._world.scheduler.busy(slot.uploads.actor, until_ms)
 
@@ -285,7 +286,7 @@ class Faults:
         slot = self._some_slot()
         if path is not None and slot is not None:
             self._seen(kind)
-            self._world.chance.note(f"{kind}: {path}")
+            self._world.context.note(f"{kind}: {path}")
             self._world.tamper(path, change)
             if self._random.random() < 0.5:
                 slot.die()
@@ -294,7 +295,7 @@ class Faults:
 
     def _slot_declines(self) -> None:
         slot = self._some_slot()
-        in_flight = [c for driver in self._drivers for c in driver.core.coordinator.in_flight]
+        in_flight = [c for driver in self._drivers for c in driver.job.coordinator.in_flight]
         if slot is not None and slot.running and in_flight:
             self._seen("slot declines")
             slot.uploads.declined(self._random.choice(in_flight), "a simulated refusal")
@@ -302,8 +303,8 @@ class Faults:
     # -- inside ---------------------------------------------------------------------------------------------------
 
     def _seen(self, kind: str) -> None:
-        self._world.figures.count(f"fault: {kind}")
-        self._world.figures.count("faults")
+        self._world.counters.count(f"fault: {kind}")
+        self._world.counters.count("faults")
 
     def _arm(
         self, kind: str, fits: Callable[[Process, str, str, str], bool], happens: Callable[[Process], None]

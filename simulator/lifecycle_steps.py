@@ -15,14 +15,14 @@ from penstock.coordinator.machines.checkpoint_lifecycle import Phase as AtCoordi
 from penstock.protocol.alignment import LIFECYCLE as AT_SUBTASK
 from penstock.protocol.alignment import Phase as AtSubtask
 from penstock.protocol.lifecycle import Lifecycle
-from simulator.metrics import QueryMetrics
+from simulator.counters import Counters
 from simulator.mutants.mutation import mutant
 
 LIFECYCLES: tuple[Lifecycle[Any], ...] = (AT_SUBTASK, AT_COORDINATOR)
 
 
 def step_name(lifecycle: Lifecycle[Any], source: str, event: str) -> str:
-    """The figure that counts one kind of step."""
+    """Return the name of the counter of one kind of step."""
     return f"{lifecycle.subject}: {source}, {event}"
 
 
@@ -36,19 +36,19 @@ a newer one is logged."""
 
 
 def all_steps(lifecycle: Lifecycle[Any]) -> tuple[str, ...]:
-    """The figures of all steps that a lifecycle allows and that whole subtasks can take."""
+    """Return the counters of all steps that a lifecycle allows and that whole subtasks can take."""
     steps = (step_name(lifecycle, t.source.value, t.event) for t in lifecycle.transitions)
     return tuple(step for step in steps if step not in UNREACHABLE)
 
 
 @contextmanager
-def watched(figures: QueryMetrics) -> Iterator[None]:
-    """Count into ``figures`` while the context is open."""
+def watched(counters: Counters) -> Iterator[None]:
+    """Count the steps of lifecycles while the context is open."""
 
     def counting(original: Any) -> Any:
         def after(self: Lifecycle[Any], state: Any, event: str, which: str) -> Any:
             target = original(self, state, event, which)
-            figures.count(step_name(self, state.value, event))
+            counters.count(step_name(self, state.value, event))
             return target
 
         return after

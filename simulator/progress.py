@@ -1,4 +1,4 @@
-"""How far a long run is: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of a long run: a bar on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 

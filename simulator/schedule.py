@@ -1,4 +1,4 @@
-"""One schedule as a task that any process can run: what to run, how it ended, and the command that runs it again."""
+"""One schedule as a task for any process: its settings, its outcome, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from penstock.decoding import decode_json
+from simulator.counters import Counters
 from simulator.lifecycle_steps import watched
-from simulator.metrics import QueryMetrics
 from simulator.mutants.catalog import MUTANTS
 from simulator.settings import Settings
 from simulator.simulation import Simulation
@@ -22,8 +22,12 @@ COMMAND = "python -m simulator"
 
 @dataclass(frozen=True)
 class Task:
-    """``settings``: None for those that the seed says. ``calm``: of those, the ones without faults and pressure.
-    ``mutant``: how the code is broken for it. ``trace``: keep the story also of a schedule that passes."""
+    """One schedule to run.
+
+    ``settings``: None for those of the seed. ``calm``: the seed's settings without faults and pressure. ``mutant``:
+    name of
+    the mutant to apply. ``trace``: keep the trace also of a schedule that passes.
+    """
 
     seed: int
     settings: Settings | None = None
@@ -39,7 +43,7 @@ class Task:
 
     @property
     def command(self) -> str:
-        """Replays it, with its story."""
+        """Command that repeats the schedule with its trace."""
         words = [*COMMAND.split(), "1", "--seed", str(self.seed)]
         if self.mutant is not None:
             words += ["--mutant", self.mutant]
@@ -52,7 +56,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Failure:
-    """``oracle``: what noticed it; the same kind of failure has the same one. ``text``: for a reader."""
+    """Failure of a schedule.
+
+    ``oracle``: the check that found it; equal kinds of failures have the same one. ``text``: message.
+    """
 
     oracle: str
     text: str
@@ -60,11 +67,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class Result:
-    """How a schedule ended. ``story``: its last events, the newest last, if asked for or if it failed."""
+    """Outcome of a schedule. ``story``: its last events, the newest last, if it was traced or has failed."""
 
     task: Task
     digest: str = ""
-    figures: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
     failure: Failure | None = None
     story: tuple[str, ...] = ()
     details: str = ""
@@ -72,7 +79,7 @@ class Result:
 
 def run_task(task: Task) -> Result:
     """Run a schedule in this process. Never raises for what the schedule does."""
-    seen = QueryMetrics()
+    seen = Counters()
     with broken(task.mutant), watched(seen):
         simulation = Simulation(task.seed, task.chosen_settings)
         try:
@@ -80,13 +87,13 @@ def run_task(task: Task) -> Result:
         except Exception as problem:  # noqa: BLE001 - whatever it is, it is this schedule's failure
             failure = Failure(oracle_of(problem), f"{type(problem).__name__}: {problem}"[:1_000])
             details = "".join(traceback.format_exception(problem))
-            return Result(task, simulation.chance.digest, {}, failure, tuple(simulation.chance.story), details)
-    story = tuple(simulation.chance.story) if task.trace else ()
-    return Result(task, outcome.digest, outcome.figures.counts | seen.counts, story=story)
+            return Result(task, simulation.context.digest, {}, failure, tuple(simulation.context.story), details)
+    story = tuple(simulation.context.story) if task.trace else ()
+    return Result(task, outcome.digest, outcome.counters.counts | seen.counts, story=story)
 
 
 def oracle_of(problem: BaseException) -> str:
-    """What noticed a failure: the simulation's oracle, or the kind of error that the code itself raised."""
+    """Return the oracle of a failure: that of the simulation, or the kind of error that the code itself raised."""
     oracle = getattr(problem, "oracle", None)
     if isinstance(oracle, str):
         return oracle

@@ -1,7 +1,7 @@
-"""What one schedule is about: the job, its options and its faults; everything but the interleaving.
+"""Settings of one schedule: the job, its options and its faults; everything except the interleaving.
 
-``Settings.random(seed)`` draws them, a test may write them down, a shrinker makes them smaller: any smaller value is
-a legal one. They are plain data and survive JSON (``msgspec.json``).
+``Settings.random(seed)`` draws them, a test may write them down, and the shrinker makes them smaller: any smaller value
+is legal. They are plain data and survive JSON (``msgspec.json``).
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ COMMANDS = ("take", "take", "delete", "delete", "gc", "forced delete", "forced g
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """Something goes wrong (one of ``FAULT_KINDS``) when the schedule has come to this step; chance says where."""
+    """Fault, one of ``FAULT_KINDS``, at a step of the schedule; its place is random."""
 
     kind: str
     step: int
 
 
 class UserSnapshot(msgspec.Struct, frozen=True):
-    """A user asks for a snapshot at this step; ``alignment`` by its value."""
+    """Request of a user for a snapshot at this step; ``alignment`` by its value."""
 
     alignment: str
     step: int
@@ -79,29 +79,30 @@ class UserCommand(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """One schedule. Times in (virtual) milliseconds, sizes in bytes; a row is 32 bytes.
+    """Settings of one schedule. Times in (virtual) milliseconds, sizes in bytes; a row is 32 bytes.
 
     Attributes:
         nodes: in topological order; a node's position is its vertex id.
-        keys, skew: how many keys; ``skew`` of all rows have the first one.
+        keys, skew: number of keys; the fraction ``skew`` of all rows has the first one.
         window_ms: length of event-time windows; rows of a source are 1 ms apart.
-        pace_ms: how long an action takes.
-        eagerness: in (0, 1], of subtasks beside everybody else: less eager ones find more in their inbox.
+        pace_ms: duration of an action.
+        eagerness: weight of subtasks in (0, 1]; less eager ones find more in their inbox.
         bounded: the sources end, and with them the query; otherwise the run ends when all output is visible.
-        checks: the machines' expensive invariants are checked after every so many steps.
-        allow_older: a corrupt snapshot is passed over to an older one (and the sink truncated); otherwise the file is
-            restored from a copy.
+        checks: number of steps between two checks of the machines' expensive invariants.
+        allow_older: recovery falls back from a corrupt snapshot to an older one (and the sink is truncated); otherwise
+            the
+            file is restored from a copy.
         cold: a completed snapshot is restored from a copy of the location and run to its end.
-        until_available: every driver reads what is there when its Generation begins, and ends.
-        drain: from this step on users drain whatever runs.
+        until_available: every driver reads what is available when its Generation begins, and ends.
+        drain: from this step on users drain every running query.
         endless: each source is one split without an end, whatever ``bounded`` says.
-        arrival_ms: how long it takes until everything is there to be found, more or less (0: it is from the beginning).
-        parallelisms: each Generation has one of these; none: all have ``parallelism``.
+        arrival_ms: approximate time until everything is available (0: from the beginning).
+        parallelisms: each Generation has one of these; empty: all have ``parallelism``.
         first_parallelism: of Generations that begin without a snapshot; None: the same as of all others.
         look_ms: duration of a discovery after it has seen the splits.
         cold_parallelism: of the cold restore; None: any.
         clock: ``SourceSpec.clock`` of all sources; empty: each has its own.
-        edit: the snapshot that is restored cold goes on in an edited job.
+        edit: the job that continues from the snapshot of the cold restore is edited like this.
     """
 
     nodes: tuple[Node, ...]
@@ -156,14 +157,17 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def may_rescale(self) -> bool:
-        """How many copies a broadcast makes is for the parallelism to say, but where a join brings them together."""
+        """True if the parallelism may change. A broadcast makes one copy per subtask, so the output depends on the
+        parallelism
+        unless a join combines the copies.
+        """
         return not any(
             inlet.kind == "broadcast" and node.kind != "join" for node in self.nodes for inlet in node.inlets
         )
 
     @property
     def cut_short(self) -> bool:
-        """What is read is for the run to say: its end comes from outside."""
+        """True if the run ends from outside, so that the amount of input it reads depends on the interleaving."""
         return self.until_available or self.drain is not None
 
     @property
@@ -173,7 +177,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     @staticmethod
     def random(seed: int) -> Settings:
-        """What the seed says."""
+        """Return the settings of a seed."""
         random = Random(f"settings {seed}")
         drawn = _with_rollback(random, _with_commands(random, _with_rescales(random, _with_end(random, _draw(random)))))
         drawn = _with_partitions(Random(f"partitions {seed}"), _with_late_splits(Random(f"late splits {seed}"), drawn))
@@ -204,7 +208,7 @@ class Settings(msgspec.Struct, frozen=True):
         return sum(node.splits * node.rows_per_split for node in self.nodes)
 
     def options(self) -> Options:
-        """As the slots get them."""
+        """Return the options for the slots."""
         return Options(
             max_parallelism=self.max_parallelism,
             checkpoint_trigger_on=TriggerOn(self.trigger_on),
@@ -217,7 +221,7 @@ class Settings(msgspec.Struct, frozen=True):
         )
 
     def policy(self) -> CheckpointPolicy:
-        """As the coordinator gets it."""
+        """Return the checkpoint policy for the coordinator."""
         return CheckpointPolicy(
             interval_ms=self.interval_ms,
             after_restore_ms=self.interval_ms,
@@ -314,7 +318,7 @@ def _with_drained_stops(random: Random, settings: Settings) -> Settings:
 
 
 def _with_declined_drains(random: Random, settings: Settings) -> Settings:
-    """Of some queries the snapshot with nothing in flight fails. Other drawn settings do not depend on it."""
+    """Make the snapshot without in-flight data fail in some queries. Other drawn settings do not depend on it."""
     if settings.cut_short or random.random() < 0.95:
         return settings
     command = UserCommand("declined drain", random.randrange(FAULT_STEPS))

@@ -1,8 +1,8 @@
-"""Makes a failing schedule's settings smaller while the schedule goes on failing in the same way.
+"""Shrinker: makes a failing schedule's settings smaller while it still fails in the same way.
 
 Delta debugging over the settings: fewer faults and snapshots, fewer nodes, edges and splits, shorter splits, less
 parallelism, plainer options. A candidate is kept if some schedule of it fails by the same oracle: its own seed or one
-of a few others, for a smaller job interleaves differently under the same seed.
+of a few others, because a smaller job interleaves differently under the same seed.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ PLAIN = (
 
 
 def shrink(failing: Task, runs: Runs, tell: Callable[[str], None]) -> Task:
-    """The smallest task found that still fails.
+    """Return the smallest task found that still fails.
 
     Args:
-        failing: fails; its settings are where the search starts.
-        runs: runs candidates, and judges whether they fail in the same way.
-        tell: is told of each step.
+        failing: task that fails; the search starts from its settings.
+        runs: runs candidates and returns one that fails in the same way.
+        tell: called with the text of each step.
     """
     best = Task(failing.seed, failing.chosen_settings, mutant=failing.mutant)
     tried: list[Settings] = []
@@ -98,7 +98,7 @@ def _smaller(best: Task, reduce: Reduction, runs: Runs, tried: list[Settings]) -
 
 
 def size_text(settings: Settings) -> str:
-    """How large a schedule is, in words."""
+    """Return the size of a schedule in words."""
     edges = sum(len(node.inlets) for node in settings.nodes)
     return (
         f"{len(settings.nodes)} nodes, {edges} edges, parallelism {settings.parallelism}, {settings.rows:,} rows,"
@@ -107,7 +107,7 @@ def size_text(settings: Settings) -> str:
 
 
 def size(settings: Settings) -> tuple[int, ...]:
-    """For comparisons: what a reader has to keep in mind first."""
+    """Return the size of a schedule for comparisons; what a reader must understand first counts most."""
     edges = sum(len(node.inlets) for node in settings.nodes)
     moments = len(settings.faults) + len(settings.snapshots)
     return moments, len(settings.nodes), edges, settings.parallelism, settings.rows, len(_odd(settings))
@@ -146,7 +146,8 @@ def nothing_afterwards(settings: Settings) -> Iterator[tuple[str, Settings]]:
 
 
 def fewer_nodes(settings: Settings) -> Iterator[tuple[str, Settings]]:
-    """Without one node: its readers read from its producer instead, or it was a leaf, or a source nobody needs."""
+    """Yield the settings without one node: its consumers read from its producer instead, or it was a leaf or an unused
+    source."""
     for position in range(len(settings.nodes) - 1, -1, -1):
         nodes = without(settings.nodes, position)
         if nodes is not None:

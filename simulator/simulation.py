@@ -1,9 +1,9 @@
-"""One simulated run: a seed decides everything, the oracles watch.
+"""One simulated run: the seed decides everything, and the oracles watch.
 
-Each turn somebody who can act does - a subtask takes a step, a message arrives, a file is written, the driver works, or
-time passes - and at the steps that the settings name something goes wrong. The run ends when every sink holds exactly
-what one thread would have put there (and, of a bounded job, the query has ended) and everything has come to rest. Then
-one of its snapshots is restored from a copy of the location and run to the end, too.
+Each turn one actor acts: a subtask takes a step, a message arrives, a file is written, a driver runs a command, or time
+passes. At the steps that the settings name a fault occurs. The run ends when every sink holds exactly the reference
+output (and, for a bounded job, the query has ended) and no actor can act any more. Then one of its snapshots is
+restored from a copy of the location and run to the end, too.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from penstock.model.manifest import SnapshotMetadata
 from penstock.testing.failure import SimulationFailure
 from simulator.cluster.driver import SimulatedDriver
 from simulator.cluster.snapshot_commands import SimulatedCommand
-from simulator.engine.chance import Chance
+from simulator.counters import Counters, count_snapshot
+from simulator.engine.run_context import RunContext
 from simulator.engine.scheduler import Actor
 from simulator.engine.store import SimulatedStore
 from simulator.engine.world import World
 from simulator.faults import Faults
-from simulator.jobs.external_systems import Outside
+from simulator.jobs.external_systems import ExternalSystems
 from simulator.jobs.graph import build_job
 from simulator.jobs.reference import expected_output
-from simulator.metrics import QueryMetrics, count_snapshot
 from simulator.oracles.cold_restore import Cut, run_cold
 from simulator.oracles.end_of_query import check_end
 from simulator.oracles.splits import check_splits
@@ -40,11 +40,11 @@ LATE_FAULT_GAP = 60
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that passed. ``digest`` is equal for equal runs."""
+    """Outcome of a run that passed. ``digest`` is equal for equal runs."""
 
     seed: int
     digest: str
-    figures: QueryMetrics
+    counters: Counters
 
 
 class Simulation:
@@ -52,22 +52,22 @@ class Simulation:
 
     Args:
         seed: decides the interleaving.
-        settings: the job and its faults; None: what the seed says.
+        settings: the job and its faults; None: those of the seed.
 
     Attributes:
-        chance: the clock, and the story for a reader.
+        context: virtual clock, random generator and trace.
     """
 
     def __init__(self, seed: int, settings: Settings | None = None) -> None:
         self.seed = seed
         self.settings = settings or Settings.random(seed)
-        self.chance = Chance(seed)
-        self.figures = QueryMetrics()
+        self.context = RunContext(seed)
+        self.counters = Counters()
         expected = expected_output(self.settings)
-        self.outside = Outside(dict.fromkeys(expected) if self.settings.cut_short else expected)
-        self.world = World(self.settings, self.chance, self.figures, SimulatedStore(), self.outside)
+        self.external = ExternalSystems(dict.fromkeys(expected) if self.settings.cut_short else expected)
+        self.world = World(self.settings, self.context, self.counters, SimulatedStore(), self.external)
         self.world.graph = build_job(
-            self.settings, self.outside, self.world, self.world.commits, lambda: self.chance.now_ms
+            self.settings, self.external, self.world, self.world.commits, lambda: self.context.now_ms
         )
         self.world.log.on_complete = self._snapshot_complete
         self.world.on_query_ended = self._query_ended
@@ -86,20 +86,20 @@ class Simulation:
         """Run to the end.
 
         Raises:
-            SimulationFailure: something happened that must not, or the end is never reached.
+            SimulationFailure: an oracle found an error, or the end is never reached.
             Exception: what a machine raised, for example ``ProtocolViolation``.
         """
-        self.figures.count("runs")
-        self.figures.count("rows", self.settings.rows)
+        self.counters.count("runs")
+        self.counters.count("rows", self.settings.rows)
         self._main()
         self._settle()
-        if not self.settings.cut_short and not self.outside.complete:
+        if not self.settings.cut_short and not self.external.complete:
             raise SimulationFailure(f"rows are missing: {self._missing()}", "output")
-        self.figures.count("commits made again", self.outside.recommits)
+        self.counters.count("commits made again", self.external.recommits)
         if self.settings.cold and self._cut is not None:
-            run_cold(self.settings, self.chance, self.figures, self._cut)
-        self.figures.count("steps", self.chance.steps)
-        return Outcome(self.seed, self.chance.digest, self.figures)
+            run_cold(self.settings, self.context, self.counters, self._cut)
+        self.counters.count("steps", self.context.steps)
+        return Outcome(self.seed, self.context.digest, self.counters)
 
     def _main(self) -> None:
         planned: list[tuple[int, str, str]] = [(fault.step, "fault", fault.kind) for fault in self.settings.faults]
@@ -107,34 +107,34 @@ class Simulation:
         planned += [(command.step, "command", command.kind) for command in self.settings.commands]
         planned += [] if self.settings.drain is None else [(self.settings.drain, "drain", "")]
         ahead = deque(sorted(planned))
-        scheduler, chance = self.world.scheduler, self.chance
+        scheduler, context = self.world.scheduler, self.context
         next_step = 0
         relief = RELIEF_STEPS
         while True:
             if not self._drivers and not self._ended:
                 scheduler.ready(self._actor_driver)
             done = self._ended or (self._all_visible and any(driver.sound for driver in self._drivers))
-            rested = done and (chance.steps >= next_step or not scheduler.may_go_on)
-            if ahead and (chance.steps >= ahead[0][0] or rested):
+            rested = done and (context.steps >= next_step or not scheduler.can_act)
+            if ahead and (context.steps >= ahead[0][0] or rested):
                 _, what, kind = ahead.popleft()
-                next_step = chance.steps + LATE_FAULT_GAP
+                next_step = context.steps + LATE_FAULT_GAP
                 self._ended = False
                 self._plan(what, kind)
                 continue
             if rested:
                 return
-            if chance.steps > relief:
+            if context.steps > relief:
                 relief += RELIEF_STEPS
                 for driver in list(self._drivers):
                     driver.relax()
-            if chance.steps > MAX_STEPS:
+            if context.steps > MAX_STEPS:
                 raise SimulationFailure(f"no end after {MAX_STEPS} steps; missing: {self._missing()}", "progress")
             scheduler.turn()
 
     @property
     def _all_visible(self) -> bool:
-        """A job without an end has put everything out, and has had some checkpoints to do it with."""
-        return not self.settings.ends and self._cuts >= MIN_CHECKPOINTS and self.outside.complete
+        """True if a job without an end has made all its output visible and has completed some checkpoints."""
+        return not self.settings.ends and self._cuts >= MIN_CHECKPOINTS and self.external.complete
 
     def _plan(self, what: str, kind: str) -> None:
         if what == "fault":
@@ -152,16 +152,16 @@ class Simulation:
             self._drivers[-1].request_snapshot(Alignment(kind))
 
     def _settle(self) -> None:
-        """No faults, no new checkpoints: everything that is on its way arrives; then the ledgers must agree."""
+        """Deliver everything in transit without faults and new checkpoints, then check credit and captures."""
         self.faults.stop()
         self.world.quiet = True
         scheduler = self.world.scheduler
         scheduler.end(self._actor_driver)
         for driver in list(self._drivers) if self.settings.endless else ():
             driver.die()  # fenced, without knowing it: its readers would look for more for ever
-        limit = self.chance.steps + MAX_STEPS
-        while scheduler.may_go_on:
-            if self.chance.steps > limit:
+        limit = self.context.steps + MAX_STEPS
+        while scheduler.can_act:
+            if self.context.steps > limit:
                 raise SimulationFailure("it never comes to rest", "progress")
             scheduler.turn()
         for driver in self._drivers:
@@ -187,21 +187,23 @@ class Simulation:
     def _query_ended(self, driver: SimulatedDriver) -> None:
         if self.settings.cut_short:
             check_end(self.world, driver)
-        elif not self.outside.complete:
+        elif not self.external.complete:
             raise SimulationFailure(f"the query has ended without {self._missing()}", "output")
         self._ended = True
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     def _snapshot_complete(self, metadata: SnapshotMetadata) -> None:
-        """It exists from this moment on."""
-        self.world.books.completed(metadata)
-        check_splits(self.settings, metadata, self.world.books.of(metadata))
-        count_snapshot(self.figures, metadata)
+        """Check and count a snapshot that has just become complete."""
+        self.world.former_subtasks.completed(metadata)
+        check_splits(self.settings, metadata, self.world.former_subtasks.of(metadata))
+        count_snapshot(self.counters, metadata)
         self.faults.completed(metadata)
         self._cuts += 1
-        if self.settings.cold and self.chance.random.random() < 1 / self._cuts:
-            self._cut = Cut(self.world.untouched_files(), self.outside.copy(), self.world.log, self.world.books)
+        if self.settings.cold and self.context.random.random() < 1 / self._cuts:
+            self._cut = Cut(
+                self.world.untouched_files(), self.external.copy(), self.world.log, self.world.former_subtasks
+            )
 
     def _missing(self) -> list[tuple[int, int, int]]:
-        return [row for table in self.outside.tables.values() for row in table.some_missing()]
+        return [row for table in self.external.tables.values() for row in table.some_missing()]

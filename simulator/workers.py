@@ -55,9 +55,9 @@ class Workers:
     """Worker processes; a context manager that leaves none behind.
 
     Args:
-        count: how many; they are started when they are needed.
+        count: number of processes; they are started when needed.
         limit_s: wall-clock time after which a schedule counts as failed.
-        run: runs one task; a module's function, for it is handed to other processes.
+        run: runs one task; must be a module's function, because it is sent to other processes.
     """
 
     def __init__(self, count: int, limit_s: float = LIMIT_S, run: Run = run_task) -> None:
@@ -97,7 +97,7 @@ class Workers:
         self.close()
 
     def _fill(self, waiting: Iterator[Task]) -> bool:
-        """Give tasks to free workers; whether there were any left."""
+        """Give tasks to free workers; return False if no task is left."""
         while len(self._busy) < self.count:
             task = next(waiting, None)
             if task is None:
@@ -107,7 +107,7 @@ class Workers:
         return True
 
     def _with(self, task: Task) -> _Worker:
-        """A worker that has the task; idle ones may have died meanwhile."""
+        """Start a task in an idle worker, or in a new one if the idle ones have died."""
         while self._idle:
             worker = self._idle.pop()
             with suppress(ConnectionError):
@@ -146,12 +146,12 @@ class Workers:
 
 
 def cores() -> int:
-    """How many processes can work at a time."""
+    """Return the number of processes that can run at the same time."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _serve(pipe: Connection, limit_s: float, run: Run) -> None:
-    """A worker's life: until the parent closes the pipe."""
+    """Run tasks until the parent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     gc.disable()
     with suppress(EOFError, ConnectionError):

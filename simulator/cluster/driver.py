@@ -1,4 +1,4 @@
-"""A simulated driver: the real coordinator and executor; commands and messages wait for the scheduler."""
+"""Simulated driver: the real job coordinator and command executor, with serial executors as actors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ from penstock.snapshots.writing.state_index import DELTA
 from penstock.testing.failure import SimulationFailure
 from simulator.cluster.generation import SimulatedGeneration
 from simulator.cluster.slot import SimulatedSlot, SlotFailed, ToDriver
-from simulator.engine.coroutine import Routine, call_of
+from simulator.engine.coroutine import Coroutine, coroutine_of
 from simulator.engine.scheduler import Actor
 from simulator.engine.store import Crash
 from simulator.engine.world import World
@@ -86,61 +86,61 @@ SUMMARY_EVERY = 8
 """Entries of the log that a summary covers: a schedule is too short for the real number."""
 
 
-class _Lane:
-    """Works of one lane, one at a time."""
+class _SerialExecutor:
+    """Serial executor of a driver: runs the commands of one kind, one at a time."""
 
     def __init__(self, driver: SimulatedDriver, name: str) -> None:
-        self.works: deque[Command] = deque()
-        self.routine: Routine | None = None
+        self.commands: deque[Command] = deque()
+        self.coroutine: Coroutine | None = None
         self._ends_ms: float | None = None
         self.actor = Actor(f"{driver.name} {name}", self._act)
         self._driver = driver
 
     def _act(self) -> bool:
         driver = self._driver
-        if self.routine is None:
-            if not self.works:
+        if self.coroutine is None:
+            if not self.commands:
                 return False
-            driver.world.chance.note(type(self.works[0]).__name__)
-            self.routine = call_of(driver.effects.execute, self.works[0])
-        routine, chance = self.routine, driver.world.chance
+            driver.world.context.note(type(self.commands[0]).__name__)
+            self.coroutine = coroutine_of(driver.executor.execute, self.commands[0])
+        coroutine, context = self.coroutine, driver.world.context
         if self._ends_ms is None:
             try:
-                done = driver.world.run_as(driver, routine)
+                done = driver.world.run_as(driver, coroutine)
             except Crash:
                 driver.die()
                 return False
             except Exception as problem:  # noqa: BLE001 - judged as the coordinator service does
-                self.routine = None
-                driver.work_raised(self.works.popleft(), problem)
-                return driver.alive and bool(self.works)
+                self.coroutine = None
+                driver.command_raised(self.commands.popleft(), problem)
+                return driver.alive and bool(self.commands)
             if not done:
                 return True
-            self._ends_ms = chance.now_ms + (
-                driver.world.settings.look_ms if isinstance(self.works[0], Discover) else 0
+            self._ends_ms = context.now_ms + (
+                driver.world.settings.look_ms if isinstance(self.commands[0], Discover) else 0
             )
-        if chance.now_ms < self._ends_ms:
+        if context.now_ms < self._ends_ms:
             driver.world.scheduler.wake(self.actor, self._ends_ms)
             return False
-        self.routine, self._ends_ms = None, None
-        work = self.works.popleft()
-        if routine.result is not None:
-            driver.feed(routine.result)
-        driver.executed(work, routine.result)
-        return driver.alive and bool(self.works)
+        self.coroutine, self._ends_ms = None, None
+        work = self.commands.popleft()
+        if coroutine.result is not None:
+            driver.feed(coroutine.result)
+        driver.executed(work, coroutine.result)
+        return driver.alive and bool(self.commands)
 
 
 class SimulatedDriver:
-    """One driver process; several may work on one location.
+    """Driver process; several may run at one location.
 
     Args:
-        checkpoints: False: none is triggered but those that users ask for.
+        checkpoints: False: only checkpoints that users request are triggered.
         takes_input: see ``SimulatedGeneration``.
 
     Attributes:
-        policy: what its coordinator goes by now.
-        sources: its own, by vertex.
-        frozen_ms: when it first told the readers of a Generation that what is there is all; None: not in this one.
+        policy: current checkpoint policy of its coordinator.
+        sources: its sources, by vertex.
+        frozen_ms: time at which it first froze the sources of the current Generation; None: it has not.
     """
 
     def __init__(self, name: str, world: World, checkpoints: bool = True, takes_input: bool = True) -> None:
@@ -158,27 +158,27 @@ class SimulatedDriver:
             never_ms = 1 << 40
             policy = replace(policy, interval_ms=never_ms, after_restore_ms=never_ms)
         self.policy = policy
-        self.core = JobCoordinator(world.graph, plan_of(world.graph), "query", policy, world.settings.until_available)
+        self.job = JobCoordinator(world.graph, plan_of(world.graph), "query", policy, world.settings.until_available)
         graph = world.graph
         self.sources = {
-            v.id: source_of(world.settings, v.id, lambda: world.chance.now_ms) for v in graph.vertices if v.source
+            v.id: source_of(world.settings, v.id, lambda: world.context.now_ms) for v in graph.vertices if v.source
         }
         self.frozen_ms: float | None = None
-        self.effects = CommandExecutor(
+        self.executor = CommandExecutor(
             graph,
             "query",
             world.store,
             committers={v.sink.operator_id: v.sink.sink.create_committer() for v in graph.vertices if v.sink},
             sources={**self.sources},
-            token=world.chance.token,
-            wall_ms=lambda: int(world.chance.now_ms),
+            token=world.context.token,
+            wall_ms=lambda: int(world.context.now_ms),
             retained=world.settings.retained,
             allow_older=world.settings.allow_older,
             summary_every=SUMMARY_EVERY,
         )
         self._restarts = Restarts(RESTARTS)
         self._takes_input = takes_input
-        self._lanes: dict[str, _Lane] = {}
+        self._executors: dict[str, _SerialExecutor] = {}
         self._tickets = SnapshotTickets()
         self._requests = RequestFiles(
             # What a file left behind asks for, an aligned one, would need input to be read.
@@ -208,11 +208,11 @@ class SimulatedDriver:
             return
         self.alive = False
         scheduler = self.world.scheduler
-        for actor in (self._actor_tick, self._actor_reopen, *(lane.actor for lane in self._lanes.values())):
+        for actor in (self._actor_tick, self._actor_reopen, *(executor.actor for executor in self._executors.values())):
             scheduler.end(actor)
-        for lane in self._lanes.values():
-            if lane.routine is not None:
-                lane.routine.kill(self.world.store)
+        for executor in self._executors.values():
+            if executor.coroutine is not None:
+                executor.coroutine.kill(self.world.store)
         self._give_up_generation()
         self.on_death(self)
 
@@ -232,14 +232,16 @@ class SimulatedDriver:
         self._take(Future(), SnapshotRequest(alignment, timeout_ms=timeout_ms))
 
     def stop_with_snapshot(self, drain: bool = False, declined: bool = False) -> None:
-        """A user stops the query after one more snapshot; ``drain``: with nothing in flight. ``declined``: a slot
-        cannot write it, and the query goes on."""
-        if self._stopping is None and not self.core.is_draining:
+        """Stop the query with a last snapshot, as a user does.
+
+        ``drain``: the snapshot has no in-flight data. ``declined``: a slot cannot write it, and the query continues.
+        """
+        if self._stopping is None and not self.job.is_draining:
             self._stopping = Future()
             last = SnapshotRequest(Alignment(self.world.settings.alignment), last=True)
             self._take(self._stopping, DRAINED if drain else last)
             self._declines = declined
-            self.world.figures.count("in-flight drains", drain)
+            self.world.counters.count("in-flight drains", drain)
 
     def _take(self, future: Future[SnapshotMetadata], request: SnapshotRequest) -> None:
         requested = self._tickets.issue(future, request)
@@ -250,11 +252,11 @@ class SimulatedDriver:
     def drain(self) -> None:
         """A user ends the query."""
         try:
-            self.core.check_drainable()
+            self.job.check_drainable()
         except QueryFailed:
-            self.world.figures.count("drains refused")
+            self.world.counters.count("drains refused")
             return
-        self.world.figures.count("drains")
+        self.world.counters.count("drains")
         self.feed(DrainRequested())
 
     def _said(self, slot: SimulatedSlot, message: ToDriver) -> None:
@@ -277,31 +279,31 @@ class SimulatedDriver:
     def feed(self, event: JobEvent) -> None:
         if self.alive:
             self._event_time.fed(event)
-            self._carry_out(self.core.handle(event, self.world.chance.now_ms))
+            self._carry_out(self.job.handle(event, self.world.context.now_ms))
 
-    # -- works --------------------------------------------------------------------------------------------------------
+    # -- commands -----------------------------------------------------------------------------------------------------
 
     def executed(self, work: Command, result: JobEvent | None) -> None:
         if isinstance(work, CollectGarbage):
-            self.world.figures.count("collections")
+            self.world.counters.count("collections")
         elif isinstance(work, AnswerRequestFiles):
             self._requests.polled(result)
 
-    def work_raised(self, work: Command, problem: Exception) -> None:
-        """As ``CoordinatorService`` does it."""
-        self.world.chance.note(f"{type(work).__name__} raises {type(problem).__name__}")
+    def command_raised(self, work: Command, problem: Exception) -> None:
+        """Handle an exception of a command as ``CoordinatorService`` does."""
+        self.world.context.note(f"{type(work).__name__} raises {type(problem).__name__}")
         match work:
             case _ if isinstance(problem, AssertionError | ProtocolViolation):
                 raise problem
             case _ if isinstance(problem, Fenced):
-                self.world.figures.count("drivers fenced")
+                self.world.counters.count("drivers fenced")
                 self.die()
             case OpenGeneration() if isinstance(problem, CorruptSnapshot):
-                self.world.figures.count("corruption noticed at recovery")
+                self.world.counters.count("corruption noticed at recovery")
                 self.world.repair()
                 self.die()
             case OpenGeneration() if isinstance(problem, LocationError) and self.world.log.drained:
-                self.world.figures.count("drained locations refused")
+                self.world.counters.count("drained locations refused")
                 self.world.on_query_ended(self)
                 self.die()
             case OpenGeneration() if isinstance(problem, PlanChanged) and self.world.edited is not None:
@@ -310,7 +312,7 @@ class SimulatedDriver:
                 reason = f"{type(problem).__name__}: {problem}"
                 self.feed(CommitFailed(command.epoch, command.operator_id, reason, unknown=True))
             case _ if isinstance(problem, OSError | LocationError):
-                self.world.figures.count("drivers ended by the store")
+                self.world.counters.count("drivers ended by the store")
                 self.die()
             case _:
                 raise problem
@@ -320,9 +322,9 @@ class SimulatedDriver:
             return False
         self.feed(Tick())
         if self.world.settings.commands and self.alive:
-            if self._requests.due(self.world.chance.now_ms):
-                self._carry_out([self.core.answer_requests()])
-            self.world.scheduler.wake(self._actor_tick, self.world.chance.now_ms + POLL_INTERVAL_MS)
+            if self._requests.due(self.world.context.now_ms):
+                self._carry_out([self.job.answer_requests()])
+            self.world.scheduler.wake(self._actor_tick, self.world.context.now_ms + POLL_INTERVAL_MS)
         return False
 
     # -- outputs of the job coordinator -------------------------------------------------------------------------------
@@ -331,16 +333,16 @@ class SimulatedDriver:
         for output in outputs:
             if isinstance(output, Command):
                 name = executor_of(output)
-                lane = self._lanes.get(name)
-                if lane is None:
-                    lane = self._lanes[name] = _Lane(self, name)
-                lane.works.append(output)
+                executor = self._executors.get(name)
+                if executor is None:
+                    executor = self._executors[name] = _SerialExecutor(self, name)
+                executor.commands.append(output)
                 if isinstance(output, WriteSnapshot):
                     self._watched_requests.acknowledged(output.metadata.checkpoint)
                 if isinstance(output, Discover):
                     self._event_time.discovery_begins(output.vertex)
                 if self._takes_input or not isinstance(output, Discover | FreezeSource):
-                    self.world.scheduler.ready(lane.actor)
+                    self.world.scheduler.ready(executor.actor)
             else:
                 self._tell(output)
             if not self.alive:
@@ -349,13 +351,13 @@ class SimulatedDriver:
         self._until_check -= 1
         if self._until_check <= 0:
             self._until_check = self.world.settings.checks
-            self.core.check_invariants()
-        at_ms = self.core.next_wake_ms()
+            self.job.check_invariants()
+        at_ms = self.job.next_wake_ms()
         if at_ms is not None:
             self.world.scheduler.wake(self._actor_tick, at_ms)
 
     def _tell(self, output: Output) -> None:
-        figures, log = self.world.figures, self.world.log
+        counters, log = self.world.counters, self.world.log
         match output:
             case LaunchSlots(ready, paused):
                 self._watched_drains.deployed(paused)
@@ -363,12 +365,12 @@ class SimulatedDriver:
             case SnapshotCompleted(metadata):
                 self._snapshot_exists(metadata)
             case SnapshotSucceeded(ticket, checkpoint):
-                figures.count("user snapshots")
+                counters.count("user snapshots")
                 self._watched_requests.answered(ticket)
                 self._watched_drains.answered(ticket)
                 self._tickets.succeeded(ticket, checkpoint)
             case SnapshotFailed(ticket, _, reason, _):
-                figures.count("user snapshots failed")
+                counters.count("user snapshots failed")
                 self._watched_requests.answered(ticket)
                 self._watched_drains.answered(ticket, reason)
                 self._tickets.failed(ticket, reason)
@@ -378,35 +380,35 @@ class SimulatedDriver:
             case QueryFinished():
                 self._end()
             case FailQuery(reason):
-                self.world.chance.note(f"the query gives up: {reason}")
-                figures.count("queries given up")
+                self.world.context.note(f"the query gives up: {reason}")
+                counters.count("queries given up")
                 self.die()
             case FailGeneration(generation, reason):
                 if self.current is not None and self.current.generation == generation:
-                    figures.count("failed by its checkpoints")
+                    counters.count("failed by its checkpoints")
                     self._generation_failed(Failure("checkpoints", "", reason))
             case TriggerCheckpoint(checkpoint):
-                log.triggered(self.core.generation, checkpoint)
+                log.triggered(self.job.generation, checkpoint)
                 self._watched_requests.triggered(checkpoint)
-                self._watched_drains.triggered(checkpoint, self.core.coordinator.request_of(checkpoint))
-                figures.count(f"triggered {output.requested_alignment.value}")
-                figures.count(f"in flight at a trigger: {len(self.core.coordinator.in_flight)}")
+                self._watched_drains.triggered(checkpoint, self.job.coordinator.request_of(checkpoint))
+                counters.count(f"triggered {output.requested_alignment.value}")
+                counters.count(f"in flight at a trigger: {len(self.job.coordinator.in_flight)}")
                 self._broadcast(output)
                 if self._declines and checkpoint in self._watched_drains.checkpoints:
                     self.world.later(0, lambda: self._decline(checkpoint))
             case CheckpointAborted(checkpoint, reason):
                 log.given_up(checkpoint)
                 self._watched_requests.ended(checkpoint, gave_way="others had waited" in reason)
-                figures.count("aborted")
-                figures.count(f"aborted: {_why(reason)}")
+                counters.count("aborted")
+                counters.count(f"aborted: {_why(reason)}")
                 if self.current is not None:
-                    self.current.ledger.forget(checkpoint)
+                    self.current.capture_oracle.forget(checkpoint)
             case FreezeReaders():
-                self.frozen_ms = self.world.chance.now_ms if self.frozen_ms is None else self.frozen_ms
+                self.frozen_ms = self.world.context.now_ms if self.frozen_ms is None else self.frozen_ms
                 self._broadcast(output)
             case PauseReaders(_, paused):
-                figures.count("sources paused" if paused else "sources read on")
-                self._watched_drains.told(paused)
+                counters.count("sources paused" if paused else "sources read on")
+                self._watched_drains.sources_paused(paused)
                 self._broadcast(output)
             case NotifyCheckpointComplete() | AbortCheckpoint() | SourceIdle() | NoMoreSplits():
                 if isinstance(output, SourceIdle):
@@ -419,9 +421,9 @@ class SimulatedDriver:
                     self.current.slots[output.index].command(output)
 
     def _decline(self, checkpoint: CheckpointId) -> None:
-        if self._declines and self.current is not None and checkpoint in self.core.coordinator.in_flight:
+        if self._declines and self.current is not None and checkpoint in self.job.coordinator.in_flight:
             self._declines = False
-            self.world.figures.count("in-flight drains declined")
+            self.world.counters.count("in-flight drains declined")
             self.current.slots[0].uploads.declined(checkpoint, "a simulated refusal")
 
     def _broadcast(self, message: ToSubtask) -> None:
@@ -434,29 +436,31 @@ class SimulatedDriver:
         self._tickets.exists(metadata)
         self._watched_drains.completed(metadata)
         self._watched_requests.ended(metadata.checkpoint)
-        self.world.figures.count("completed")
-        self.world.figures.count(f"completed {metadata.alignment}")
+        self.world.counters.count("completed")
+        self.world.counters.count(f"completed {metadata.alignment}")
         self._completed += 1
         if self._completed == MANY_CHECKPOINTS:
             self._change_policy(replace(self.policy, interval_ms=self.policy.interval_ms * 10))
 
     def _stopped(self, checkpoint: CheckpointId) -> None:
-        """The last snapshot is committed, and nothing behind it: another driver goes on from there."""
-        committed = max((epoch for table in self.world.outside.tables.values() for epoch in table.epochs), default=0)
-        if committed > checkpoint and self.core.generation == self.world.log.view.owner:
+        """End the driver: the last snapshot is committed and nothing after it. Another driver continues from there."""
+        committed = max((epoch for table in self.world.external.tables.values() for epoch in table.epochs), default=0)
+        if committed > checkpoint and self.job.generation == self.world.log.view.owner:
             raise SimulationFailure(f"stopped behind {checkpoint}, but epoch {committed} is visible", "requests")
-        self.world.figures.count("queries stopped with a snapshot")
-        self.world.figures.count("queries drained of what is in flight", checkpoint in self._watched_drains.checkpoints)
+        self.world.counters.count("queries stopped with a snapshot")
+        self.world.counters.count(
+            "queries drained of what is in flight", checkpoint in self._watched_drains.checkpoints
+        )
         self._close()
         self.die()
 
     def _close(self) -> None:
-        coordinator = self.core.coordinator
+        coordinator = self.job.coordinator
         try:
-            self.effects.close(coordinator.committed_epoch, coordinator.next_checkpoint)
+            self.executor.close(coordinator.committed_epoch, coordinator.next_checkpoint)
         except (Fenced, OSError) as problem:
-            self.world.chance.note(f"the end cannot be logged: {problem}")
-        self.effects.refuse_takes("the query has ended")
+            self.world.context.note(f"the end cannot be logged: {problem}")
+        self.executor.refuse_takes("the query has ended")
 
     def _end(self) -> None:
         """End orderly: everything is read and committed.
@@ -465,23 +469,23 @@ class SimulatedDriver:
         query ends with that driver.
         """
         self._close()
-        if self.core.generation == self.world.log.view.owner:
-            self.world.figures.count("queries ended")
+        if self.job.generation == self.world.log.view.owner:
+            self.world.counters.count("queries ended")
             self.world.on_query_ended(self)
         self.die()
 
     # -- Generations --------------------------------------------------------------------------------------------------
 
     def _open(self) -> bool:
-        self._carry_out(self.core.open(parallelism=self._parallelism()))
+        self._carry_out(self.job.open(parallelism=self._parallelism()))
         return False
 
     def _parallelism(self) -> int | None:
-        """Of the next Generation; None: what the graph says."""
+        """Return the parallelism of the next Generation; None: that of the graph."""
         settings = self.world.settings
         if settings.first_parallelism is not None and not self.world.log.lineage:
             return settings.first_parallelism
-        return self.world.chance.random.choice(settings.parallelisms) if settings.parallelisms else None
+        return self.world.context.random.choice(settings.parallelisms) if settings.parallelisms else None
 
     def _deploy(self, ready: GenerationReady, paused: bool) -> None:
         world = self.world
@@ -490,17 +494,17 @@ class SimulatedDriver:
         self._event_time = EventTimeWatch(self)
         self.frozen_ms = None
         layers = {entry.layer for slot in ready.slots for subtask in slot for entry in subtask.inflight}
-        world.figures.count("restarts with in-flight rows", len(layers) > 0)
-        world.figures.count("restarts with several layers", len(layers) > 1)
+        world.counters.count("restarts with in-flight rows", len(layers) > 0)
+        world.counters.count("restarts with several layers", len(layers) > 1)
         entries = (entry for slot in ready.slots for subtask in slot for entry in subtask.states)
-        world.figures.count("restarts from chains of deltas", any(entry.kind == DELTA for entry in entries))
+        world.counters.count("restarts from chains of deltas", any(entry.kind == DELTA for entry in entries))
         restored = ready.restored
         if restored is not None:
             self._restarts.restored(rows_read(restored))
-        if restored is not None and restored.parallelism != self.core.graph.parallelism:
-            world.figures.count(f"rescaled {'up' if restored.parallelism < self.core.graph.parallelism else 'down'}")
-            world.figures.count("rescaled with in-flight rows", len(layers) > 0)
-        self.current = SimulatedGeneration(ready, world, self.core.graph, self._said, self._takes_input, paused)
+        if restored is not None and restored.parallelism != self.job.graph.parallelism:
+            world.counters.count(f"rescaled {'up' if restored.parallelism < self.job.graph.parallelism else 'down'}")
+            world.counters.count("rescaled with in-flight rows", len(layers) > 0)
+        self.current = SimulatedGeneration(ready, world, self.job.graph, self._said, self._takes_input, paused)
         if world.interference is not None:
             world.interference.deployed(self.current, ready.inflight_rows)
 
@@ -510,12 +514,12 @@ class SimulatedDriver:
         self.current = None
 
     def _generation_failed(self, failure: Failure) -> None:
-        generation = self.core.generation
-        self.world.chance.note(f"{self.name}: Generation {generation} failed: {failure.message}")
-        self.world.figures.count(f"generations failed: {failure.kind}")
+        generation = self.job.generation
+        self.world.context.note(f"{self.name}: Generation {generation} failed: {failure.message}")
+        self.world.counters.count(f"generations failed: {failure.kind}")
         self._give_up_generation()
         self.feed(GenerationEnded(generation, failure.message))
-        decision = self._restarts.failed(failure, self.world.chance.now_ms)
+        decision = self._restarts.failed(failure, self.world.context.now_ms)
         self._restarts.check_invariants()
         if isinstance(decision, GiveUp):
             raise SimulationFailure(f"the query gives up: {decision.reason}", "progress")

@@ -10,17 +10,18 @@ from penstock.testing.failure import SimulationFailure
 from simulator.cluster.links import Link
 from simulator.cluster.slot import SimulatedSlot, ToDriver
 from simulator.engine.world import World
-from simulator.oracles.capture import Ledger
+from simulator.oracles.capture import CaptureOracle
 
 
 class SimulatedGeneration:
-    """
+    """Slots and links of one Generation.
+
     Args:
         ready: what each slot restores.
-        graph: at the parallelism of this Generation.
-        hear: takes what slots say, at the driver.
-        takes_input: False holds all input back.
-        paused: sources begin paused.
+        graph: the job at the parallelism of this Generation.
+        hear: called with messages from slots to the driver.
+        takes_input: False blocks all input.
+        paused: True if the sources start paused.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class SimulatedGeneration:
         self.generation = ready.opened.generation
         self.world = world
         self.graph = graph
-        self.ledger = Ledger(world, graph, ready)
+        self.capture_oracle = CaptureOracle(world, graph, ready)
         self.slots = [
             SimulatedSlot(index, self, parts, hear, takes_input, ready.opened.restored, paused)
             for index, parts in enumerate(ready.slots)
@@ -48,7 +49,7 @@ class SimulatedGeneration:
                     self.links.append(link)
 
     def links_to(self, consumer: int) -> list[Link]:
-        """From all peers of a slot."""
+        """Return the links from all other slots to a slot."""
         return [slot.links[consumer] for slot in self.slots if slot.index != consumer]
 
     def disconnect(self, link: Link) -> None:
@@ -63,13 +64,13 @@ class SimulatedGeneration:
             slot.orphan()
 
     def count_turns(self) -> None:
-        """For the figures, at the end."""
+        """Count the conversions of aligned checkpoints of all subtasks."""
         for slot in self.slots:
             for runner in slot.runners.values() if slot.alive else ():
                 runner.count_turns()
 
     def check_credit(self) -> None:
-        """At rest both ends of every channel agree on its credit, and nothing is queued or blocked."""
+        """Check that, at rest, both ends of every channel agree on its credit and nothing is queued or blocked."""
         for slot in self.slots:
             for runner in slot.runners.values():
                 runner.subtask.check_invariants()

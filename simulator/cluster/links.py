@@ -1,4 +1,4 @@
-"""What is on its way between two slots of one Generation."""
+"""Data links between the slots of one Generation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BURST_CHANCE = 0.7
 
 
 class Link:
-    """From one slot to another: FIFO per channel, whatever the order between channels."""
+    """Link from one slot to another: FIFO per channel, in any order between channels."""
 
     def __init__(self, world: World, producer: SimulatedSlot, consumer: SimulatedSlot) -> None:
         self.actor = Actor(f"{producer.name} -> {consumer.name}", self._deliver)
@@ -43,7 +43,7 @@ class Link:
         self._world.scheduler.ready(self.actor)
 
     def close(self) -> None:
-        """Whatever is on its way is lost."""
+        """Close the link; elements in transit are lost."""
         self.broken = True
         self._elements.clear()
         self._credit.clear()
@@ -55,7 +55,7 @@ class Link:
         waiting = len(self._elements) + len(self._credit)
         if waiting == 0:
             return False
-        random = self._world.chance.random
+        random = self._world.context.random
         chosen = int(random.random() * waiting)
         if chosen < len(self._elements):
             self._deliver_elements(list(self._elements)[chosen], whole=random.random() < BURST_CHANCE)

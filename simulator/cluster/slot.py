@@ -38,7 +38,7 @@ from penstock.worker.subtask import Subtask
 from penstock.worker.wiring import window_into
 from simulator.cluster.links import Link
 from simulator.cluster.uploads import SimulatedUploads
-from simulator.engine.coroutine import Routine, call_of
+from simulator.engine.coroutine import Coroutine, coroutine_of
 from simulator.engine.scheduler import Actor
 from simulator.engine.store import Crash
 from simulator.oracles.promptness import Promptness, PromptnessWithinLimit
@@ -78,17 +78,17 @@ class _Runner:
         self._slot = slot
         self._world = slot.world
         self._rows_at_pause: int | None = None
-        self._until_check = slot.world.chance.random.randrange(slot.world.settings.checks)
+        self._until_check = slot.world.context.random.randrange(slot.world.settings.checks)
         subtask.inbox.wake = lambda: slot.world.scheduler.ready(self.actor)
 
     def pause(self, paused: bool) -> None:
-        """The source is told to read nothing, or to go on. A step handles that before it reads."""
+        """Pause or resume the source. A step handles this before it reads."""
         self.subtask.inbox.append(PauseReaders(self.subtask.subtask.vertex, paused))
         self._rows_at_pause = self.subtask._rows_in if paused else None
 
     def _step(self) -> bool:
-        chance, scheduler = self._world.chance, self._world.scheduler
-        began_ms = chance.now_ms
+        context, scheduler = self._world.context, self._world.scheduler
+        began_ms = context.now_ms
         self.promptness.step_begins(began_ms)
         try:
             result = self.subtask.step(began_ms, self._slot.takes_input)
@@ -104,35 +104,35 @@ class _Runner:
             self._until_check = self._world.settings.checks
             self.subtask.check_invariants()
         again = result.worked and (self._slot.takes_input or len(self.subtask.inbox) > 0)
-        if chance.spent_ms > 1.0:
-            scheduler.busy(self.actor, began_ms + chance.spent_ms)
+        if context.spent_ms > 1.0:
+            scheduler.busy(self.actor, began_ms + context.spent_ms)
             if again:
                 scheduler.ready(self.actor)
         if result.wake_at_ms is not None:
             scheduler.wake(self.actor, max(result.wake_at_ms, self.actor.busy_until_ms))
-        return again and self.actor.busy_until_ms <= chance.now_ms
+        return again and self.actor.busy_until_ms <= context.now_ms
 
     def _count_phases(self) -> None:
         machine = self.subtask._checkpoints
         for checkpoint in machine.active:
-            self._world.figures.count(f"a step ended {machine.phase(checkpoint).value}")
+            self._world.counters.count(f"a step ended {machine.phase(checkpoint).value}")
 
     def count_turns(self) -> None:
-        """At its end: how often an aligned checkpoint turned unaligned here."""
+        """Count at the end of the subtask how often an aligned checkpoint became unaligned here."""
         machine = self.subtask._checkpoints
-        self._world.figures.count("turned unaligned at an input", machine.turned_at_input)
-        self._world.figures.count("turned unaligned at an output", machine.turned_at_output)
+        self._world.counters.count("turned unaligned at an input", machine.turned_at_input)
+        self._world.counters.count("turned unaligned at an output", machine.turned_at_output)
 
 
 class SimulatedSlot:
     """One slot of one Generation.
 
     Args:
-        home: its Generation, with its peers.
-        hear: takes what this slot says, at the driver.
-        takes_input: False holds all input back; only control runs.
-        restored: whose the manifests are; 0 without any.
-        paused: sources begin paused.
+        home: its Generation.
+        hear: called with messages from this slot to the driver.
+        takes_input: False blocks all input; only control messages are handled.
+        restored: checkpoint of the restored manifests; 0 without any.
+        paused: True if the sources start paused.
     """
 
     def __init__(
@@ -162,8 +162,8 @@ class SimulatedSlot:
         self._from_driver: deque[ToSubtask] = deque()
         self._to_driver: deque[ToDriver] = deque()
         self._loads: deque[tuple[SubtaskId, InflightEntry]] = deque()
-        self._starting: Routine | None = call_of(self._start)
-        self._loading: Routine | None = None
+        self._starting: Coroutine | None = coroutine_of(self._start)
+        self._loading: Coroutine | None = None
         self._inboxes: dict[int, Inbox[InboxEvent]] = {}
         self.graph = graph = home.graph
         self.kept = LocalStateStore()
@@ -208,7 +208,10 @@ class SimulatedSlot:
             self.tell(SlotFailed(self.generation, kind, reason))
 
     def orphan(self) -> None:
-        """Its driver is gone, or has given the Generation up; it will notice. What it says is heard by nobody."""
+        """Disconnect the slot from its driver, which has died or given the Generation up.
+
+        Its messages are lost from now on.
+        """
         self.orphaned = True
         self._to_driver.clear()
         self.world.scheduler.end(self._actor_tell)
@@ -235,9 +238,9 @@ class SimulatedSlot:
             scheduler.end(actor)
         for link in self.links.values():
             link.close()
-        for routine in (self._starting, self._loading):
-            if routine is not None:
-                routine.kill(store)
+        for coroutine in (self._starting, self._loading):
+            if coroutine is not None:
+                coroutine.kill(store)
         self.uploads.kill()
         for runner in self.runners.values():
             runner.count_turns()
@@ -265,23 +268,23 @@ class SimulatedSlot:
         return self.uploads.allow(checkpoint, captured_bytes)
 
     def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
-        self.world.figures.count("recorded in parts")
-        self._home.ledger.recorded(checkpoint, inflight)
+        self.world.counters.count("recorded in parts")
+        self._home.capture_oracle.recorded(checkpoint, inflight)
         self.uploads.recorded(subtask, checkpoint, inflight)
 
     def captured(self, capture: SubtaskCapture) -> None:
         runner = self.runners[capture.subtask.vertex]
         runner.promptness.over(capture.checkpoint)
-        self.world.figures.count("captures of finished subtasks", runner.subtask.finished)
-        self._home.ledger.captured(capture)
+        self.world.counters.count("captures of finished subtasks", runner.subtask.finished)
+        self._home.capture_oracle.captured(capture)
         self.uploads.captured(capture)
 
     def dropped(self, states: Sequence[OperatorState]) -> None:
-        self.world.figures.count("states captured in vain", len(states))
+        self.world.counters.count("states captured in vain", len(states))
         self.uploads.dropped(states)
 
     def declined(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str) -> None:
-        self.world.figures.count("declined: barriers")
+        self.world.counters.count("declined: barriers")
         self.runners[subtask.vertex].promptness.over(checkpoint)
         self.uploads.declined(checkpoint, reason)
 
@@ -290,7 +293,7 @@ class SimulatedSlot:
         self.tell(FromSlot(self.generation, message))
 
     def finished(self, subtask: SubtaskId) -> None:
-        self.world.figures.count("subtasks finished")
+        self.world.counters.count("subtasks finished")
         self.tell(FromSlot(self.generation, SubtaskFinished(subtask.vertex, subtask.index)))
 
     def load(self, subtask: SubtaskId, entry: InflightEntry) -> None:
@@ -300,13 +303,13 @@ class SimulatedSlot:
     # -- messages -------------------------------------------------------------------------------------------------
 
     def arrived(self, event: Arrived) -> None:
-        """From a peer, or from this slot."""
+        """Handle an element from another slot or from this one."""
         vertex = self._consumers[event.channel.edge]
         if isinstance(event.element, Barrier):
             self.runners[vertex].promptness.arrived(event.channel, event.element, self._clock_s() * 1000)
             event = Arrived(event.channel, event.element, self._clock_s())
         elif isinstance(event.element, Buffer) and event.element.cost > self._windows[vertex]:
-            self.world.figures.count("rows larger than their window", event.element.rows)
+            self.world.counters.count("rows larger than their window", event.element.rows)
         self._inboxes[vertex].append(event)
 
     def granted(self, event: Granted) -> None:
@@ -361,25 +364,25 @@ class SimulatedSlot:
             inbox.append(event)
 
     def _report(self) -> bool:
-        """As the heartbeat does: how far the readers are."""
+        """Report the progress of the readers, as the heartbeat does."""
         if self.world.quiet:
             return False
         for vertex in self._sources:
             progress = ReaderProgressed(vertex, self.index, self.runners[vertex].subtask.report.watermark_us)
             self.tell(FromSlot(self.generation, progress))
-        self.world.scheduler.wake(self._actor_report, self.world.chance.now_ms + REPORT_EVERY_MS)
+        self.world.scheduler.wake(self._actor_report, self.world.context.now_ms + REPORT_EVERY_MS)
         return False
 
     # -- what blocks ----------------------------------------------------------------------------------------------
 
-    def blocks(self, routine: Routine) -> bool | None:
-        """Go on with blocking work; None: this slot has died of it."""
+    def blocks(self, coroutine: Coroutine) -> bool | None:
+        """Resume blocking work; return None if this slot died during it."""
         try:
-            return self.world.run_as(self, routine)
+            return self.world.run_as(self, coroutine)
         except Crash:
             self.die()
         except CorruptSnapshot as problem:
-            self.world.figures.count("corruption noticed by a slot")
+            self.world.counters.count("corruption noticed by a slot")
             self.fail("internal", str(problem))
         return None
 
@@ -388,7 +391,7 @@ class SimulatedSlot:
         done = self.blocks(self._starting)
         if done:
             self._starting = None
-            self.world.figures.count("tables that were still in memory", self._local.reused_tables)
+            self.world.counters.count("tables that were still in memory", self._local.reused_tables)
             self._inboxes = {vertex: runner.subtask.inbox for vertex, runner in self.runners.items()}
             scheduler = self.world.scheduler
             for vertex in self._sources if self._paused else ():
@@ -399,12 +402,12 @@ class SimulatedSlot:
                 scheduler.ready(self._actor_hear)
             for link in self._home.links_to(self.index):
                 scheduler.ready(link.actor)
-            scheduler.wake(self._actor_report, self.world.chance.now_ms + REPORT_EVERY_MS)
+            scheduler.wake(self._actor_report, self.world.context.now_ms + REPORT_EVERY_MS)
             self.tell(FromSlot(self.generation, SlotRunning(self.index)))
         return done is False
 
     def _start(self) -> None:
-        token = self.world.chance.token()
+        token = self.world.context.token()
         for vertex in self.graph.vertices:
             self.runners[vertex.id] = _Runner(self, self._build(vertex, token))
 
@@ -420,7 +423,7 @@ class SimulatedSlot:
             self,
             None if manifest is None else load_restore(manifest, self.world.store, vertex.operators, self._local),
             SinkContext("query", self.generation, self.index, graph.parallelism, token),
-            self.world.chance.clock_s,
+            self.world.context.clock_s,
         )
 
     def _load(self) -> bool:
@@ -428,15 +431,17 @@ class SimulatedSlot:
             if not self._loads:
                 return False
             entry = self._loads[0][1]
-            self._loading = call_of(load_consumer_rows, self.world.store, entry, self.graph)
-        routine = self._loading
-        done = self.blocks(routine)
+            self._loading = coroutine_of(load_consumer_rows, self.world.store, entry, self.graph)
+        coroutine = self._loading
+        done = self.blocks(coroutine)
         if done:
             self._loading = None
             subtask, entry = self._loads.popleft()
-            self.world.figures.count("restored in-flight rows", entry.rows)
-            self._inboxes[subtask.vertex].append(RecoveredLoaded(entry, routine.result.batches, routine.result.reached))
+            self.world.counters.count("restored in-flight rows", entry.rows)
+            self._inboxes[subtask.vertex].append(
+                RecoveredLoaded(entry, coroutine.result.batches, coroutine.result.reached)
+            )
         return done is not None and (done is False or bool(self._loads))
 
     def _clock_s(self) -> float:
-        return (self.world.chance.now_ms + self.world.chance.spent_ms) / 1000
+        return (self.world.context.now_ms + self.world.context.spent_ms) / 1000

@@ -1,7 +1,7 @@
-"""Commands beside a simulated query: ``penstock snapshot take``, ``delete`` and ``gc``, each a process of its own.
+"""Snapshot commands that run next to a simulated query: ``penstock snapshot take``, ``delete`` and ``gc``.
 
-They speak to the driver by request files as the real ones do, take the location over where no driver answers and they
-were told to, and may be killed at any of their effects.
+Each is a process of its own. It communicates with the driver by request files, as the real command does. It takes the
+location over if no driver answers and the command allows it. It may be killed at any effect on the store.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.snapshots.commands import ownership
 from penstock.snapshots.commands import requests as rq
 from penstock.snapshots.store.store import Store
 from penstock.testing.failure import SimulationFailure
-from simulator.engine.coroutine import call_of, suspend
+from simulator.engine.coroutine import coroutine_of, suspend
 from simulator.engine.scheduler import Actor
 from simulator.engine.store import Crash
 from simulator.engine.world import World
@@ -43,9 +43,9 @@ class SimulatedCommand:
         self._world = world
         self._kind = kind
         self._sleeps = False
-        random = world.chance.random
+        random = world.context.random
         self._left = random.randrange(1, EFFECTS) if random.random() < KILLED else 1 << 40
-        self._routine = call_of(self._run)
+        self._routine = coroutine_of(self._run)
         self._actor = Actor(self.name, self._act)
         world.scheduler.ready(self._actor)
 
@@ -61,7 +61,7 @@ class SimulatedCommand:
     def _act(self) -> bool:
         self._left -= 1
         if self._left < 0:
-            self._world.figures.count("commands killed")
+            self._world.counters.count("commands killed")
             self.die()
             return False
         try:
@@ -76,27 +76,27 @@ class SimulatedCommand:
                 ) from error
             return False
         except (LocationError, OSError) as refusal:
-            self._world.chance.note(f"{self.name} is refused: {refusal}")
-            self._world.figures.count(f"commands fenced: {self._kind}", isinstance(refusal, Fenced))
-            self._world.figures.count(f"commands refused: {self._kind}")
+            self._world.context.note(f"{self.name} is refused: {refusal}")
+            self._world.counters.count(f"commands fenced: {self._kind}", isinstance(refusal, Fenced))
+            self._world.counters.count(f"commands refused: {self._kind}")
             return False
-        self._world.figures.count(f"commands done: {self._kind}", done)
+        self._world.counters.count(f"commands done: {self._kind}", done)
         slept, self._sleeps = self._sleeps, False
         return not done and not slept
 
     def _sleep(self, _: float) -> None:
         self._sleeps = True
-        self._world.scheduler.wake(self._actor, self._world.chance.now_ms + LOOKS_EVERY_S * 1000)
+        self._world.scheduler.wake(self._actor, self._world.context.now_ms + LOOKS_EVERY_S * 1000)
         suspend()
 
     def _ask(self, store: Store, verb: rq.Command, token: str) -> rq.Answer | None:
-        clock: Callable[[], float] = lambda: self._world.chance.now_ms / 1000  # noqa: E731
+        clock: Callable[[], float] = lambda: self._world.context.now_ms / 1000  # noqa: E731
         return rq.ask(
             store, verb, token, claim_timeout_s=PATIENCE_S, answer_timeout_s=ANSWER_S, clock=clock, sleep=self._sleep
         )
 
     def _token(self) -> str:
-        return self._world.chance.token() * 2
+        return self._world.context.token() * 2
 
     # -- what it does -------------------------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class SimulatedCommand:
         view = ownership.read_query_log(self._world.store)
         known = [record.checkpoint for record in view.snapshots]
         if known:
-            random = self._world.chance.random
+            random = self._world.context.random
             chosen = sorted(random.sample(known, min(len(known), random.choice((1, 1, 2)))))
             self._change(rq.DeleteSnapshots(chosen))
             self._check_gone(chosen)

@@ -1,4 +1,4 @@
-"""How a simulated slot makes captures durable: the real queue and writer, one blocking call after the other."""
+"""Uploads of a simulated slot: the real queue and writer, run one blocking call at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.snapshots.writing.capture_queue import (
 from penstock.snapshots.writing.slot_writer import SlotWriter
 from penstock.testing.failure import SimulationFailure
 from penstock.worker.host import SubtaskCapture
-from simulator.engine.coroutine import Routine, call_of
+from simulator.engine.coroutine import Coroutine, coroutine_of
 from simulator.engine.scheduler import Actor
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class SimulatedUploads:
         self._offered: Counter[CheckpointId] = Counter()
         self._dead: set[CheckpointId] = set()
         self._work: WriterTask | None = None
-        self._writing: Routine | None = None
+        self._writing: Coroutine | None = None
         self.actor = Actor(f"{slot.name} uploads", self._act)
 
     def restored(self, checkpoint: CheckpointId, manifests: Iterable[SubtaskManifest]) -> None:
@@ -60,7 +60,7 @@ class SimulatedUploads:
 
     def allow(self, checkpoint: CheckpointId, captured_bytes: int) -> bool:
         allowed = self._queue.allow(checkpoint, captured_bytes)
-        self._slot.world.figures.count("captures that had to wait for the in-flight limit", not allowed)
+        self._slot.world.counters.count("captures that had to wait for the in-flight limit", not allowed)
         self._allowed[checkpoint] += captured_bytes if allowed else 0
         return allowed
 
@@ -100,7 +100,7 @@ class SimulatedUploads:
         reason = self._queue.offer(work)
         self._slot.world.scheduler.ready(self.actor)
         if reason is not None:
-            self._slot.world.figures.count("declined: capture memory")
+            self._slot.world.counters.count("declined: capture memory")
             self._end(work.checkpoint, reason)
 
     def _end(self, checkpoint: CheckpointId, reason: str | None) -> None:
@@ -116,12 +116,12 @@ class SimulatedUploads:
             self._work = self._queue.take()
             if self._work is None:
                 return False
-            self._writing = call_of(self._do, self._work)
-        routine = self._writing
-        done = self._slot.blocks(routine)
+            self._writing = coroutine_of(self._do, self._work)
+        coroutine = self._writing
+        done = self._slot.blocks(coroutine)
         if done:
             self._writing = None
-            self._finished(routine.result)
+            self._finished(coroutine.result)
             self._queue.written()
         return done is not None and (done is False or len(self._queue) > 0)
 
@@ -148,7 +148,7 @@ class SimulatedUploads:
         assert isinstance(self._work, RecordedRows | SubtaskCapture)
         checkpoint = self._work.checkpoint
         if isinstance(result, str):
-            self._slot.world.figures.count("declined: store")
+            self._slot.world.counters.count("declined: store")
             self._end(checkpoint, result)
         elif self._queue.finish(checkpoint):
             self._writer.confirm(checkpoint)

@@ -1,4 +1,4 @@
-"""Work that blocks - writing a file, appending to the log - as something that is suspended at its effects."""
+"""Coroutines for blocking work, such as file writes and log appends. They are suspended at each effect."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from greenlet import GreenletExit, getcurrent, greenlet
 from simulator.engine.store import Crash, SimulatedStore
 
 
-class Routine:
-    """One call, on its own stack.
+class Coroutine:
+    """One call on a stack of its own.
 
     Args:
-        call: what to do; its result is ``result`` when it is done.
+        call: function to run; its return value becomes ``result``.
     """
 
     def __init__(self, call: Callable[[], Any]) -> None:
@@ -23,7 +23,7 @@ class Routine:
         self._stack: _Stack | None = None
 
     def resume(self) -> bool:
-        """Go on to the next suspension; returns whether it is done. Raises what the call raises."""
+        """Continue to the next suspension; return True if the call has returned. Raises what the call raises."""
         call, self._call = self._call, None
         if call is not None:
             self._stack = _idle.pop() if _idle else _Stack()
@@ -40,7 +40,7 @@ class Routine:
         return True
 
     def kill(self, store: SimulatedStore) -> None:
-        """It never goes on, and what it tries on its way out has no effect."""
+        """Unwind the call for good; effects that it attempts meanwhile do not happen."""
         stack = self._stack
         if stack is None or stack is getcurrent():
             return
@@ -79,12 +79,12 @@ _idle: list[_Stack] = []
 
 
 def suspend() -> None:
-    """Called at an effect: whoever resumed the routine that is running goes on. Does nothing outside of one."""
+    """Suspend the current coroutine at an effect and return to its caller. Does nothing outside of a coroutine."""
     current = getcurrent()
     if isinstance(current, _Stack):
         current.parent.switch(None)
 
 
-def call_of(function: Callable[..., Any], *arguments: Any) -> Routine:
-    """A call as a routine."""
-    return Routine(lambda: function(*arguments))
+def coroutine_of(function: Callable[..., Any], *arguments: Any) -> Coroutine:
+    """Return a coroutine that calls a function."""
+    return Coroutine(lambda: function(*arguments))

@@ -1,7 +1,7 @@
-"""The checkpoint location of a simulation: an object store in memory. Every visible effect is one step.
+"""Checkpoint location of a simulation: an object store in memory in which every visible effect is one step.
 
-A file appears whole, when it is closed or created, and creation is exclusive. Only a crash in the middle of a write may
-leave a part of one behind (as a disk would).
+A file appears whole when it is closed or created, and creation is exclusive. Only a crash during a write may leave a
+part of a file, as a disk would.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ Happens = Callable[[str, str, str], None]
 
 
 class Crash(BaseException):
-    """The process that acts is dead; no handler in the job may stop this."""
+    """Death of the acting process; no handler in the job may catch this."""
 
 
 class SimulatedStore(MemoryStore):
-    """
+    """Object store in memory that reports each effect.
+
     Attributes:
         happens: called around every effect.
-        on_created: told the path of every file that was just created whole.
-        on_deleted: told the path of every file that is just gone.
-        dying: a dead process is being unwound: what it still tries has no effect.
+        on_created: called with the path of every file that was just created whole.
+        on_deleted: called with the path of every file that was just deleted.
+        dying: True while a dead process is unwound; its effects do not happen.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What everybody in one simulation shares."""
+"""World of a simulation: the objects that all of its actors share."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from penstock.snapshots.log.entries import SnapshotRecord
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.restoring.local_state import LocalStateStore
 from penstock.testing.failure import SimulationFailure
-from simulator.engine.chance import Chance
-from simulator.engine.coroutine import Routine, suspend
+from simulator.counters import Counters
+from simulator.engine.coroutine import Coroutine, suspend
+from simulator.engine.run_context import RunContext
 from simulator.engine.scheduler import Actor, Scheduler
 from simulator.engine.store import Crash, SimulatedStore
-from simulator.jobs.external_systems import Outside
-from simulator.metrics import QueryMetrics
-from simulator.oracles.former_subtasks import RescaledBooks
+from simulator.jobs.external_systems import ExternalSystems
+from simulator.oracles.former_subtasks import FormerSubtasks
 from simulator.oracles.log import LogWatch
 from simulator.settings import Settings
 
@@ -47,54 +47,59 @@ class Process(Protocol):
 
 
 class Interference(Protocol):
-    """What goes wrong; see ``faults``."""
+    """Injection points for faults; see ``faults``."""
 
     def effect(self, process: Process, operation: str, path: str, phase: str) -> None:
-        """Around an effect on the store: may raise OSError or kill the process."""
+        """Called around an effect on the store: may raise OSError or kill the process."""
 
     def user_call(self, subtask: SubtaskId) -> bool:
-        """Whether this call of user code raises."""
+        """Return True if this call of user code raises."""
 
     def cost_ms(self, subtask: SubtaskId, rows: int) -> float | None:
-        """What the rows cost instead of what they usually do."""
+        """Return the duration of processing rows instead of the usual one; None: the usual one."""
 
     def answer(self, driver: SimulatedDriver, slot: SimulatedSlot, message: ToDriver) -> None:
-        """A slot's message is to reach its driver."""
+        """Called when a slot's message is about to reach its driver."""
 
     def deployed(self, generation: SimulatedGeneration, inflight_rows: int) -> None:
-        """A Generation begins that has so many rows to replay."""
+        """Called when a Generation with this many in-flight rows to replay begins."""
 
     def commits(self, phase: str) -> None:
-        """``before`` and ``after`` a commit: may raise CommitFailed or CommitUnknown."""
+        """Called ``before`` and ``after`` a commit: may raise CommitFailed or CommitUnknown."""
 
 
 class World:
-    """Made by ``Simulation``, one per run.
+    """Shared objects of one run; made by ``Simulation``.
 
     Attributes:
-        process: who acts now, if that may block.
-        newest_generation: that was ever opened.
-        quiet: nothing is begun any more: no checkpoint, no look at sources, no heartbeat.
+        process: process that acts now, if it may block.
+        newest_generation: the newest Generation that was ever opened.
+        quiet: True once nothing new begins: no checkpoint, no discovery, no heartbeat.
     """
 
     def __init__(
-        self, settings: Settings, chance: Chance, figures: QueryMetrics, store: SimulatedStore, outside: Outside
+        self,
+        settings: Settings,
+        context: RunContext,
+        counters: Counters,
+        store: SimulatedStore,
+        external: ExternalSystems,
     ) -> None:
         self.settings = settings
-        self.chance = chance
-        self.figures = figures
+        self.context = context
+        self.counters = counters
         self.store = store
-        self.outside = outside
-        self.scheduler = Scheduler(chance, settings.pace_ms)
-        self.log = LogWatch(store, figures)
-        self.log.on_passed_over = outside.truncate
-        outside.log = self.log
+        self.external = external
+        self.scheduler = Scheduler(context, settings.pace_ms)
+        self.log = LogWatch(store, counters)
+        self.log.on_passed_over = external.truncate
+        external.log = self.log
         self.options = settings.options()
         self.process: Process | None = None
         self.on_query_ended: Callable[[SimulatedDriver], None] = lambda driver: None
         self.interference: Interference | None = None
         self.newest_generation = 0
-        self.books = RescaledBooks()
+        self.former_subtasks = FormerSubtasks()
         self.quiet = False
         self.edited: int | None = None
         """The edge that the present graph has edited."""
@@ -109,27 +114,27 @@ class World:
     # -- what happens to snapshots --------------------------------------------------------------------------------
 
     def some_file_of_newest_snapshot(self) -> str | None:
-        """That a recovery would read."""
+        """Return a random file that a recovery would read; None without a snapshot."""
         record = next(iter(reversed(self.log.view.lineage)), None)
         if record is None:
             return None
         metadata = self.log.complete[record.checkpoint]
         paths = sorted({ref.path for ref in sections_of(metadata)} | {record.metadata.path})
-        return self.chance.random.choice([path for path in paths if self.store.files.get(path)])
+        return self.context.random.choice([path for path in paths if self.store.files.get(path)])
 
     def tamper(self, path: str, change: Callable[[bytes], bytes]) -> None:
-        """Change a file behind everybody's back."""
+        """Change a file without the knowledge of the query."""
         self._originals.setdefault(path, self.store.files[path])
         self.store.files[path] = change(self.store.files[path])
         self.log.may_pass_over = self.settings.allow_older
 
     @property
     def tampered(self) -> bool:
-        """Whether files are changed now."""
+        """True while changed files are in the store."""
         return bool(self._originals)
 
     def repair(self) -> None:
-        """A recovery has named a file that is corrupt: somebody restores it from a copy."""
+        """Restore the changed files from a copy, after a recovery has reported one as corrupt."""
         if not self.tampered:
             raise SimulationFailure("a snapshot is corrupt that nobody touched", "references")
         for path, data in self._originals.items():
@@ -139,8 +144,8 @@ class World:
         self.log.may_pass_over = False
 
     def roll_back(self, record: SnapshotRecord) -> None:
-        """Append the two log entries of ``rollback``; the output is taken back at once."""
-        log = SnapshotLog(self.store, self.chance.token)
+        """Append the two log entries of ``rollback``; the output is retracted at once."""
+        log = SnapshotLog(self.store, self.context.token)
         log.refresh()
         may_pass_over, self.log.may_pass_over = self.log.may_pass_over, True
         log.append(opened_entry(log.view, record, None))
@@ -148,31 +153,31 @@ class World:
         log.append(ended_entry(log.view))
 
     def untouched_files(self) -> dict[str, bytes]:
-        """The store's content, as it would be if nobody had changed any."""
+        """Return the store's files as they would be without changes by ``tamper``."""
         files = dict(self.store.files)
         files.update((path, data) for path, data in self._originals.items() if path in files)
         return files
 
-    def run_as(self, process: Process, routine: Routine) -> bool:
-        """Let a process go on with blocking work; returns whether that is done.
+    def run_as(self, process: Process, coroutine: Coroutine) -> bool:
+        """Resume blocking work of a process; return True if it has ended.
 
         Raises:
-            Crash: the process died on the way.
+            Crash: the process died during it.
         """
         self.process = process
         try:
-            return routine.resume()
+            return coroutine.resume()
         finally:
             self.process = None
 
     def later(self, delay_ms: float, function: Callable[[], None]) -> None:
-        """Call it when so much time has passed."""
+        """Call a function after a delay."""
 
         def act() -> bool:
             function()
             return False
 
-        self.scheduler.wake(Actor("later", act), self.chance.now_ms + delay_ms)
+        self.scheduler.wake(Actor("later", act), self.context.now_ms + delay_ms)
 
     # -- Workload -------------------------------------------------------------------------------------------------
 
@@ -180,14 +185,14 @@ class World:
     def era(self) -> int:
         return self.newest_generation
 
-    def work(self, subtask: SubtaskId, rows: int) -> None:
+    def spend_time(self, subtask: SubtaskId, rows: int) -> None:
         usual_ms = self.settings.nodes[subtask.vertex].cost_ms * rows
         if self.interference is not None:
             if self.interference.user_call(subtask):
-                raise FunctionError(f"v{subtask.vertex}", f"transient, at step {self.chance.steps}", "")
+                raise FunctionError(f"v{subtask.vertex}", f"transient, at step {self.context.steps}", "")
             cost_ms = self.interference.cost_ms(subtask, rows)
             usual_ms = usual_ms if cost_ms is None else cost_ms
-        self.chance.spent_ms += min(usual_ms, LONGEST_CALL_MS)
+        self.context.spent_ms += min(usual_ms, LONGEST_CALL_MS)
 
     def commits(self, phase: str) -> None:
         """Around a sink's commit."""
@@ -201,7 +206,7 @@ class World:
             return
         if self.interference is not None:
             self.interference.effect(process, operation, path, phase)
-        if self.chance.random.random() < SUSPEND_CHANCE:
+        if self.context.random.random() < SUSPEND_CHANCE:
             suspend()
             self.process = process
             if not process.alive:

@@ -1,4 +1,4 @@
-"""A keyed table that knows what changed, as simple as it can be: whoever reads it cannot be wrong in the same way."""
+"""Keyed table that tracks its changes, as simple as possible, so that it does not share errors with the real one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class CountTable(MutableMapping[Row, int]):
         self._serial = self.known_since = 0
 
     def close(self) -> None:
-        """Nothing is held that has to be given up."""
+        """Do nothing: the table holds no resources."""
 
     def capture(self) -> CountCapture:
         """The content now."""
@@ -87,7 +87,7 @@ class CountTable(MutableMapping[Row, int]):
 
 
 class CountCapture(TableCapture):
-    """Of a ``CountTable``; fails if it is read after its release, or released twice."""
+    """Capture of a ``CountTable``; fails if it is read after its release, or released twice."""
 
     def __init__(self, table: CountTable, serial: int, places: Places) -> None:
         self.schema = table.schema
@@ -148,7 +148,7 @@ class CountCapture(TableCapture):
 
 
 class CountRestorePoint(RestorePoint):
-    """Of a ``CountTable``; fails if it is used after its release, or twice."""
+    """Restore point of a ``CountTable``; fails if it is used after its release, or twice."""
 
     def __init__(self, table: CountTable, places: Places) -> None:
         self._table = table
@@ -167,7 +167,7 @@ class CountRestorePoint(RestorePoint):
 
 
 def filled(state: RestoredState, name: str, empty: CountTable) -> CountTable:
-    """As ``RestoredState.fill``, which asks for no more of a table than this one has."""
+    """Fill a table from restored state, as ``RestoredState.fill`` does, with fewer requirements on the table."""
     return cast(CountTable, state.fill(name, cast(KeyedTable, empty)))
 
 

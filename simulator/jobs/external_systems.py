@@ -17,11 +17,11 @@ Staged = tuple[tuple[int, ...], ...]
 
 
 class Table:
-    """What is visible of one sink.
+    """Visible output of one sink.
 
     Args:
-        vertex: the sink's.
-        expected: what has to be there in the end; None: nobody knows yet, see ``judge``.
+        vertex: vertex of the sink.
+        expected: its final contents; None: known only later, see ``judge``.
     """
 
     def __init__(self, vertex: int, expected: Expected | None) -> None:
@@ -71,7 +71,7 @@ class Table:
             self.show(epoch, messages, content)
 
     def judge(self, expected: Expected) -> None:
-        """Now it is known what has to be there."""
+        """Check the output against the expected contents, now that they are known."""
         rows, notes = Counter(expected.rows), Counter(expected.notes)
         rows.update(self._missing)
         notes.update(self._missing_notes)
@@ -125,11 +125,11 @@ class BatchIds:
         self._rolled_back_to.append(checkpoint)
 
 
-class Outside:
-    """All sinks.
+class ExternalSystems:
+    """Sinks outside of the job.
 
     Args:
-        expected: what each has to hold in the end, by vertex; None: it is said in the end (``judge``).
+        expected: final contents of each sink, by vertex; None: known only later, see ``judge``.
     """
 
     def __init__(self, expected: Mapping[int, Expected | None]) -> None:
@@ -141,9 +141,9 @@ class Outside:
         self.log: LogWatch | None = None
         self.recommits = 0
 
-    def copy(self, expected: Mapping[int, Expected | None] | None = None) -> Outside:
-        """As it is now; ``expected`` instead of what was."""
-        other = Outside(expected or self._expected)
+    def copy(self, expected: Mapping[int, Expected | None] | None = None) -> ExternalSystems:
+        """Return a copy in the current state with other expected contents."""
+        other = ExternalSystems(expected or self._expected)
         for vertex, table in self.tables.items():
             for epoch, messages in table.epochs.items():
                 other.tables[vertex].show(epoch, messages, table._content[epoch])
@@ -162,7 +162,7 @@ class Outside:
         return sum(table.left for table in self.tables.values())
 
     def judge(self, expected: Mapping[int, Expected]) -> None:
-        """It is known now what has to be there, and that everything is."""
+        """Check that all sinks have exactly the expected contents."""
         for vertex, table in self.tables.items():
             table.judge(expected[vertex])
 
@@ -201,7 +201,7 @@ class Outside:
         table.show(permit.epoch, permit.messages, content)
 
     def commits_logged(self, epoch: int) -> None:
-        """A committer was told that epochs up to this one are logged as committed."""
+        """Note that epochs up to this one are logged as committed."""
         assert self.log is not None
         if epoch > self.log.view.committed_epoch:
             raise SimulationFailure(
@@ -209,7 +209,7 @@ class Outside:
             )
 
     def abandon(self, generation: int, pending: Sequence[str] = ()) -> None:
-        """Drop what Generations up to this one staged, nobody made visible and ``pending`` does not name."""
+        """Drop what Generations up to this one staged, except what is visible or named by ``pending``."""
         needed = set(pending)
         for table in self.tables.values():
             needed.update(message.decode() for messages in table.epochs.values() for message in messages.values())

@@ -1,4 +1,4 @@
-"""From the nodes of a schedule to the JobGraph that is run."""
+"""Conversion of the nodes of a schedule to the JobGraph that is run."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 from penstock.model.job_graph import Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
 from penstock.operators.base import Operator
-from simulator.jobs.external_systems import Outside
+from simulator.jobs.checked_operator import Inbound, Order, SourceStamp, Workload
+from simulator.jobs.external_systems import ExternalSystems
 from simulator.jobs.holding_functions import hold_specs
 from simulator.jobs.operators import BlindWatermarkSpec, Count, Join, Rekey, Relay, SimulatedSpec, Sort, Window
 from simulator.jobs.rows import KEY, ROW, TIME
 from simulator.jobs.sinks import Commits, SimulatedSink
 from simulator.jobs.sources import source_of
-from simulator.jobs.tap import Inbound, Order, SourceStamp, Workload
 from simulator.jobs.topology import NEW_EDGE, Edit, Inlet, Node, leaves
 from simulator.settings import Settings
 
 
 def build_job(
     settings: Settings,
-    outside: Outside,
+    external: ExternalSystems,
     workload: Workload,
     commits: Commits,
     clock_ms: Callable[[], float],
@@ -35,7 +35,7 @@ def build_job(
             if node.kind == "source"
             else None,
             _operators(settings, position, node, workload, edit),
-            SinkSpec(f"sink{position}", "sink", SimulatedSink(position, outside, commits))
+            SinkSpec(f"sink{position}", "sink", SimulatedSink(position, external, commits))
             if position in ends
             else None,
         )

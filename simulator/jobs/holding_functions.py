@@ -53,7 +53,7 @@ HOLDS: dict[str, tuple[Function, ...]] = {**IN_ORDER, "swapped": (swapped,), "fi
 
 @dataclass(frozen=True, kw_only=True)
 class HoldSpec(MapInArrowSpec):
-    """Its functions make no more rows than they get: no need to begin with a slice of one row."""
+    """Spec of functions that emit no more rows than they take, so that no first slice of one row is needed."""
 
     @property
     def multiplies(self) -> bool:

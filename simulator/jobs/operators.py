@@ -12,9 +12,9 @@ from penstock.operators.base import Operator, OperatorContext, RestoredState
 from penstock.operators.watermark import WatermarkOperator, WatermarkSpec
 from penstock.state.table import TableCapture
 from penstock.testing.failure import SimulationFailure
+from simulator.jobs.checked_operator import CheckedOperator, Inbound, Workload
 from simulator.jobs.count_table import CountTable, filled
 from simulator.jobs.rows import MS, ROW, TIME, state_rows, state_schema, state_table
-from simulator.jobs.tap import Inbound, Tapped, Workload
 from simulator.jobs.topology import Node
 
 COUNTS = state_schema("key", "period", "count")
@@ -45,7 +45,7 @@ class SimulatedSpec(OperatorSpec):
 
 
 def new_key(time: int, keys: int) -> int:
-    """What ``rekey`` makes of a row."""
+    """Return the key that ``rekey`` gives a row."""
     return 1_000 + time // MS * 5 % (keys + 2)
 
 
@@ -82,8 +82,8 @@ class _BlindWatermark(WatermarkOperator):
         return iter((batch,))
 
 
-class Relay(Tapped):
-    """Passes rows on."""
+class Relay(CheckedOperator):
+    """Operator that passes rows on."""
 
     def rows(
         self, number: int, origins: list[int], keys: list[int], times: list[int], notes: list[int]
@@ -91,8 +91,8 @@ class Relay(Tapped):
         yield self.stamp.batch(origins, keys, times, notes)
 
 
-class Rekey(Tapped):
-    """Gives rows other keys, of their event time."""
+class Rekey(CheckedOperator):
+    """Operator that derives new keys from event time."""
 
     def __init__(self, vertex: int, inputs: tuple[Inbound, ...], workload: Workload, keys: int) -> None:
         super().__init__(vertex, inputs, workload)
@@ -105,9 +105,11 @@ class Rekey(Tapped):
         yield self.stamp.batch(origins, others, times, [0] * len(times))
 
 
-class Count(Tapped):
-    """Notes on each row how many of its key came so far; and keeps how many came of each period of event time, so that
-    there is state that does not change any more."""
+class Count(CheckedOperator):
+    """Operator that notes on each row how many of its key came so far.
+
+    It also keeps the number of rows of each period of event time, so that some of its state does not change any more.
+    """
 
     def __init__(self, vertex: int, inputs: tuple[Inbound, ...], workload: Workload) -> None:
         super().__init__(vertex, inputs, workload)
@@ -139,8 +141,8 @@ class Count(Tapped):
             raise SimulationFailure(f"{self._subtask}: rows by period and ever differ by {came}", "restore")
 
 
-class Window(Tapped):
-    """Rows per key and tumbling window of event time, once the watermark has closed it."""
+class Window(CheckedOperator):
+    """Operator that counts rows per key and tumbling window, once the watermark has closed it."""
 
     def __init__(self, vertex: int, inputs: tuple[Inbound, ...], workload: Workload, length_ms: int) -> None:
         super().__init__(vertex, inputs, workload)
@@ -178,8 +180,8 @@ class Window(Tapped):
         self._counts = filled(state, "windows", self._counts)
 
 
-class Sort(Tapped):
-    """Keeps rows until the watermark has passed them, then lets them go in the order of event time."""
+class Sort(CheckedOperator):
+    """Operator that keeps rows until the watermark has passed them, then emits them in the order of event time."""
 
     def __init__(self, vertex: int, inputs: tuple[Inbound, ...], workload: Workload) -> None:
         super().__init__(vertex, inputs, workload)
@@ -207,8 +209,8 @@ class Sort(Tapped):
         self._waiting = [(time, key, origin) for key, time, origin in state_rows(state.rows("waiting"))]
 
 
-class Join(Tapped):
-    """Pairs of rows of both inputs with equal key and event time; keeps all rows of both."""
+class Join(CheckedOperator):
+    """Operator that pairs rows of both inputs with equal key and event time; it keeps all rows of both."""
 
     def __init__(self, vertex: int, inputs: tuple[Inbound, ...], workload: Workload) -> None:
         super().__init__(vertex, inputs, workload)

@@ -1,8 +1,7 @@
-"""What a job must put out, by one thread that takes the nodes one after the other. Shares no code with the operators
-but the functions that make new keys and origins.
+"""Reference output of a job, computed by one thread that processes the nodes one after the other.
 
-Which count a row is given depends on who is quicker, so rows are compared without their note; the notes of a key are
-compared as a whole.
+It shares no code with the operators except the functions that make new keys and origins. The count that a row gets
+depends on the interleaving. So rows are compared without their note, and the notes of a key as a multiset.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Note = tuple[int, int]
 
 @dataclass
 class Expected:
-    """What comes out of one node. ``watermark_us``: where its event time ends up."""
+    """Expected output of one node. ``watermark_us``: its final watermark."""
 
     rows: Counter[Row] = field(default_factory=Counter)
     notes: Counter[Note] = field(default_factory=Counter)
@@ -37,10 +36,10 @@ class Expected:
 def expected_output(
     settings: Settings, read: Mapping[int, int] | None = None, drained: bool = False
 ) -> dict[int, Expected]:
-    """What the sink of each leaf holds in the end.
+    """Return the final contents of the sink of each leaf.
 
     Args:
-        read: how many rows of each source were read, the first ones; None: all.
+        read: number of rows read from each source; None: all.
         drained: event time has ended.
     """
     made: list[Expected] = []
@@ -132,5 +131,5 @@ def _sum(items: Iterable[tuple[Item, int]]) -> Counter[Item]:
 
 
 def _at_zero(per_key: Counter[int]) -> Counter[Note]:
-    """Notes of rows that nobody has counted."""
+    """Return the notes of rows that no operator has counted."""
     return Counter({(key, 0): n for key, n in per_key.items()})

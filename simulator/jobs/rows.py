@@ -1,9 +1,11 @@
-"""The rows of a simulated job: one schema on every edge.
+"""Rows of a simulated job: one schema on every edge.
 
-``origin`` and ``time`` say which row of a source it came from (a window's result: which window), ``key`` is what it is
-hashed by, ``time`` its event time in microseconds, ``note`` what a count said about it. ``via`` and ``seq`` are stamped
-by the subtask that emits it: who that is and how many rows it has emitted so far, this one included. What the job does
-not look at shares a column of two longs (origin and note, via and seq), because columns are what a small batch costs.
+``origin`` and ``time`` identify the row of a source that it came from (the window, for a result of a window). ``key``
+is its hash key, ``time`` its event time in microseconds, ``note`` the result of a count. ``via`` and ``seq`` are
+stamped
+by the subtask that emits it: its identity and the number of rows that it has emitted so far, this one included. Columns
+that the job does not use share columns of two longs (origin and note, via and seq), because small batches cost time per
+column.
 """
 
 from __future__ import annotations
@@ -75,7 +77,10 @@ def vias_of(batch: Any) -> Longs:
 
 
 def via_of(vertex: int, subtask: int, era: int = 0) -> int:
-    """Who emitted a row, as one number. Behind a rescale a subtask is another one than before: ``era`` says which."""
+    """Return the identity of an emitting subtask as one number.
+
+    ``era`` tells subtasks before and after a rescale apart.
+    """
     return (era * 64 + vertex) * 64 + subtask
 
 
@@ -95,7 +100,7 @@ def group_of(key: int, max_parallelism: int) -> int:
 
 
 def state_schema(*names: str) -> pa.Schema:
-    """Of a keyed state table; the first name is the key's."""
+    """Return the schema of a keyed state table; the first name is that of the key."""
     return pa.schema([(KEY_GROUP_COLUMN, pa.int16()), *((name, pa.int64()) for name in names)])
 
 

@@ -1,4 +1,4 @@
-"""The sinks of simulated jobs: two-phase, into ``Outside``."""
+"""The sinks of simulated jobs: two-phase, into ``ExternalSystems``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.connectors.base import Sink, SinkCommitter, SinkContext, SinkWriter
 from penstock.model.commits import EpochCommit
 from penstock.testing.failure import SimulationFailure
-from simulator.jobs.external_systems import Outside
+from simulator.jobs.external_systems import ExternalSystems
 from simulator.jobs.rows import Columns, columns_of
 
 Commits = Callable[[str], None]
@@ -18,9 +18,9 @@ Commits = Callable[[str], None]
 
 
 class _Writer(SinkWriter):
-    def __init__(self, vertex: int, outside: Outside) -> None:
+    def __init__(self, vertex: int, external: ExternalSystems) -> None:
         self._vertex = vertex
-        self._outside = outside
+        self._outside = external
         self._columns: Columns = ([], [], [], [], [], [])
         self._context: SinkContext | None = None
 
@@ -43,9 +43,9 @@ class _Writer(SinkWriter):
 
 
 class _Committer(SinkCommitter):
-    def __init__(self, vertex: int, outside: Outside, commits: Commits) -> None:
+    def __init__(self, vertex: int, external: ExternalSystems, commits: Commits) -> None:
         self._vertex = vertex
-        self._outside = outside
+        self._outside = external
         self._commits = commits
         self._logged = 0
 
@@ -68,14 +68,14 @@ class _Committer(SinkCommitter):
 @dataclass(frozen=True)
 class SimulatedSink(Sink):
     vertex: int
-    outside: Outside
+    external: ExternalSystems
     commits: Commits
 
     def describe(self) -> str:
         return f"SimulatedSink[{self.vertex}]"
 
     def create_writer(self) -> SinkWriter:
-        return _Writer(self.vertex, self.outside)
+        return _Writer(self.vertex, self.external)
 
     def create_committer(self) -> SinkCommitter:
-        return _Committer(self.vertex, self.outside, self.commits)
+        return _Committer(self.vertex, self.external, self.commits)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.connectors.base import Source, SourceReader
 from penstock.model.plain import Plain
 from penstock.model.splits import Discovery, Split
-from simulator.engine.chance import START_MS
+from simulator.engine.run_context import START_MS
 from simulator.jobs.rows import MS, ROW, batch_of
 from simulator.settings import Settings
 
@@ -31,10 +31,10 @@ def source_key(number: int, keys: int, skew: float) -> int:
 
 @dataclass(frozen=True)
 class Content:
-    """What is in a source: row n (of all its splits) has event time n ms and origin ``1000 * vertex + split``.
+    """Content of a source: row n (over all its splits) has event time n ms and origin ``1000 * vertex + split``.
 
     Attributes:
-        arrival_ms: everything is there so long after the start; before, the first part of it.
+        arrival_ms: time after the start at which everything is available; before, the first part of it is.
         partitions: number of endless splits; split p has the rows n with ``n % partitions == p``.
     """
 
@@ -47,11 +47,11 @@ class Content:
     partitions: int = 1
 
     def splits_at(self, now_ms: float) -> int:
-        """How many splits there are."""
+        """Return the number of splits at a time."""
         return self._part(self.splits, now_ms)
 
     def rows_at(self, now_ms: float) -> int:
-        """How many rows there are, where they come one by one."""
+        """Return the number of rows at a time, if they arrive one by one."""
         return self._part(self.splits * self.rows_per_split, now_ms)
 
     def partition_at(self, number: int, now_ms: float) -> int:
@@ -77,7 +77,7 @@ class Content:
 
 
 class _Reader(SourceReader):
-    """Of splits that end."""
+    """Reader of splits that end."""
 
     def __init__(self, content: Content) -> None:
         self._content = content
@@ -104,7 +104,7 @@ class _Reader(SourceReader):
 
 
 class _EndlessReader(SourceReader):
-    """Reader of an endless split, which has more rows after a while. A frontier begins at the next poll."""
+    """Reader of an endless split, which gets more rows over time. A frontier begins at the next poll."""
 
     def __init__(self, content: Content) -> None:
         self._content = content
@@ -156,14 +156,14 @@ class _EndlessReader(SourceReader):
 
 
 def number_of(split: Split) -> int:
-    """Which split of its source it is."""
+    """Return the index of a split within its source."""
     number = split.spec["number"]
     assert isinstance(number, int)
     return number
 
 
 def position(split: Split) -> int:
-    """How many of its rows are read."""
+    """Return the number of rows of a split that are read."""
     at = split.position.get("at", 0)
     assert isinstance(at, int)
     return at

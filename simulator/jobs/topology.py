@@ -23,7 +23,7 @@ FORWARDED = 0.4
 
 
 class Inlet(msgspec.Struct, frozen=True):
-    """An edge: from which node (its position), and ``hash``, ``rebalance``, ``broadcast`` or ``forward``."""
+    """Edge into a node: position of its producer, and kind: ``hash``, ``rebalance``, ``broadcast`` or ``forward``."""
 
     producer: int
     kind: str
@@ -45,12 +45,12 @@ NEW_EDGE = "new"
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A vertex; its position among the nodes is its id. ``cost_ms`` is per row.
+    """Vertex; its position among the nodes is its id. ``cost_ms`` is per row.
 
-    ``kind``: ``source`` (``splits`` of ``rows_per_split``), ``relay`` (passes rows on; of several inputs: a union),
-    ``rekey`` (another key), ``count`` (how many rows of the key so far), ``window`` (rows per key and window, when the
+    ``kind``: ``source`` (``splits`` of ``rows_per_split``), ``relay`` (passes rows on; with several inputs: a union),
+    ``rekey`` (another key), ``count`` (number of rows of the key so far), ``window`` (rows per key and window, when the
     watermark closes it), ``sort`` (rows in the order of event time, when the watermark has passed them) or ``join``
-    (pairs of rows with equal key and event time). A node that nobody reads from has a sink.
+    (pairs of rows with equal key and event time). A node without consumers has a sink.
     ``blind``: with n > 0, the rows of each n-th split of a source have no event time for its watermark, like rows with
     null times or rows that a filter drops; the last split of all has event time. ``holds`` names user functions that
     hold rows back (``holding.HOLDS``), in front of the node's operator, or of the watermark of a source.
@@ -75,7 +75,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 def leaves(nodes: tuple[Node, ...]) -> list[int]:
-    """The nodes that nobody reads from."""
+    """Return the nodes without consumers."""
     read = {inlet.producer for node in nodes for inlet in node.inlets}
     return [position for position in range(len(nodes)) if position not in read]
 
@@ -91,7 +91,7 @@ def editable(nodes: tuple[Node, ...]) -> list[tuple[int, int]]:
 
 
 class _Drawing:
-    """Nodes drawn so far. ``open``: those that nobody reads from yet, with the keys their rows have."""
+    """Nodes drawn so far. ``open``: nodes without consumers, with the keys of their rows."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -106,7 +106,7 @@ class _Drawing:
         self._add(Node("source", (), 0.0, splits, rows), "plain")
 
     def chain(self) -> None:
-        """One more node behind an open one."""
+        """Append a node to an open one."""
         self._behind(self._random.choice(self.open))
 
     def union(self) -> None:
@@ -193,7 +193,7 @@ def volume(nodes: tuple[Node, ...], parallelism: int) -> float:
 
 
 def with_volume(nodes: tuple[Node, ...], parallelism: int, rows: float) -> tuple[Node, ...]:
-    """The same nodes with as many rows in the sources as make all nodes together take in about so many."""
+    """Return the nodes with enough rows in the sources for about this number of rows of input to all nodes together."""
     scale = rows / volume(nodes, parallelism)
     return tuple(
         msgspec.structs.replace(node, rows_per_split=max(2, int(node.rows_per_split * scale)))
@@ -204,7 +204,7 @@ def with_volume(nodes: tuple[Node, ...], parallelism: int, rows: float) -> tuple
 
 
 def draw_nodes(random: Random) -> tuple[Node, ...]:
-    """1 to 4 sources, chains, unions, joins and diamonds; one sink, now and then two."""
+    """Draw 1 to 4 sources, chains, unions, joins and diamonds; usually one sink, sometimes two."""
     drawing = _Drawing(random)
     for _ in range(random.choices((1, 2, 3, 4), (50, 30, 12, 8))[0]):
         drawing.source()

@@ -29,7 +29,7 @@ from penstock.snapshots.log.entries import (
 from penstock.snapshots.log.snapshot_log import Body, SnapshotLog, entry_number, entry_path
 from penstock.snapshots.store.store import MemoryStore
 from penstock.testing.failure import SimulationFailure
-from simulator.engine.coroutine import Routine, call_of, suspend
+from simulator.engine.coroutine import Coroutine, coroutine_of, suspend
 
 STEPS = 8_000
 DRIVERS = 8
@@ -48,14 +48,7 @@ FILES = 3 + 3 * (SUMMARY_EVERY + 1)
 
 
 class SteppedStore(MemoryStore):
-    """The log of one location, and what was in it. Every call is a step, and a listing is several.
-
-    Attributes:
-        bodies: every entry that was created with the number after the newest one, in order.
-        views: what they say together, up to each of them.
-        strays: numbers that were created again, as often as they were.
-        is_critical: the call that was just suspended is one in which a long sleep matters most.
-    """
+    """Store with the log of one location, and its history. Every call is a step; a listing takes several."""
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__()
@@ -113,7 +106,7 @@ class SteppedStore(MemoryStore):
         self.views.append(with_writer(view, LogPosition(body.seq, body.token)))
 
     def _check_files(self, removed: int) -> None:
-        """What is left says what the whole log says, and all that is removed was below what is left."""
+        """Check that the remaining files have the content of the whole log and that only older ones were removed."""
         strays = {stray.seq for stray in self.strays}
         lower = set(range(self.views[-1].head + 1, removed)) - strays
         if left := [seq for seq in lower if entry_path(seq) in self.files]:
@@ -155,7 +148,7 @@ class EarlierLog(SnapshotLog):
 
 
 class Driver:
-    """One driver; ``run`` is its life."""
+    """Driver of a location; ``run`` is its whole life."""
 
     def __init__(self, store: SteppedStore, chance: random.Random, epochs: int, *, is_earlier: bool) -> None:
         kind = EarlierLog if is_earlier else SnapshotLog
@@ -212,7 +205,7 @@ class Driver:
 
 
 class Reader:
-    """Reads the log again and again, and asks for positions; ``run`` is its life."""
+    """Reader that repeatedly reads the log and looks positions up; ``run`` is its whole life."""
 
     def __init__(self, store: SteppedStore, chance: random.Random) -> None:
         self._store = store
@@ -262,7 +255,7 @@ class CompactionSimulation:
         self.seed = seed
         self._chance = random.Random(seed)
         self._store = SteppedStore(self._chance)
-        self._running: list[tuple[Driver | Reader, Routine]] = []
+        self._running: list[tuple[Driver | Reader, Coroutine]] = []
         self._asleep: dict[int, int] = {}
         self._sleepiness: dict[int, float] = {}
         self._started = 0
@@ -297,23 +290,23 @@ class CompactionSimulation:
             self._begin(Reader(self._store, self._chance))
 
     def _begin(self, actor: Driver | Reader) -> None:
-        self._running.append((actor, call_of(actor.run)))
+        self._running.append((actor, coroutine_of(actor.run)))
         self._sleepiness[id(actor)] = self._chance.choice(SLEEPINESS)
 
-    def _act(self, step: int, one: tuple[Driver | Reader, Routine]) -> None:
-        actor, routine = one
+    def _act(self, step: int, one: tuple[Driver | Reader, Coroutine]) -> None:
+        actor, coroutine = one
         chance = self._chance.random()
         self._store.is_critical = False
         if chance < 0.003:
             self._end(one)  # it never goes on
         elif chance < 0.006:
             self._asleep[id(actor)] = step + self._chance.randrange(LONGEST_SLEEP)
-        elif routine.resume():
+        elif coroutine.resume():
             self._end(one)
         elif self._store.is_critical and self._chance.random() < self._sleepiness[id(actor)]:
             self._asleep[id(actor)] = step + self._chance.randrange(LONGEST_SLEEP)
 
-    def _end(self, one: tuple[Driver | Reader, Routine]) -> None:
+    def _end(self, one: tuple[Driver | Reader, Coroutine]) -> None:
         self._running.remove(one)
         if isinstance(one[0], Driver):
             self._count(one[0].outcome, 1)

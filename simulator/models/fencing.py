@@ -1,10 +1,9 @@
-"""A model of copies of one location that write to the same outputs: the real fences and logs, drivers that pause
-anywhere.
+"""Model of copies of one location that write to the same outputs: real fences and logs, drivers that pause anywhere.
 
-Each driver is the process that its location makes of it: it takes the log over, opens the fences, logs snapshots and
-commits their epochs. Every effect on a store is a step, and the seed says whose step is next, which driver dies or
-sleeps, when a location is copied or put back, and when the user rolls one back. Each output may show the epochs of one
-history only: what the user said that this location goes on with, and its own epochs since.
+Each driver behaves as the process of its location: it takes the log over, opens the fences, logs snapshots and commits
+their epochs. Every effect on a store is a step. The seed decides which driver takes the next step, which one dies or
+sleeps, when a location is copied or restored, and when the user rolls one back. Each output may contain the epochs of
+one history only: those that the user has accepted for this location, and its own epochs since.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from penstock.snapshots.commands.rolling_back import opened_entry
 from penstock.snapshots.log.entries import LogView, Retraction, SnapshotRecord
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.testing.failure import SimulationFailure
-from simulator.engine.coroutine import Routine, call_of
+from simulator.engine.coroutine import Coroutine, coroutine_of
 from simulator.models.fencing_driver import PENDING, Driver, Input, Place
 from simulator.models.fencing_outputs import Directory, Function, sink_of, target_of
 
@@ -62,13 +61,17 @@ class FencingSimulation:
         self._is_hasty = self._chance.random() < 0.4
         self._rolls_back = self._is_hasty or self._chance.random() < 0.4
         self._places = [Place()]
-        self._running: list[tuple[Driver, Routine]] = []
+        self._running: list[tuple[Driver, Coroutine]] = []
         self._asleep: dict[int, int] = {}
         self._started = 0
         self.outcomes: dict[str, int] = {}
 
     def run(self) -> None:
-        """Raises SimulationFailure if an output shows rows of two histories, or none can go on."""
+        """Run the schedule.
+
+        Raises:
+            SimulationFailure: an output contains rows of two histories, or no location can continue.
+        """
         for step in range(STEPS * DRIVERS):
             if self._started < DRIVERS and (not self._running or self._chance.random() < 0.02):
                 self._start()
@@ -97,19 +100,19 @@ class FencingSimulation:
         if self._rolls_back and (place.told or place.too_new or self._chance.random() < 0.15):
             self._roll_back(place)
         driver = self._driver(place, lazy=self._chance.random() < 0.3)
-        self._running.append((driver, call_of(driver.run)))
+        self._running.append((driver, coroutine_of(driver.run)))
 
-    def _act(self, step: int, one: tuple[Driver, Routine]) -> None:
-        driver, routine = one
+    def _act(self, step: int, one: tuple[Driver, Coroutine]) -> None:
+        driver, coroutine = one
         chance = self._chance.random()
         if chance < (0.02 if self._is_hasty else 0.01):
             self._end(one, "killed")  # it never goes on
         elif chance < (0.15 if self._is_hasty else 0.05):
             self._asleep[id(driver)] = step + self._chance.randrange(LONGEST_SLEEP)
-        elif routine.resume():
+        elif coroutine.resume():
             self._end(one, driver.outcome)
 
-    def _end(self, one: tuple[Driver, Routine], outcome: str) -> None:
+    def _end(self, one: tuple[Driver, Coroutine], outcome: str) -> None:
         self._running.remove(one)
         self._told(one[0])
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
@@ -121,7 +124,10 @@ class FencingSimulation:
     # -- the user -----------------------------------------------------------------------------------------------------
 
     def _roll_back(self, place: Place) -> None:
-        """``penstock snapshot rollback --force``: to any snapshot of the lineage, over all that refused starts told."""
+        """Run ``penstock snapshot rollback --force`` to a random snapshot of the lineage, over all positions that
+        refused starts
+        have named.
+        """
         log = SnapshotLog(place.store, lambda: f"{self._chance.getrandbits(128):032x}")
         view = log.refresh()
         if not view.lineage:
@@ -141,7 +147,7 @@ class FencingSimulation:
         return self._chance.choice(committed if too_new and committed else [*committed[-1:], *view.lineage])
 
     def _go_on(self) -> None:
-        """Somewhere the query goes on, if the user does what it is told."""
+        """Check that the query can continue at one location if the user follows the error messages."""
         for target in self._targets:
             if isinstance(target, Directory):
                 target.moves = 0

@@ -56,16 +56,16 @@ class SteppedStore(MemoryStore):
 
 @dataclass
 class Place:
-    """A location, or a copy of one.
+    """Location, or a copy of one.
 
     Attributes:
-        given: by output what a reader saw there when the user last decided that this location goes on.
-        settled: up to this epoch all were committed then. Another copy may have taken them back since.
-        before: the place before such a decision that is not carried out yet.
-        decided_by: the Generation of that decision in the log.
-        told: the positions that refused starts have named.
-        rolled_back: it was, ever.
-        too_new: a start was refused because the snapshot has output that is not committed.
+        given: by output, what a reader saw there when the user last decided to continue at this location.
+        settled: epoch up to which all were committed then. Another copy may have retracted them since.
+        before: the place before a decision that is not carried out yet.
+        decided_by: Generation of that decision in the log.
+        told: positions that refused starts have named.
+        rolled_back: True if it was ever rolled back.
+        too_new: True if a start was refused because the snapshot has output that is not committed.
     """
 
     store: SteppedStore = field(default_factory=SteppedStore)
@@ -104,13 +104,13 @@ class Input:
 
 
 class Driver:
-    """One driver at a location; ``run`` is its life.
+    """Driver at a location; ``run`` is its whole life.
 
     Args:
-        number: of the driver.
-        sinks: one per output, and ``shown``: what is there.
-        lazy: it only opens the fence, and has no rows.
-        compacts: it removes covered entries of its log.
+        number: number of the driver.
+        sinks: one per output; ``shown`` is the content of the output.
+        lazy: True if it only opens the fence and has no rows.
+        compacts: True if it removes covered entries of its log.
     """
 
     def __init__(

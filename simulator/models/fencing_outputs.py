@@ -1,4 +1,4 @@
-"""The outputs of the model of copies (``fencing``), as their systems have them. Every operation is one step.
+"""Outputs of the model of copies (``fencing``), as their systems store them. Every operation is one step.
 
 ``shown`` is what a reader sees: names, one per history and epoch, in the order in which they became visible.
 """
@@ -183,13 +183,13 @@ class SinkModel:
         return True
 
     def open(self, opener: FenceOpener) -> None:
-        """See ``SinkCommitter.fence``."""
+        """Open the fence; see ``SinkCommitter.fence``."""
 
     def check_held(self) -> None:
-        """See ``SinkCommitter.check_held``."""
+        """Check the held output; see ``SinkCommitter.check_held``."""
 
     def hold(self, position: LogPosition, next_batch: int = 0) -> None:
-        """See ``SinkCommitter.hold``."""
+        """Hold output; see ``SinkCommitter.hold``."""
 
     def newest_epoch(self) -> int:
         return 0
@@ -201,7 +201,7 @@ class SinkModel:
         """Stage rows like a slot."""
 
     def retract(self, above: int, below: int) -> None:
-        """See ``SinkCommitter.retract``."""
+        """Retract output; see ``SinkCommitter.retract``."""
 
     def commit(self, epoch: Epoch, needed: set[str]) -> None:
         """Commit an epoch. ``needed``: names of the staged epochs of this history."""
@@ -270,7 +270,7 @@ class FilesModel(FencedDirectory):
 
 
 class TableModel(FencedDirectory):
-    """``toTable``: Spark writes beside the work directory; a mark there says the last epoch that is visible."""
+    """Model of ``toTable``: Spark writes next to the work directory, where a mark names the last visible epoch."""
 
     def newest_epoch(self) -> int:
         files = self._directory.work.get(self._work, {})

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.coordinator import command_executor as effects_module
+from penstock.coordinator import command_executor
 from penstock.coordinator.command_executor import CommandExecutor
 from penstock.coordinator.commands import GenerationReady
 from penstock.coordinator.machines.commits import CommitLedger, PendingCommit
@@ -80,7 +80,7 @@ BATCHES = {
     ),
     "pending-epochs-numbered-anew": mutant(
         "of several pending epochs of a restored snapshot each comes under another id than before",
-        (effects_module, "batch_ids", _anew_for_pending),
+        (command_executor, "batch_ids", _anew_for_pending),
     ),
     "failed-commit-counted": mutant(
         "a commit that failed uses up its batch id, and the next attempt has another one",

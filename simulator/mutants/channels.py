@@ -21,7 +21,7 @@ def _no_output_capture(original: Any) -> Any:
 
 
 def _tail_left_behind(original: Any) -> Any:
-    """Whatever is queued goes before the tail of small slices, which stays open."""
+    """Put elements in front of the open tail of small slices instead of closing it."""
 
     def queue(self: OutputChannel, element: Any) -> Any:
         tail, cost = self._tail, self._tail_cost

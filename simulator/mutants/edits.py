@@ -1,4 +1,4 @@
-"""Mutants of edited jobs: rows in flight go on over an exchange that was edited."""
+"""Mutants of edited jobs: in-flight rows on an edited exchange."""
 
 from __future__ import annotations
 

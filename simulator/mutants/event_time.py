@@ -1,4 +1,4 @@
-"""Mutants of event time: watermarks that pass unread or held rows, and readers that are never told to rise."""
+"""Mutants of event time: watermarks that pass unread or held rows, and readers that never get ``AdvanceWatermark``."""
 
 from __future__ import annotations
 

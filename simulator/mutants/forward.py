@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.coordinator import command_executor as effects
+from penstock.coordinator import command_executor
 from penstock.model.ids import SubtaskId
 from penstock.model.job_graph import EdgeKind, JobGraph
 from penstock.model.manifest import InflightEntry, SnapshotMetadata
@@ -65,7 +65,7 @@ def _capture_nothing(channel: OutputChannel) -> None:
 FORWARD = {
     "forward-rows-restored-elsewhere": mutant(
         "rows that were in flight on a forward edge go on in the next subtask after a recovery",
-        (effects, "plan_restore", _to_the_next_subtask),
+        (command_executor, "plan_restore", _to_the_next_subtask),
     ),
     "forward-edge-not-captured": mutant(
         "what an unaligned barrier overtakes on a forward edge is not captured: it stays in its slot anyway",

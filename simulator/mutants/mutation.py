@@ -1,4 +1,4 @@
-"""What a mutant is: a small named way to break the code, applied while a context is open."""
+"""Mutants: small named ways to break the code, applied while a context is open."""
 
 from __future__ import annotations
 

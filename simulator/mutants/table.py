@@ -1,4 +1,4 @@
-"""Whether the simulator kills every mutant, as a table: for the documentation, and as seeds for quick tests."""
+"""Table of the mutants that the simulator kills, for the documentation, and the seeds for quick tests."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class Verdict:
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """What the quick tests start from."""
+    """Seed and oracle that kill a mutant, for the quick tests."""
 
     seed: int
     oracle: str
 
 
 def check_mutants(names: Sequence[str], workers: Workers, tell: Callable[[str], None]) -> list[Verdict]:
-    """Run every mutant; ``tell`` is told of each verdict.
+    """Run every mutant; ``tell`` is called with the text of each verdict.
 
     Raises:
-        SimulationFailure: a schedule fails without any mutant: nothing can be said.
+        SimulationFailure: a schedule fails without any mutant, so the result would mean nothing.
     """
     _require_sound(workers, (Task(seed, calm=True) for seed in range(CALM)))
     verdicts: list[Verdict] = []
@@ -75,7 +75,7 @@ def _require_sound(workers: Workers, tasks: Iterator[Task]) -> None:
 
 
 def check_mutant(name: str, workers: Workers) -> Verdict:
-    """The calm schedules, then random ones up to the first that fails."""
+    """Run the calm schedules of a mutant, then random ones up to the first that fails."""
     calm = first_failure(workers, (Task(seed, calm=True, mutant=name) for seed in range(CALM)))
     killed = first_failure(workers, (Task(seed, mutant=name) for seed in range(WITHIN)))
     seed, oracle = (None, "") if killed is None else killed
@@ -83,7 +83,7 @@ def check_mutant(name: str, workers: Workers) -> Verdict:
 
 
 def first_failure(workers: Workers, tasks: Iterator[Task]) -> tuple[int, str] | None:
-    """The lowest failing seed and its oracle; tasks come with rising seeds."""
+    """Return the lowest failing seed and its oracle; tasks come with rising seeds."""
     failures: dict[int, str] = {}
 
     def until_failed() -> Iterator[Task]:
@@ -99,7 +99,7 @@ def first_failure(workers: Workers, tasks: Iterator[Task]) -> tuple[int, str] | 
 
 
 def read_kills(root: Path = ROOT) -> dict[str, Kill]:
-    """The recorded seeds, by mutant."""
+    """Return the recorded seeds, by mutant."""
     path = root / SEEDS
     return decode_json(path.read_bytes(), dict[str, Kill]) if path.exists() else {}
 

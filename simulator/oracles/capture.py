@@ -1,7 +1,7 @@
-"""The books of one Generation: what every checkpoint's producers emitted, its consumers consumed, and it captured.
+"""Capture oracle of one Generation: compares what producers emitted, consumers consumed and checkpoints captured.
 
-Per channel and checkpoint, what was consumed and what was captured is exactly what was produced before the barrier: as
-many rows, and the same ones, told by the sum and the sum of squares of their ``seq``.
+Per channel and checkpoint, the rows consumed and captured are exactly those produced before the barrier. The oracle
+compares their number, the sum of their ``seq`` and the sum of its squares.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from penstock.snapshots.restoring.narrowing import load_consumer_rows
 from penstock.testing.failure import SimulationFailure
 from penstock.worker.host import SubtaskCapture
 from simulator.engine.world import World
+from simulator.jobs.checked_operator import EMITTED, RECEIVED
 from simulator.jobs.rows import Longs, name_of, seqs_of, vertex_of, vias_of
-from simulator.jobs.tap import EMITTED, RECEIVED
 from simulator.oracles.former_subtasks import NOTHING, Sums, plus
 
 
 @dataclass
-class _Books:
-    """Of one checkpoint. ``consumed`` and ``captured`` by (producer's via, edge, consumer)."""
+class _CheckpointCounts:
+    """Rows of one checkpoint. ``accounted``: consumed and captured, by (producer's via, edge, consumer)."""
 
     parts: int = 0
     readable: bool = True
@@ -39,72 +39,72 @@ class _Books:
         self.accounted[place] = plus(self.accounted.get(place, NOTHING), sums)
 
 
-class Ledger:
-    """One per Generation."""
+class CaptureOracle:
+    """Check of the captures of one Generation."""
 
     def __init__(self, world: World, graph: JobGraph, ready: GenerationReady) -> None:
         self._world = world
         self._graph = graph
         self._generation = ready.opened.generation
         rescaled = any(subtask.shares for slot in ready.slots for subtask in slot)
-        self._past = world.books.opened(ready.opened.generation, ready.restored, rescaled)
+        self._past = world.former_subtasks.opened(ready.opened.generation, ready.restored, rescaled)
         self._parts = len(graph.vertices) * graph.parallelism
         self._edges = {(edge.producer, edge.consumer): edge.id for edge in graph.edges}
-        self._books: dict[CheckpointId, _Books] = {}
+        self._counts: dict[CheckpointId, _CheckpointCounts] = {}
 
     def recorded(self, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
         self._add_inflight(self._of(checkpoint), inflight)
 
     def captured(self, capture: SubtaskCapture) -> None:
-        """One subtask's part; with the last one the books are closed."""
-        books = self._of(capture.checkpoint)
+        """Add the capture of one subtask; check the checkpoint after the last one."""
+        counts = self._of(capture.checkpoint)
         vertex, index = capture.subtask.vertex, capture.subtask.index
         for state in capture.operators.values():
             scalars: Mapping[str, Any] = state.scalars
-            books.emitted |= {int(via): rows for via, rows in scalars.get(EMITTED, {}).items()}
+            counts.emitted |= {int(via): rows for via, rows in scalars.get(EMITTED, {}).items()}
             for via, (_, rows, total, squares) in scalars.get(RECEIVED, {}).items():
-                books.add(int(via), self._edges[vertex_of(int(via)), vertex], index, (rows, total, squares))
-        self._add_inflight(books, capture.inflight)
-        self._add_carried(books, capture.carried)
-        books.parts += 1
-        if books.parts == self._parts:
-            del self._books[capture.checkpoint]
-            if books.readable:
-                self._close(capture.checkpoint, books)
+                counts.add(int(via), self._edges[vertex_of(int(via)), vertex], index, (rows, total, squares))
+        self._add_inflight(counts, capture.inflight)
+        self._add_carried(counts, capture.carried)
+        counts.parts += 1
+        if counts.parts == self._parts:
+            del self._counts[capture.checkpoint]
+            if counts.readable:
+                self._close(capture.checkpoint, counts)
 
     def forget(self, checkpoint: CheckpointId) -> None:
-        self._books.pop(checkpoint, None)
+        self._counts.pop(checkpoint, None)
 
-    def _of(self, checkpoint: CheckpointId) -> _Books:
-        return self._books.setdefault(checkpoint, _Books())
+    def _of(self, checkpoint: CheckpointId) -> _CheckpointCounts:
+        return self._counts.setdefault(checkpoint, _CheckpointCounts())
 
-    def _add_inflight(self, books: _Books, inflight: Iterable[Captured]) -> None:
+    def _add_inflight(self, counts: _CheckpointCounts, inflight: Iterable[Captured]) -> None:
         for captured in inflight:
             rows = captured.buffer.payload.slice(captured.offset, captured.rows)
-            self._add_rows(books, captured.channel.edge, captured.channel.consumer, rows)
-            self._world.figures.count("captured in-flight rows", captured.rows)
+            self._add_rows(counts, captured.channel.edge, captured.channel.consumer, rows)
+            self._world.counters.count("captured in-flight rows", captured.rows)
 
-    def _add_carried(self, books: _Books, carried: Iterable[InflightEntry]) -> None:
+    def _add_carried(self, counts: _CheckpointCounts, carried: Iterable[InflightEntry]) -> None:
         for entry in carried:
-            self._world.figures.count("carried rows", entry.rows)
-            self._world.figures.count("carried entries that were narrowed", entry.narrowed)
+            self._world.counters.count("carried rows", entry.rows)
+            self._world.counters.count("carried entries that were narrowed", entry.narrowed)
             try:
                 for batch in load_consumer_rows(self._world.store, entry, self._graph).batches:
-                    self._add_rows(books, entry.edge, entry.consumer, batch)
+                    self._add_rows(counts, entry.edge, entry.consumer, batch)
             except CorruptSnapshot:  # on purpose, or collected by who fenced this Generation: whoever reads it will see
-                books.readable = False
+                counts.readable = False
 
     @staticmethod
-    def _add_rows(books: _Books, edge: int, consumer: int, rows: Any) -> None:
-        """All of one producer: they were on one channel."""
+    def _add_rows(counts: _CheckpointCounts, edge: int, consumer: int, rows: Any) -> None:
+        """Add rows of one channel, and so of one producer."""
         if rows.num_rows:
-            books.add(int(vias_of(rows)[0]), edge, consumer, _sums(seqs_of(rows)))
+            counts.add(int(vias_of(rows)[0]), edge, consumer, _sums(seqs_of(rows)))
 
-    def _close(self, checkpoint: CheckpointId, books: _Books) -> None:
-        emitted = {**self._past.emitted, **books.emitted}
+    def _close(self, checkpoint: CheckpointId, counts: _CheckpointCounts) -> None:
+        emitted = {**self._past.emitted, **counts.emitted}
         for edge in self._graph.edges:
             for via in sorted(via for via in emitted if vertex_of(via) == edge.producer):
-                by_consumer = [books.accounted.get((via, edge.id, c), NOTHING) for c in range(self._graph.parallelism)]
+                by_consumer = [counts.accounted.get((via, edge.id, c), NOTHING) for c in range(self._graph.parallelism)]
                 past = self._past.received.get((via, edge.consumer), NOTHING)
                 expected = _sums_to(emitted[via])
                 dealt = self._rescaled or edge.id == self._world.edited
@@ -119,15 +119,19 @@ class Ledger:
 
     @property
     def _rescaled(self) -> bool:
-        """Ever, in what this Generation goes on with."""
+        """True if the job was ever rescaled before this Generation."""
         return bool(self._past.emitted)
 
 
 def _to_compare(
     kind: EdgeKind, producer: int, by_consumer: Sequence[Sums], emitted: Sums, past: Sums, dealt: bool
 ) -> list[tuple[tuple[int, ...], Sums]]:
-    """What has to be equal, of one producer on one edge. ``dealt``: rows in flight went to other subtasks. Broadcast
-    rows are narrowed to key groups then: the output tells whether each came to all."""
+    """Return the pairs that must be equal, for one producer on one edge.
+
+    ``dealt``: in-flight rows went to other subtasks. Broadcast rows are then narrowed to key groups; only the output
+    shows
+    whether each came to all.
+    """
     match kind:
         case EdgeKind.BROADCAST:
             return [] if dealt else [(accounted, emitted) for accounted in by_consumer]

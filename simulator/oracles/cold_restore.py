@@ -18,19 +18,19 @@ from penstock.snapshots.restoring.restore import load_restore
 from penstock.state.table import StoredRows
 from penstock.testing.failure import SimulationFailure
 from simulator.cluster.driver import SimulatedDriver
-from simulator.engine.chance import Chance
+from simulator.counters import Counters
+from simulator.engine.run_context import RunContext
 from simulator.engine.store import SimulatedStore
 from simulator.engine.world import World
 from simulator.jobs.count_table import merged
-from simulator.jobs.external_systems import Outside
+from simulator.jobs.external_systems import ExternalSystems
 from simulator.jobs.graph import build_job
 from simulator.jobs.operators import KEY_COUNTS
 from simulator.jobs.reference import expected_output
 from simulator.jobs.rows import state_rows
 from simulator.jobs.topology import Edit, editable
-from simulator.metrics import QueryMetrics
 from simulator.oracles.end_of_query import check_end
-from simulator.oracles.former_subtasks import RescaledBooks
+from simulator.oracles.former_subtasks import FormerSubtasks
 from simulator.oracles.log import LogWatch
 from simulator.settings import Settings
 
@@ -42,18 +42,20 @@ ECHO_CHANCE = 0.4
 
 
 class Cut:
-    """Everything outside of the query's processes, at one moment. ``metadata``: the newest snapshot's."""
+    """Everything outside of the query's processes at one moment. ``metadata``: that of the newest snapshot."""
 
-    def __init__(self, files: dict[str, bytes], outside: Outside, log: LogWatch, books: RescaledBooks) -> None:
+    def __init__(
+        self, files: dict[str, bytes], external: ExternalSystems, log: LogWatch, former_subtasks: FormerSubtasks
+    ) -> None:
         self.metadata = log.complete[log.lineage[-1]]
         self.files = files
-        self.outside = outside
-        self.books = books.copy()
-        self.log = LogWatch(SimulatedStore(), QueryMetrics())
+        self.external = external
+        self.former_subtasks = former_subtasks.copy()
+        self.log = LogWatch(SimulatedStore(), Counters())
         log.copy_to(self.log)
 
 
-def run_cold(settings: Settings, chance: Chance, figures: QueryMetrics, cut: Cut) -> None:
+def run_cold(settings: Settings, context: RunContext, counters: Counters, cut: Cut) -> None:
     """Restore the snapshot and run to the end, without faults and quickly: the same output.
 
     Raises:
@@ -75,52 +77,54 @@ def run_cold(settings: Settings, chance: Chance, figures: QueryMetrics, cut: Cut
         until_available=False,
         drain=None,
         arrival_ms=0,
-        parallelisms=_parallelisms(settings, chance),
+        parallelisms=_parallelisms(settings, context),
         edit=None,
     )
-    chance.note(f"cold: {cut.metadata.id}")
-    figures.count("restored cold")
-    figures.count("restored cold at another parallelism", quick.parallelisms not in ((), (cut.metadata.parallelism,)))
-    figures.count("restored cold: a drain to be carried through", any(s.drained for s in cut.metadata.sources))
-    figures.count("restored cold behind a run that was cut short", settings.cut_short)
+    context.note(f"cold: {cut.metadata.id}")
+    counters.count("restored cold")
+    counters.count("restored cold at another parallelism", quick.parallelisms not in ((), (cut.metadata.parallelism,)))
+    counters.count("restored cold: a drain to be carried through", any(s.drained for s in cut.metadata.sources))
+    counters.count("restored cold behind a run that was cut short", settings.cut_short)
     entries = (entry for slot in cut.metadata.slots for subtask in slot.subtasks for entry in subtask.inflight)
-    figures.count("restored cold with several layers", len({entry.layer for entry in entries}) > 1)
-    cold = _Cold(quick, chance, cut)
-    if chance.random.random() < ECHO_CHANCE and not cut.log.drained:
-        figures.count("snapshots compared")
+    counters.count("restored cold with several layers", len({entry.layer for entry in entries}) > 1)
+    cold = _Cold(quick, context, cut)
+    if context.random.random() < ECHO_CHANCE and not cut.log.drained:
+        counters.count("snapshots compared")
         cold.echo(cut.metadata)
-    cold.run(settings.edit, figures)
+    cold.run(settings.edit, counters)
 
 
-def _parallelisms(settings: Settings, chance: Chance) -> tuple[int, ...]:
+def _parallelisms(settings: Settings, context: RunContext) -> tuple[int, ...]:
     """A snapshot restores at every parallelism."""
     if settings.cold_parallelism is not None:
         return (settings.cold_parallelism,)
-    anew = settings.may_rescale and chance.random.random() < RESCALE_CHANCE
-    return (chance.random.choice(PARALLELISMS),) if anew else settings.parallelisms
+    anew = settings.may_rescale and context.random.random() < RESCALE_CHANCE
+    return (context.random.choice(PARALLELISMS),) if anew else settings.parallelisms
 
 
 class _Cold:
-    def __init__(self, settings: Settings, chance: Chance, cut: Cut) -> None:
+    def __init__(self, settings: Settings, context: RunContext, cut: Cut) -> None:
         store = SimulatedStore()
         store.files = dict(cut.files)
         self._drained = any(source.drained for source in cut.metadata.sources)
         expected = expected_output(settings)
-        self._outside = cut.outside.copy(dict.fromkeys(expected) if self._drained else expected)
-        self._world = World(settings, chance, QueryMetrics(), store, self._outside)
+        self._outside = cut.external.copy(dict.fromkeys(expected) if self._drained else expected)
+        self._world = World(settings, context, Counters(), store, self._outside)
         cut.log.copy_to(self._world.log)
-        self._world.books = cut.books
-        self._world.log.on_complete = self._world.books.completed
-        self._chance = chance
+        self._world.former_subtasks = cut.former_subtasks
+        self._world.log.on_complete = self._world.former_subtasks.completed
+        self._context = context
         self._world.graph = self._job()
 
     def _job(self, edit: Edit | None = None) -> JobGraph:
         world = self._world
-        return build_job(world.settings, self._outside, world, world.commits, lambda: self._chance.now_ms, edit)
+        return build_job(world.settings, self._outside, world, world.commits, lambda: self._context.now_ms, edit)
 
-    def run(self, edit: Edit | None, figures: QueryMetrics) -> None:
-        """To its end: under no trigger, whatever cut the run short that the snapshot is of. But a drain is carried
-        through. ``edit``: an edited job goes on from it."""
+    def run(self, edit: Edit | None, counters: Counters) -> None:
+        """Run to the end, without the trigger that cut the former run short, but through a drain that had begun.
+        ``edit``: an
+        edited job continues from the snapshot.
+        """
         ended = False
 
         def end(driver: SimulatedDriver) -> None:
@@ -133,13 +137,13 @@ class _Cold:
         if edit is None or self._drained or not editable(self._world.settings.nodes):
             SimulatedDriver("cold", self._world)
         else:
-            self._begin_edited(edit, figures)
+            self._begin_edited(edit, counters)
         ends = self._drained or self._world.settings.ends
         self._turns(lambda: ended if ends else self._outside.complete)
         if not self._drained and not self._outside.complete:
             raise SimulationFailure(f"the cold run ended without {self._missing()}", "restore")
 
-    def _begin_edited(self, edit: Edit, figures: QueryMetrics) -> None:
+    def _begin_edited(self, edit: Edit, counters: Counters) -> None:
         """Start the edited job; if it is refused for its rows in flight, after a drain of the old one."""
         world, old = self._world, self._world.graph
         newest = world.log.newest
@@ -152,14 +156,14 @@ class _Cold:
         edge = max((places.index(place) for place in editable(nodes)), key=lambda edge: in_flight[edge])
         rows = in_flight[edge]
         new = self._job(msgspec.structs.replace(edit, place=places[edge]))
-        figures.count("edited jobs", new.edges != old.edges)
+        counters.count("edited jobs", new.edges != old.edges)
         world.graph, world.edited = new, edge
         if self._starts("edited"):
-            figures.count("edited jobs that started with rows in flight on the edge", rows > 0)
+            counters.count("edited jobs that started with rows in flight on the edge", rows > 0)
             return
         if not rows:
             raise SimulationFailure(f"{edit} is refused, and nothing of {newest.id} is in flight there", "restore")
-        figures.count("edited jobs that were refused before a drain")
+        counters.count("edited jobs that were refused before a drain")
         world.graph, world.edited = old, None
         driver = SimulatedDriver("drain", world)
         driver.stop_with_snapshot(drain=True)
@@ -180,16 +184,16 @@ class _Cold:
 
         def completes(metadata: SnapshotMetadata) -> None:
             complete.append(metadata)
-            self._world.books.completed(metadata)
+            self._world.former_subtasks.completed(metadata)
 
         self._world.log.on_complete = completes
         driver = SimulatedDriver("echo", self._world, checkpoints=False, takes_input=False)
         self._turns(lambda: driver.current is not None and all(slot.running for slot in driver.current.slots))
         driver.request_snapshot(Alignment.UNALIGNED, None)
         self._turns(lambda: bool(complete))
-        self._world.log.on_complete = self._world.books.completed
-        rescaled = first.parallelism != driver.core.graph.parallelism
-        before, after = (self._content(one, driver.core.graph, rescaled) for one in (first, complete[0]))
+        self._world.log.on_complete = self._world.former_subtasks.completed
+        rescaled = first.parallelism != driver.job.graph.parallelism
+        before, after = (self._content(one, driver.job.graph, rescaled) for one in (first, complete[0]))
         for name in before:
             if before[name] != after.get(name):
                 raise SimulationFailure(
@@ -202,9 +206,9 @@ class _Cold:
         driver.die()
 
     def _turns(self, done: Callable[[], bool]) -> None:
-        limit = self._chance.steps + MAX_STEPS
+        limit = self._context.steps + MAX_STEPS
         while not done():
-            if self._chance.steps > limit:
+            if self._context.steps > limit:
                 raise SimulationFailure(f"the cold run has no end; missing: {self._missing()}", "restore")
             self._world.scheduler.turn()
 

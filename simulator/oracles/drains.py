@@ -22,32 +22,32 @@ class DrainWatch:
     _open: set[int] = field(default_factory=set)
     _paused: bool = False
 
-    def requested(self, wish: SnapshotRequested) -> None:
-        """A user asks for it."""
-        if wish.drain:
-            self._open.add(wish.ticket)
+    def requested(self, request: SnapshotRequested) -> None:
+        """Note that a user requests a drain."""
+        if request.drain:
+            self._open.add(request.ticket)
 
     def deployed(self, paused: bool) -> None:
-        """A Generation begins."""
+        """Check the start of a Generation."""
         self._paused = paused
         if self._open and not paused:
             raise _failure("a Generation begins to read during a drain")
 
-    def told(self, paused: bool) -> None:
-        """All readers of a source are told to pause or to go on."""
+    def sources_paused(self, paused: bool) -> None:
+        """Check that all readers of a source are paused or resumed."""
         self._paused = paused
         if self._open and not paused:
             raise _failure("a source is read on during a drain")
 
-    def triggered(self, checkpoint: CheckpointId, wish: SnapshotRequested | None) -> None:
-        """A checkpoint is triggered for this request."""
-        if wish is not None and wish.drain:
+    def triggered(self, checkpoint: CheckpointId, request: SnapshotRequested | None) -> None:
+        """Check a checkpoint that is triggered for this request."""
+        if request is not None and request.drain:
             self.checkpoints.add(checkpoint)
             if not self._paused:
                 raise _failure(f"checkpoint {checkpoint} is to be drained, and sources are read")
 
     def completed(self, metadata: SnapshotMetadata) -> None:
-        """A snapshot exists."""
+        """Check a snapshot that is complete."""
         if metadata.checkpoint not in self.checkpoints:
             return
         rows = sum(entry.rows for slot in metadata.slots for subtask in slot.subtasks for entry in subtask.inflight)
@@ -55,7 +55,7 @@ class DrainWatch:
             raise _failure(f"{metadata.id} is drained, and has {rows} rows in flight")
 
     def answered(self, ticket: int, reason: str = "") -> None:
-        """``reason``: why it failed."""
+        """Note the answer to a request. ``reason``: why it failed."""
         if ticket not in self._open:
             return
         self._open.discard(ticket)

@@ -1,7 +1,7 @@
 """Oracles of event time.
 
-Liveness: a reader reaches a level after it has read the input that was there at that time, and rises as soon as it has
-passed its frontier. Safety: a reader that may rise to a level gets no split that was there before, and a source is dry
+Liveness: a reader reaches a level after it has read the input that existed at that time, and rises as soon as it has
+passed its frontier. Safety: a reader that may rise to a level gets no split that existed before, and a source is idle
 only when its readers hold no rows.
 """
 
@@ -28,7 +28,7 @@ messages and the rise."""
 
 
 @dataclass
-class _Below:
+class _BelowLevel:
     """A reader below a level.
 
     Attributes:
@@ -44,12 +44,12 @@ class _Below:
 
 
 @dataclass
-class _Told:
+class _MayRise:
     """A reader that may rise.
 
     Attributes:
         level_us: to this level.
-        unread: the input that was there after it had received the message, as in ``_Below``; None: not known yet.
+        unread: the input that was there after it had received the message, as in ``_BelowLevel``; None: not known yet.
     """
 
     level_us: int
@@ -57,7 +57,7 @@ class _Told:
 
 
 @dataclass
-class _Looks:
+class _Discoveries:
     """Discoveries of one source.
 
     Attributes:
@@ -77,10 +77,10 @@ class EventTimeWatch:
     _events: int = 0
     _levels: dict[int, int] = field(default_factory=dict)
     _noted: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    _below: dict[tuple[int, int], _Below] = field(default_factory=dict)
-    _told: dict[tuple[int, int], _Told] = field(default_factory=dict)
+    _below: dict[tuple[int, int], _BelowLevel] = field(default_factory=dict)
+    _told: dict[tuple[int, int], _MayRise] = field(default_factory=dict)
     _may_rise: dict[tuple[int, int], int] = field(default_factory=dict)
-    _looks: dict[int, _Looks] = field(default_factory=dict)
+    _looks: dict[int, _Discoveries] = field(default_factory=dict)
 
     # -- events and commands of the driver ----------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class EventTimeWatch:
                 self._reached(vertex, reached_us)
             case FromSlot(_, ReaderStatus(vertex=vertex, seen_us=reached_us)):
                 self._reached(vertex, reached_us)
-            case SplitsFound(generation, vertex, discovery) if generation == self.driver.core.generation:
+            case SplitsFound(generation, vertex, discovery) if generation == self.driver.job.generation:
                 looks = self._looks_of(vertex)
                 looks.found_by |= {split.split_id: len(looks.began) - 1 for split in discovery.splits}
             case _:
@@ -113,7 +113,7 @@ class EventTimeWatch:
             self._may_rise[key] = command.watermark_us
             told = self._told.get(key)
             if told is None:
-                self._told[key] = _Told(command.watermark_us)
+                self._told[key] = _MayRise(command.watermark_us)
             return
         level_us = self._may_rise.get(key)
         if level_us is None:
@@ -130,7 +130,7 @@ class EventTimeWatch:
                 )
 
     def dry(self, vertex: int) -> None:
-        """Check that a source is dry.
+        """Check that a source that is reported idle is idle.
 
         Raises:
             SimulationFailure: a reader has rows to read, or its functions hold some.
@@ -152,8 +152,8 @@ class EventTimeWatch:
         if us is not None and (not noted or us > noted[-1][1]):
             noted.append((self._events, us))
 
-    def _looks_of(self, vertex: int) -> _Looks:
-        return self._looks.setdefault(vertex, _Looks())
+    def _looks_of(self, vertex: int) -> _Discoveries:
+        return self._looks.setdefault(vertex, _Discoveries())
 
     def _group(self, vertex: int) -> int:
         """Return the group of a source: sources with one clock have one."""
@@ -175,7 +175,7 @@ class EventTimeWatch:
         generation, level_us = self.driver.current, self._levels.get(group)
         if generation is None or level_us is None:
             return
-        assigner = next(one for one in self.driver.core.assigners if one.vertex == vertex)
+        assigner = next(one for one in self.driver.job.assigners if one.vertex == vertex)
         slot = generation.slots[progress.index]
         runner = slot.runners.get(vertex)
         key = vertex, progress.index
@@ -190,10 +190,10 @@ class EventTimeWatch:
             return
         if below is None:
             pending: dict[str, int | None] = dict.fromkeys(assigner.pending_ids)
-            self._below[key] = _Below(level_us, {**pending, **self._there(vertex, runner.subtask)})
+            self._below[key] = _BelowLevel(level_us, {**pending, **self._there(vertex, runner.subtask)})
             return
         # A simulated step changes the subtask at once. Its thread handles no message before the step's time is over.
-        busy = self.driver.world.chance.now_ms < runner.actor.busy_until_ms
+        busy = self.driver.world.context.now_ms < runner.actor.busy_until_ms
         # With many slots a reader reports more often than it handles messages.
         has_pending_rows = _has_messages(slot, runner.subtask)
         unread = _is_unread(below.unread, runner.subtask, assigner.pending_ids)
@@ -237,9 +237,9 @@ class EventTimeWatch:
             )
 
     def _there(self, vertex: int, subtask: Subtask) -> dict[str, int | None]:
-        """Return the splits of a reader as in ``_Below.unread``."""
+        """Return the splits of a reader as in ``_BelowLevel.unread``."""
         source = self.driver.sources[vertex]
-        now_ms = int(self.driver.world.chance.now_ms)
+        now_ms = int(self.driver.world.context.now_ms)
         return {
             split.split_id: source.content.partition_at(number_of(split), now_ms) if source.endless else None
             for split in _held(subtask)

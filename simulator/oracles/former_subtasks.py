@@ -1,4 +1,4 @@
-"""What subtasks of former parallelisms had emitted and received: nobody holds it any more once the job was rescaled."""
+"""Rows that subtasks of former parallelisms emitted and received; no state contains them after a rescale."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from penstock.model.ids import CheckpointId, GenerationId
 from penstock.model.manifest import SnapshotMetadata
+from simulator.jobs.checked_operator import EMITTED, RECEIVED
 from simulator.jobs.rows import vertex_of
-from simulator.jobs.tap import EMITTED, RECEIVED
 
 Sums = tuple[int, int, int]
 """Rows, the sum of their ``seq``, and the sum of squares."""
@@ -21,8 +21,8 @@ def plus(one: Sums, other: Sums) -> Sums:
 
 
 @dataclass(frozen=True)
-class Past:
-    """``emitted`` by via; ``received`` by via and the vertex that received."""
+class FormerCounts:
+    """Rows of former subtasks: ``emitted`` by via; ``received`` by via and the receiving vertex."""
 
     emitted: Mapping[int, int] = field(default_factory=dict)
     received: Mapping[tuple[int, int], Sums] = field(default_factory=dict)
@@ -30,8 +30,8 @@ class Past:
     def emitted_by(self, vertex: int) -> int:
         return sum(rows for via, rows in self.emitted.items() if vertex_of(via) == vertex)
 
-    def with_snapshot(self, metadata: SnapshotMetadata) -> Past:
-        """And what the subtasks of this snapshot had."""
+    def with_snapshot(self, metadata: SnapshotMetadata) -> FormerCounts:
+        """Return these counts together with those of the subtasks of a snapshot."""
         emitted, received = dict(self.emitted), dict(self.received)
         for subtask in (subtask for slot in metadata.slots for subtask in slot.subtasks):
             for state in subtask.scalars.values():
@@ -40,19 +40,22 @@ class Past:
                 for via, (_, *sums) in scalars.get(RECEIVED, {}).items():
                     place = int(via), subtask.vertex
                     received[place] = plus(received.get(place, NOTHING), tuple(sums))
-        return Past(emitted, received)
+        return FormerCounts(emitted, received)
 
 
-class RescaledBooks:
-    """By snapshot, and by Generation."""
+class FormerSubtasks:
+    """Counts of former subtasks, by snapshot and by Generation."""
 
     def __init__(self) -> None:
-        self._of_snapshot: dict[CheckpointId, Past] = {}
-        self._of_generation: dict[GenerationId, Past] = {}
+        self._of_snapshot: dict[CheckpointId, FormerCounts] = {}
+        self._of_generation: dict[GenerationId, FormerCounts] = {}
 
-    def opened(self, generation: GenerationId, restored: SnapshotMetadata | None, rescaled: bool) -> Past:
-        """A Generation begins from this snapshot. ``rescaled``: its subtasks are others than those of the snapshot."""
-        past = Past() if restored is None else self.of(restored)
+    def opened(self, generation: GenerationId, restored: SnapshotMetadata | None, rescaled: bool) -> FormerCounts:
+        """Return the counts of a Generation that begins from this snapshot.
+
+        ``rescaled``: its subtasks are others than those of the snapshot.
+        """
+        past = FormerCounts() if restored is None else self.of(restored)
         if restored is not None and rescaled:
             past = past.with_snapshot(restored)
         self._of_generation[generation] = past
@@ -61,11 +64,11 @@ class RescaledBooks:
     def completed(self, metadata: SnapshotMetadata) -> None:
         self._of_snapshot[metadata.checkpoint] = self._of_generation[metadata.generation]
 
-    def of(self, metadata: SnapshotMetadata) -> Past:
-        """Before the subtasks of this snapshot."""
-        return self._of_snapshot.get(metadata.checkpoint, Past())
+    def of(self, metadata: SnapshotMetadata) -> FormerCounts:
+        """Return the counts of the subtasks before those of this snapshot."""
+        return self._of_snapshot.get(metadata.checkpoint, FormerCounts())
 
-    def copy(self) -> RescaledBooks:
-        other = RescaledBooks()
+    def copy(self) -> FormerSubtasks:
+        other = FormerSubtasks()
         other._of_snapshot.update(self._of_snapshot)
         return other

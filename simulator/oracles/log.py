@@ -12,24 +12,24 @@ from penstock.snapshots.format.envelope import open_envelope
 from penstock.snapshots.log.entries import Entry, GenerationOpened, LogView, SnapshotComplete, fold
 from penstock.snapshots.log.snapshot_log import entry_number, entry_path
 from penstock.testing.failure import SimulationFailure
+from simulator.counters import Counters
 from simulator.engine.store import SimulatedStore
-from simulator.metrics import QueryMetrics
 
 
 class LogWatch:
-    """Sees every file at the moment in which it appears or disappears.
+    """Oracle that checks every file when it appears or disappears.
 
     Attributes:
-        view: the log as it is, whatever any driver knows of it.
-        complete: every snapshot that was ever complete, deleted ones included.
-        lineage: ids of those that the present Generation descends from, ascending, deleted ones included.
-        passed_over: ids of those that a recovery found corrupt and left behind.
-        may_pass_over: a file was changed on purpose, and an older snapshot may be restored instead.
-        on_complete: told of every snapshot when it begins to exist.
-        on_passed_over: told what is restored instead of a corrupt one.
+        view: the actual log, whatever a driver knows of it.
+        complete: every snapshot that was ever complete, including deleted ones.
+        lineage: ids of the snapshots that the current Generation descends from, ascending, including deleted ones.
+        passed_over: ids of snapshots that a recovery found corrupt and skipped.
+        may_pass_over: True if a file was changed on purpose, so that an older snapshot may be restored instead.
+        on_complete: called with every snapshot when it becomes complete.
+        on_passed_over: called with the checkpoint that is restored instead of a corrupt one.
     """
 
-    def __init__(self, store: SimulatedStore, figures: QueryMetrics) -> None:
+    def __init__(self, store: SimulatedStore, counters: Counters) -> None:
         self.view = LogView()
         self.complete: dict[CheckpointId, SnapshotMetadata] = {}
         self.lineage: list[CheckpointId] = []
@@ -38,7 +38,7 @@ class LogWatch:
         self.on_complete: Callable[[SnapshotMetadata], None] = lambda metadata: None
         self.on_passed_over: Callable[[CheckpointId], None] = lambda checkpoint: None
         self._store = store
-        self._figures = figures
+        self._counters = counters
         self._never: set[str] = set()
         self._triggered: dict[CheckpointId, GenerationId] = {}
         self._pending: dict[CheckpointId, dict[str, None]] = {}
@@ -47,17 +47,17 @@ class LogWatch:
 
     @property
     def newest(self) -> SnapshotMetadata | None:
-        """What a recovery would start from."""
+        """Snapshot that a recovery would start from."""
         return self.complete[self.lineage[-1]] if self.lineage else None
 
     @property
     def drained(self) -> bool:
-        """Nothing is left to be done here, by nobody."""
+        """True once the query is drained and all is committed, so that no driver has anything left to do."""
         newest = self.newest
         return newest is not None and newest.drained and self.view.committed_epoch >= newest.checkpoint
 
     def copy_to(self, other: LogWatch) -> None:
-        """The other one goes on from here."""
+        """Copy this state to the oracle of a run that continues from here."""
         other.view = self.view
         other.complete = dict(self.complete)
         other.lineage = list(self.lineage)
@@ -75,7 +75,7 @@ class LogWatch:
         self._triggered[checkpoint] = generation
 
     def acknowledged(self, generation: GenerationId, checkpoint: CheckpointId, manifest: SlotManifest) -> None:
-        """A slot says that its part is durable."""
+        """Check that the files of an acknowledged part are durable."""
         if generation != self.view.owner or checkpoint in self._given_up:
             return
         pending = self._pending.setdefault(checkpoint, {})
@@ -85,13 +85,13 @@ class LogWatch:
                 raise SimulationFailure(f"{path} is acknowledged for checkpoint {checkpoint}, but gone", "references")
 
     def never_taken(self, label: str) -> None:
-        """Who asked for a snapshot of this label was told that nobody takes it."""
+        """Check that a refused snapshot of this label is never taken."""
         self._never.add(label)
         if any(one.label == label for one in self.complete.values()):
             raise SimulationFailure(f"{label} was refused, but taken", "requests")
 
     def given_up(self, checkpoint: CheckpointId) -> None:
-        """The checkpoint was aborted."""
+        """Note that a checkpoint was aborted."""
         self._pending.pop(checkpoint, None)
         self._given_up[checkpoint] = None
 
@@ -101,7 +101,7 @@ class LogWatch:
         if not path.startswith("log/"):
             return
         if path < entry_path(self.view.next_seq):
-            self._figures.count("removed log entries created again")
+            self._counters.count("removed log entries created again")
             return  # whoever did it must not act on it, which the other watches see
         entry = convert(open_envelope(self._store.files[path], path)["entry"], Entry)  # type: ignore[index]
         before = self.view
@@ -119,7 +119,7 @@ class LogWatch:
     def deleted(self, path: str) -> None:
         if path.startswith("log/") and not self.view.is_covered(entry_number(path)):
             raise SimulationFailure(f"{path} is removed, and no summary covers it", "lineage")
-        self._figures.count("log entries removed", path.startswith("log/"))
+        self._counters.count("log entries removed", path.startswith("log/"))
         holders = [c for c in self._held.get(path, ()) if self.view.snapshot(c) is not None]
         holders += [checkpoint for checkpoint, paths in self._pending.items() if path in paths]
         if holders:
@@ -131,12 +131,12 @@ class LogWatch:
             if not self.may_pass_over:
                 raise SimulationFailure(f"{entry} does not start from the newest of {existing}", "lineage")
             self.passed_over.update(dict.fromkeys(c for c in existing if c > entry.restored))
-            self._figures.count("corrupt snapshots passed over")
+            self._counters.count("corrupt snapshots passed over")
             self.on_passed_over(entry.restored)
         self.lineage = [checkpoint for checkpoint in self.lineage if checkpoint <= entry.restored]
         self._pending.clear()
-        self._figures.count("generations")
-        self._figures.count("restarts from a snapshot", entry.restored > 0)
+        self._counters.count("generations")
+        self._counters.count("restarts from a snapshot", entry.restored > 0)
 
     def _completed(self, entry: SnapshotComplete) -> None:
         if self._triggered.get(entry.checkpoint) != entry.generation:

@@ -1,8 +1,8 @@
-"""Nothing waits for data to be processed: a step after an unaligned barrier has arrived, it has gone out.
+"""Oracle of promptness: no barrier waits for data to be processed.
 
-One step after the first barrier of an unaligned checkpoint came in (or its budget was used up) a subtask has sent the
-barrier on every output; one step after the last came in it has handed its capture over. So a checkpoint takes as many
-steps as there are hops, whatever waits in the queues and however long the sinks sleep.
+One step after the first barrier of an unaligned checkpoint has arrived (or its budget was used up), a subtask has sent
+the barrier on every output. One step after the last barrier has arrived, it has handed its capture over. So the
+duration of a checkpoint depends on the number of hops only, not on queued data or slow sinks.
 
 With ``checkpoint.maxInflightBytes`` it may have to wait, but no longer than until what it would capture fits.
 """
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class _Seen:
-    """What came in and went out of one checkpoint. ``due_ms``: from when on it may not wait any more."""
+class _CheckpointProgress:
+    """Barriers of one checkpoint that arrived and left. ``due_ms``: time from which on it must not wait any more."""
 
     due_ms: float = NEVER
     arrived: dict[ChannelId, None] = field(default_factory=dict)
@@ -35,12 +35,12 @@ class _Seen:
 
 
 class Promptness:
-    """Of one subtask. Also checks that barrier ids rise on every channel it sends on."""
+    """Check of one subtask. Also checks that barrier ids rise on every channel it sends on."""
 
     def __init__(self, subtask: Subtask, world: World) -> None:
         self._subtask = subtask
         self._on_last = world.options.checkpoint_trigger_on is TriggerOn.LAST_BARRIER
-        self._seen: dict[CheckpointId, _Seen] = {}
+        self._seen: dict[CheckpointId, _CheckpointProgress] = {}
         self._over: CheckpointId = 0
         self._before: list[tuple[CheckpointId, bool]] = []
         self._newest_sent: dict[ChannelId, CheckpointId] = {}
@@ -67,14 +67,14 @@ class Promptness:
             seen.sent[channel] = None
 
     def over(self, checkpoint: CheckpointId) -> None:
-        """Captured, declined or aborted."""
+        """Forget a checkpoint that was captured, declined or aborted."""
         self._seen.pop(checkpoint, None)
         self._ended[checkpoint] = None
         while len(self._ended) > 64:
             del self._ended[next(iter(self._ended))]
 
     def step_begins(self, now_ms: float) -> None:
-        """What is due now, and whether all its barriers are here."""
+        """Note which checkpoints are due now and whether all their barriers have arrived."""
         if self._seen:
             inputs = len(self._subtask.gate.channels)
             self._before = [
@@ -96,10 +96,10 @@ class Promptness:
                 raise SimulationFailure(f"{name} on every input: not captured", "progress")
         self._before = []
 
-    def _due(self, barrier: Barrier, now_ms: float) -> _Seen | None:
+    def _due(self, barrier: Barrier, now_ms: float) -> _CheckpointProgress | None:
         if barrier.checkpoint in self._ended:
             return None
-        seen = self._seen.setdefault(barrier.checkpoint, _Seen())
+        seen = self._seen.setdefault(barrier.checkpoint, _CheckpointProgress())
         if barrier.alignment is Alignment.UNALIGNED:
             seen.due_ms = min(seen.due_ms, now_ms)
         elif barrier.remaining_ms is not None:
@@ -108,7 +108,7 @@ class Promptness:
 
 
 class PromptnessWithinLimit(Promptness):
-    """``room``: how many bytes a checkpoint may still capture in this slot."""
+    """Check with an in-flight limit. ``room``: number of bytes that a checkpoint may still capture in this slot."""
 
     def __init__(self, subtask: Subtask, world: World, room: Callable[[CheckpointId], int]) -> None:
         super().__init__(subtask, world)
@@ -127,7 +127,7 @@ class PromptnessWithinLimit(Promptness):
                 raise SimulationFailure(f"{name}, and {cost} bytes fit", "progress")
 
     def _waiting(self, checkpoint: CheckpointId) -> Iterator[tuple[str, int]]:
-        """Where a checkpoint could overtake now, with what it would capture there."""
+        """Yield the sides on which a checkpoint could overtake now, with the bytes that it would capture there."""
         if checkpoint not in self._seen:
             return
         channels = self._subtask.gate.channels.values()

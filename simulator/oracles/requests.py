@@ -30,7 +30,7 @@ class _Request:
         acknowledged: by all slots; then its checkpoint has no time-out.
     """
 
-    wish: SnapshotRequested
+    requested: SnapshotRequested
     since_ms: float
     triggers: int = 0
     triggered_ms: float = 0.0
@@ -39,7 +39,7 @@ class _Request:
 
     @property
     def strict(self) -> bool:
-        return self.wish.alignment is Alignment.ALIGNED
+        return self.requested.alignment is Alignment.ALIGNED
 
 
 @dataclass
@@ -53,21 +53,21 @@ class RequestWatch:
     """Strictly aligned checkpoints that not all slots have acknowledged, and when each was triggered."""
     _free_ms: float = 0.0
 
-    def requested(self, wish: SnapshotRequested) -> None:
-        self._open[wish.ticket] = _Request(wish, self._now_ms)
+    def requested(self, request: SnapshotRequested) -> None:
+        self._open[request.ticket] = _Request(request, self._now_ms)
 
     def triggered(self, checkpoint: CheckpointId) -> None:
-        wish = self.driver.core.coordinator.request_of(checkpoint)
-        if (self._policy if wish is None else wish).alignment is Alignment.ALIGNED:
+        requested = self.driver.job.coordinator.request_of(checkpoint)
+        if (self._policy if requested is None else requested).alignment is Alignment.ALIGNED:
             self._strict[checkpoint] = self._now_ms
-        if wish is None:
+        if requested is None:
             self._periodic.add(checkpoint)
-        elif wish.ticket in self._open:
-            request = self._open[wish.ticket]
+        elif requested.ticket in self._open:
+            request = self._open[requested.ticket]
             request.checkpoint, request.triggered_ms = checkpoint, self._now_ms
             request.triggers += 1
-            if request.triggers > TRIGGERS and not request.wish.drain:
-                raise self._failure(f"request {wish.ticket} is triggered {request.triggers} times")
+            if request.triggers > TRIGGERS and not request.requested.drain:
+                raise self._failure(f"request {requested.ticket} is triggered {request.triggers} times")
 
     def acknowledged(self, checkpoint: CheckpointId) -> None:
         """All slots have acknowledged the checkpoint."""
@@ -99,7 +99,7 @@ class RequestWatch:
         """Called after each step of the driver."""
         if self.driver.world.quiet:
             return  # the driver does not look at the clock any more
-        coordinator = self.driver.core.coordinator
+        coordinator = self.driver.job.coordinator
         if self.driver.current is None or coordinator.awaiting_commit >= self._policy.max_awaiting_commit:
             self.disturbed()
         for request in self._open.values():
@@ -109,9 +109,9 @@ class RequestWatch:
             self._check_gives_way(checkpoint, triggered_ms)
 
     def _check_deadline(self, request: _Request) -> None:
-        timeout_ms = request.wish.timeout_ms
+        timeout_ms = request.requested.timeout_ms
         if timeout_ms is not None and self._now_ms > request.since_ms + timeout_ms + LATE_MS:
-            raise self._failure(f"request {request.wish.ticket} is not answered in its time")
+            raise self._failure(f"request {request.requested.ticket} is not answered in its time")
 
     def _check_gives_way(self, strict: CheckpointId, triggered_ms: float) -> None:
         policy, now_ms = self._policy, self._now_ms
@@ -129,7 +129,7 @@ class RequestWatch:
 
     @property
     def _now_ms(self) -> float:
-        return self.driver.world.chance.now_ms
+        return self.driver.world.context.now_ms
 
     def _failure(self, message: str) -> SimulationFailure:
         return SimulationFailure(message, "requests")

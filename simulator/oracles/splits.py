@@ -10,7 +10,7 @@ from penstock.model.manifest import SnapshotMetadata
 from penstock.model.messages import AdvanceWatermark, AssignSplits
 from penstock.testing.failure import SimulationFailure
 from simulator.jobs.sources import position
-from simulator.oracles.former_subtasks import Past
+from simulator.oracles.former_subtasks import FormerCounts
 
 if TYPE_CHECKING:
     from simulator.engine.world import World
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SplitWatch:
-    """Of one driver: who was given what in its Generation."""
+    """Check of one driver: the splits that each reader of the current Generation was given."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -34,7 +34,7 @@ class SplitWatch:
 
     def commanded(self, command: AssignSplits | AdvanceWatermark) -> None:
         if isinstance(command, AdvanceWatermark):
-            self._world.figures.count("readers told to rise")
+            self._world.counters.count("readers told to rise")
             return
         for split in command.splits:
             owner = self._owners.setdefault((command.vertex, split.split_id), command.index)
@@ -42,15 +42,16 @@ class SplitWatch:
                 raise SimulationFailure(f"{split.split_id} is given to {command.index}, but {owner} has it", "splits")
 
 
-def emitted_rows(metadata: SnapshotMetadata, vertex: int, past: Past) -> int:
-    """How many rows of a source were read, by all its readers in their lives."""
+def emitted_rows(metadata: SnapshotMetadata, vertex: int, past: FormerCounts) -> int:
+    """Return the number of rows of a source that all its readers have read so far."""
     return past.with_snapshot(metadata).emitted_by(vertex)
 
 
-def check_splits(settings: Settings, metadata: SnapshotMetadata, past: Past) -> None:
-    """In a snapshot every split that was found is pending, held by one reader, or wholly read.
+def check_splits(settings: Settings, metadata: SnapshotMetadata, past: FormerCounts) -> None:
+    """Check that in a snapshot every discovered split is pending, held by one reader, or read to its end.
 
-    The rows that the readers had emitted tell: all of those that are read, and what was read of those that are held.
+    The number of rows that the readers had emitted must be equal to the rows of finished splits and those read of held
+    ones.
     """
     for source in metadata.sources:
         node = settings.nodes[source.vertex]

@@ -177,7 +177,7 @@ def test_shrinking_finds_smaller_settings_that_fail_in_the_same_way(printed: Pri
 
 def test_a_zero_in_the_table_is_a_problem() -> None:
     coverage = Coverage()
-    full = dict.fromkeys(coverage.problems_by_figure(), 1) | {"rows": 500, "completed": 3, "faults": 1}
+    full = dict.fromkeys(coverage.problems_by_counter(), 1) | {"rows": 500, "completed": 3, "faults": 1}
     for seed in range(300):
         coverage.add(Settings.random(seed), full)
     assert coverage.problems() == []

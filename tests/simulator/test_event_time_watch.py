@@ -42,7 +42,7 @@ def watched(busy_until_ms: float) -> tuple[EventTimeWatch, Any]:
         current=SimpleNamespace(slots=slots),
         core=SimpleNamespace(assigners=[SplitAssigner(1, "source", 0, 2)], generation=1),
         sources={0: SimpleNamespace(content=content, endless=False)},
-        world=SimpleNamespace(chance=clock, settings=SimpleNamespace(clock="")),
+        world=SimpleNamespace(context=clock, settings=SimpleNamespace(clock="")),
     )
     watch = EventTimeWatch(cast("SimulatedDriver", driver))
     watch.reported(ReaderProgressed(0, 0, 245_000))

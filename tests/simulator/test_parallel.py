@@ -21,7 +21,7 @@ def answer(task: Task) -> Result:
         time.sleep(60)
     if task.seed == 5:
         os._exit(9)
-    return Result(task, digest=f"{task.seed}", figures={"pid": os.getpid()})
+    return Result(task, digest=f"{task.seed}", counters={"pid": os.getpid()})
 
 
 def children() -> list[psutil.Process]:
@@ -45,8 +45,8 @@ def test_every_task_is_run_once_and_a_hanging_or_dying_one_is_reported(before: s
 
 def test_workers_are_used_again_and_a_closed_run_stops_what_still_runs(before: set[int]) -> None:
     with Workers(2, limit_s=60, run=answer) as workers:
-        first = {result.figures["pid"] for result in workers.run(Task(seed) for seed in (0, 1, 2))}
-        again = {result.figures["pid"] for result in workers.run(Task(seed) for seed in (6, 7))}
+        first = {result.counters["pid"] for result in workers.run(Task(seed) for seed in (0, 1, 2))}
+        again = {result.counters["pid"] for result in workers.run(Task(seed) for seed in (6, 7))}
         assert again <= first
         running = workers.run(Task(seed) for seed in (3, 4))
         assert next(iter(running)).task.seed == 4
@@ -60,7 +60,7 @@ def test_workers_are_used_again_and_a_closed_run_stops_what_still_runs(before: s
 def test_a_worker_is_replaced_before_it_is_large(monkeypatch: pytest.MonkeyPatch, before: set[int]) -> None:
     monkeypatch.setattr(parallel, "SCHEDULES_PER_WORKER", 3)
     with Workers(1, limit_s=60, run=answer) as workers:
-        by = [result.figures["pid"] for result in workers.run(Task(seed) for seed in (0, 1, 2, 4, 6, 7, 8))]
+        by = [result.counters["pid"] for result in workers.run(Task(seed) for seed in (0, 1, 2, 4, 6, 7, 8))]
     assert by[0] == by[1] == by[2]
     assert by[3] == by[4] == by[5]
     assert len(set(by)) == 3

@@ -62,11 +62,11 @@ def test_a_job_goes_on_at_another_parallelism_with_rows_in_flight(before: int, a
     failed = [f"{result.failure.text}\n  replay: {result.task.command}" for result in results if result.failure]
     assert not failed, "\n".join(failed)
     up, down = (1, 0) if before < after else (0, 1)
-    for figures in (result.figures for result in results):
-        assert (figures.get("rescaled up", 0), figures.get("rescaled down", 0)) == (up, down)
-        assert figures["rescaled with in-flight rows"] == 1
-        assert figures["restored in-flight rows"] > 0
-    narrowed = [result.figures.get("carried entries that were narrowed", 0) for result in results]
+    for counters in (result.counters for result in results):
+        assert (counters.get("rescaled up", 0), counters.get("rescaled down", 0)) == (up, down)
+        assert counters["rescaled with in-flight rows"] == 1
+        assert counters["restored in-flight rows"] > 0
+    narrowed = [result.counters.get("carried entries that were narrowed", 0) for result in results]
     assert any(narrowed), "nobody carried on what had been in flight before"
 
 

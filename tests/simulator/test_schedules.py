@@ -47,7 +47,7 @@ def test_no_schedule_loses_duplicates_or_reorders_anything(workers: Workers) -> 
     coverage, failed = Coverage(), []
     for result in workers.run(Task(seed) for seed in SEEDS):
         if result.failure is None:
-            coverage.add(result.task.chosen_settings, result.figures)
+            coverage.add(result.task.chosen_settings, result.counters)
         else:
             failed.append(f"{result.failure.text}\n  replay: {result.task.command}")
     assert not failed, "\n".join(failed)
@@ -62,7 +62,7 @@ def test_no_schedule_loses_duplicates_or_reorders_anything(workers: Workers) -> 
 def test_schedules_without_faults_and_pressure_pass_too(workers: Workers) -> None:
     results = list(workers.run(Task(seed, calm=True) for seed in range(CALM)))
     assert [result.failure for result in results] == [None] * CALM
-    assert all(result.figures.get("faults", 0) == 0 for result in results)
+    assert all(result.counters.get("faults", 0) == 0 for result in results)
 
 
 @pytest.mark.parametrize("seed", sorted(FOUND))

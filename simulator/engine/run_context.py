@@ -1,4 +1,4 @@
-"""Virtual time and seeded choices. Nothing else in the simulation decides anything."""
+"""Context of one run: virtual time, seeded random choices, and the trace. Nothing else in the simulation is random."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ PAUSE_MS = 25.0
 """Longer than a subtask's step is meant to take: now and then the operating system takes a processor away."""
 
 
-class Chance:
-    """One seed's choices and its clock. Replays exactly: no set is iterated and nothing is hashed with ``hash``.
+class RunContext:
+    """Virtual clock, random generator and trace of one seed.
+
+    It replays exactly: no set is iterated and nothing is hashed with ``hash``.
 
     Attributes:
-        now_ms: virtual time, the same for everybody.
-        spent_ms: what the action that is going on has taken so far, on its own processor.
-        steps: actions so far.
+        now_ms: virtual time, the same for all actors.
+        spent_ms: time that the current action has taken so far on its own processor.
+        steps: number of actions so far.
     """
 
     def __init__(self, seed: int) -> None:
@@ -30,19 +32,19 @@ class Chance:
         self._digest = blake2b(digest_size=8)
         self._story: deque[tuple[int, float, str]] = deque(maxlen=STORY_LINES)
 
-    def acts(self, name: str) -> None:
-        """An action begins; it becomes part of the story."""
+    def begin_action(self, name: str) -> None:
+        """Begin an action and add it to the trace."""
         self.steps += 1
         self.spent_ms = 0.0
         self.note(name)
 
     def note(self, text: str) -> None:
-        """Add a line to the story."""
+        """Add a line to the trace."""
         self._digest.update(text.encode())
         self._story.append((self.steps, self.now_ms, text))
 
     def clock_s(self) -> float:
-        """A monotonic clock on which every look costs something, and now and then a whole step."""
+        """Return the time of a monotonic clock. Each reading takes 0.01 ms, and 1 in 100 takes a whole step."""
         self.spent_ms += PAUSE_MS if self.random.random() < 0.01 else 0.01
         return (self.now_ms + self.spent_ms) / 1000
 
@@ -51,10 +53,10 @@ class Chance:
 
     @property
     def story(self) -> list[str]:
-        """The last lines: step, time and what happened."""
+        """Return the last lines of the trace: step, time and event."""
         return [f"{step} {now_ms:.3f} {text}" for step, now_ms, text in self._story]
 
     @property
     def digest(self) -> str:
-        """The story's fingerprint: equal for equal runs."""
+        """Return the fingerprint of the trace; equal runs have equal ones."""
         return f"{self._digest.hexdigest()}-{self.now_ms:.3f}"

@@ -1,4 +1,4 @@
-"""What happened in simulated runs: to be sure that what one wants to see was seen."""
+"""Counters of events in simulated runs; they show that a run has covered what it must."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.snapshots.format.sections import data_path, state_path
 from penstock.snapshots.writing.state_index import BASE, DELTA
 
 
-class QueryMetrics:
+class Counters:
     """Counts by name, over one run or summed over many."""
 
     def __init__(self, counts: Mapping[str, int] | None = None) -> None:
@@ -22,43 +22,43 @@ class QueryMetrics:
     def __getitem__(self, name: str) -> int:
         return self.counts.get(name, 0)
 
-    def add(self, other: QueryMetrics) -> None:
+    def add(self, other: Counters) -> None:
         """Sum up another run."""
         for name, value in other.counts.items():
             self.count(name, value)
 
     def lines(self) -> list[str]:
-        """For a reader."""
+        """Return the counters as lines of text."""
         return [f"{value:>9,} {name}" for name, value in sorted(self.counts.items())]
 
 
-def count_snapshot(figures: QueryMetrics, metadata: SnapshotMetadata) -> None:
-    """What is in a snapshot that has just become complete."""
+def count_snapshot(counters: Counters, metadata: SnapshotMetadata) -> None:
+    """Count the contents of a snapshot that has just become complete."""
     for slot in metadata.slots:
         own = data_path(metadata.generation, metadata.checkpoint, slot.slot)
         for metrics in slot.metrics:
-            figures.count("subtasks captured unaligned" if metrics.unaligned else "subtasks captured aligned")
+            counters.count("subtasks captured unaligned" if metrics.unaligned else "subtasks captured aligned")
         for subtask in slot.subtasks:
             for entry in subtask.inflight:
                 if entry.layer < metadata.generation:
-                    figures.count("carried rows in snapshots", entry.rows)
+                    counters.count("carried rows in snapshots", entry.rows)
                 elif entry.section.path != own:
-                    figures.count("rows referred to in snapshots", entry.rows)
+                    counters.count("rows referred to in snapshots", entry.rows)
                 else:
-                    figures.count("rows written in snapshots", entry.rows)
-            _count_tables(figures, subtask.states, state_path(metadata.generation, metadata.checkpoint, slot.slot))
+                    counters.count("rows written in snapshots", entry.rows)
+            _count_tables(counters, subtask.states, state_path(metadata.generation, metadata.checkpoint, slot.slot))
 
 
-def _count_tables(figures: QueryMetrics, states: list[StateEntry], own: str) -> None:
+def _count_tables(counters: Counters, states: list[StateEntry], own: str) -> None:
     tables: dict[tuple[str, str], list[StateEntry]] = {}
     for entry in states:
         tables.setdefault((entry.operator_id, entry.table), []).append(entry)
     for entries in tables.values():
         written = {entry.kind for entry in entries if entry.section.path == own}
         referred = any(entry.section.path != own for entry in entries)
-        figures.count("tables written whole", BASE in written and not referred)
-        figures.count("tables written as a delta", DELTA in written)
-        figures.count("tables given a new base in part", BASE in written and referred)
-        figures.count("tables only referred to", not written)
+        counters.count("tables written whole", BASE in written and not referred)
+        counters.count("tables written as a delta", DELTA in written)
+        counters.count("tables given a new base in part", BASE in written and referred)
+        counters.count("tables only referred to", not written)
         deltas = {(entry.section.path, entry.section.offset) for entry in entries if entry.kind == DELTA}
-        figures.count("chains of several deltas", len(deltas) > 1)
+        counters.count("chains of several deltas", len(deltas) > 1)

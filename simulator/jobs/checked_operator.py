@@ -1,8 +1,8 @@
-"""What every simulated operator does besides its own work: check what comes in and stamp what goes out.
+"""Base class of the simulated operators: it checks the input and stamps the output.
 
 The rows of one channel come in the order in which they were emitted, each once, however often the job was restored:
-their ``seq`` rises. How many came from whom is part of the state, so that a snapshot can be audited: what its consumers
-have consumed and what it holds in flight is exactly what its producers had emitted.
+their ``seq`` rises. The number of rows from each producer is part of the state, so that a snapshot can be audited: its
+consumers have consumed, and it holds in flight, exactly what its producers had emitted.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ EDITED = "edited"
 
 
 class Workload(Protocol):
-    """What the scheduler wants to know of user code, and may do to it."""
+    """Access of an operator to the simulation: virtual time and injected failures."""
 
-    def work(self, subtask: SubtaskId, rows: int) -> None:
-        """So many rows are processed. Takes (virtual) time; raises FunctionError if user code is to fail now."""
+    def spend_time(self, subtask: SubtaskId, rows: int) -> None:
+        """Spend virtual time on rows. Raises FunctionError if user code must fail now."""
 
     @property
     def era(self) -> int:
-        """A number that no subtask of an earlier Generation got."""
+        """Number that no subtask of an earlier Generation has."""
 
     @property
     def edited(self) -> int | None:
-        """The edge that differs from the job of the user's first start; None before an edit."""
+        """Edge that differs from the job of the first start; None before an edit."""
 
 
 class Order(Enum):
-    """Within what the rows of one producer come in the order in which it emitted them."""
+    """Scope within which the rows of one producer arrive in the order in which it emitted them."""
 
     CHANNEL = "all that come here"
     KEY = "those of one key"
@@ -54,7 +54,10 @@ class Order(Enum):
 
 
 class Inbound(NamedTuple):
-    """An input: whose rows come by it. ``hashed_by``: the column by which they are spread, if that is checked."""
+    """One input of a vertex.
+
+    ``vertex``: its producer. ``hashed_by``: column by which its rows are hashed, if that is checked.
+    """
 
     vertex: int
     order: Order
@@ -63,7 +66,7 @@ class Inbound(NamedTuple):
 
 @dataclass
 class Received:
-    """Rows that came from one producer. ``total`` and ``squares`` are of their ``seq``."""
+    """Rows received from one producer. ``total`` and ``squares`` are the sums of their ``seq`` and its squares."""
 
     last: int = 0
     rows: int = 0
@@ -79,13 +82,13 @@ class Received:
 
 @dataclass
 class Stamp:
-    """Who emits, and how many rows it has emitted."""
+    """Identity of the emitting subtask and the number of rows that it has emitted."""
 
     via: int = 0
     emitted: int = 0
 
     def restore(self, state: RestoredState, era: int) -> None:
-        """Go on counting; somebody new after a rescale."""
+        """Continue the count; after a rescale, begin with a new identity."""
         if state.rescaled:
             self.via = via_of(vertex_of(self.via), self.via % 64, era)
             return
@@ -106,13 +109,13 @@ class Stamp:
         return batch_of((origins, keys, times, notes, [self.via] * len(keys), seqs))
 
 
-class Tapped(Operator):
-    """The only operator of a vertex that reads from others. Subclasses do the work between check and stamp.
+class CheckedOperator(Operator):
+    """Operator that checks its input and stamps its output. Subclasses process the rows in between.
 
     Args:
-        vertex: whose operator it is.
-        inputs: by input number.
-        workload: see there.
+        vertex: its vertex.
+        inputs: its inputs, by number.
+        workload: access to the simulation.
     """
 
     def __init__(self, vertex: int, inputs: tuple[Inbound, ...], workload: Workload) -> None:
@@ -140,17 +143,17 @@ class Tapped(Operator):
         self._check_times(keys, times, self._inputs[number].order)
         if (column := self._inputs[number].hashed_by) is not None:
             self._check_owner(keys if column == KEY else times)
-        self._workload.work(self._subtask, len(seqs))
+        self._workload.spend_time(self._subtask, len(seqs))
         yield from self.rows(number, origins, keys, times, notes)
 
     @abstractmethod
     def rows(
         self, number: int, origins: list[int], keys: list[int], times: list[int], notes: list[int]
     ) -> Iterator[pa.RecordBatch]:
-        """The operator's own work."""
+        """Process rows."""
 
     def due(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
-        """What the watermark makes due, in batches."""
+        """Return the rows that a watermark makes due, in batches."""
         return iter(())
 
     def advance(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
@@ -210,14 +213,14 @@ class Tapped(Operator):
             known.add(seq)
 
     def _check_owner(self, values: list[int]) -> None:
-        """Rows come to the subtask that has their key group."""
+        """Check that rows arrive at the subtask that owns their key group."""
         first, last = self._owned
         for value in values:
             if not first <= group_of(value, self._max_parallelism) <= last:
                 raise SimulationFailure(f"{self._subtask}: a row that is hashed by {value} belongs elsewhere", "owners")
 
     def _check_times(self, keys: list[int], times: list[int], order: Order) -> None:
-        """No row is behind the watermark, nor behind the one that its key had before a rescale."""
+        """Check that no row is late: later than the watermark, or than that of its key's subtask before a rescale."""
         if self._watermark_us is not None and min(times) < self._watermark_us:
             raise SimulationFailure(
                 f"{self._subtask}: a row of {min(times)} comes behind watermark {self._watermark_us}", "watermark"
@@ -232,7 +235,7 @@ class Tapped(Operator):
 
 
 class SourceStamp(Operator):
-    """Behind the watermark of a source: stamps its rows."""
+    """Operator after the watermark of a source that stamps its rows."""
 
     def __init__(self, vertex: int, workload: Workload) -> None:
         self._vertex = vertex
@@ -245,7 +248,7 @@ class SourceStamp(Operator):
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         origins, keys, times, notes, _, _ = columns_of(batch)
-        self._workload.work(self._subtask, len(keys))
+        self._workload.spend_time(self._subtask, len(keys))
         yield self._stamp.batch(origins, keys, times, notes)
 
     def snapshot(self) -> OperatorState:
