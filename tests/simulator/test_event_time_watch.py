@@ -40,7 +40,7 @@ def watched(busy_until_ms: float) -> tuple[EventTimeWatch, Any]:
     content = SimpleNamespace(rows_at=lambda now_ms: 0)
     driver = SimpleNamespace(
         current=SimpleNamespace(slots=slots),
-        core=SimpleNamespace(assigners=[SplitAssigner(1, "source", 0, 2)], generation=1),
+        job=SimpleNamespace(assigners=[SplitAssigner(1, "source", 0, 2)], generation=1),
         sources={0: SimpleNamespace(content=content, endless=False)},
         world=SimpleNamespace(context=clock, settings=SimpleNamespace(clock="")),
     )

@@ -17,6 +17,9 @@ class DataStreamReader(SparkReader):  # type: ignore[misc]
     """PySpark's ``DataStreamReader``; all its methods are PySpark's own."""
 
     def format(self, source: str) -> DataStreamReader:
-        """As in PySpark. ``kafka`` is Spark's own connector where that is there, and else read by Penstock alone."""
+        """Set the source format as in PySpark.
+
+        ``kafka`` is Spark's own connector if it is installed, else Penstock's.
+        """
         super().format(kafka_format(self._spark) if source.strip().lower() == SPARKS_FORMAT else source)
         return self

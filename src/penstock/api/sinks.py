@@ -1,4 +1,4 @@
-"""From ``format(...)`` and its options, or a method of its own, to a sink."""
+"""Construction of sinks from ``format(...)`` and its options, or from a method of the writer."""
 
 from __future__ import annotations
 

@@ -53,8 +53,10 @@ class OutputRequest:
 
 @dataclass(frozen=True)
 class QueryRequest:
-    """What the user said about the query. Engine options are without prefix and in lower case. ``start_from``,
-    ``start_mode``: see ``start_from.py``."""
+    """Request of a user to start a query.
+
+    Engine options are without prefix and in lower case. ``start_from``, ``start_mode``: see ``start_from.py``.
+    """
 
     name: str | None
     checkpoint_location: str | None

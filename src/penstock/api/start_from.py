@@ -26,7 +26,7 @@ MODE_OPTION = "startMode"
 
 
 class StartMode(Enum):
-    """Whose the snapshot is: the other query's, which may go on or be deleted; or this one's, which is the same."""
+    """Relation of the new query to the snapshot's query: another query, which may continue, or the same one."""
 
     FORK = "fork"
     CLAIM = "claim"
@@ -35,7 +35,7 @@ class StartMode(Enum):
 
 @dataclass(frozen=True)
 class StartFrom:
-    """At most one of them is there.
+    """Resolved start point of a query; at most one of ``origin`` and ``claimed`` is set.
 
     Attributes:
         origin: what to fork.

@@ -25,10 +25,11 @@ def transformWithStateInArrow(
     timeMode: str,
     eventTimeColumnName: str = "",
 ) -> DataFrame:
-    """As ``grouped.transformWithState(...)``, with a processor that gets many keys at a time.
+    """Transform a grouped stream as ``grouped.transformWithState(...)`` does, with a processor of batches of many keys.
 
     The result is an ordinary streaming DataFrame. Spark's own engine runs it, too, key by key, if its executors can
-    import this package. State is kept as by ``transformWithState``: with the same state declared, a query goes on from
+    import this package. State is kept as by ``transformWithState``: with the same state declared, a query can switch
+    from
     one form to the other at the same checkpoint location.
 
     Args:

@@ -58,8 +58,11 @@ END_OF_TIME_US = (1 << 63) - 1
 
 
 class Alignment(Enum):
-    """How a checkpoint is taken. ``AUTO`` is a choice of policy and on no barrier: such a checkpoint's barriers are
-    aligned ones with a budget, and turn unaligned where it is used up."""
+    """Alignment mode of a checkpoint.
+
+    ``AUTO`` occurs in policies only: the barriers of such a checkpoint are aligned ones with a time limit, and become
+    unaligned when it is exceeded.
+    """
 
     ALIGNED = "aligned"
     UNALIGNED = "unaligned"
@@ -90,7 +93,7 @@ Element = Buffer | Watermark | Barrier | EndOfPartition
 
 
 class Side(Enum):
-    """Where a captured element waited: in the consumer's input queue or in the producer's output queue."""
+    """Queue in which a captured element waited: the consumer's input queue or the producer's output queue."""
 
     CONSUMER = "consumer"
     PRODUCER = "producer"
@@ -98,7 +101,7 @@ class Side(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """In-flight rows ``[offset, offset + rows)`` of one buffer, belonging to one checkpoint.
+    """Captured in-flight rows ``[offset, offset + rows)`` of one buffer, belonging to one checkpoint.
 
     Restore order on a channel: by layer, then consumer side before producer side, then ``buffer.id.seq``, then offset.
     """

@@ -31,15 +31,16 @@ class EdgeKind(Enum):
 
 @dataclass(frozen=True)
 class Evolution:
-    """How an operator's tables may differ from those of a snapshot, where its user declares them: they may be new, and
-    so may be columns of their values; see ``snapshots/restoring/evolution.py``.
+    """Allowed differences between an operator's tables and those of a snapshot, for tables that the user declares.
+
+    Tables and columns of their values may be new; see ``snapshots/restoring/evolution.py``.
 
     Attributes:
-        deleted: tables that the user gives up, where a snapshot has them.
-        essential: tables of which nothing can be given up.
-        passing: tables of input rows, which are empty but for rare moments: they matter only where they are not.
-        fixed: by name, what the tables' contents depend on, and what may not become another thing. It may be new.
-        renamed: by table, what columns stand for that could not be called by their fields' names: column -> field.
+        deleted: tables that the user drops if a snapshot has them.
+        essential: tables that must not be dropped.
+        passing: tables of input rows, which are empty except for rare moments: they matter only if they are not.
+        fixed: by name, what the contents of the tables depend on and what therefore must not change. It may be new.
+        renamed: by table, columns that could not be called by the names of their fields: column -> field.
     """
 
     deleted: tuple[str, ...] = ()
@@ -96,8 +97,10 @@ class OperatorSpec(ABC):
 
     @property
     def keeps(self) -> str:
-        """What it remembers, and for how long, for people: ``a group until the watermark reaches window.end``. Empty
-        if nothing."""
+        """Description of what the operator keeps and for how long: ``a group until the watermark reaches window.end``.
+
+        Empty if it keeps nothing.
+        """
         return ""
 
     @abstractmethod

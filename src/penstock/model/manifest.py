@@ -116,8 +116,7 @@ class InheritedMessage(msgspec.Struct, frozen=True):
 
 
 class ScalarShare(msgspec.Struct, frozen=True):
-    """What subtask ``index`` of a snapshot had in scalars, by operator id, for its successor in key groups ``[first,
-    last]``."""
+    """Scalars of subtask ``index`` of a snapshot, by operator id, for its successor in key groups ``[first, last]``."""
 
     index: Index
     first: KeyGroup
@@ -204,7 +203,7 @@ class SourceManifest(msgspec.Struct, frozen=True):
 
 
 class PlanManifest(msgspec.Struct, frozen=True):
-    """What of a plan matters to what it stores.
+    """Part of a plan that matters for the stored data.
 
     Attributes:
         operators: operator id -> ``{"role", "name", "schema", "states": {table: schema}, "vertex"}`` with schemas as

@@ -31,7 +31,7 @@ def no_side_outputs(port: str, batch: pa.RecordBatch) -> None:
 
 @dataclass(frozen=True)
 class OperatorContext:
-    """What an operator may know about where it runs.
+    """Environment of one operator instance.
 
     Attributes:
         backend: makes the operator's keyed tables; it is closed after the operator.
@@ -95,14 +95,14 @@ class LocalCopy(Protocol):
 
 @dataclass(frozen=True)
 class RestoredState:
-    """What one subtask of an operator starts from.
+    """State from which one subtask of an operator starts.
 
     Attributes:
-        tables: the stored pieces of each table, of this subtask's key groups alone, in the order in which they are to
-            be applied. Each may be iterated over once, and is read from storage while it is.
+        tables: the stored pieces of each table, only of this subtask's key groups, in the order in which they must be
+            applied. Each may be iterated over once, and is read from storage during the iteration.
         parts: scalars of the subtasks of the snapshot whose successor this one is; several, or none, if the
             parallelism was another one.
-        rescaled: it was.
+        rescaled: True if the parallelism was another one.
         local: tables, by name, that need not be loaded from their pieces.
     """
 
@@ -127,8 +127,7 @@ class RestoredState:
 
     @property
     def scalars(self) -> Mapping[str, Plain]:
-        """Of the first part; empty without parts. For an operator whose parts are all alike, or that never has more
-        than one."""
+        """Scalars of the first part; empty without parts. For operators whose parts are all equal or at most one."""
         return self.parts[0].scalars if self.parts else {}
 
     def rows(self, table: str) -> list[pa.RecordBatch]:

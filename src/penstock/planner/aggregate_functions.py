@@ -58,11 +58,11 @@ def _ignore_nulls(function: JavaTree) -> tuple[object, ...]:
 
 
 def _percentages(function: JavaTree) -> tuple[float, ...]:
-    """Spark's analysis has seen to it that these are constants."""
+    """Return the percentages; Spark's analysis has made sure that they are constants."""
     value = function.percentageExpression().eval(None)
     if not pa.types.is_list(arrow_type(function.percentageExpression())):
         return (float(str(value)),)
-    return tuple(float(value.getDouble(place)) for place in range(value.numElements()))
+    return tuple(float(value.getDouble(index)) for index in range(value.numElements()))
 
 
 def _approximate(function: JavaTree) -> tuple[object, ...]:
@@ -79,21 +79,21 @@ def _discrete(function: JavaTree) -> tuple[object, ...]:
 
 
 def _with_frequency(function: JavaTree) -> list[JavaTree]:
-    """Of ``percentile``: once is what a row counts unless something else is said."""
+    """Return the arguments of ``percentile``; the frequency is left out if it is the default, 1."""
     frequency = function.frequencyExpression()
-    once = kind(frequency) == "Literal" and frequency.value() == 1
-    return [function.child()] if once else [function.child(), frequency]
+    is_default = kind(frequency) == "Literal" and frequency.value() == 1
+    return [function.child()] if is_default else [function.child(), frequency]
 
 
 def _least(function: JavaTree) -> tuple[object, ...]:
-    """Return the call of ``mode``."""
+    """Return the parameters of ``mode``."""
     if function.reverseOpt().isEmpty():
         raise unsupported.MODE_OF_SEVERAL.error(function.toString())
     return (bool(function.reverseOpt().get()),)
 
 
 def _delimiter(function: JavaTree) -> tuple[object, ...]:
-    """Of ``listagg``; and how values are ordered."""
+    """Return the parameters of ``listagg``: the delimiter and the order of the values."""
     value = function.delimiter().eval(None)
     if pa.types.is_binary(arrow_type(function)):
         between: str | bytes = b"" if value is None else bytes(value)
@@ -107,7 +107,7 @@ def _delimiter(function: JavaTree) -> tuple[object, ...]:
 
 
 def _ordered_values(function: JavaTree) -> list[JavaTree]:
-    """Of ``listagg``: the value, and what it is ordered by if that is not itself."""
+    """Return the arguments of ``listagg``: the value, and the values that it is ordered by if these are others."""
     orders = elements(function.orderExpressions()) if function.needSaveOrderValue() else []
     return [function.child(), *(order.child() for order in orders)]
 
@@ -118,7 +118,7 @@ def _how_many(function: JavaTree) -> tuple[object, ...]:
 
 
 def _sketch(function: JavaTree) -> tuple[object, ...]:
-    """The tables that Spark measured are read from Spark."""
+    """Return the parameters of a sketch, with the tables of measured values read from Spark."""
     jvm_class = (
         function.getClass().getClassLoader().loadClass("org.apache.spark.sql.catalyst.util.HyperLogLogPlusPlusHelper")
     )
@@ -127,11 +127,11 @@ def _sketch(function: JavaTree) -> tuple[object, ...]:
         for name in ("THRESHOLDS", "RAW_ESTIMATE_DATA", "BIAS_DATA")
     }
     precision = _precision(float(function.relativeSD()))
-    place = precision - _LEAST_PRECISION
+    row = precision - _LEAST_PRECISION
     if not _LEAST_PRECISION <= precision <= _MOST_PRECISION:
         raise unsupported.SKETCH_ERROR.error(function.toString())
-    estimates, biases = (tuple(map(float, helper[name][place])) for name in ("RAW_ESTIMATE_DATA", "BIAS_DATA"))
-    return (SketchTables(precision, float(helper["THRESHOLDS"][place]), estimates, biases),)
+    estimates, biases = (tuple(map(float, helper[name][row])) for name in ("RAW_ESTIMATE_DATA", "BIAS_DATA"))
+    return (SketchTables(precision, float(helper["THRESHOLDS"][row]), estimates, biases),)
 
 
 def _count_table(function: JavaTree) -> tuple[object, ...]:
@@ -195,32 +195,32 @@ def translate_call(scope: Scope, column: Column, aggregate: JavaTree, keeps_dist
         NotSupported: the function is not run, or not over arguments of such types.
     """
     function = aggregate.aggregateFunction()
-    known = _known(function)
+    definition = _definition_of(function)
     condition = scope.translate(aggregate.filter().get()) if aggregate.filter().isDefined() else None
     result = arrow_type(function)
     distinct = keeps_distinct and bool(aggregate.isDistinct())
-    call = _counted_rows(function, result) if known.name == "count" and not distinct else None
+    call = _counted_rows(function, result) if definition.name == "count" and not distinct else None
     if call is None:
-        arguments = _arguments(scope, function, known, condition, distinct)
-        call = replace(_call(function, known, arguments, column, result), distinct=distinct)
+        arguments = _arguments(scope, function, definition, condition, distinct)
+        call = replace(_call(function, definition, arguments, column, result), distinct=distinct)
     return call if condition is None else replace(call, condition=column("__condition", condition))
 
 
 def distinct_arguments(scope: Scope, column: Column, aggregate: JavaTree) -> tuple[int, ...]:
     """The columns whose combined values a DISTINCT function takes once each."""
     function = aggregate.aggregateFunction()
-    known = _known(function)
-    trees = children(function) if known.name == "count" else known.arguments_of(function)
+    definition = _definition_of(function)
+    trees = children(function) if definition.name == "count" else definition.arguments_of(function)
     return tuple(column("__argument", scope.translate(tree)) for tree in trees)
 
 
-def _known(function: JavaTree) -> _Function:
-    known = FUNCTIONS.get(kind(function))
-    if known is None:
+def _definition_of(function: JavaTree) -> _Function:
+    definition = FUNCTIONS.get(kind(function))
+    if definition is None:
         raise unsupported.AGGREGATE_FUNCTION.error(f"aggregate {function.toString()} ({kind(function)})")
     if kind(function) == "MaxMinByK" and function.reverse():
-        return replace(known, name="min_by_k")
-    return known
+        return replace(definition, name="min_by_k")
+    return definition
 
 
 def _counted_rows(function: JavaTree, result: pa.DataType) -> AggregateCall | None:
@@ -231,18 +231,18 @@ def _counted_rows(function: JavaTree, result: pa.DataType) -> AggregateCall | No
 
 
 def _arguments(
-    scope: Scope, function: JavaTree, known: _Function, condition: Expression | None, distinct: bool
+    scope: Scope, function: JavaTree, definition: _Function, condition: Expression | None, distinct: bool
 ) -> list[Expression]:
     """The argument columns; where there is a condition, they are computed only for the rows that it lets through.
 
     Args:
         distinct: what is counted is told by them, and not only whether it is.
     """
-    trees = children(function) if known.name == "count" else known.arguments_of(function)
+    trees = children(function) if definition.name == "count" else definition.arguments_of(function)
     arguments = [scope.translate(tree) for tree in trees]
-    if len(arguments) > 1 and known.name == "listagg":
+    if len(arguments) > 1 and definition.name == "listagg":
         arguments = [arguments[0], _packed(arguments[1:])]
-    if len(arguments) > 1 and known.name == "count":
+    if len(arguments) > 1 and definition.name == "count":
         there: Sequence[Expression] = [IsNull(argument, negated=True) for argument in arguments]
         counted = _packed(arguments) if distinct else Literal(True, pa.bool_())
         arguments = [CaseWhen([(reduce(And, there), counted)], None, counted.data_type)]
@@ -258,11 +258,11 @@ def _packed(arguments: Sequence[Expression]) -> Expression:
 
 
 def _call(
-    function: JavaTree, known: _Function, arguments: Sequence[Expression], column: Column, result: pa.DataType
+    function: JavaTree, definition: _Function, arguments: Sequence[Expression], column: Column, result: pa.DataType
 ) -> AggregateCall:
     first, *more = arguments
-    mode = eval_mode(function) if known.name in ("sum", "avg") else EvalMode.LEGACY
-    name = known.name
+    mode = eval_mode(function) if definition.name in ("sum", "avg") else EvalMode.LEGACY
+    name = definition.name
     if mode is EvalMode.TRY and name == "sum" and pa.types.is_integer(first.data_type):
         name = "try_sum"
     if pa.types.is_duration(first.data_type) and name in ("sum", "avg"):
@@ -278,7 +278,7 @@ def _call(
         mode is EvalMode.ANSI,
         ordinals[1] if more else -1,
         more[0].data_type if more else pa.null(),
-        parameters=known.parameters(function),
+        parameters=definition.parameters(function),
         sql_name=str(function.prettyName()),
     )
 

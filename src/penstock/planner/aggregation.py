@@ -55,7 +55,7 @@ def add_aggregate(scope: Scope, node: JavaTree) -> None:
     session = _session_key(node, grouping)
     in_session = session is not None
     calls = tuple(translate_call(scope, inputs.find_or_add, function, in_session) for function in functions)
-    spread = [place for place in range(len(grouping)) if place != session]
+    spread = [index for index in range(len(grouping)) if index != session]
     event_time = None if scope.mode == "complete" else _event_time_key(grouping)  # nothing is closed, nothing late
     if scope.kept is not None:
         _divert_late_rows(scope, inputs, event_time, spread)
@@ -65,7 +65,7 @@ def add_aggregate(scope: Scope, node: JavaTree) -> None:
     keys = tuple(positions[: len(grouping)])
     if distinct:
         calls = _add_distinct(
-            scope, keys, tuple(positions[place] for place in distinct), event_time, functions, calls, parameters
+            scope, keys, tuple(positions[index] for index in distinct), event_time, functions, calls, parameters
         )
     parameters |= _functions(scope, functions)
     _add_operators(scope, node, keys, calls, event_time, session, parameters, argument_texts)
@@ -89,15 +89,15 @@ class _Inputs:
         return len(self._fields) - 1
 
     def find_or_add(self, name: str, expression: Expression) -> int:
-        """As ``add``; a plain column is taken only once."""
+        """Return the position of a column as ``add`` does; a plain column is added only once."""
         if isinstance(expression, BoundReference):
-            for position, known in enumerate(self._expressions):
-                if isinstance(known, BoundReference) and known.ordinal == expression.ordinal:
+            for position, added in enumerate(self._expressions):
+                if isinstance(added, BoundReference) and added.ordinal == expression.ordinal:
                     return position
         return self.add(name, expression)
 
     def append(self, scope: Scope) -> list[int]:
-        """Where the columns are from now on, behind those that there are: what is computed is put there."""
+        """Append the computed columns to the current ones and return the positions of all."""
         before = len(scope.builder.schema)
         computed = [n for n, item in enumerate(self._expressions) if not isinstance(item, BoundReference)]
         if computed:
@@ -108,8 +108,8 @@ class _Inputs:
         return [item.ordinal for item in self._expressions if isinstance(item, BoundReference)]
 
     def project(self, scope: Scope) -> list[int]:
-        """Where the columns are from now on: they are computed by a projection, unless all of them are there already
-        under names of their own."""
+        """Return the positions of the columns; a projection computes them unless all exist already under distinct
+        names."""
         present = [item.ordinal for item in self._expressions if isinstance(item, BoundReference)]
         names = [scope.builder.schema.field(ordinal).name for ordinal in present]
         if len(present) == len(self._expressions) and len({*names}) == len(names):
@@ -127,7 +127,7 @@ def _divert_late_rows(scope: Scope, inputs: _Inputs, event_time: EventTimeKey | 
     if event_time is None:
         raise unsupported.LATE_WITHOUT_EVENT_TIME.error("penstock.late")
     columns = inputs.append(scope)
-    divert_late_rows(scope, tuple(columns[place] for place in spread), columns[event_time.column])
+    divert_late_rows(scope, tuple(columns[index] for index in spread), columns[event_time.column])
 
 
 def key_parameters(scope: Scope, keys: Sequence[JavaTree]) -> dict[str, str]:
@@ -147,7 +147,7 @@ def _key(scope: Scope, named: JavaTree) -> Expression:
 
 
 def is_key_type(data_type: pa.DataType, arrays: bool = True) -> bool:
-    """Whether a column of this type can be a key of a state table. ``arrays``: whether arrays can."""
+    """Return True if a column of this type can be a key of a state table. ``arrays``: True if arrays can."""
     if pa.types.is_struct(data_type):
         return all(is_key_type(field.type, arrays) for field in data_type)
     if pa.types.is_list(data_type):
@@ -170,7 +170,7 @@ def _session_key(node: JavaTree, grouping: Sequence[JavaTree]) -> int | None:
         NotSupported: there is no other key; or Spark's optimizer has rewritten DISTINCT functions to an aggregation by
             group and value, whose sessions are not those of the group.
     """
-    found = [place for place, named in enumerate(grouping) if has_metadata(named, SESSION_KEY)]
+    found = [index for index, named in enumerate(grouping) if has_metadata(named, SESSION_KEY)]
     if found and len(grouping) == 1:
         raise unsupported.SESSION_OF_ALL.error("session_window")
     if found and kind(node.child()) == "Expand" and any(str(named.name()) == _REWRITTEN for named in grouping):
@@ -236,7 +236,7 @@ def _add_operators(
 ) -> None:
     builder = scope.builder
     key_count = len(key_columns)
-    own_keys = tuple(place for place in range(key_count) if place != session)
+    own_keys = tuple(index for index in range(key_count) if index != session)
     builder.add(
         PartialAggregateSpec(
             operator_id=builder.operator_id("partial-aggregate"),

@@ -142,8 +142,10 @@ class PipelineBuilder:
 
     @contextmanager
     def input(self, name: str) -> Iterator[None]:
-        """What is added meanwhile is in front of an input that is not the first one of its node; ``name`` is that
-        node's id and the input's name."""
+        """Context in which operators are added in front of a further input of a node.
+
+        ``name``: id of the node and name of the input.
+        """
         before, self._input = self._input, f"{name}/"
         try:
             yield
@@ -151,23 +153,23 @@ class PipelineBuilder:
             self._input = before
 
     def source(self, spec: SourceSpec) -> None:
-        """Begin a vertex that reads it."""
+        """Begin a vertex with a source."""
         if not self._is_fresh():
             self._chains.append(_Chain())
         self._chains[-1].source = spec
         self.schema, self.partitioned_by, self.timed = spec.source.schema, None, False
 
     def next_vertex(self) -> int:
-        """The number of the vertex that the next source begins."""
+        """Return the number of the vertex that the next source begins."""
         return len(self._chains) - self._is_fresh()
 
     def _is_fresh(self) -> bool:
-        """Whether nothing is in the newest chain, nor comes to it: behind an exchange there may be no operator."""
+        """Return True if the newest chain is empty and has no input; after an exchange there may be no operator."""
         newest = len(self._chains) - 1
         return self._chains[-1] == _Chain() and all(edge.consumer != newest for edge in self._edges)
 
     def share_clock(self, name: str, since: int) -> None:
-        """The sources of vertices from this number on have their event time in common."""
+        """Give the sources of vertices from this number on a common event time."""
         for chain in self._chains[since:]:
             if chain.source is not None:
                 chain.source = replace(chain.source, clock=name)
@@ -186,18 +188,20 @@ class PipelineBuilder:
         self.partitioned_by = None if not kept or None in kept else tuple(c for c in kept if c is not None)
 
     def rewrite(self, change: Callable[[Sequence[OperatorSpec], Callable[[str], str]], Sequence[OperatorSpec]]) -> None:
-        """Put others in the place of the newest chain's operators, that yield the same. ``change`` is given these, and
-        what makes ids."""
+        """Replace the operators of the newest chain by equivalent ones.
+
+        ``change`` gets them and the generator of ids.
+        """
         chain = self._chains[-1]
         chain.operators = [*change(chain.operators, self.operator_id)]
         assert chain.operators[-1].output_schema == self.schema
 
     def unchanged(self) -> Mapping[int, int]:
-        """``keeps`` of an operator whose output begins with its input's columns as they are."""
+        """Return ``keeps`` of an operator whose output begins with its input's columns."""
         return {column: column for column in range(len(self.schema))}
 
     def exchange(self, kind: EdgeKind, key_columns: tuple[int, ...] = ()) -> None:
-        """End the vertex; what follows runs behind an edge of this kind."""
+        """End the vertex; the next operator is added after an edge of this kind."""
         self._begin(self.current_position(), kind, key_columns, self.operator_id("exchange"))
         self.partitioned_by = key_columns if kind is EdgeKind.HASH else None
 
@@ -206,15 +210,18 @@ class PipelineBuilder:
         return Position(len(self._chains) - 1, self.schema, self.partitioned_by, timed=self.timed)
 
     def branch(self, position: Position, output: int) -> None:
-        """What follows runs behind ``position``, in the same slot, and belongs to ``output``."""
+        """Continue at ``position``, over a forward edge, with a branch that belongs to ``output``."""
         self.output = output
         self.schema, self.partitioned_by, self.timed = position.schema, position.partitioned_by, position.timed
         self._begin(position, EdgeKind.FORWARD, position.partitioned_by or (), self.operator_id("forward"))
 
     def meet(self, inlets: Sequence[Inlet], name: str = "") -> None:
-        """What follows runs behind all of these, in a vertex with as many inputs. The first one's columns are the
-        current ones; whatever the rows are spread by, equal on all, they stay spread by. ``name``: what happens there
-        without any operator."""
+        """Begin a vertex with these inputs.
+
+        The columns of the first input become the current ones. The rows keep their partitioning, which is equal on all
+        inputs.
+        ``name``: what the vertex does if it has no operator.
+        """
         first = inlets[0]
         self._edges += [
             self._edge(inlet.position, inlet.kind, inlet.key_columns, inlet.exchange_id, len(self._edges) + number)

@@ -99,7 +99,7 @@ def check_expressions(spark: SparkSession, analyzed: JavaTree) -> None:
 
 
 def _is_repeatable(spark: SparkSession, analyzed: JavaTree) -> bool:
-    """Whether Catalyst itself knows of the whole plan that it holds nothing of the kind: most plans are not walked."""
+    """Return True if Catalyst itself marks the whole plan as deterministic; most plans need no walk."""
     patterns = java_class(spark, "org.apache.spark.sql.catalyst.trees.TreePattern")
     suspects = (patterns.CURRENT_LIKE(), patterns.PLAN_EXPRESSION())
     return analyzed.deterministic() and not any(analyzed.containsPattern(suspect) for suspect in suspects)

@@ -88,7 +88,7 @@ class CompiledPlan:
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
-        """By output, the schema of the rows that reach its sink."""
+        """Schemas of the rows that reach the sinks, by output."""
         return tuple(end.schema for end in self.pipeline.ends)
 
     @property
@@ -182,8 +182,12 @@ def _add_segment(scope: Scope, segment: Segment, below: frozenset[str], timed: b
 
 
 def _add_consumers(scope: Scope, segment: Segment, below: frozenset[str], timed: bool) -> None:
-    """Where the segment's rows go: on within the vertex if to one place only, else over forward edges; the first output
-    that ends here has its sink in the vertex itself."""
+    """Add the consumers of a segment's rows.
+
+    A single consumer is added to the same vertex, several over forward edges. The first output that ends here has its
+    sink
+    in the vertex itself.
+    """
     if not segment.outputs and len(segment.above) == 1:
         _add_segment(scope, segment.above[0], below, timed)
         return
@@ -198,8 +202,9 @@ def _add_consumers(scope: Scope, segment: Segment, below: frozenset[str], timed:
 
 
 def _check(root: JavaTree, above: Collection[str], mode: str) -> set[str]:
-    """The kinds of a plan's nodes and ``above``: down to the sources, or to what stands for the plan below, without
-    static sides.
+    """Check a plan and return the kinds of its nodes together with ``above``.
+
+    The check ends at the sources or at the leaf that represents the plan below, and leaves static sides out.
 
     Raises:
         NotSupported: a node is not compiled; two watermarks are stacked, or aggregations not in append mode.
@@ -208,9 +213,9 @@ def _check(root: JavaTree, above: Collection[str], mode: str) -> set[str]:
     streams: list[JavaTree] = []
     for node in stream_line(root):
         name, streams = kind(node), streams_below(node)
-        known: Collection[str] = _ADD if children(node) else _RELATIONS
+        allowed: Collection[str] = _ADD if children(node) else _RELATIONS
         with unsupported.at_node(node):
-            if name not in (_ADD_SEVERAL if len(streams) > 1 else known):
+            if name not in (_ADD_SEVERAL if len(streams) > 1 else allowed):
                 raise unsupported.unsupported_node(node)
             if name in seen and name in _ONCE and not (name == _REPEATED_IN_APPEND and mode == "append"):
                 raise _ONCE[name].error(name)
@@ -232,7 +237,7 @@ def _add_tree(scope: Scope, root: JavaTree, on_top: Sequence[Step] = ()) -> None
 
 
 def _steps(above: Sequence[JavaTree]) -> list[Step]:
-    """Of the nodes above a leaf, nearest last, as they are in a plan."""
+    """Return the steps of the nodes above a leaf, nearest last, as in a plan."""
     return [Step(node, _ADD[kind(node)]) for node in reversed(above)]
 
 

@@ -110,6 +110,6 @@ def optimize(spark: SparkSession, analyzed: JavaTree) -> JavaTree:
         with _active(spark), _excluded(spark, _RULES_WITHOUT_USE):
             return spark._jsparkSession.sessionState().optimizer().execute(analyzed)
     except (PySparkException, Py4JJavaError) as error:
-        told = first_line(error) if isinstance(error, Py4JJavaError) else str(error).splitlines()[0]
+        message = first_line(error) if isinstance(error, Py4JJavaError) else str(error).splitlines()[0]
         with unsupported.at_node(analyzed):
-            raise unsupported.OPTIMIZER_FAILS.error(told) from None
+            raise unsupported.OPTIMIZER_FAILS.error(message) from None

@@ -49,13 +49,16 @@ class Function:
 
 
 def names(spark: SparkSession) -> list[str]:
-    """Of all built-in functions, sorted: those that a session registered for itself are not among them."""
+    """Return the names of all built-in functions, sorted, without functions that a session has registered."""
     found = java_class(spark, "org.apache.spark.sql.catalyst.analysis.FunctionRegistry").builtin().listFunction()
     return sorted({str(found.apply(number).funcName()) for number in range(found.size())})
 
 
 def tried(spark: SparkSession, chosen: Sequence[str]) -> Iterator[Function]:
-    """What becomes of these functions. Settings and temporary views of the session are changed meanwhile."""
+    """Compile Spark's examples of these functions and return the results.
+
+    Changes settings and temporary views of the session.
+    """
     catalog = spark._jsparkSession.sessionState().catalog()
     spark.conf.set(EXCLUDED_RULES, ",".join(_FOLDING))
     try:
@@ -82,10 +85,10 @@ def _refusal(spark: SparkSession, empty: str, statements: Sequence[str]) -> str:
             df = _as_stream(spark, empty, statement)
         except (PySparkException, Py4JJavaError, ValueError):
             continue  # needs what a stream has not, such as a table by name
-        said = _said(df)
-        if not said:
+        message = _refusal_of(df)
+        if not message:
             return ""
-        refusal = refusal or said
+        refusal = refusal or message
     return refusal or "Spark's examples cannot be tried over a stream; see [expressions.md](expressions.md)"
 
 
@@ -102,17 +105,17 @@ def _as_stream(spark: SparkSession, empty: str, statement: str) -> DataFrame:
     return spark.sql(statement.replace(table[0], f"FROM {table[2]}"))
 
 
-def _said(df: DataFrame) -> str:
+def _refusal_of(df: DataFrame) -> str:
     """Why it does not run in any output mode; empty if it does."""
-    said = ""
+    message = ""
     for mode in ("append", "update", "complete"):
         try:
             compile_plan(df, mode)
             return ""
         except PenstockError as error:
-            if not said or "Spark itself refuses" not in str(error):
-                said = _BY_CHANCE.sub("", str(error).splitlines()[0])
-    return said
+            if not message or "Spark itself refuses" not in str(error):
+                message = _BY_CHANCE.sub("", str(error).splitlines()[0])
+    return message
 
 
 def documentation(found: list[Function]) -> str:

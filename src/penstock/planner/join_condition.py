@@ -74,7 +74,7 @@ def _conjuncts(condition: JavaTree) -> Iterable[JavaTree]:
 
 
 def all_of(conditions: Sequence[Expression]) -> Expression:
-    """At least one condition, as one."""
+    """Combine one or more conditions with AND."""
     return reduce(And, conditions)
 
 

@@ -82,9 +82,9 @@ def late_of(node: JavaTree) -> str | None:
     return _marked(node, LATE)
 
 
-def is_late_of(node: JavaTree, wanted: str) -> bool:
+def is_late_of(node: JavaTree, identity: str) -> bool:
     """Return True for the aggregation or deduplication of a ``late`` mark."""
-    return (kind(node) == "Aggregate" or kind(node) in _DEDUPLICATING) and _identity(node) == wanted
+    return (kind(node) == "Aggregate" or kind(node) in _DEDUPLICATING) and _identity(node) == identity
 
 
 def names_in(tree: JavaTree) -> Iterator[tuple[JavaTree, str]]:
@@ -117,8 +117,12 @@ def _marked(node: JavaTree, prefix: str) -> str | None:
 
 
 def _identity(node: JavaTree) -> str:
-    """Of an aggregation the newest of its columns' ids: those that it hands on are older than those that it makes. A
-    deduplication makes none: its keys, and how far from the source it is."""
+    """Return the identity of an aggregation or deduplication.
+
+    It is the newest id of an aggregation's columns, because columns that it passes on are older than those that it
+    makes. A
+    deduplication makes no columns; its keys and its distance from the source identify it.
+    """
     if kind(node) in _DEDUPLICATING:
         keys = ".".join(str(expr_id(key)) for key in elements(node.keys()))
         return f"{kind(node)}.{len(stream_line(node))}.{keys}"

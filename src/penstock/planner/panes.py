@@ -2,7 +2,7 @@
 
 Spark writes a sliding window as an ``Expand`` with a projection for every window that a row may be in. Whichever it is,
 its start and end are computed from one number, the start of the row's *pane*: the latest of its windows begins there.
-So the rows of a pane are in the same windows, and one partial row can be put into these in the place of all of them::
+So the rows of a pane are in the same windows, and one partial row can be put into these instead of all of them::
 
     Expand -> [Filter] -> Project* -> PartialAggregate
 
@@ -68,12 +68,12 @@ def by_panes(operators: Sequence[OperatorSpec], operator_id: Callable[[str], str
     Args:
         operator_id: makes the id of one more operator of a kind.
     """
-    places = [place for place, spec in enumerate(operators) if isinstance(spec, ExpandSpec)]
-    tail = _tail(operators[places[-1] :]) if places else None
+    positions = [position for position, spec in enumerate(operators) if isinstance(spec, ExpandSpec)]
+    tail = _tail(operators[positions[-1] :]) if positions else None
     pane = None if tail is None else _pane(tail)
     if tail is None or pane is None:
         return operators
-    return [*operators[: places[-1]], *_pushed(tail, pane, operator_id)]
+    return [*operators[: positions[-1]], *_pushed(tail, pane, operator_id)]
 
 
 def _tail(operators: Sequence[OperatorSpec]) -> _Tail | None:
@@ -102,9 +102,17 @@ def _tail(operators: Sequence[OperatorSpec]) -> _Tail | None:
 
 
 def _pane(tail: _Tail) -> Expression | None:
-    """What rows of the same windows have in common; None if nothing has been found, or rows need to be told apart."""
+    """Return the expression that is equal for rows of the same windows.
+
+    None if there is no such expression, or if rows must be told apart.
+    """
     calls = tail.aggregate.calls
-    if any(_varies(tail.paths, place) for call in calls for place in (*call.arguments, call.condition) if place >= 0):
+    if any(
+        _varies(tail.paths, position)
+        for call in calls
+        for position in (*call.arguments, call.condition)
+        if position >= 0
+    ):
         return None
     if tail.filter is not None and any(FUNCTIONS[call.function] in _BY_ORDER for call in calls):
         return None
@@ -116,8 +124,8 @@ def _pane(tail: _Tail) -> Expression | None:
 
 
 class _Inputs:
-    """The columns that rows are aggregated by and over. For rows that are in no window, where that can be, nothing but
-    just this is computed.
+    """Columns that rows are grouped by and aggregated over. For rows outside of all windows only the conditions are
+    computed.
 
     Attributes:
         of_windows: by projection, the column that says whether a row is in that window; empty if it is in all.
@@ -126,7 +134,7 @@ class _Inputs:
     def __init__(self, pane: Expression, conditions: Sequence[Expression]) -> None:
         self.fields: list[pa.Field] = []
         self.expressions: list[Expression] = []
-        self._places: dict[int, int] = {}
+        self._positions: dict[int, int] = {}
         self._guard: Expression | None = None
         self.add(pa.field("__pane", pane.data_type), pane)
         self.of_windows = [self.add(pa.field(f"__in_{n}", pa.bool_()), item) for n, item in enumerate(conditions)]
@@ -135,25 +143,25 @@ class _Inputs:
 
     def add(self, field: pa.Field, expression: Expression) -> int:
         """Return the ordinal of the added column."""
-        place = self._places.setdefault(id(expression), len(self.fields))
-        if place == len(self.fields):
+        position = self._positions.setdefault(id(expression), len(self.fields))
+        if position == len(self.fields):
             if self._guard is not None and _is_computed(expression):
                 expression = CaseWhen([(self._guard, expression)], None, expression.data_type)
             self.fields.append(field)
             self.expressions.append(expression)
-        return place
+        return position
 
 
 def _pushed(tail: _Tail, pane: Expression, operator_id: Callable[[str], str]) -> Iterator[OperatorSpec]:
-    """The operators in the order in which rows come through them."""
+    """Yield the operators in the order of the data flow."""
     inputs = _Inputs(pane, tail.conditions)
 
-    def place(column: int) -> int:
+    def position_of(column: int) -> int:
         return inputs.add(tail.fields.field(column), tail.paths[0][column])
 
-    keys = {key: place(key) for key in tail.aggregate.key_columns if not _varies(tail.paths, key)}
+    keys = {key: position_of(key) for key in tail.aggregate.key_columns if not _varies(tail.paths, key)}
     grouped = tuple(dict.fromkeys([0, *inputs.of_windows, *keys.values()]))
-    calls = tuple(call.remapped(place) for call in tail.aggregate.calls)
+    calls = tuple(call.remapped(position_of) for call in tail.aggregate.calls)
     schema = pa.schema(inputs.fields)
     yield ProjectSpec(
         operator_id=operator_id("panes"),
@@ -177,14 +185,14 @@ def _pushed(tail: _Tail, pane: Expression, operator_id: Callable[[str], str]) ->
         calls=calls,
     )
     yield by_pane
-    there = [BoundReference(place, field.type) for place, field in enumerate(by_pane.output_schema)]
-    at = {column: there[place] for place, column in enumerate(grouped)}
+    references = [BoundReference(position, field.type) for position, field in enumerate(by_pane.output_schema)]
+    at = {column: references[position] for position, column in enumerate(grouped)}
 
     def projection(number: int) -> Iterator[Expression]:
         path = tail.paths[number]
         for key in tail.aggregate.key_columns:
             yield at[keys[key]] if key in keys else _with(path[key], pane, at[0])
-        yield from there[len(grouped) :]
+        yield from references[len(grouped) :]
         yield from (at[column] for column in inputs.of_windows[number : number + 1])
 
     yield from _into_windows(
@@ -240,9 +248,9 @@ def _is_computed(expression: Expression) -> bool:
     return not isinstance(expression, BoundReference)
 
 
-def _varies(paths: Sequence[Path], place: int) -> bool:
+def _varies(paths: Sequence[Path], position: int) -> bool:
     """Return True if a column depends on the projection."""
-    return any(path[place] is not paths[0][place] for path in paths)
+    return any(path[position] is not paths[0][position] for path in paths)
 
 
 def _reads_by(expression: Expression, part: Expression) -> bool:
@@ -253,12 +261,12 @@ def _reads_by(expression: Expression, part: Expression) -> bool:
 
 
 def _over(columns: Path, expression: Expression) -> Expression:
-    """The expression with what the columns are in the place of references to them."""
+    """Return the expression with references replaced by the expressions of their columns."""
     if isinstance(expression, BoundReference):
         return columns[expression.ordinal]
     return rebuilt(expression, lambda child: _over(columns, child))
 
 
 def _with(expression: Expression, part: Expression, instead: Expression) -> Expression:
-    """The expression with something else in the place of a part."""
+    """Return the expression with a part of it replaced."""
     return instead if expression is part else rebuilt(expression, lambda child: _with(child, part, instead))

@@ -78,7 +78,7 @@ class Segment:
 
     @property
     def all_nodes(self) -> list[JavaTree]:
-        """With what is below the first one where that is where streams have met."""
+        """Nodes of the segment, including those below its first node if streams meet there."""
         below = list(preorder(self.nodes[0])) if self.nodes and len(streams_below(self.nodes[0])) > 1 else []
         return [*below[:0:-1], *self.nodes]
 
@@ -103,7 +103,7 @@ def plan_tree(plans: Sequence[tuple[JavaTree, str]]) -> Segment:
     main = [line for line in lines if line.output not in marks]
     if not main:
         raise _late_alone()
-    wanted = [late_of(lines[output].nodes[at]) or "" for output, at in marks.items()]
+    late_operators = [late_of(lines[output].nodes[at]) or "" for output, at in marks.items()]
     for line in main[1:]:
         if not line.nodes[0].equals(main[0].nodes[0]):
             for meeting in (node for one in (main[0], line) if children(node := one.nodes[0])):
@@ -113,7 +113,7 @@ def plan_tree(plans: Sequence[tuple[JavaTree, str]]) -> Segment:
                 f"outputs {main[0].output} and {line.output} have no source in common: derive both from one DataFrame, "
                 "or start a query for each"
             )
-    root = _segment(main, 0, wanted)
+    root = _segment(main, 0, late_operators)
     for output, at in marks.items():
         _attach_late(root, lines[output], at)
     _lift_watermark(root)
@@ -149,16 +149,17 @@ def _late_alone() -> ConfigError:
     )
 
 
-def _segment(lines: Sequence[Line], begin: int, wanted: Sequence[str]) -> Segment:
-    """What these lines share from node ``begin`` on, and what goes on from there.
+def _segment(lines: Sequence[Line], begin: int, late_operators: Sequence[str]) -> Segment:
+    """Return the segment that these lines share from node ``begin`` on, with the segments above it.
 
-    An operator whose late rows are wanted begins a segment, as the rows in front of it must stay whole; one that is
+    An operator whose late rows are wanted begins a segment, because the rows in front of it must stay whole. One that
+    is
     wanted in two output modes is not shared. Nor is one in complete mode: the whole result has to reach its sink within
     the epoch, without an edge on which a checkpoint could cut it.
     """
     end = begin + 1
     while all(len(line.nodes) > end for line in lines) and _together(lines, end):
-        if _cut(lines[0].nodes[end], wanted):
+        if _cut(lines[0].nodes[end], late_operators):
             break
         end += 1
     segment = Segment(list(lines[0].nodes[begin:end]), lines[0].mode)
@@ -171,7 +172,7 @@ def _segment(lines: Sequence[Line], begin: int, wanted: Sequence[str]) -> Segmen
     while left:
         group = [line for line in left if _together([left[0], line], end)]
         left = [line for line in left if line not in group]
-        segment.above.append(_segment(group, end, wanted))
+        segment.above.append(_segment(group, end, late_operators))
     return segment
 
 
@@ -185,8 +186,8 @@ def _together(lines: Sequence[Line], at: int) -> bool:
     )
 
 
-def _cut(node: JavaTree, wanted: Sequence[str]) -> bool:
-    return any(is_late_of(node, one) for one in wanted)
+def _cut(node: JavaTree, late_operators: Sequence[str]) -> bool:
+    return any(is_late_of(node, one) for one in late_operators)
 
 
 def _attach_late(root: Segment, line: Line, at: int) -> None:
@@ -216,17 +217,17 @@ def _lift_watermark(root: Segment) -> None:
 
 
 def _give_names(root: Segment, plans: Sequence[tuple[JavaTree, str]]) -> None:
-    places = [(node, segment) for segment in root.everywhere for node in segment.all_nodes]
+    nodes = [(node, segment) for segment in root.everywhere for node in segment.all_nodes]
     taken: dict[str, JavaTree] = {}
     for plan, _ in plans:
         for target, name in names_in(plan):
             if not target.equals(taken.get(name, target)):
                 raise ConfigError(f"two operators are called {name!r}; give one of them another name")
             taken[name] = target
-            for segment in (segment for node, segment in places if node.equals(target)):
-                known = segment.names.setdefault(name_key(target), name)
-                if known != name:
-                    raise ConfigError(f"one operator is called {known!r} and {name!r}; take one name")
+            for segment in (segment for node, segment in nodes if node.equals(target)):
+                given = segment.names.setdefault(name_key(target), name)
+                if given != name:
+                    raise ConfigError(f"one operator is called {given!r} and {name!r}; take one name")
 
 
 def optimize_tree(spark: SparkSession, root: Segment) -> None:

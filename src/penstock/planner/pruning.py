@@ -39,11 +39,13 @@ def needed_columns(output: Sequence[JavaTree], above: Sequence[JavaTree]) -> lis
 
 
 def needed_fields(above: Sequence[JavaTree]) -> dict[int, tuple[int, ...]]:
-    """By expression id, of attributes of a leaf that are read field by field alone: the ordinals of these fields, and
-    at least one, so that it is known where the struct itself is null.
+    """Return the fields that are read of struct attributes which the plan reads only field by field.
 
     Args:
         above: the nodes over the leaf, nearest first.
+
+    Returns:
+        By expression id, the ordinals of the fields: at least one, which shows where the struct itself is null.
     """
     whole: set[int] = set()
     fields: dict[int, set[int]] = {}

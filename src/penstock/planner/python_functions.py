@@ -74,7 +74,7 @@ def _udf_kind(python_udf: JavaTree) -> UdfKind:
 
 
 def _with_arguments(python_udf: JavaTree) -> tuple[UserFunction, list[JavaTree]]:
-    """What to call with which expressions; ``f(g(x))`` is one call if Spark left it as one."""
+    """Return the function and its argument expressions; ``f(g(x))`` is one call if Spark left it as one."""
     function = load_function(python_udf)
     arguments = children(python_udf)
     if len(arguments) == 1 and kind(arguments[0]) == "PythonUDF":

@@ -102,7 +102,7 @@ def create_source(
 
 
 def columns_to_read(relation: JavaTree, above: Sequence[JavaTree]) -> list[JavaTree]:
-    """Which attributes of the relation are read: of Parquet and ORC only those that the plan needs.
+    """Return the attributes of the relation that are read: for Parquet and ORC only those that the plan needs.
 
     Text formats are read whole, because what is malformed depends on the columns. One column is always read, so that
     rows can be counted.
@@ -118,8 +118,10 @@ def columns_to_read(relation: JavaTree, above: Sequence[JavaTree]) -> list[JavaT
 
 
 def fields_to_read(relation: JavaTree, above: Sequence[JavaTree]) -> Mapping[int, Sequence[int]]:
-    """Of structs of which Parquet files need not be read whole: the ordinals of the fields that the plan needs, by
-    expression id."""
+    """Return the fields that the plan needs of structs in Parquet files, as ordinals by expression id.
+
+    Structs that are read whole are left out.
+    """
     if kind(relation) != "StreamingRelation" or str(relation.dataSource().className()).lower() != "parquet":
         return {}
     structs = {expr_id(one) for one in elements(relation.output()) if kind(one.dataType()) == "StructType"}

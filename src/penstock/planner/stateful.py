@@ -54,7 +54,7 @@ _NO_KEY = CurrentKey(_PRE_INIT)
 
 
 class _NoStore:
-    """In the place of a state's store: while ``init`` runs there is no key, and whoever asks it is told so."""
+    """Placeholder for a state's store while ``init`` runs: there is no key yet, and every access raises an error."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -108,10 +108,10 @@ class GroupedColumns:
 
 
 def grouped_columns(scope: Scope, attributes: Sequence[JavaTree], grouped: int) -> GroupedColumns:
-    """Of attributes the first ``grouped`` of which are the key.
+    """Return the columns of attributes, the first ``grouped`` of which are the key.
 
     Raises:
-        NotSupported: the type of a key is refused.
+        NotSupported: the type of a key is not supported.
     """
     for attribute in attributes[:grouped]:
         if not is_key_type(arrow_type(attribute), arrays=False):
@@ -174,7 +174,10 @@ def add_processor(
 
 
 def _needed_once(scope: Scope, output: Sequence[JavaTree]) -> list[int]:
-    """Where each of these attributes is: Spark's plan has grouping columns twice, and only one of them travels."""
+    """Return the positions of these attributes.
+
+    Spark's plan has grouping columns twice, and only one of them is sent.
+    """
     ordinals = [scope.ordinals[expr_id(attribute)] for attribute in output]
     kept = sorted(set(ordinals))
     if len(kept) < len(scope.builder.schema):
@@ -209,7 +212,7 @@ def _initial_state(spark: SparkSession, node: JavaTree) -> InitialState:
 
 
 class Declared(NamedTuple):
-    """What an ``init`` says of state. ``deleted``: names that it gave to ``deleteIfExists``."""
+    """State that an ``init`` declares. ``deleted``: names that it passed to ``deleteIfExists``."""
 
     variables: tuple[StateVariable, ...]
     deleted: tuple[str, ...]

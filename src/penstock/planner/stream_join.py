@@ -130,7 +130,7 @@ def _taken_apart(scope: Scope, node: JavaTree) -> _Parts:
 
 
 def _add_side(scope: Scope, parts: _Parts, number: int, exchange_id: str) -> _Input:
-    """What is computed in front of the exchange, for the side that was compiled last."""
+    """Add what is computed in front of the exchange, for the side that was compiled last."""
     if scope.whole:
         raise unsupported.STREAM_JOIN_WHOLE.error(f"{parts.join} join")
     branch_point = scope.branch_point()
@@ -160,7 +160,7 @@ def _add_side(scope: Scope, parts: _Parts, number: int, exchange_id: str) -> _In
 
 
 def _key_columns(scope: Scope, keys: Sequence[JavaTree]) -> tuple[int, ...]:
-    """Where the keys are: those that are computed are put behind the columns that there are."""
+    """Return the positions of the keys; computed keys are appended to the columns."""
     translated = [scope.translate(key) for key in keys]
     computed = [item for item in translated if not isinstance(item, BoundReference)]
     positions = iter(range(len(scope.builder.schema), len(scope.builder.schema) + len(computed)))
@@ -171,11 +171,13 @@ def _key_columns(scope: Scope, keys: Sequence[JavaTree]) -> tuple[int, ...]:
 
 
 def _offset_us(spark: SparkSession, parts: _Parts, number: int, event_time: int) -> int | None:
-    """How far behind (below zero) or ahead of the watermark rows of a side are forgotten; None: never.
+    """Return the offset from the watermark at which rows of a side expire (below zero: behind it); None: never.
 
-    Of the condition, what compares the side's event time, and nothing else of it, as it is, with the other side. Spark
-    looks at more: at "v > 5" of one side, by which it would keep rows for ever, at times that no watermark is about and
-    at casts to seconds and dates, by which it would forget rows that still have partners.
+    Only comparisons of the side's plain event time with the other side count. Spark also counts others. With "v > 5" of
+    one
+    side it would keep rows for ever. With times that have no watermark, and with casts to seconds and dates, it would
+    drop
+    rows that still have partners.
     """
     plans = children(parts.node)
     own = {expr_id(each) for each in elements(plans[number].output())}

@@ -37,7 +37,7 @@ _MS = 1_000_000
 
 
 class CheckpointTraces:
-    """Of one query; owned by the thread that calls it."""
+    """Traces of the checkpoints of one query; owned by the thread that calls it."""
 
     def __init__(self, shape: GraphShape) -> None:
         self._names = {vertex.id: vertex.name for vertex in shape.vertices}

@@ -117,8 +117,8 @@ class Operation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of an operation on snapshots: which one (None: several), what went with it, where it was written to, and what
-    was found."""
+    """Outcome of an operation on snapshots: the snapshot (None: several), what was freed, the target, and what was
+    found."""
 
     snapshot: str | None
     freed_files: int | None = None

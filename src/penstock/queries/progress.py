@@ -84,8 +84,12 @@ def progress_json(
 
 
 def for_listeners(progress: dict[str, Any]) -> dict[str, Any]:
-    """What is handed to Spark, whose own class has no such section: its figures are metrics of the sink instead, as
-    ``checkpoint.durationMs`` and so on."""
+    """Return the progress that is passed to Spark.
+
+    Spark's own class has no section for Penstock, so its values become metrics of the sink: ``checkpoint.durationMs``
+    and
+    so on.
+    """
     told, section = dict(progress), progress[CHECKPOINT]
     del told[CHECKPOINT]
     figures = {f"{CHECKPOINT}.{name}": _text(value) for name, value in (section or {}).items()}

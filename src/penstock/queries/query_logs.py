@@ -101,7 +101,10 @@ class QueryLogs(logging.Handler):
                 del self._lines[oldest]
 
     def _pass_on(self, record: logging.LogRecord) -> None:
-        """Where no logging is set up Python writes warnings to stderr, and takes us for one that was."""
+        """Pass a record on.
+
+        If no logging is set up, Python writes warnings to stderr, and our handler must not prevent that.
+        """
         here: logging.Logger | None = logging.getLogger(record.name)
         while here is not None:
             if any(handler is not self for handler in here.handlers):

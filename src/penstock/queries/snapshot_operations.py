@@ -111,7 +111,10 @@ def export_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operatio
 
 
 def fork_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation | None:
-    """As ``export_snapshot``: a location where a query of its own begins with the snapshot."""
+    """Fork a snapshot in the background: create a location at which another query starts from it.
+
+    See ``export_snapshot``.
+    """
     name = snapshot_id(checkpoint)
 
     def fork() -> Outcome:
@@ -126,8 +129,10 @@ def fork_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation 
 
 
 def copy_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation | None:
-    """As ``export_snapshot``: the snapshot into an archive, which nothing else has to be writing to. What is there
-    already is not brought again."""
+    """Copy a snapshot into an archive in the background. See ``export_snapshot``.
+
+    Nothing else may write to the archive. Files that it already has are not copied again.
+    """
     name, counter = snapshot_id(checkpoint), ProgressCounter()
 
     def copy() -> Outcome:
@@ -179,11 +184,12 @@ def has_files(facts: QueryFacts, target: str) -> bool:
 
 
 def preview_deletion(opened: OpenedLocation, checkpoint: int) -> Deletion:
-    """What deleting it would remove now. The driver that owns the location may collect others meanwhile: then it is
-    looked at again.
+    """Return what deleting a snapshot would remove now.
+
+    The driver that owns the location may collect other snapshots meanwhile; then the location is read again.
 
     Raises:
-        LocationError: it is gone, or the location cannot be read.
+        LocationError: the snapshot does not exist any more, or the location cannot be read.
         CorruptSnapshot: what another snapshot refers to cannot be read.
     """
     for _ in range(PLAN_ATTEMPTS):

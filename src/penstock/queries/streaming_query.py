@@ -587,7 +587,11 @@ class StreamingQuery:
 
 
 def parse_output(text: str) -> Output:
-    """What becomes of the output behind a snapshot that a query goes back to; ConfigError for anything else."""
+    """Parse the option for output that is newer than the snapshot to resume from.
+
+    Raises:
+        ConfigError: not a valid value.
+    """
     try:
         return Output(text)
     except ValueError:

@@ -22,8 +22,12 @@ _KEEP = "penstock.keep"
 
 
 def answer(resource: BaseModel, status: int = 200, headers: Mapping[str, str] = NO_HEADERS) -> Response:
-    """As JSON, encoded once. A route that returned the resource itself would have FastAPI make and check all of it a
-    second time, on a thread of its own; so routes name it as their ``response_model``, for OpenAPI, and return this."""
+    """Encode a resource as a JSON response, once.
+
+    If a route returned the resource itself, FastAPI would build and validate all of it a second time on another thread.
+    So
+    routes name the resource as their ``response_model``, for OpenAPI, and return this response.
+    """
     return Response(resource.model_dump_json(), status, headers=dict(headers), media_type=JSON)
 
 

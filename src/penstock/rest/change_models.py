@@ -23,13 +23,13 @@ def number(value: Any) -> Any:
 
 
 def no_default(schema: dict[str, Any]) -> None:
-    """What is left out stays as it is: there is no default to be told of."""
+    """Schema hook: a member that is left out stays unchanged, so the schema has no default."""
     for member in schema["properties"].values():
         member.pop("default", None)
 
 
 class Given(BaseModel):
-    """Of a request's body: what need not be said is left out. ``null`` is refused, as are members there are none of."""
+    """Base of request bodies in which members may be left out. ``null`` and unknown members are refused."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=no_default)
 
@@ -59,7 +59,7 @@ class SpecPatch(Patch):
 
 
 class ResumePatch(Patch):
-    """Which snapshot a suspended query goes back to, by id or label, and what becomes of what it has written since."""
+    """Snapshot to which a suspended query returns, by id or label, and the handling of the output written since."""
 
     snapshot: Annotated[str, Field(min_length=1, max_length=200)]
     output: Literal["retract", "keep"] | SkipJsonSchema[None] = None

@@ -72,7 +72,7 @@ class EdgeDiff(FromAttributes):
 
 
 class DiffResource(FromAttributes):
-    """From snapshot ``before`` to ``after``, whatever their parallelism."""
+    """Differences between the snapshots ``before`` and ``after``, whatever their parallelism."""
 
     before: str
     after: str

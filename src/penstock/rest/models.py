@@ -95,8 +95,7 @@ class QueryStatus(BaseModel):
 
 
 class ServiceResource(BaseModel):
-    """What this service can do. ``export_root``: snapshots may be exported and forked, below a folder that its settings
-    name."""
+    """Capabilities of this service. ``export_root``: snapshots may be exported and forked below a configured folder."""
 
     export_root: bool
 
@@ -138,7 +137,7 @@ class VertexResource(BaseModel):
 
 
 class EdgeResource(FromAttributes):
-    """From vertex ``producer`` to vertex ``consumer``; ``keys``: the columns that rows are spread by."""
+    """Edge from vertex ``producer`` to vertex ``consumer``; ``keys``: columns by which rows are partitioned."""
 
     id: int
     producer: int

@@ -75,7 +75,7 @@ class ProblemError(Exception):
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For OpenAPI: these statuses, and those that any request may get, are problem documents."""
+    """Return the OpenAPI responses of these statuses, and of those that any request may get: problem documents."""
     always = {400, 401, 405, 406, 413, 421, 422, 500}
     return {
         status: {
@@ -137,8 +137,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 def _methods_of(request: Request) -> str:
-    """Of all that is described at this path, and at none that fits it better: the framework names the methods of its
-    first route alone."""
+    """Return the methods of all routes that match this path best; the framework reports only those of the first."""
     paths: Mapping[str, Mapping[str, object]] = request.app.openapi()["paths"]
     fitting = [path for path in paths if compile_path(path)[0].match(request.url.path)]
     fewest = min((path.count("{") for path in fitting), default=0)

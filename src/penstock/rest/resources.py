@@ -41,7 +41,7 @@ def find_query(query_id: str) -> QueryFacts:
 
 
 def spec_of(facts: QueryFacts) -> QuerySpec:
-    """What was asked for counts from when it was accepted, though the query may not have heard of it yet."""
+    """Return the spec of a query. A change counts once it is accepted, even if the query has not processed it yet."""
     requested = facts.requested
     rescale = OPERATIONS.running(facts.run_id, Verb.RESCALE)
     parallelism = requested.parallelism if rescale is None else rescale.parallelism

@@ -20,8 +20,12 @@ router = APIRouter(prefix="/api/v1/queries/{query_id}", tags=["queries"])
 
 
 class Changes(StrEnum):
-    """When another value of an option can count: ``now``, by a change of the spec; at the ``next_start`` of the query
-    in its program; ``never``, at this checkpoint location."""
+    """Time at which another value of an option takes effect.
+
+    ``now``: by a change of the spec; ``next_start``: at the next start of the query in its program; ``never``: not at
+    this
+    checkpoint location.
+    """
 
     NOW = "now"
     NEXT_START = "next_start"
@@ -42,7 +46,10 @@ class OptionResource(BaseModel):
 
 
 class ConfigurationResource(BaseModel):
-    """By name. There are no options of sources, sinks, stores or of the service in it: those may hold secrets."""
+    """Options by name.
+
+    Options of sources, sinks, stores and the service are not included, because they may hold secrets.
+    """
 
     options: list[OptionResource]
 

@@ -44,7 +44,7 @@ class SnapshotSummary(FromAttributes):
 
 
 class SnapshotList(FromAttributes):
-    """By ascending checkpoint. ``owner``: the Generation that opened the location last."""
+    """Snapshots by ascending checkpoint. ``owner``: the Generation that opened the location last."""
 
     location: str
     owner: int
@@ -80,7 +80,7 @@ class StoredChannel(FromAttributes):
 
 
 class StoredEdge(FromAttributes):
-    """In-flight data of one edge, by channel."""
+    """Stored in-flight data of one edge, by channel."""
 
     exchange: str
     producer: str
@@ -183,8 +183,10 @@ class SharedFileResource(FromAttributes):
 
 
 class SharingResource(FromAttributes):
-    """Which files the snapshots need, the largest first: at most 2,000, of the 200 newest snapshots, and ``truncated``
-    if there are more. Of a snapshot with damaged metadata those files are missing of which only that tells."""
+    """Files that the snapshots need, the largest first: at most 2,000, of the 200 newest snapshots.
+
+    ``truncated`` if there are more. Files that only a snapshot with damaged metadata names are missing.
+    """
 
     files: list[SharedFileResource]
     snapshots: list[str]

@@ -125,7 +125,7 @@ def _quoted(name: str) -> str:
 def create_table(
     spark: SparkSession, name: str, schema: StructType, provider: str, partition_by: Sequence[str], path: str | None
 ) -> None:
-    """As Spark's ``toTable`` creates a missing one: all columns nullable, the writer's options not kept.
+    """Create a missing table as Spark's ``toTable`` does: all columns nullable, the writer's options not kept.
 
     Raises:
         SinkError: Spark's reason.
@@ -148,7 +148,9 @@ def create_table(
 
 
 def rows_to_insert(spark: SparkSession, table: FileTable, df: DataFrame) -> DataFrame:
-    """What ``INSERT INTO table BY NAME`` would write: Spark finds, casts and orders the columns. Nothing is written.
+    """Return the rows that ``INSERT INTO table BY NAME`` would write: Spark resolves, casts and orders the columns.
+
+    Nothing is written.
 
     Raises:
         ConfigError: the rows do not fit the table, in Spark's words.

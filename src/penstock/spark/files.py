@@ -21,13 +21,13 @@ _NAMED = 3
 
 
 class SparkFiles:
-    """See ``penstock.connectors.spark.files.SparkFileReader``.
+    """Reader of files with Spark; see ``penstock.connectors.spark.files.SparkFileReader``.
 
     Args:
         spark: a classic session.
-        format: as the stream's.
-        schema: the stream's, partition columns included.
-        columns: what of it, and of ``_metadata``, is read.
+        format: format of the stream.
+        schema: schema of the stream, including partition columns.
+        columns: columns to read, including those of ``_metadata``.
     """
 
     def __init__(
@@ -61,5 +61,5 @@ class SparkFiles:
 
 
 def _uri(path: str) -> str:
-    """Whatever file system Spark takes by default. Hadoop's paths are not percent-encoded."""
+    """Return the URI of a path on Spark's default file system. Hadoop's paths are not percent-encoded."""
     return f"file://{path}"

@@ -27,7 +27,7 @@ _HEADERS = ", headers array<struct<key: string, value: binary>>"
 
 
 class KafkaDataSource(DataSource):  # type: ignore[misc]
-    """What Spark's analysis needs to know of a Kafka source. Spark itself cannot run it."""
+    """Data source that gives Spark's analysis the schema of a Kafka source. Spark itself cannot run it."""
 
     @classmethod
     def name(cls) -> str:

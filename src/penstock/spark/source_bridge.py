@@ -15,12 +15,12 @@ _STREAMING = "org.apache.spark.sql.connector.read.streaming"
 
 
 class SparkSourceBridge:
-    """See ``penstock.connectors.spark.bridge.SourceBridge``.
+    """Bridge to a source of Spark; see ``penstock.connectors.spark.bridge.SourceBridge``.
 
     Args:
         spark: a classic session.
         node: the ``StreamingRelationV2``; its table must be able to read micro-batches.
-        name: for messages.
+        name: name of the source in messages.
     """
 
     def __init__(self, spark: SparkSession, node: Any, name: str) -> None:

@@ -1,8 +1,8 @@
-"""For authors of operators, sources and sinks: does it keep its contract, whenever it is stopped and restored?
+"""Conformance kit for authors of operators, sources and sinks: checks the contract under stops and restores.
 
-Each check runs the thing once without interruption, or takes what it is told, and then many seeded runs in which input
-is cut into slices, snapshots are taken at any moment, and a fresh instance goes on from one of them, through the same
-formats in which a snapshot stores it. The outcome has to be the same. A failure names the seed.
+Each check runs the component once without interruption, or takes the expected outcome as an argument. Then come many
+seeded runs: input is cut into slices, snapshots are taken at any moment, and a fresh instance continues from one of
+them, through the formats in which snapshots are stored. The outcome must be the same. A failure names the seed.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class _ChainRun:
             self._chain.process(first)
 
     def _store(self) -> None:
-        """As before a barrier: the epoch ends, then the state is taken."""
+        """Store the state as at a barrier: end the epoch, then capture."""
         self._chain.finish_epoch()
         states = {
             operator_id: ({name: _stored(table) for name, table in state.tables.items()}, _json(dict(state.scalars)))
@@ -140,7 +140,7 @@ class _ChainRun:
         self._stored = _Stored(states, self._watermark_us, list(self._left), len(self._rows))
 
     def _restore(self, stored: _Stored, closing: ExitStack) -> None:
-        """What came after the snapshot never happened."""
+        """Restore a fresh instance, so that everything after the snapshot is undone."""
         states = {
             operator_id: RestoredState(
                 {name: _pieces(data) for name, data in tables.items()},

@@ -1,4 +1,4 @@
-"""What the simulator raises when it has found something."""
+"""Error that the simulator raises when an oracle has found a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every check of the state table kit works with: tables of the backend in question, beside their dicts."""
+"""Test bench of the state table kit: tables of the backend under test next to reference dicts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MakeBackend: TypeAlias = Callable[[], StateBackend]
 
 @dataclass
 class Bench:
-    """What a check works with. ``restore_into``: makes the backend that captured content is loaded into."""
+    """Test bench of a check. ``restore_into``: makes the backend into which captured content is loaded."""
 
     make_backend: MakeBackend
     restore_into: MakeBackend

@@ -1,4 +1,4 @@
-"""What the kit of keyed tables fills them with: key and value types with values worth trying, and how they compare."""
+"""Test data of the keyed table kit: key and value types with interesting values, and their comparison."""
 
 from __future__ import annotations
 

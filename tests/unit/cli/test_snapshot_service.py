@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.cli.query import operations
-from penstock.cli.snapshot import owner_by_service
+from penstock.cli.snapshot import rest_client
 from tests.support.cli.calling import assert_one_line, snapshot
 from tests.support.cli.fake_service import (
     QUERY,
@@ -33,7 +33,7 @@ NO_FOLDER = "there is no such folder"
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
     """Its query runs at ``HERE``, takes chk-7, and deletes."""
-    monkeypatch.setattr(owner_by_service, "PAUSE_S", 0.0)
+    monkeypatch.setattr(rest_client, "PAUSE_S", 0.0)
     with fake_service() as fake:
         runs_at(fake, HERE)
         fake.routes |= {
@@ -221,7 +221,7 @@ def test_once_an_answer_is_lost_it_is_not_known_what_was_done(fake: FakeService,
     called = snapshot("take", HERE, "--url", fake.url)
     why = {"lost": "did not answer POST", "gone": "can be reached", "refused": "the query has ended"}[then]
     assert_one_line(called, why, f"not known whether a snapshot is taken: `penstock snapshot list {HERE}` tells")
-    assert len(fake.asked("POST")) == (1 if then == "gone" else owner_by_service.TRIES)
+    assert len(fake.asked("POST")) == (1 if then == "gone" else rest_client.TRIES)
 
 
 def test_what_may_be_done_once_only_is_sent_once(fake: FakeService) -> None:

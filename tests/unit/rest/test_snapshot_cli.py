@@ -95,7 +95,7 @@ def test_a_label_goes_over_http(location: Path, url: str, monkeypatch: pytest.Mo
     def never(*arguments: object, **more: object) -> None:
         raise AssertionError("the files were asked")
 
-    monkeypatch.setattr("penstock.cli.snapshot.owner_by_files.located", never)
+    monkeypatch.setattr("penstock.cli.snapshot.file_client.located", never)
     code, out, _ = called("label", location, "chk-2", "--label", "mine", "--url", url)
     assert (code, out) == (0, "chk-2 is called 'mine', requested\n")
     assert called("delete", location, "mine", "--url", url)[0] == 0

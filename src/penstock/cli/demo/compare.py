@@ -56,6 +56,6 @@ def _differences(left: pa.Table, right: pa.Table, exact: list[str], floating: li
         nulls = pc.equal(pc.is_null(left[name]), pc.is_null(right[name])).to_numpy(zero_copy_only=False)
         same &= np.isclose(a, b, rtol=DOUBLE_TOLERANCE, atol=0.0, equal_nan=True) & nulls
     wrong = np.flatnonzero(~same)
-    shown = [f"{left.slice(row, 1).to_pylist()[0]} where Spark has {right.slice(row, 1).to_pylist()[0]}"
+    examples = [f"{left.slice(row, 1).to_pylist()[0]} where Spark has {right.slice(row, 1).to_pylist()[0]}"
              for row in wrong[:SHOWN_DIFFERENCES].tolist()]  # fmt: skip
-    return shown + ([f"... and {len(wrong) - len(shown)} more rows"] if len(wrong) > len(shown) else [])
+    return examples + ([f"... and {len(wrong) - len(examples)} more rows"] if len(wrong) > len(examples) else [])

@@ -27,7 +27,7 @@ def write_report(results: DemoResults) -> None:
 
 
 def _curve(results: DemoResults) -> str:
-    """In-flight bytes over time as points of an SVG polyline."""
+    """Return the points of an SVG polyline: in-flight bytes over time."""
     if not results.inflight:
         return ""
     end_s = max(results.inflight[-1][0], 1e-9)

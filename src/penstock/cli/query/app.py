@@ -88,14 +88,14 @@ def connected(url: str, token_file: Path | str | None, ca: Path | str | None, ti
 def _token(token_file: Path | str | None) -> str | None:
     if token_file is None:
         return os.environ.get(TOKEN_VARIABLE) or None
-    shown = f"--token-file {one_line(str(token_file))}"
+    option = f"--token-file {one_line(str(token_file))}"
     try:
         check_private("--token-file", token_file)
         with Path(token_file).open("rb") as file:
             token = file.read(MAX_TOKEN_BYTES + 1).decode("ascii").strip()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it holds no ASCII text"
-        raise ConfigError(f"{shown} cannot be read: {why}") from error
+        raise ConfigError(f"{option} cannot be read: {why}") from error
     if len(token) > MAX_TOKEN_BYTES:
-        raise ConfigError(f"{shown} is no file of a token: it has more than {MAX_TOKEN_BYTES} bytes")
+        raise ConfigError(f"{option} is no file of a token: it has more than {MAX_TOKEN_BYTES} bytes")
     return token

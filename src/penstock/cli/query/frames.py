@@ -1,4 +1,4 @@
-"""One frame of ``penstock query watch``: a sample, on so many columns and lines."""
+"""Frame of ``penstock query watch``: a sample drawn on a number of columns and lines."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def _line(text: str, style: str = "") -> Text:
 
 def _head(sample: Sample) -> list[Text]:
     query, status = sample.query, sample.query.status
-    wanted = query.spec.parallelism
-    arrives = "" if query.over or status.parallelism == wanted else f", to be {wanted}"
+    requested = query.spec.parallelism
+    arrives = "" if query.over or status.parallelism == requested else f", to be {requested}"
     first = f"{query.called}  generation {status.generation}  parallelism {status.parallelism}{arrives}"
     watermark = _event_time(sample.graph)
     return [
@@ -96,14 +96,14 @@ def _table(first: str, columns: Sequence[str], left: Sequence[str] = ()) -> Tabl
     return table
 
 
-def _vertices(sample: Sample, shown: int, wide: bool) -> list[RenderableType]:
-    """``shown``: lines, of which one says how many vertices there was no room for."""
+def _vertices(sample: Sample, line_count: int, wide: bool) -> list[RenderableType]:
+    """Return the table of vertices. ``line_count``: its lines, one of which gives the number of vertices left out."""
     vertices = sample.graph.vertices
-    fits = len(vertices) <= shown
+    fits = len(vertices) <= line_count
     table = _table("vertex", [*VERTEX_COLUMNS, *(["watermark"] if wide else [])], (SHARES,))
-    for vertex in vertices if fits else vertices[: shown - 1]:
+    for vertex in vertices if fits else vertices[: line_count - 1]:
         table.add_row(*_vertex(vertex, sample.rates.get(vertex.id)), *([_watermark(vertex)] if wide else []))
-    more = _line(f"and {len(vertices) - shown + 1} more, for which the window is too small", "dim")
+    more = _line(f"and {len(vertices) - line_count + 1} more, for which the window is too small", "dim")
     return [table] if fits else [table, more]
 
 
@@ -121,13 +121,13 @@ def _vertex(vertex: Vertex, rates: Rates | None) -> tuple[Text | str, ...]:
 
 def _watermark(vertex: Vertex) -> str:
     """Return the lowest watermark of the subtasks; no watermark if one of them has none."""
-    known = [one.watermark_us for one in vertex.subtasks]
-    return watermark_text(None if None in known else known_minimum(known))
+    watermarks = [one.watermark_us for one in vertex.subtasks]
+    return watermark_text(None if None in watermarks else known_minimum(watermarks))
 
 
-def _checkpoints(sample: Sample, shown: int) -> Table:
+def _checkpoints(sample: Sample, line_count: int) -> Table:
     table = _table("checkpoint", ["state", "age", "took", "captured", "written", "all state"], ("state",))
-    for one in sample.checkpoints[:shown]:
+    for one in sample.checkpoints[:line_count]:
         table.add_row(_checkpoint_name(one), *_checkpoint(one, sample.at_ms))
     return table
 

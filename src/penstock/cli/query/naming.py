@@ -28,7 +28,7 @@ def named_query(service: Service, text: str) -> Query:
     return chosen(all_queries(service), text, service.url)
 
 
-def chosen(queries: Sequence[Query], text: str, place: str) -> Query:
+def chosen(queries: Sequence[Query], text: str, address: str) -> Query:
     for fitting in (
         [query for query in queries if query.id == text],
         [query for query in queries if query.name == text and not query.over],
@@ -43,13 +43,15 @@ def chosen(queries: Sequence[Query], text: str, place: str) -> Query:
                 f"{one_line(fitting[0].id)}",
                 HTTPStatus.CONFLICT,
             )
-    known = f"it knows {_listed(queries)}" if queries else "it knows none; they are known while their driver runs"
-    raise ServiceRefused(f"there is no query {_said(text)} at {place}: {known}", HTTPStatus.NOT_FOUND)
+    listing = f"it knows {_listed(queries)}" if queries else "it knows none; they are known while their driver runs"
+    raise ServiceRefused(f"there is no query {_said(text)} at {address}: {listing}", HTTPStatus.NOT_FOUND)
 
 
 def names_and_ids(service: Service, beginning: str) -> list[tuple[str, str]]:
-    """For a shell's completion: what may be written, and what that is. Ids only where there is no name that could be
-    written without quotes, or where they have been begun."""
+    """Return names and ids for a shell's completion, with descriptions.
+
+    Ids are offered only where there is no name that needs no quotes, or where the user has begun to write one.
+    """
     found: dict[str, str] = {}
     for query in all_queries(service):
         state = one_line(query.status.state)

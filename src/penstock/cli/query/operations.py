@@ -101,8 +101,8 @@ def progress_of(begun: Operation, query: Query, *, hidden: bool) -> Iterator[Cal
     """Show a progress bar on stderr, because stdout is for the result."""
     console = SafeConsole(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn())
-    shown = not hidden and console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+    is_visible = not hidden and console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not is_visible) as bar:
         task = bar.add_task(escape(begun_text(begun, query)), total=None)
 
         def on_progress(operation: Operation) -> None:

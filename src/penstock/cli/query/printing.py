@@ -38,11 +38,11 @@ def print_query(console: Console, query: Query, graph: Graph, exceptions: Except
         _say(console, f"it is to be: {one_line(spec.state)}, parallelism {spec.parallelism}", "yellow")
     for one in status.operations:
         _say(console, f"under way: {one_line(one.verb)}, operation {one_line(one.id)}", "yellow")
-    known = {vertex.id for vertex in graph.vertices}
+    vertex_ids = {vertex.id for vertex in graph.vertices}
     for vertex in graph.vertices:
         _print_vertex(console, vertex)
         for edge in graph.edges:
-            if edge.producer == vertex.id and edge.consumer in known:
+            if edge.producer == vertex.id and edge.consumer in vertex_ids:
                 _say(console, f"  {_edge_text(edge)} -> {edge.consumer}")
     for restart in exceptions.restarts[:RESTARTS_PRINTED]:
         _say(console, restart_line(restart, now_ms()))

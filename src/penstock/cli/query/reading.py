@@ -39,13 +39,13 @@ def show_command(
         service = connected(url, token_file, ca)
         name = named_query(service, query).id
         documents = [service.get("queries", name, *more).document for more in ((), ("graph",), ("exceptions",))]
-        shown = understood(service, documents[0], Query)
+        found = understood(service, documents[0], Query)
         graph = understood(service, documents[1], Graph)
         exceptions = understood(service, documents[2], Exceptions)
         if as_json:
             emit({**documents[0], "graph": documents[1], "exceptions": documents[2]})
         else:
-            print_query(console, shown, graph, exceptions)
+            print_query(console, found, graph, exceptions)
 
 
 def _print_list(queries: list[Query]) -> None:
@@ -60,13 +60,13 @@ def _print_list(queries: list[Query]) -> None:
 
 
 def _listed(query: Query) -> tuple[str, ...]:
-    status, wanted = query.status, query.spec.parallelism
+    status, requested = query.status, query.spec.parallelism
     failed = f", {status.checkpoints_failed} failed" if status.checkpoints_failed else ""
     return (
         query.short_id,
         one_line(query.name or "", 40),
         one_line(status.state),
-        str(wanted) if status.parallelism == wanted or query.over else f"{status.parallelism}, to be {wanted}",
+        str(requested) if status.parallelism == requested or query.over else f"{status.parallelism}, to be {requested}",
         f"{status.checkpoints_completed:,}{failed}",
         str(status.restarts),
         one_line(status.message, 100),

@@ -105,9 +105,9 @@ class Sampler:
             "checkpoints": page_document["checkpoints"],
             "exceptions": exceptions_document,
         }
-        known = {vertex: rate for vertex, rate in rates.items() if rate is not None}
+        known_rates = {vertex: rate for vertex, rate in rates.items() if rate is not None}
         at_ms = int(time.time() * 1000)
-        return Sample(query, graph, page.checkpoints, exceptions, known, at_ms, {**query_document, **documents})
+        return Sample(query, graph, page.checkpoints, exceptions, known_rates, at_ms, {**query_document, **documents})
 
     def sample_with_rates(self, pause: Callable[[float], None] = time.sleep) -> Sample:
         """Return a sample with rates: the second of two, or the first if the query has ended."""
@@ -123,20 +123,20 @@ class Sampler:
     def _rates(self, run_id: str, generation: int, vertex: Vertex, now_s: float) -> Rates | None:
         """Return the rates of a vertex, or None unless those of all its subtasks are known."""
         found = [self._readings[run_id, generation, vertex.id, one.index].rates_at(now_s) for one in vertex.subtasks]
-        known = [one for one in found if one is not None]
-        if not known or len(known) < len(found):
+        complete = [one for one in found if one is not None]
+        if not complete or len(complete) < len(found):
             return None
         return Rates(
-            sum(one.rows_in for one in known),
-            sum(one.rows_out for one in known),
-            _mean([one.busy for one in known]),
-            _mean([one.backpressured for one in known]),
+            sum(one.rows_in for one in complete),
+            sum(one.rows_out for one in complete),
+            _mean([one.busy for one in complete]),
+            _mean([one.backpressured for one in complete]),
         )
 
 
 def _mean(shares: Sequence[float | None]) -> float | None:
-    known = [share for share in shares if share is not None]
-    return sum(known) / len(known) if known else None
+    measured = [share for share in shares if share is not None]
+    return sum(measured) / len(measured) if measured else None
 
 
 def _next_reading(before: _Reading | None, now: SubtaskMetrics, now_s: float) -> _Reading:

@@ -1,7 +1,7 @@
-"""Asks a REST service of Penstock, one short request at a time.
+"""HTTP client of Penstock's REST service: one short request at a time.
 
-Of the standard library: every request is a connection of its own, with a bound on its time and on what is read. No
-redirect is followed, since the token would go with it, and no proxy is asked.
+It uses only the standard library. Every request has a connection of its own, a time limit and a size limit. It follows
+no redirect, because the token would go with it, and uses no proxy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MERGE_PATCH = "application/merge-patch+json"
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back: JSON, and the tag of what it shows (empty without one). ``status`` is 2xx."""
+    """Answer of the service: the JSON document and its entity tag (empty without one). ``status`` is 2xx."""
 
     status: int
     document: Any
@@ -41,7 +41,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Service:
-    """Where a service is, and the token that it is shown; made by ``service_at``. ``tls``: whom it trusts there."""
+    """Address of a service, and the token for it; made by ``service_at``. ``tls``: trusted certificates."""
 
     address: SplitResult
     token: str | None = field(default=None, repr=False)
@@ -53,29 +53,33 @@ class Service:
         return self.address.geturl().rstrip("/")
 
     def get(self, *path: str, query: str = "") -> Answer:
-        """What is at ``/api/v1/<path>``; the parts of the path are quoted.
+        """Return the resource at ``/api/v1/<path>``; the parts of the path are quoted.
 
         Raises:
-            ServiceUnreachable: nobody answers there.
-            ServiceRefused: it says no, and why.
-            NoAnswer: what came is not all, or not what such a service says.
+            ServiceUnreachable: no service answers there.
+            ServiceRefused: the service refuses the request, with its reason.
+            NoAnswer: the answer is incomplete, or not one of such a service.
         """
         return self._ask("GET", _joined(path) + (f"?{query}" if query else ""))
 
     def patch(self, *path: str, changes: object, tag: str = "") -> Answer:
-        """A merge patch of what had ``tag``, or, without one, of what has none. Raises as ``get`` does; NoAnswer: it
-        may have been made."""
+        """Send a merge patch for the resource with ``tag``, or without one for a resource without tag.
+
+        Raises as ``get`` does; NoAnswer: the change may have been made.
+        """
         guard = {"If-Match": tag} if tag else {}
         return self._ask("PATCH", _joined(path), json.dumps(changes).encode(), {"Content-Type": MERGE_PATCH, **guard})
 
-    def post(self, *path: str, wanted: object, key: str) -> Answer:
-        """Have something begun; with the same key (visible ASCII) again, nothing new. Raises as ``get`` does; NoAnswer:
-        it may have begun."""
+    def post(self, *path: str, body: object, key: str) -> Answer:
+        """Begin an operation. A request with the same key (visible ASCII) begins nothing new.
+
+        Raises as ``get`` does; NoAnswer: it may have begun.
+        """
         headers = {"Content-Type": JSON, "Idempotency-Key": key}
-        return self._ask("POST", _joined(path), json.dumps(wanted).encode(), headers)
+        return self._ask("POST", _joined(path), json.dumps(body).encode(), headers)
 
     def delete(self, *path: str, query: str = "") -> Answer:
-        """Raises as ``get`` does; NoAnswer: it may have begun."""
+        """Delete a resource. Raises as ``get`` does; NoAnswer: it may have begun."""
         return self._ask("DELETE", _joined(path) + (f"?{query}" if query else ""))
 
     def _ask(
@@ -110,15 +114,15 @@ class Service:
         return http.client.HTTPSConnection(host, port, timeout=self.timeout_s, context=self.tls)
 
     def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
-        said = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
-        return {"Accept": JSON, "Connection": "close", **said, **more}
+        authorization = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        return {"Accept": JSON, "Connection": "close", **authorization, **more}
 
     def _understood(self, response: http.client.HTTPResponse, text: bytes) -> Answer:
         status = response.status
         if 300 <= status < 400:
-            place = one_line(response.headers.get("Location", "nowhere"), MAX_REFUSAL)
+            target = one_line(response.headers.get("Location", "nowhere"), MAX_REFUSAL)
             raise ServiceRefused(
-                f"{self.url} redirects to {place}: the token is not taken along; give the address itself", status
+                f"{self.url} redirects to {target}: the token is not taken along; give the address itself", status
             )
         if status == HTTPStatus.UNAUTHORIZED:
             raise ServiceRefused(f"{self.url} {self._no_entrance()}", status)
@@ -147,14 +151,14 @@ def service_at(url: str, token: str | None = None, timeout_s: float = TIMEOUT_S,
     Raises:
         ConfigError: ``url`` is no address of a service, no header could carry ``token``, or ``ca`` is no such file.
     """
-    shown = one_line(url, MAX_REFUSAL)
+    text = one_line(url, MAX_REFUSAL)
     try:
         parts = urlsplit(url)
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         fits = False
-    if not fits or shown != url or " " in url or not url.isascii():
-        raise ConfigError(f"{shown!r} is no address of a REST service: write for example http://127.0.0.1:4041")
+    if not fits or text != url or " " in url or not url.isascii():
+        raise ConfigError(f"{text!r} is no address of a REST service: write for example http://127.0.0.1:4041")
     if parts.username is not None or parts.query or parts.fragment:
         raise ConfigError("the address of a REST service is http://HOST:PORT alone; a token goes into PENSTOCK_TOKEN")
     if token is not None and not (token and all("!" <= character <= "~" for character in token)):
@@ -205,8 +209,8 @@ def _whole(response: http.client.HTTPResponse, deadline_s: float) -> bytes:
 def _refusal(url: str, response: http.client.HTTPResponse, document: Any, text: bytes) -> str:
     if isinstance(document, dict) and isinstance(document.get("detail"), str):
         return one_line(document["detail"])
-    said = one_line(text.decode("utf-8", "replace"), MAX_REFUSAL)
-    return f"{url} answered {response.status} {one_line(response.reason)}" + (f": {said}" if said else "")
+    message = one_line(text.decode("utf-8", "replace"), MAX_REFUSAL)
+    return f"{url} answered {response.status} {one_line(response.reason)}" + (f": {message}" if message else "")
 
 
 def _why(error: Exception) -> str:

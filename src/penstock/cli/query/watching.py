@@ -53,9 +53,9 @@ def watch(
 
 
 def watched(console: Console, sampler: Sampler, pause: Callable[[], None]) -> Sample:
-    """Frame after frame on the whole screen, until the query ends or the user interrupts; the last one stays.
+    """Draw frames on the whole screen until the query ends or the user interrupts; the last one stays.
 
-    While the service does not answer, the last that it told stays on the screen, and is said to be old.
+    While the service does not answer, the last frame stays on the screen with a note that it is old.
     """
     last = sampler.take()
     away_since_s: float | None = None

@@ -28,8 +28,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdou
 
 @contextmanager
 def reported() -> Iterator[Console]:
-    """Where a verb writes to for people; ends the command by what Penstock refuses: with code 2 by wrong arguments,
-    else with code 1."""
+    """Console of a snapshot command; errors of Penstock end the command.
+
+    The exit code is 2 for wrong arguments, else 1.
+    """
     console = SafeConsole()
     try:
         yield console

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from penstock.cli.query.app import Ca, TokenFile, Url
 from penstock.cli.snapshot.app import AsJson, Location, emit, reported, snapshot_app
-from penstock.cli.snapshot.owner import Deleted
-from penstock.cli.snapshot.owner_by_files import known_at, located
-from penstock.cli.snapshot.owner_choice import owner_of
+from penstock.cli.snapshot.client_choice import snapshot_client_of
+from penstock.cli.snapshot.file_client import cached_log, located
+from penstock.cli.snapshot.snapshot_client import Deleted
 from penstock.cli.terminal import say
 from penstock.config import alignment as parse_alignment
 from penstock.config import snapshot_format
@@ -61,7 +61,7 @@ def take(
         chosen = parse_alignment("--alignment", alignment).value if alignment else ""
         chosen_form = snapshot_format("--format", form).value if form else ""
         changes = rq.TakeSnapshot(label, note, chosen, round((timeout or 0) * 1000), chosen_form)
-        snapshot = owner_of(location, url, token_file, ca, quiet=as_json).take(changes)
+        snapshot = snapshot_client_of(location, url, token_file, ca, quiet=as_json).take(changes)
         if as_json:
             emit({"snapshot": snapshot, **({"format": chosen_form} if form else {})})
         else:
@@ -85,7 +85,7 @@ def delete(
         if dry_run:
             deleted, paths = _would_delete(location, snapshots)
         else:
-            deleted = owner_of(location, url, token_file, ca, force=force, quiet=as_json).delete(snapshots)
+            deleted = snapshot_client_of(location, url, token_file, ca, force=force, quiet=as_json).delete(snapshots)
         ids, files, size = deleted
         if as_json:
             document = {"snapshots": ids, "files": files, "bytes": size, "dry_run": dry_run}
@@ -99,9 +99,9 @@ def delete(
 def _would_delete(location: str, names: Sequence[str]) -> tuple[Deleted, tuple[str, ...]]:
     """Return what would be deleted, and the files. Planning only reads the location."""
     with located(location) as store:
-        known = known_at(store)
-        chosen = choose_deletable(store.root, known.log, names)
-        deletion = ownership.preview_deletion(store, chosen, known)
+        cached = cached_log(store)
+        chosen = choose_deletable(store.root, cached.log, names)
+        deletion = ownership.preview_deletion(store, chosen, cached)
     ids = [snapshot_id(checkpoint) for checkpoint in chosen]
     return Deleted(ids, len(deletion.files), deletion.bytes), deletion.files
 
@@ -123,12 +123,12 @@ def label_command(
     with reported() as console:
         if (label and remove) or label == "":
             raise ConfigError("--label L gives a label, --remove takes it away: choose one")
-        wanted = "" if remove else label
-        if wanted is None and note is None:
+        new_label = "" if remove else label
+        if new_label is None and note is None:
             raise ConfigError("say what it is to be called: --label L, --remove or --note N")
-        checked_words(wanted or "", note or "")
-        owner = owner_of(location, url, token_file, ca, force=force, quiet=as_json)
-        now = owner.label(snapshot, wanted, note)
+        checked_words(new_label or "", note or "")
+        client = snapshot_client_of(location, url, token_file, ca, force=force, quiet=as_json)
+        now = client.label(snapshot, new_label, note)
         if as_json:
             emit({"snapshot": now.id, "label": now.label, "note": now.note, "kind": now.kind})
         else:
@@ -140,11 +140,11 @@ def label_command(
 def gc(location: Location, dry_run: DryRun = False, force: Force = False, as_json: AsJson = False) -> None:
     """Remove files that no snapshot refers to, such as a crash leaves. Snapshots stay."""
     with reported() as console, located(location) as store:
-        known = known_at(store)
+        cached = cached_log(store)
         if dry_run:
-            answer = ownership.preview_collection(store, known=known)
+            answer = ownership.preview_collection(store, known=cached)
         else:
-            answer = ownership.request_change(store, rq.CollectOrphans(), force=force, known=known)
+            answer = ownership.request_change(store, rq.CollectOrphans(), force=force, known=cached)
         if as_json:
             emit({"files": answer.files, "bytes": answer.bytes, "dry_run": dry_run})
         else:

@@ -12,7 +12,7 @@ import typer
 
 from penstock.cli.snapshot.app import AsJson, emit, reported, snapshot_app
 from penstock.cli.snapshot.changing import Force
-from penstock.cli.snapshot.owner_by_files import located
+from penstock.cli.snapshot.file_client import located
 from penstock.cli.snapshot.spark import returned
 from penstock.errors import ConfigError, QueryFailed
 from penstock.model.ids import snapshot_id
@@ -47,10 +47,10 @@ def drain(
 ) -> None:
     """Process what is in flight in the newest snapshot, without new input, and take a snapshot without it."""
     with reported() as console:
-        place = location.rpartition("#")[0] if "#" in location else location
-        with located(place) as store:
+        root = location.rpartition("#")[0] if "#" in location else location
+        with located(root) as store:
             ownership.require_stopped(store, force=force)
-            _run(_writers(query), location, place)
+            _run(_writers(query), location, root)
             snapshot = snapshot_id(SnapshotLog(store).refresh().lineage[-1].checkpoint)
         if as_json:
             emit({"snapshot": snapshot})
@@ -58,26 +58,26 @@ def drain(
             console.print(f"nothing is in flight in {snapshot}: an edited query can start from it", highlight=False)
 
 
-def _writers(place: str) -> Sequence[DataStreamWriter]:
+def _writers(reference: str) -> Sequence[DataStreamWriter]:
     from penstock.api.writer import DataStreamWriter
 
-    found = returned(place)
+    found = returned(reference)
     writers = list(found) if isinstance(found, list | tuple) else [found]
     if not writers or not all(isinstance(writer, DataStreamWriter) for writer in writers):
         raise ConfigError(
-            f"--query {place}: it returned a {type(found).__name__}; it must return a writer from "
+            f"--query {reference}: it returned a {type(found).__name__}; it must return a writer from "
             "penstock.writeStream(df), not started, or a list of them"
         )
     return writers
 
 
-def _run(writers: Sequence[DataStreamWriter], location: str, place: str) -> None:
+def _run(writers: Sequence[DataStreamWriter], location: str, root: str) -> None:
     from pyspark.errors import StreamingQueryException
 
     from penstock.api.several import start
 
     for writer in writers:
-        writer.option("checkpointLocation", place).option("startFrom", location).option("startMode", "drain")
+        writer.option("checkpointLocation", root).option("startFrom", location).option("startMode", "drain")
     query = start(writers) if len(writers) > 1 else writers[0].start()
     try:
         query.awaitTermination()

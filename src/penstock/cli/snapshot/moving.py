@@ -11,7 +11,7 @@ from rich.console import Console
 
 from penstock.cli.snapshot.app import AsJson, Location, emit, reported, snapshot_app
 from penstock.cli.snapshot.changing import Force
-from penstock.cli.snapshot.owner_by_files import located
+from penstock.cli.snapshot.file_client import located
 from penstock.cli.snapshot.reading import SNAPSHOT_HELP, _bar
 from penstock.errors import ConfigError, LocationError
 from penstock.model.ids import snapshot_id
@@ -43,15 +43,15 @@ def copy(
 ) -> None:
     """Copy snapshots into an archive, where they stay until they are deleted; what is there is not copied again."""
     *names, target = rest
-    with reported() as console, located(location) as there, _made(target) as here:
+    with reported() as console, located(location) as source, _made(target) as destination:
         with _bar("copying", hidden=as_json, is_bytes=False) as progress:
-            copied = copying.copy_snapshots(there, here, names, force=force, progress=progress)
+            copied = copying.copy_snapshots(source, destination, names, force=force, progress=progress)
         brought, present = _ids(copied.copied), _ids(copied.present)
         if as_json:
-            emit({"target": here.root, "copied": brought, "present": present, "gone": _ids(copied.deleted)})
+            emit({"target": destination.root, "copied": brought, "present": present, "gone": _ids(copied.deleted)})
         else:
             more = f"; {len(present)} were there already" if present else ""
-            _say(console, f"{_counted(brought)} copied to {here.root}{more}")
+            _say(console, f"{_counted(brought)} copied to {destination.root}{more}")
         copied.check(names)
 
 
@@ -67,36 +67,39 @@ def move(
     as_json: AsJson = False,
 ) -> None:
     """Move a query that does not run, with all its snapshots, to another location; or some snapshots to an archive."""
-    with reported() as console, located(location) as there:
+    with reported() as console, located(location) as source:
         if snapshots:
-            _move_snapshots(console, there, target, snapshots, force, as_json)
+            _move_snapshots(console, source, target, snapshots, force, as_json)
             return
-        with _target_of_move(target) as here, _bar("moving", hidden=as_json, is_bytes=False) as progress:
-            view = moving.move_query(there, here, force=force, progress=progress)
+        with _target_of_move(target) as destination, _bar("moving", hidden=as_json, is_bytes=False) as progress:
+            view = moving.move_query(source, destination, force=force, progress=progress)
         ids = _ids([record.checkpoint for record in view.snapshots])
         if as_json:
-            emit({"target": here.root, "snapshots": ids})
+            emit({"target": destination.root, "snapshots": ids})
         else:
-            _say(console, f"the query is at {here.root} now, with {_counted(ids)}; {there.root} has only its log left")
+            _say(
+                console,
+                f"the query is at {destination.root} now, with {_counted(ids)}; {source.root} has only its log left",
+            )
 
 
 def _move_snapshots(
-    console: Console, there: Store, target: str, names: Sequence[str], force: bool, as_json: bool
+    console: Console, source: Store, target: str, names: Sequence[str], force: bool, as_json: bool
 ) -> None:
-    view = ownership.read_query_log(there)
-    known = [name for name in names if any(has_name(record, name) for record in view.snapshots)]
-    with _made(target) as here, _bar("copying", hidden=as_json, is_bytes=False) as progress:
-        archived = _ids([record.checkpoint for record in SnapshotLog(here).refresh().snapshots])
-        missing = [name for name in names if name not in known and name not in archived]  # moved by an earlier try
-        chosen = choose_deletable(there.root, view, [*known, *missing])
+    view = ownership.read_query_log(source)
+    existing = [name for name in names if any(has_name(record, name) for record in view.snapshots)]
+    with _made(target) as destination, _bar("copying", hidden=as_json, is_bytes=False) as progress:
+        archived = _ids([record.checkpoint for record in SnapshotLog(destination).refresh().snapshots])
+        missing = [name for name in names if name not in existing and name not in archived]  # moved by an earlier try
+        chosen = choose_deletable(source.root, view, [*existing, *missing])
         if chosen:
-            copying.copy_snapshots(there, here, _ids(chosen), force=force, progress=progress).check(names)
+            copying.copy_snapshots(source, destination, _ids(chosen), force=force, progress=progress).check(names)
     for first in range(0, len(chosen), rq.MAX_IDS):
-        ownership.request_change(there, rq.DeleteSnapshots(list(chosen[first : first + rq.MAX_IDS])), force=force)
+        ownership.request_change(source, rq.DeleteSnapshots(list(chosen[first : first + rq.MAX_IDS])), force=force)
     if as_json:
-        emit({"target": here.root, "snapshots": _ids(chosen)})
+        emit({"target": destination.root, "snapshots": _ids(chosen)})
     else:
-        _say(console, f"{_counted(_ids(chosen))} moved to {here.root}")
+        _say(console, f"{_counted(_ids(chosen))} moved to {destination.root}")
 
 
 @snapshot_app.command()
@@ -106,16 +109,16 @@ def fork(location: Location, snapshot: _Snapshot, target: _Target, as_json: AsJs
     with reported() as console, ExitStack() as opened:
         origin = Origin(location, snapshot, option="")
         if origin.portable is not None:
-            here = opened.enter_context(_made(target))
-            identity = forking.fork_portable(origin, origin.portable, here)
+            destination = opened.enter_context(_made(target))
+            identity = forking.fork_portable(origin, origin.portable, destination)
         else:
-            there = opened.enter_context(located(location))
-            here = opened.enter_context(_made(target))
-            identity = forking.fork_snapshot(there, snapshot, here)
+            source = opened.enter_context(located(location))
+            destination = opened.enter_context(_made(target))
+            identity = forking.fork_snapshot(source, snapshot, destination)
         if as_json:
-            emit({"target": here.root, "query_id": identity.query_id, "origin": identity.origin})
+            emit({"target": destination.root, "query_id": identity.query_id, "origin": identity.origin})
         else:
-            _say(console, f"{here.root} begins with {snapshot} of query {identity.origin}; start a query there")
+            _say(console, f"{destination.root} begins with {snapshot} of query {identity.origin}; start a query there")
 
 
 @snapshot_app.command()
@@ -175,11 +178,11 @@ def _made(target: str) -> Iterator[Store]:
 
 @contextmanager
 def _target_of_move(target: str) -> Iterator[Store]:
-    """As ``_made``; what an interrupted move has left is no location yet."""
+    """Return the target as ``_made`` does; the remains of an interrupted move are not a location yet."""
     store = store_at(target)
     begun = store.exists(MOVING_PATH) or store.exists(IDENTITY_PATH)
-    with _made(target) if not begun else _as_it_is(store) as here:
-        yield here
+    with _made(target) if not begun else _as_it_is(store) as destination:
+        yield destination
 
 
 @contextmanager

@@ -18,25 +18,25 @@ CHANNELS_PRINTED = 10
 """Those with most in flight; --json has all."""
 
 
-def print_snapshot(console: Console, shown: SnapshotDetails) -> None:
+def print_snapshot(console: Console, details: SnapshotDetails) -> None:
     """Print a snapshot."""
     widen(console)
-    line = shown.snapshot
+    line = details.snapshot
     label = f" {line.label!r}" if line.label else ""
-    _say(console, f"{line.id}{label} of query {shown.query_id}, {line.kind}, {age_text(line.age_s)} old")
+    _say(console, f"{line.id}{label} of query {details.query_id}, {line.kind}, {age_text(line.age_s)} old")
     if line.note:
         _say(console, f"note: {line.note}")
     own = size_text(line.exclusive_bytes)
     _say(
         console,
-        f"Generation {line.generation}, parallelism {line.parallelism} of {shown.max_parallelism}, alignment "
+        f"Generation {line.generation}, parallelism {line.parallelism} of {details.max_parallelism}, alignment "
         f"{line.alignment} ({line.unaligned_subtasks} of {line.subtasks} subtasks unaligned), "
         f"{size_text(line.bytes)}, "
         + (f"{own} in files of its own" if line.not_deletable else f"deleting it frees {own}")
         + ("" if line.in_lineage else ", not in the lineage")
-        + (", drained" if shown.drained else ""),
+        + (", drained" if details.drained else ""),
     )
-    found = shown.bottleneck
+    found = details.bottleneck
     if found.vertex:
         where = f"; {found.share:.0%} of it at subtask {found.subtask}" if found.subtask >= 0 else ""
         console.print(
@@ -44,21 +44,21 @@ def print_snapshot(console: Console, shown: SnapshotDetails) -> None:
         )
     else:
         console.print(f"[bold]bottleneck:[/] {found.explanation}", soft_wrap=True, highlight=False)
-    _print_operators(console, shown)
-    for source in shown.sources:
+    _print_operators(console, details)
+    for source in details.sources:
         _print_source(console, source)
-    for edge in shown.edges:
+    for edge in details.edges:
         _print_edge(console, edge)
-    _print_subtasks(console, shown)
+    _print_subtasks(console, details)
 
 
 def _say(console: Console, text: str) -> None:
     console.print(escape(text), highlight=False, soft_wrap=True)
 
 
-def _print_operators(console: Console, shown: SnapshotDetails) -> None:
+def _print_operators(console: Console, details: SnapshotDetails) -> None:
     table = _table("operator", "state", "rows", "stored", "sections", "key-group skew")
-    for operator in shown.operators:
+    for operator in details.operators:
         if not operator.tables:
             table.add_row(escape(operator.name), f"[dim]{operator.role}[/]")
         for state in operator.tables:
@@ -100,9 +100,9 @@ def _print_edge(console: Console, edge: EdgeDetails) -> None:
         _say(console, f"  {channel.producer} -> {channel.consumer}: {channel.rows:,} rows, {size_text(channel.bytes)}")
 
 
-def _print_subtasks(console: Console, shown: SnapshotDetails) -> None:
+def _print_subtasks(console: Console, details: SnapshotDetails) -> None:
     table = _table("subtask", "start delay", "alignment", "sync", "async", "", "in flight captured", "state written")
-    for subtask in shown.subtasks:
+    for subtask in details.subtasks:
         times = (subtask.start_delay_ms, subtask.alignment_ms, subtask.sync_ms, subtask.async_ms)
         table.add_row(
             escape(f"{subtask.vertex} [{subtask.index}]"),

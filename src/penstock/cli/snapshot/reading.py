@@ -60,11 +60,11 @@ def show_command(
 
     with reported() as console:
         opened = open_location_to_read(location, cached=True)
-        shown = show_snapshot(opened, opened.record(snapshot), _now_ms(), count_rows=rows)
+        details = show_snapshot(opened, opened.record(snapshot), _now_ms(), count_rows=rows)
         if as_json:
-            emit(shown)
+            emit(details)
         else:
-            print_snapshot(console, shown)
+            print_snapshot(console, details)
 
 
 @snapshot_app.command("verify")
@@ -113,8 +113,8 @@ def _bar(what: str, *, hidden: bool, is_bytes: bool = True) -> Iterator[Callable
     """Show a progress bar on a terminal, on stderr: stdout is for the result."""
     console = SafeConsole(stderr=True)
     columns = [TextColumn("{task.description}"), BarColumn(), *([DownloadColumn()] if is_bytes else [])]
-    shown = not hidden and console.is_terminal
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not shown) as bar:
+    is_visible = not hidden and console.is_terminal
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not is_visible) as bar:
         task = bar.add_task(what, total=None)
 
         def on_progress(done: int, total: int) -> None:

@@ -103,7 +103,7 @@ def export_offsets(
         )
 
 
-def built(place: str) -> DataFrame:
+def built(reference: str) -> DataFrame:
     """The DataFrame that the user's function returns.
 
     Raises:
@@ -112,23 +112,23 @@ def built(place: str) -> DataFrame:
     """
     from pyspark.sql import DataFrame
 
-    found = returned(place)
+    found = returned(reference)
     if not isinstance(found, DataFrame):
-        raise ConfigError(f"--query {place}: it returned a {type(found).__name__}; it must return a DataFrame")
+        raise ConfigError(f"--query {reference}: it returned a {type(found).__name__}; it must return a DataFrame")
     return found
 
 
-def returned(place: str) -> Any:
+def returned(reference: str) -> Any:
     """Call the user's function in a Spark session and return its result.
 
     Raises:
         ConfigError: there is no such file, module or function, or it raises.
         ResourceError: there is no Java for a Spark session.
     """
-    name, separator, function_name = place.rpartition(":")
+    name, separator, function_name = reference.rpartition(":")
     if not separator or not name or not function_name:
-        raise ConfigError(f"--query {place}: write FILE.py:FUNCTION or MODULE:FUNCTION")
-    function = _function(place, name, function_name)
+        raise ConfigError(f"--query {reference}: write FILE.py:FUNCTION or MODULE:FUNCTION")
+    function = _function(reference, name, function_name)
 
     from penstock.api.sessions import session
 
@@ -136,7 +136,7 @@ def returned(place: str) -> Any:
     try:
         return _called(function, spark)
     except Exception as error:
-        raise ConfigError(f"--query {place}: it raised {_one_line_error(error)}") from error
+        raise ConfigError(f"--query {reference}: it raised {_one_line_error(error)}") from error
 
 
 def _called(function: Callable[..., Any], spark: SparkSession) -> Any:
@@ -148,17 +148,17 @@ def _one_line_error(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
 
 
-def _function(place: str, name: str, function_name: str) -> Callable[..., Any]:
+def _function(reference: str, name: str, function_name: str) -> Callable[..., Any]:
     sys.path.insert(0, "")  # as python itself finds modules
     try:
         module = _from_file(Path(name)) if name.endswith(".py") else importlib.import_module(name)
     except Exception as error:
-        raise ConfigError(f"--query {place}: {name} cannot be imported: {_one_line_error(error)}") from error
+        raise ConfigError(f"--query {reference}: {name} cannot be imported: {_one_line_error(error)}") from error
     finally:
         sys.path.remove("")
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise ConfigError(f"--query {place}: {name} has no function {function_name}")
+        raise ConfigError(f"--query {reference}: {name} has no function {function_name}")
     return function  # type: ignore[no-any-return]
 
 

@@ -1,5 +1,7 @@
-"""Changes snapshots by the files at their location: the driver that owns it is asked there, or, where none does any
-more, the location is taken over for a moment."""
+"""Snapshot client that uses request files at the location, which the driver that owns it answers.
+
+If no driver answers, the client may take the location over for a moment.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from penstock.cli.snapshot.owner import Deleted, Labelled
+from penstock.cli.snapshot.snapshot_client import Deleted, Labelled
 from penstock.errors import LocationError
 from penstock.model.ids import snapshot_id
 from penstock.snapshots.commands import ownership
@@ -23,23 +25,23 @@ from penstock.snapshots.store.store import Store
 
 
 @dataclass(frozen=True)
-class ByFiles:
-    """An ``Owner``. ``force``: a location whose driver does not answer is taken over."""
+class FileSnapshotClient:
+    """Snapshot client over request files. ``force``: take the location over if no driver answers."""
 
     location: str
     force: bool = False
 
-    def take(self, wish: rq.TakeSnapshot) -> str:
+    def take(self, request: rq.TakeSnapshot) -> str:
         with located(self.location) as store:
-            return ownership.request_snapshot(store, wish)
+            return ownership.request_snapshot(store, request)
 
     def delete(self, names: Sequence[str]) -> Deleted:
         with located(self.location) as store:
-            known = known_at(store)
-            chosen = choose_deletable(store.root, known.log, names)
+            cached = cached_log(store)
+            chosen = choose_deletable(store.root, cached.log, names)
             parts = [chosen[first : first + rq.MAX_IDS] for first in range(0, len(chosen), rq.MAX_IDS)]
             answers = [
-                ownership.request_change(store, rq.DeleteSnapshots(part), force=self.force, known=known)
+                ownership.request_change(store, rq.DeleteSnapshots(part), force=self.force, known=cached)
                 for part in parts
             ]
             return Deleted(
@@ -50,23 +52,23 @@ class ByFiles:
 
     def label(self, name: str, label: str | None, note: str | None) -> Labelled:
         with located(self.location) as store:
-            known = known_at(store)
-            checkpoint = find_record(store.root, known.log, name).checkpoint
-            ownership.request_change(store, rq.LabelSnapshot(checkpoint, label, note), force=self.force, known=known)
-            now = find_record(store.root, ownership.read_query_log(store, known), snapshot_id(checkpoint))
-            return Labelled(snapshot_id(checkpoint), now.label, now.note, kind_of(now))
+            cached = cached_log(store)
+            checkpoint = find_record(store.root, cached.log, name).checkpoint
+            ownership.request_change(store, rq.LabelSnapshot(checkpoint, label, note), force=self.force, known=cached)
+            changed = find_record(store.root, ownership.read_query_log(store, cached), snapshot_id(checkpoint))
+            return Labelled(snapshot_id(checkpoint), changed.label, changed.note, kind_of(changed))
 
 
 @contextmanager
 def located(location: str) -> Iterator[Store]:
-    """The store there; what it fails with is one line, too."""
+    """Open the store of a location; its errors become one line, too."""
     try:
         yield existing_location("location", location)
     except OSError as error:
         raise LocationError(f"location {location} cannot be used: {error}") from error
 
 
-def known_at(store: Store) -> CachedLocation:
+def cached_log(store: Store) -> CachedLocation:
     """Return the user's cache of a location, with the log as it is now."""
-    known = LocationCache.of(store.root).load(store)
-    return msgspec.structs.replace(known, log=ownership.read_query_log(store, known))
+    cached = LocationCache.of(store.root).load(store)
+    return msgspec.structs.replace(cached, log=ownership.read_query_log(store, cached))

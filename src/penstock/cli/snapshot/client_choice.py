@@ -1,7 +1,7 @@
-"""Choice of the way to a location's owner: REST service or request files.
+"""Choice of the snapshot client: REST service or request files.
 
-Where the user has named a REST service, and that knows of a query that runs at the location, it is asked over HTTP. All
-else goes by the files at the location, which need nothing but the location. What is told of it is the same.
+The REST client is used if the user has named a service and a query that runs there has this location. Otherwise request
+files at the location are used, which need nothing else. The output is the same.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from penstock.cli.query.app import connected
 from penstock.cli.query.models import Query
 from penstock.cli.query.naming import all_queries
 from penstock.cli.query.service import Service
-from penstock.cli.snapshot.owner import Owner
-from penstock.cli.snapshot.owner_by_files import ByFiles
-from penstock.cli.snapshot.owner_by_service import ByService
+from penstock.cli.snapshot.file_client import FileSnapshotClient
+from penstock.cli.snapshot.rest_client import RestSnapshotClient
+from penstock.cli.snapshot.snapshot_client import SnapshotClient
 from penstock.errors import ConfigError, LocationError, ServiceError
 from penstock.snapshots.location import IDENTITY_PATH, read_identity
 from penstock.snapshots.store.stores import canonical_location, store_at
 
 
-def owner_of(
+def snapshot_client_of(
     location: str, url: str, token_file: Path | None, ca: Path | None, *, force: bool = False, quiet: bool = False
-) -> Owner:
+) -> SnapshotClient:
     """Return the way to the owner of ``location``. Nothing is changed yet.
 
     Args:
@@ -41,13 +41,13 @@ def owner_of(
     if token_file is not None and not url:
         raise ConfigError("--token-file holds the token of a REST service, and none is named: give its --url, too")
     if not url or force:
-        return ByFiles(location, force)
+        return FileSnapshotClient(location, force)
     service = connected(url, token_file, ca)
     try:
         query = _running_at(location, service)
     except ServiceError as error:
         raise ServiceError(f"{error}; or, by the files at the location and without a service: --url ''") from error
-    return ByFiles(location) if query is None else ByService(service, query, location, quiet)
+    return FileSnapshotClient(location) if query is None else RestSnapshotClient(service, query, location, quiet)
 
 
 def _running_at(location: str, service: Service) -> Query | None:
@@ -64,8 +64,12 @@ def _is_at(query: Query, place: str) -> bool:
 
 
 def _id_at(location: str) -> str | None:
-    """Whose the location is, as seen from here: on another machine the same path may be another query's, or hold
-    anything else (empty then). None: it is not to be seen from here, so it can only be the service's."""
+    """Return the query id of the location as seen from this machine.
+
+    On another machine the same path may be another query's, or something else (empty then). None: it cannot be seen
+    from
+    here, so it can only be the service's.
+    """
     with suppress(LocationError, OSError):
         store = store_at(location)
         names = store.top_names()

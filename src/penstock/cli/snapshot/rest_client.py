@@ -1,4 +1,4 @@
-"""Changes snapshots of a query that runs through the REST service of its driver."""
+"""Snapshot client that uses the REST service of a running query's driver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from penstock.cli.query.models import Query, Snapshot, SnapshotList, SnapshotOperation, understood
 from penstock.cli.query.operations import SUCCEEDED, failure_of, followed
 from penstock.cli.query.service import Answer, Service
-from penstock.cli.snapshot.owner import Deleted, Labelled
+from penstock.cli.snapshot.snapshot_client import Deleted, Labelled
 from penstock.cli.texts import one_line
 from penstock.errors import LocationError, NoAnswer, ServiceError
 from penstock.snapshots.commands import requests as rq
@@ -28,8 +28,8 @@ PAUSE_S = 0.5
 
 
 @dataclass(frozen=True)
-class ByService:
-    """An ``Owner``. ``location``: as the user has named it."""
+class RestSnapshotClient:
+    """Snapshot client over REST. ``location``: as the user has named it."""
 
     service: Service
     query: Query
@@ -37,16 +37,16 @@ class ByService:
     quiet: bool
     """Draw no bar."""
 
-    def take(self, wish: rq.TakeSnapshot) -> str:
-        wanted: dict[str, Any] = {"label": wish.label, "note": wish.note}
-        if wish.format:
-            wanted["format"] = wish.format
-        if wish.alignment:
-            wanted["alignment"] = wish.alignment
-        if wish.timeout_ms:
-            wanted["timeout_ms"] = wish.timeout_ms
-        service, path, key = self._patient, self._path(), new_token()
-        done = self._run_operation("a snapshot is taken", lambda: service.post(*path, wanted=wanted, key=key), TRIES)
+    def take(self, request: rq.TakeSnapshot) -> str:
+        body: dict[str, Any] = {"label": request.label, "note": request.note}
+        if request.format:
+            body["format"] = request.format
+        if request.alignment:
+            body["alignment"] = request.alignment
+        if request.timeout_ms:
+            body["timeout_ms"] = request.timeout_ms
+        service, path, key = self._patient_service, self._path(), new_token()
+        done = self._run_operation("a snapshot is taken", lambda: service.post(*path, body=body, key=key), TRIES)
         if done.snapshot is None:
             raise NoAnswer(
                 f"{service.url} has taken a snapshot, and does not say which: `{self._status_command}` tells"
@@ -54,9 +54,9 @@ class ByService:
         return one_line(done.snapshot)
 
     def delete(self, names: Sequence[str]) -> Deleted:
-        there = self._stored()
-        chosen = {one.checkpoint: one.id for one in (self._named(there, name) for name in names)}
-        why = deletion_refusal(chosen, [one.checkpoint for one in there.snapshots if one.in_lineage])
+        stored = self._stored()
+        chosen = {one.checkpoint: one.id for one in (self._named(stored, name) for name in names)}
+        why = deletion_refusal(chosen, [one.checkpoint for one in stored.snapshots if one.in_lineage])
         if why:
             raise LocationError(why)
         ids = [chosen[checkpoint] for checkpoint in sorted(chosen)]
@@ -72,25 +72,27 @@ class ByService:
         checkpoint = self._named(self._stored(), name).id
         changes = {member: text for member, text in (("label", label), ("note", note)) if text is not None}
         what, path = f"{one_line(checkpoint)} is called so", self._path(checkpoint)
-        answer = self._send(what, lambda: self._patient.patch(*path, changes=changes))
-        now = understood(self.service, answer.document, Snapshot)
-        return Labelled(one_line(now.id), now.label, now.note, one_line(now.kind))
+        answer = self._send(what, lambda: self._patient_service.patch(*path, changes=changes))
+        changed = understood(self.service, answer.document, Snapshot)
+        return Labelled(one_line(changed.id), changed.label, changed.note, one_line(changed.kind))
 
     def _delete(self, ids: Sequence[str]) -> SnapshotOperation:
-        asked = urlencode([("snapshot", name) for name in ids])
+        parameters = urlencode([("snapshot", name) for name in ids])
         what = f"{one_line(', '.join(ids))} {'is' if len(ids) == 1 else 'are'} deleted"
-        return self._run_operation(what, lambda: self._patient.delete(*self._path(), query=asked))
+        return self._run_operation(what, lambda: self._patient_service.delete(*self._path(), query=parameters))
 
     def _stored(self) -> SnapshotList:
-        return understood(self.service, self._patient.get(*self._path()).document, SnapshotList)
+        return understood(self.service, self._patient_service.get(*self._path()).document, SnapshotList)
 
     @staticmethod
-    def _named(there: SnapshotList, name: str) -> Snapshot:
-        return find_named(one_line(there.location), there.snapshots, name)
+    def _named(stored: SnapshotList, name: str) -> Snapshot:
+        return find_named(one_line(stored.location), stored.snapshots, name)
 
     def _run_operation(self, what: str, send: Callable[[], Answer], tries: int = 1) -> SnapshotOperation:
-        """The operation that it begins, as it has ended; ``what`` is the case then. What it failed with is all that is
-        told, as by the other way."""
+        """Begin an operation, wait for its end and return it. ``what``: sentence that is true if it succeeds.
+
+        A failure is reported with its message alone, as by the other client.
+        """
         begun = understood(self.service, self._send(what, send, tries).document, SnapshotOperation)
         ended = followed(self.service, self.query, begun, hidden=self.quiet, status_command=self._status_command)
         if ended.state != SUCCEEDED:
@@ -98,8 +100,10 @@ class ByService:
         return ended
 
     def _send(self, what: str, send: Callable[[], Answer], tries: int = 1) -> Answer:
-        """What it answers, of several tries the first that does. Once an answer is lost, nothing that follows, be it a
-        refusal, says what was done."""
+        """Send a request, several times if necessary, and return the first answer.
+
+        After a lost answer, a later refusal does not tell whether the request was carried out.
+        """
         lost: ServiceError | None = None
         for attempt in range(tries):
             time.sleep(PAUSE_S if attempt else 0)
@@ -117,7 +121,7 @@ class ByService:
         return ("queries", self.query.id, "snapshots", *more)
 
     @property
-    def _patient(self) -> Service:
+    def _patient_service(self) -> Service:
         return replace(self.service, timeout_s=PATIENT_S)
 
     @property
