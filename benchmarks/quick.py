@@ -60,7 +60,7 @@ LOG_TAIL_BYTES = 8000
 
 @dataclass(frozen=True)
 class Target:
-    """What a ratio is to be: at least, or at most, so much."""
+    """Target of a ratio: its least or its largest value."""
 
     limit: float
     at_least: bool
@@ -97,7 +97,10 @@ class Ratio:
         return None if self.target is None else self.target.holds(self.value)
 
     def verdict(self) -> str:
-        """With the rounds that hold it alone: where they differ, it takes the benchmark itself to tell."""
+        """Return whether the target is held, and in how many rounds.
+
+        If rounds disagree, only the full benchmark decides.
+        """
         if self.target is None:
             return ""
         within = sum(map(self.target.holds, self.rounds))
@@ -206,7 +209,8 @@ def recovery_ratios(spark: SparkSession) -> list[Ratio]:
 
 
 def overhead_ratios(spark: SparkSession) -> list[Ratio]:
-    """In pairs of windows of one query: between two starts rates differ by more than checkpoints cost."""
+    """Return ratios over pairs of windows of one query; between two starts rates differ by more than the cost of
+    checkpoints."""
     base, mine = checkpoint_cost.BASE, checkpoint_cost.SWITCHED
     pairs = checkpoint_cost.in_windows(spark, OVERHEAD_PAIRS)
     ratios = [pair[mine]["rows_per_second"] / pair[base]["rows_per_second"] for pair in pairs]
@@ -241,8 +245,7 @@ def run() -> None:
 
 @contextmanager
 def quiet(console: Console) -> Iterator[None]:
-    """What is said on stderr meanwhile, also by Spark and its workers, is shown only if it fails: workers are killed
-    on purpose here."""
+    """Hide stderr, also of Spark and its workers, unless the benchmark fails: it kills workers on purpose."""
     kept = os.dup(2)
     with tempfile.TemporaryFile() as log:
         os.dup2(log.fileno(), 2)

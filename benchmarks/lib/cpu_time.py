@@ -51,7 +51,7 @@ class CpuTime:
             self._newest |= self._ticks()
 
     def _ticks(self) -> dict[_Process, int]:
-        """Of each process that lives: its own, in user code and in the kernel."""
+        """Return the CPU ticks of each live process, in user code and in the kernel."""
         children, found = _processes()
         chosen = list(self._of)
         for pid in chosen:
@@ -60,7 +60,7 @@ class CpuTime:
 
 
 def _processes() -> tuple[dict[int, list[int]], dict[int, tuple[_Process, int]]]:
-    """By id, of all of the machine: their children, and their ticks."""
+    """Return all processes of the machine by id, with their children and CPU ticks."""
     children: dict[int, list[int]] = defaultdict(list)
     found: dict[int, tuple[_Process, int]] = {}
     for entry in Path("/proc").iterdir():

@@ -13,17 +13,17 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 @dataclass(frozen=True)
 class Schedule:
-    """When each row is due. ``started_us``: microseconds since 1970 at which row 0 is, and no row before."""
+    """Due times of rows. ``started_us``: microseconds since 1970 at which row 0 is due."""
 
     started_us: int
     rows_per_second: int
 
     def due_us(self, numbers: np.ndarray) -> np.ndarray:
-        """Of rows by their numbers."""
+        """Return the due times of rows by their numbers."""
         return self.started_us + numbers.astype(np.int64) * 1_000_000 // self.rows_per_second
 
     def rows_due(self, now_us: int) -> int:
-        """How many there are now: row n is among the first n + 1."""
+        """Return the number of rows due by now: row n is among the first n + 1."""
         elapsed_us = now_us - self.started_us
         if elapsed_us < 0:
             return 0

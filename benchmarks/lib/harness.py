@@ -1,4 +1,4 @@
-"""What the benchmarks share: a session, a running query to look at, medians, raw results."""
+"""Harness of the benchmarks: a session, a running query to observe, medians, raw results."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def rate(query: StreamingQuery, vertex: int, seconds: float, subtasks: int = SLO
 
 
 def _fresh_reports(query: StreamingQuery, vertex: int, subtasks: int) -> dict[int, tuple[float, int]]:
-    """By subtask: the moment its figures changed, and its rows then."""
+    """Return, by subtask, the time at which its metrics changed and its rows then."""
     before: dict[int, int] = {}
     found: dict[int, tuple[float, int]] = {}
 
@@ -141,7 +141,7 @@ def _fresh_reports(query: StreamingQuery, vertex: int, subtasks: int) -> dict[in
 
 
 def rotated(names: Iterable[str], by: int) -> list[str]:
-    """In turns, who begins: each round with another one."""
+    """Return the items rotated by round, so that each round begins with another one."""
     found = list(names)
     return found[by % len(found) :] + found[: by % len(found)]
 

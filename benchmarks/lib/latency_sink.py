@@ -81,7 +81,7 @@ class LatencyHistogram:
 
 @dataclass(frozen=True)
 class Latencies:
-    """Of all writers. A place in the arrays is a line; ``last_s``: by writer, the last second in which rows arrived."""
+    """Latencies noted by all writers. Arrays are indexed by line; ``last_s``: by writer, the last second with rows."""
 
     due_s: np.ndarray
     arrived_s: np.ndarray
@@ -90,11 +90,11 @@ class Latencies:
     last_s: dict[str, int]
 
     def due(self, seconds: range) -> int:
-        """How many of the rows that were due then have arrived."""
+        """Return the number of rows due in a period that have arrived."""
         return int(self.rows[within(self.due_s, seconds)].sum())
 
     def arrived(self, seconds: range) -> int:
-        """How many rows arrived then, whenever they were due."""
+        """Return the number of rows that arrived in a period, whenever they were due."""
         return int(self.rows[within(self.arrived_s, seconds)].sum())
 
 
@@ -104,7 +104,7 @@ def within(values: np.ndarray, seconds: range) -> np.ndarray:
 
 
 def read(folder: Path) -> Latencies:
-    """What is noted so far."""
+    """Read the latencies noted so far."""
     parts, last_s = [np.empty((0, 4), np.int64)], {}
     for path in sorted(folder.glob(f"*.{FORMAT}")):
         part = np.array(path.read_text().split(), np.int64).reshape(-1, 4)

@@ -1,4 +1,4 @@
-"""What a benchmark was run on: kept with its raw figures, and told in its section."""
+"""Description of the machine of a benchmark, kept with its raw results and printed in its section."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def recorded() -> dict[str, Any]:
 
 
 def told(machine: dict[str, Any]) -> str:
-    """When, on what, and with which versions."""
+    """Return the date, the machine and the versions as text."""
     known = {name: machine[name] for name in LABELS if name in machine}
     if "memory_bytes" in known:
         known["memory_bytes"] = f"{known['memory_bytes'] / 2**30:.0f} GiB"
@@ -79,6 +79,6 @@ def _commit() -> str | None:
 
 
 def _git(*arguments: str) -> str:
-    """What it says; nothing if it refuses: results are worth more than their commit's name."""
+    """Return the output of a git command, or an empty text if it fails: results matter more than the commit's name."""
     git = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
     return git.stdout.strip()

@@ -42,7 +42,7 @@ class _Connection:
         self.socket.sendall(sent)
 
     def status(self) -> int | None:
-        """What has come is taken; None until the whole body is here."""
+        """Parse the received bytes; return None until the whole body has arrived."""
         found = self.socket.recv(CHUNK)
         assert found, f"the service closed the connection instead of answering {self.name}"
         self._answer += found

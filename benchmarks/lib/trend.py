@@ -1,7 +1,7 @@
-"""Whether a figure stays what it is over time: a straight line through it, and its last third against its first.
+"""Trend of a value over time: a straight line through it, and its last third compared with its first.
 
-Samples beside each other are alike (a machine is slow for a minute, not for a sample), and bounds that take them for
-independent are too narrow. So bounds are of means of blocks, each of several samples.
+Neighboring samples are alike (a machine is slow for a minute, not for a sample), so bounds that assume independent
+samples are too narrow. Bounds are therefore computed from means of blocks of several samples.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Interval:
 
 
 def student(freedom: int) -> float:
-    """Of the next smaller number of degrees of freedom in the table: no bound gets narrower by that."""
+    """Return the quantile for the next smaller number of degrees of freedom in the table, so that no bound gets
+    narrower."""
     return STUDENT[max(known for known in STUDENT if known <= freedom)]
 
 
@@ -61,8 +62,10 @@ def blocks(values: Sequence[float], size: int) -> list[float]:
 
 
 def slope(times_s: Sequence[float], values: Sequence[float], size: int) -> Interval:
-    """Of the least-squares line through blocks of ``size`` samples, an hour, as a share of their mean (or as it is, if
-    that is 0). Needs three blocks."""
+    """Return the slope per hour of the least-squares line through blocks of ``size`` samples.
+
+    It is relative to the mean of the blocks, or absolute if that is 0. Needs three blocks.
+    """
     x, y = blocks(times_s, size), blocks(values, size)
     mean_x, mean_y = statistics.fmean(x), statistics.fmean(y)
     spread = sum((one - mean_x) ** 2 for one in x)

@@ -37,7 +37,7 @@ class Step:
 
 
 class Schedule:
-    """When each row is due. Row 0 is at ``started_us`` (since 1970); behind the last step there are no more."""
+    """Due times of rows. Row 0 is due at ``started_us`` (since 1970); there are no rows after the last step."""
 
     def __init__(self, started_us: int, steps: Sequence[Step]) -> None:
         self.started_us = started_us
@@ -46,7 +46,7 @@ class Schedule:
         self._first_us = [0, *accumulate(step.seconds * SECOND_US for step in steps)]
 
     def due_us(self, numbers: np.ndarray) -> np.ndarray:
-        """Of rows by their numbers, which rise."""
+        """Return the due times of rows by their numbers, which must rise."""
         due = np.empty(len(numbers), np.int64)
         ends = np.searchsorted(numbers, self._first_rows)
         for which, step in enumerate(self.steps):
@@ -56,7 +56,7 @@ class Schedule:
         return due
 
     def rows_due(self, now_us: int) -> int:
-        """How many there are now: row n is among the first n + 1."""
+        """Return the number of rows due by now: row n is among the first n + 1."""
         elapsed_us = now_us - self.started_us
         if elapsed_us < 0:
             return 0
@@ -73,7 +73,7 @@ class Schedule:
 
 
 def parsed(started_us: int, steps: str) -> Schedule:
-    """What ``str`` gave."""
+    """Parse the result of ``str``."""
     pairs = (step.split(":") for step in steps.split(","))
     return Schedule(started_us, [Step(int(rate), int(seconds)) for rate, seconds in pairs])
 

@@ -47,7 +47,7 @@ def last_stage(folder: str, row_ms: float) -> Stage:
 
 
 def batch(progress: Any) -> tuple[float, float, int]:
-    """When a micro-batch began and was committed, and its rows."""
+    """Return the begin, the commit and the rows of a micro-batch."""
     began_s = datetime.fromisoformat(progress["timestamp"]).timestamp()
     return began_s, began_s + progress["durationMs"]["triggerExecution"] / 1000, progress["numInputRows"]
 
@@ -107,7 +107,7 @@ class Loop:
 
 @contextmanager
 def running(df: DataFrame, folder: Path, delay_ms: int) -> Iterator[Loop]:
-    """From a fresh checkpoint location, to nowhere."""
+    """Run the query from a fresh checkpoint location to a sink that discards rows."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as location:
         writer = df.writeStream.format("noop").option("checkpointLocation", location)
         with Loop(writer.start, folder, delay_ms) as loop:

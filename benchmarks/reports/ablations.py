@@ -23,13 +23,13 @@ CROSSING = 4
 
 @dataclass(frozen=True)
 class Line:
-    """Of the table.
+    """Line of the table.
 
     Attributes:
-        mechanism: what is judged.
+        mechanism: mechanism that is judged.
         measure: one of ``MEASURES``.
-        on, off: the forms with and without it.
-        shows: what to make of it, whichever way it goes.
+        on, off: forms with and without it.
+        shows: interpretation of the result, whichever way it goes.
     """
 
     mechanism: str
@@ -201,7 +201,7 @@ time, so that some checkpoints have nothing to write."""
 
 
 def gains(line: Line, result: dict[str, Any]) -> list[float]:
-    """By round, how many times better it is with the mechanism."""
+    """Return, by round, the factor by which the result is better with the mechanism."""
     found, more_is_better = MEASURES[line.measure]
     pairs = zip(found(result, line.on), found(result, line.off), strict=True)
     return [_ratio(on, off) if more_is_better else _ratio(off, on) for on, off in pairs]
@@ -268,7 +268,7 @@ def _row(line: Line, result: dict[str, Any]) -> str:
 
 
 def _spilled(result: dict[str, Any]) -> str:
-    """What spilling writes, and the most it could save."""
+    """Return the bytes that spilling writes, and the most that it could save."""
     mb_per_second = statistics.median(_of_rates(result, "every buffer is spilled")) * NUMBERS_BYTES
     first = [taken[0] for taken in result["checkpoints"]["long queues"]]
     whole, writing = (statistics.median(one[name] for one in first) for name in ("duration_ms", "writing_ms"))
@@ -305,7 +305,7 @@ def _time_out(rounds: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
 
 
 def _break_even(result: dict[str, Any]) -> str:
-    """From which bandwidth on lz4 on links costs more than it saves, by what was measured on loopback."""
+    """Return the bandwidth above which lz4 on links costs more than it saves, from measurements on loopback."""
     texts = []
     for name, form in (("integers", "as it is"), ("log lines", "text")):
         size = result["batch_bytes"]["numbers" if form == "as it is" else "text"]

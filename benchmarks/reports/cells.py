@@ -1,4 +1,4 @@
-"""What the sections of ``docs/benchmarks.md`` share: rows of tables, times, the machine."""
+"""Cells of the sections of ``docs/benchmarks.md``: rows of tables, times, the machine."""
 
 from __future__ import annotations
 

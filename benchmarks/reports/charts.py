@@ -14,7 +14,7 @@ NAMES = {"penstock": "Penstock", "spark": "Spark", "flink": "Flink"}
 
 
 def of_rounds(name: str, engine: str, figures: Sequence[float], raw: float | None = None) -> Row:
-    """From the least to the largest of the rounds; a single one is called that."""
+    """Return a row with the least, the median and the largest value of the rounds."""
     note = " (once)" if len(figures) == 1 else ""
     return Row(name, engine, min(figures), statistics.median(figures), max(figures), raw, note)
 
@@ -40,7 +40,7 @@ def checkpoints(result: dict[str, Any]) -> RowChart:
 
 
 def _checkpoints(mode: str, engine: str, cell: dict[str, Any]) -> Row:
-    """What was given up took at least so long."""
+    """Return a row with the durations of checkpoints; an aborted one took at least its time limit."""
     if not cell["checkpoints"]:
         return Row(mode, engine, cell["over_ms"], cell["over_ms"], cell["over_ms"], note=" or more")
     kept = later(cell)
@@ -101,7 +101,7 @@ def stateful_python(result: dict[str, Any]) -> RowChart:
 
 
 def latency(result: dict[str, Any]) -> RowChart:
-    """Of several rounds the medians of their figures."""
+    """Return a chart with the medians over the rounds."""
     groups = []
     for job, forms in result["jobs"].items():
         rows = []

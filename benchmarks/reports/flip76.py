@@ -68,7 +68,7 @@ def _table(row_ms: str, table: dict[str, Any]) -> list[str]:
 
 
 def _cells(cell: dict[str, Any]) -> list[str]:
-    """In flight, written, first, the others, raw write, start delay."""
+    """Return the cells of a row: in flight, written, first, the others, raw write, start delay."""
     if not cell["checkpoints"]:
         return ["", "", "", f"over {cell['over_ms']:.0f} (given up)", "", ""]
     kept = later(cell)
@@ -112,7 +112,10 @@ def _within(cell: dict[str, Any], time_out_ms: float = 0.0) -> str:
 
 
 def _rates(engines: dict[str, Any]) -> str:
-    """Whether the sinks took as long for a row: an aligned checkpoint takes as long as the queues in front of it."""
+    """Return the sinks' rates as text.
+
+    They must be alike, because the queues in front determine an aligned checkpoint.
+    """
     rates = {engine: [cell["rows"] / cell["seconds"] for cell in modes.values()] for engine, modes in engines.items()}
     shown = (f"{engine} {min(found):,.0f} to {max(found):,.0f}" for engine, found in rates.items())
     return f"Rows a second through the sink meanwhile: {'; '.join(shown)}."

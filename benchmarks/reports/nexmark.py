@@ -73,7 +73,7 @@ _UNLIKE_FLINK = [
 
 
 def _options(result: dict[str, Any]) -> list[str]:
-    """What Penstock was told besides its parallelism."""
+    """Return the options of Penstock besides its parallelism."""
     told = ", ".join(f"`{key}` = {value}" for key, value in result.get("options", {}).get("penstock", {}).items())
     if not told:
         return []
@@ -109,7 +109,7 @@ def _ratios(queries: dict[str, Any], peers: Sequence[str]) -> list[str]:
 
 
 def ratios(figures: Figures, peer: str) -> list[float]:
-    """Of each round."""
+    """Return the ratio of each round."""
     return [*map(truediv, figures[peer], figures["penstock"])]
 
 

@@ -103,7 +103,7 @@ def page(results: Path = RESULTS) -> str:
 
 
 def charts(results: Path = RESULTS) -> dict[str, str]:
-    """By file name, all that the page shows."""
+    """Return all charts of the page by file name."""
     drawings = (_charts(name, result) for name, result in _kept(results).items())
     return {file: text for drawing in drawings for file, (_, text) in drawing.items()}
 
@@ -114,7 +114,7 @@ def _kept(results: Path) -> dict[str, dict[str, Any]]:
 
 
 def _charts(name: str, result: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """By file name, the title and the drawing."""
+    """Return the title and the drawing of each chart by file name."""
     made = {f"{file}.svg": draw(result) for file, draw in DRAWN.get(name, {}).items()}
     return {file: (chart.title, svg(chart)) for file, chart in made.items()}
 

@@ -71,7 +71,7 @@ def _cells(undisturbed: list[float], trouble: str, cycles: list[dict[str, Any]])
 
 
 def _seconds(cycles: list[dict[str, Any]], name: str) -> str:
-    """Of those cycles that came so far, and how many did not."""
+    """Return the median and the largest value of the cycles that have one, and the number of the others."""
     known = [cycle[name] for cycle in cycles if cycle[name] is not None]
     missing = len(cycles) - len(known)
     texts = [f"{statistics.median(known):.2f} / {max(known):.2f}"] if known else []

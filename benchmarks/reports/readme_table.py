@@ -114,7 +114,7 @@ PARTS: dict[str, Callable[[Result], Iterator[Line]]] = {
 
 
 def table(results: dict[str, Result]) -> str:
-    """Of whatever was measured."""
+    """Return the table with the results that were measured."""
     lines = [line for name, part in PARTS.items() if name in results for line in part(results[name])]
     heads = [row("", "Penstock", *PEERS), row("---", *["---:"] * (1 + len(PEERS)))]
     return "\n".join([*heads, *(row(*line) for line in lines), ""])

@@ -60,6 +60,6 @@ def _cells(deed: str, comebacks: list[dict[str, Any]]) -> list[str]:
 
 
 def _within(deed: str, one: dict[str, Any]) -> bool:
-    """Of a rescale only the checkpoint's target is asked for here."""
+    """Return True if a recovery met the targets; a rescale has only that of the next checkpoint."""
     in_time = one["next_checkpoint_s"] <= TARGET_S
     return in_time and (one["processing_s"] <= TARGET_S or deed.startswith("rescale"))

@@ -256,7 +256,8 @@ def _cases(shape: str, cases: dict[str, Any]) -> list[str]:
 
 
 def _parts(found: dict[str, Any]) -> list[str]:
-    """Of the largest case of each shape, and the exponent of each part's growth from the case of a tenth its size."""
+    """Return the parts of the largest case of each shape, with the exponent of growth from the case of a tenth its
+    size."""
     names = ["messages", "figures", "machine", "metadata", "log", "store", *BEHIND_THE_ENTRY]
     lines = [
         "Where it goes, in the largest of each, ms (and growth from the size before): decoding and encoding of",

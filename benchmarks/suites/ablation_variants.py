@@ -52,7 +52,7 @@ SYNC_EVERY_S = 1.0
 
 
 def _behind_the_queue(original: Any) -> Any:
-    """As Chandy and Lamport: the barrier passes nothing, and consumers record channels until it comes."""
+    """Let no barrier overtake, as Chandy and Lamport do; consumers record channels until it arrives."""
 
     def overtake(self: Outputs, barrier: Barrier) -> list[Captured]:
         self.append(barrier)
@@ -180,14 +180,16 @@ _replaced = ExitStack()
 
 
 def run_with(name: str) -> None:
-    """From here on this process runs with this replacement, and with no other."""
+    """Run the rest of this process with this replacement and no other."""
     _replaced.close()
     _replaced.enter_context(REPLACEMENTS[name]())
 
 
 class AblatedReader(MaxRateReader):
-    """With option ``text`` the payload is a line as of a web server's log, of about 100 bytes, instead of one letter
-    again and again: something to compress."""
+    """Reader with an option ``text``: the payload is a compressible line of a web server's log, of about 100 bytes.
+
+    Otherwise the payload is one repeated letter.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)

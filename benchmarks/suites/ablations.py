@@ -1,8 +1,8 @@
-"""What the engine's mechanisms are worth: each as it is, and switched off or replaced by what it would do without.
+"""Benchmark of the engine's mechanisms: each as it is, and switched off or replaced by the plain alternative.
 
 Small jobs on two slots. *Rates*: a saturated exchange, source rows per second in the steady state. *Checkpoints*: one
 at a time, of source -> hash -> stage -> hash -> a stage that sleeps 1 ms a row, with full queues. Every round runs each
-form once; a ratio is that of two forms of the same round. What no option switches, ``replacements`` replaces.
+form once; a ratio is that of two forms of the same round. ``replacements`` replaces what no option switches.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def summed(rows: DataFrame) -> DataFrame:
 
 
 def partially_summed(rows: DataFrame) -> DataFrame:
-    """As a user writes it: aggregated by batch before the exchange."""
+    """Return sums as a user writes them; they are aggregated by batch before the exchange."""
     return rows.groupBy("key").agg(F.count("*").alias("rows"), F.sum("value").alias("total"))
 
 
@@ -61,7 +61,7 @@ def handed_on(rows: DataFrame) -> DataFrame:
 
 
 def slowed(rows: DataFrame) -> DataFrame:
-    """As ``backpressure.job_with``."""
+    """Return rows after a slow stage, as in ``backpressure.job_with``."""
     keyed = handed_on(rows).withColumn("key", (F.col("key") * 31) % 10_007)
     return keyed.repartition("key").mapInArrow(backpressure.sleeping, rows.schema)
 
@@ -198,7 +198,8 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
 
 
 def rounds_of(what: str, forms: dict[str, Form], count: int, measure: Callable[[Form], Any]) -> dict[str, list[Any]]:
-    """By form, what each round found; every other round goes backwards, as a machine has its hours."""
+    """Return the results of each round by form; every other round runs in reverse order, because the machine's speed
+    varies."""
     found: dict[str, list[Any]] = {name: [] for name in forms}
     for number in range(count):
         for name in list(forms) if number % 2 == 0 else list(forms)[::-1]:
@@ -208,7 +209,7 @@ def rounds_of(what: str, forms: dict[str, Form], count: int, measure: Callable[[
 
 
 def isolated(spark: SparkSession, rounds: int, count: int) -> dict[str, dict[str, list[Any]]]:
-    """By measure, then by ``function.isolation``, what each round found; ``count`` checkpoints in each."""
+    """Return the results by measure and ``function.isolation``; ``count`` checkpoints in each round."""
     found: dict[str, dict[str, list[Any]]] = {measure: {form: [] for form in isolation.FORMS} for measure in ISOLATED}
     for number in range(rounds):
         for form in isolation.FORMS if number % 2 == 0 else isolation.FORMS[::-1]:
@@ -221,6 +222,6 @@ def isolated(spark: SparkSession, rounds: int, count: int) -> dict[str, dict[str
 
 
 def sizes(reader: MaxRateReader) -> dict[str, int]:
-    """Of a batch of the source on a link, as it is and with lz4."""
+    """Return the size of a batch of the source on a link, plain and with lz4."""
     batch: pa.RecordBatch = reader._batch(np.random.default_rng(0))
     return {"rows": batch.num_rows, "plain": batch.serialize().size, "lz4": compressed(batch).size}

@@ -47,7 +47,7 @@ def burning(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @functools.cache
 def shuffled() -> list[float]:
-    """As many numbers as take about a second to sort, in one C call that holds the GIL."""
+    """Return as many numbers as take about a second to sort, in one C call that holds the GIL."""
     chance = random.Random(7)
     return [chance.random() for _ in range(NUMBERS)]
 
@@ -87,7 +87,7 @@ def job_with(spark: SparkSession, last: Stage) -> DataFrame:
 
 
 def call_seconds() -> float:
-    """How long the GIL-holding call takes here, on an idle interpreter."""
+    """Return the duration of the GIL-holding call on an idle interpreter."""
     numbers = shuffled()
     started = time.perf_counter()
     sorted(numbers)

@@ -1,13 +1,13 @@
-"""What a checkpoint every second costs Flink and Penstock, with backpressure and without: rows b and c of ``flip76``.
+"""Cost of a checkpoint every second in Flink and Penstock, with backpressure and without: rows b and c of ``flip76``.
 
 *With*: the job of ``flip76``, whose sink takes a millisecond for a row, with full queues. *Without*: source -> hash
-exchange, count per key of 10,000 keys -> nowhere, as fast as it goes. Each round runs every engine with checkpoints and
-without any, one after the other, and begins with another one each time; a ratio is that of two runs of one round.
+exchange, count per key of 10,000 keys -> nowhere, at full speed. Each round runs every engine with checkpoints and
+without, one after the other, and begins with another one each time; a ratio is that of two runs of one round.
 
-Every micro-batch of Spark is a commit: there is no Spark without, and its figures stand beside those of the others.
+Every micro-batch of Spark is a commit. So there is no Spark run without checkpoints, and its results are only listed.
 
-*In windows*: one query of Penstock without backpressure, whose checkpoints are switched on and off: what differs
-between two starts is not in its ratios.
+*In windows*: one query of Penstock without backpressure, whose checkpoints are switched on and off. Its ratios are free
+of differences between two starts.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def by_penstock(spark: SparkSession, load: str, form: str) -> Cost:
 
 
 def window(query: StreamingQuery, vertex: int, seconds: float) -> Cost:
-    """From now on, by the rows of a vertex."""
+    """Measure a window from now on by the rows of a vertex."""
     began_s = time.time()
     with CpuTime() as used:
         rate = harness.rate(query, vertex, seconds)
@@ -267,7 +267,7 @@ def turns(number: int) -> list[tuple[str, str]]:
 
 
 def summaries(runs: Runs) -> dict[str, dict[str, Any]]:
-    """Of each engine that can run without checkpoints, by form: the ratios to that."""
+    """Return, for each engine that can run without checkpoints, the ratios to that by form."""
     return {
         engine: {form: summary(forms[form], forms[BASE]) for form in forms if form != BASE}
         for engine, forms in runs.items()

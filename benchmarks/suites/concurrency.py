@@ -74,7 +74,7 @@ class History:
 
 
 def in_flight(checkpoints: Sequence[CheckpointView]) -> dict[str, float]:
-    """How many were under way: most at once (triggers are known to a millisecond only), and on average over time."""
+    """Return the number of checkpoints in flight: at most (triggers are rounded to 1 ms), and on average."""
     changes = sorted(
         change
         for c in checkpoints
@@ -136,7 +136,7 @@ def overlapping(query: StreamingQuery, count: int) -> dict[str, object]:
 
 
 def _written(query: StreamingQuery, history: History) -> dict[str, float]:
-    """By snapshots: the files of periodic ones are collected."""
+    """Return quantiles of the bytes written by snapshots that users requested; files of periodic ones are collected."""
     return harness.quantiles([float(harness.written_bytes(query, c)) for c in history.complete(True)])
 
 

@@ -164,7 +164,7 @@ class Driver:
         return self.store.size(metadata_path(self._checkpoint)) or 0
 
     def _hear(self, data: bytes) -> None:
-        """As ``CoordinatorService`` does it."""
+        """Handle a message of a slot as ``CoordinatorService`` does."""
         generation = self.core.generation
         with self._part("messages"):
             message = self._decoder.decode(data)
@@ -230,7 +230,7 @@ class Driver:
 
     @contextmanager
     def _part(self, name: str) -> Iterator[None]:
-        """What the store needs in it is counted as the store's, as long as the entry is not in the log."""
+        """Measure the CPU time of one part; time in the store counts as the store's until the entry is in the log."""
         began_s, before_s = time.thread_time(), self.store.cpu_s
         yield
         in_store_s = 0.0 if name in BEHIND_THE_ENTRY else self.store.cpu_s - before_s
@@ -288,7 +288,7 @@ _FIELDS = {"now": "VmRSS", "peak": "VmHWM"}
 
 
 def run(_spark: SparkSession, quick: bool) -> dict[str, object]:
-    """By shape and number of subtasks."""
+    """Run the benchmark by shape and number of subtasks."""
     found: dict[str, dict[str, Any]] = {}
     for shape in SHAPES:
         found[shape] = {}
@@ -308,7 +308,7 @@ def _apart(shape: str, parallelism: int, count: int) -> dict[str, Any]:
 
 
 def until_logged_ms(spent: dict[str, float]) -> float:
-    """Of one checkpoint: from the trigger to the entry in the log."""
+    """Return the time of one checkpoint from the trigger to the entry in the log."""
     return sum(ms for part, ms in spent.items() if part not in BEHIND_THE_ENTRY)
 
 
@@ -319,7 +319,7 @@ def summary(found: dict[str, Any]) -> str:
 
 
 def exponent(small: tuple[int, float], large: tuple[int, float]) -> float:
-    """Of growth between two sizes, each with its figure: 1 is linear, 2 is quadratic."""
+    """Return the exponent of growth between two sizes: 1 is linear, 2 is quadratic."""
     return math.log(large[1] / small[1]) / math.log(large[0] / small[0])
 
 

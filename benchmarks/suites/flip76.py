@@ -173,7 +173,7 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
 
 
 def measured(spark: SparkSession, peer: cluster.Cluster, row_ms: float, quick: bool) -> dict[str, object]:
-    """By engine and mode, a cell; with the default queues none is aligned: that takes minutes."""
+    """Return a cell by engine and mode; with the default queues no checkpoint is aligned, which would take minutes."""
     table: dict[str, dict[str, Cell]] = {"Flink": {}, **{queues: {} for queues in GATES}}
 
     def note(engine: str, mode: str, cell: Cell) -> None:

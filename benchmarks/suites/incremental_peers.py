@@ -37,7 +37,7 @@ MEMORY = {"taskmanager.memory.process.size": "5g"}
 
 @dataclass(frozen=True)
 class Size:
-    """How much is done with so many keys: ``later`` snapshots of changes, ``full`` ones of each kind."""
+    """Amount of work for a number of keys: ``later`` snapshots of changes, ``full`` ones of each kind."""
 
     keys: int
     later: int = 5
@@ -53,7 +53,7 @@ Taken = dict[str, float]
 
 
 class Lines(large_state.Inbox):
-    """As text, which Flink reads without further libraries."""
+    """Text source, which Flink reads without further libraries."""
 
     def __init__(self, folder: Path, keys: int) -> None:
         super().__init__(folder, keys, "int64")

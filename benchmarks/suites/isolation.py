@@ -95,7 +95,7 @@ def checkpoints(spark: SparkSession, stage: str, form: str, count: int) -> dict[
 
 
 def first_row_ms(spark: SparkSession, form: str) -> float:
-    """From the start of a query to its first row behind the stage."""
+    """Return the time from the start of a query to its first row after the stage."""
     began = time.perf_counter()
     with harness.running(job(spark, "identity"), **{"function.isolation": form}) as query:
         harness.wait_for("the first rows", lambda: harness.rows_in(query, STAGE_VERTEX) > 0)

@@ -67,7 +67,7 @@ def measure(spark: SparkSession, keys: int) -> dict[str, float]:
 
 
 def measure_rocksdb(spark: SparkSession, keys: int) -> dict[str, float]:
-    """In processes that held no state before: what they grew by is this query's."""
+    """Measure in processes that held no state before, so that their growth is this query's."""
     memory = keys * state_rocksdb.ROW_BYTES // 4
     options = {"state.backend": "rocksdb", "state.memory": f"{memory // harness.SLOTS}b"}
     with counting(spark, keys, **options) as (query, inbox):
@@ -78,7 +78,7 @@ def measure_rocksdb(spark: SparkSession, keys: int) -> dict[str, float]:
 
 
 def resident_bytes(query: StreamingQuery, figure: str) -> int:
-    """Of the slots' processes: ``VmRSS`` is now, ``VmHWM`` at most so far."""
+    """Return the resident memory of the slots' processes: ``VmRSS`` is the current, ``VmHWM`` the largest value."""
     lines = (line for slot in query.view().slots for line in Path(f"/proc/{slot.pid}/status").read_text().splitlines())
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{figure}:"))
 

@@ -142,7 +142,7 @@ def build(query: StreamingQuery, keys: int) -> dict[str, float]:
 
 
 def sections(query: StreamingQuery, metadata: SnapshotMetadata) -> Iterator[list[pa.RecordBatch]]:
-    """By slot, the batches that hold the state."""
+    """Yield the batches of the state of each slot."""
     location = harness.LOCATIONS[query.runId]
     for slot in metadata.slots:
         batches: list[pa.RecordBatch] = []
@@ -245,7 +245,7 @@ def measure(spark: SparkSession, variant: str, keys: int, quick: bool) -> dict[s
 
 
 def later(query: StreamingQuery, inbox: Inbox, row_bytes: float, quick: bool) -> dict[str, Any]:
-    """What comes after the first full checkpoint."""
+    """Run the part after the first full checkpoint."""
     deltas = [delta(query, inbox, row_bytes) for _ in range(DELTAS)]
     kill(query, inbox, 0)  # warms up
     kills = [kill(query, inbox, number) for number in range(1 if quick else KILLS)]
@@ -254,7 +254,7 @@ def later(query: StreamingQuery, inbox: Inbox, row_bytes: float, quick: bool) ->
 
 
 def ratios(result: dict[str, Any]) -> dict[str, float]:
-    """What the targets are about."""
+    """Return the ratios that the targets refer to."""
     rounds, deltas = result["rounds"], result["deltas"]
     full_ms = statistics.median(figures["duration_ms"] for figures in rounds)
     killed_s = statistics.median(figures["running_s"] for figures in result["kills"])

@@ -1,13 +1,13 @@
-"""How long a row takes from when it is due to the sink: a keyed Python function by Penstock and by Spark's own engine.
+"""Latency of rows through a keyed Python function, from their due time to the sink, in Penstock and in Spark's engine.
 
-10,000 rows a second come by the clock (``benchmarks.lib.fixed_rate_source``); the function keeps a running
-total of each key and yields every row with it. A row's latency counts from when it was due, not from
-when it was fetched, so that an engine that falls behind does not make it look shorter. It ends
+10,000 rows a second arrive by the clock (``benchmarks.lib.fixed_rate_source``); the function keeps a running total of
+each key and yields every row with it. A row's latency counts from its due time instead of the time at which it was
+fetched, so that an engine that falls behind does not look faster. It ends
 
 - with Penstock at the memory sink's write call, in the slot. (Rows are visible with the commit, at the checkpoint
   interval; checkpoints run meanwhile, as they do by default, and unaligned.)
-- with Structured Streaming and its default trigger when the rows of their micro-batch are in its memory sink. That has
-  no moment of its own in the query's progress: it is taken to be where the commit of the offsets begins.
+- with Structured Streaming and its default trigger when the rows of their micro-batch are in its memory sink. The
+  query's progress has no such time; the benchmark takes the begin of the commit of the offsets.
 """
 
 # ruff: noqa: N802, N803 - the names are PySpark's
@@ -133,8 +133,10 @@ class _Kept:
 
 
 def call_us(processor: PandasTotals, fresh: Callable[[], Any]) -> float:
-    """What a call of the function takes by itself, in microseconds: what no engine can save. ``fresh`` gives its rows:
-    a frame keeps the columns that were asked for, and would be quicker the second time."""
+    """Return the duration of a call of the function by itself, in microseconds, which no engine can save.
+
+    ``fresh`` makes its rows: a frame caches the requested columns and would be faster the second time.
+    """
     processor.kept = _Kept()
     took = []
     for _ in range(5):
@@ -148,7 +150,7 @@ def call_us(processor: PandasTotals, fresh: Callable[[], Any]) -> float:
 
 
 def calls_alone_us() -> dict[str, float]:
-    """By form, with five rows."""
+    """Return the duration of a call by form, with five rows."""
     rows = [Row(key=1, value=float(number), due_us=number) for number in range(5)]
     frame = pd.DataFrame([row.asDict() for row in rows])
     return {
@@ -270,8 +272,7 @@ def by_spark(df: DataFrame, schedule: Schedule, window: range) -> np.ndarray:
 
 
 def batches(progress: list[Any]) -> list[tuple[int, int, int]]:
-    """Of each micro-batch with rows: its first row's number, the number behind its last, and when it was written, in
-    microseconds since 1970."""
+    """Return first row number, last row number + 1 and time of writing (us since 1970) of micro-batches with rows."""
     found = []
     for one in progress:
         source, took_ms = one["sources"][0], one["durationMs"]
@@ -294,7 +295,7 @@ def sleep_until(schedule: Schedule, number: int) -> None:
 
 
 def in_window(due_us: np.ndarray, schedule: Schedule, window: range) -> np.ndarray:
-    """Which rows are of the window, by when they were due."""
+    """Return a mask of the rows that were due in the window."""
     first_us, stop_us = schedule.due_us(np.array([window.start, window.stop]))
     chosen: np.ndarray = (due_us >= first_us) & (due_us < stop_us)
     return chosen
@@ -308,7 +309,7 @@ def of_window(latencies: np.ndarray, window: range) -> np.ndarray:
 
 
 def measure(spark: SparkSession, job: str, form: str, measured_s: float) -> dict[str, float]:
-    """Of one run: quantiles in milliseconds."""
+    """Return the quantiles of one run in milliseconds."""
     schedule = Schedule(time.time_ns() // 1_000 + round(LEAD_S * 1_000_000), ROWS_PER_SECOND)
     first = round(WARM_UP_S * ROWS_PER_SECOND)
     window = range(first, first + round(measured_s * ROWS_PER_SECOND))

@@ -78,7 +78,7 @@ Start = Callable[[Pace, Path], AbstractContextManager[Running]]
 
 @dataclass(frozen=True)
 class Lengths:
-    """In seconds, of a round."""
+    """Lengths of the parts of a round in seconds."""
 
     warm_up: int
     most: int
@@ -136,7 +136,7 @@ def by_spark(spark: SparkSession, pace: Pace, folder: Path) -> Iterator[Running]
 
 
 def noted_rate(folder: Path, seconds: range) -> float:
-    """By what arrived; a writer notes it with its next checkpoint."""
+    """Return the rate of arrived rows; a writer notes them with its next checkpoint."""
 
     def noted() -> bool:
         last_s = latency_sink.read(folder).last_s.values()
@@ -151,7 +151,7 @@ def began_s(progress: Any) -> float:
 
 
 def batch_rate(progress: list[Any], seconds: range) -> float:
-    """By whole micro-batches that ran then, if only for a part of it: they are few, and rows arrive late in each."""
+    """Return the rate over whole micro-batches that overlap the period: they are few, and rows arrive late in each."""
     rows, took_s = 0, 0.0
     for one in progress:
         one_s = one["durationMs"]["triggerExecution"] / 1_000
@@ -190,7 +190,7 @@ def plan(most_rows: float, started_s: int, lengths: Lengths) -> tuple[Schedule, 
 
 
 def under_load(start: Start, most_rows: float, lengths: Lengths) -> dict[str, dict[str, Any]]:
-    """By load: what was aimed at, what was achieved, and how late rows were."""
+    """Return, by load, the target rate, the achieved rate and the lateness of rows."""
     schedule, windows = plan(most_rows, int(time.time()) + 1, lengths)
     targets = {load: step.rows_per_second for load, step in zip(LOADS, schedule.steps[2:-1], strict=True)}
     expected = {load: targets[load] * len(window) for load, window in windows.items()}
@@ -217,7 +217,7 @@ def under_load(start: Start, most_rows: float, lengths: Lengths) -> dict[str, di
 
 
 def arrived(folder: Path, windows: dict[int, range], expected: dict[int, int]) -> latency_sink.Latencies:
-    """When all rows of the windows have, or the limit is over."""
+    """Wait until all rows of the windows have arrived, or for the time limit."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         notes = latency_sink.read(folder)
@@ -254,7 +254,7 @@ def told(found: HdrHistogram) -> dict[str, Any]:
 
 
 def percentiles(found: HdrHistogram) -> dict[str, float]:
-    """In milliseconds; 100 is the largest."""
+    """Return percentiles in milliseconds; 100 is the largest value."""
     values = found.get_percentile_to_value_dict(PERCENTILES)
     return {f"{percentile:g}": values[percentile] / 1_000 for percentile in PERCENTILES}
 
@@ -268,7 +268,7 @@ def of_all(rounds: list[dict[str, Any]], load: str) -> dict[str, float]:
 
 
 def ratios(table: dict[str, dict[str, dict[str, float]]]) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-    """Of each of Penstock's forms at each load, by what it is set beside: its latency over the other's."""
+    """Return, for each form of Penstock at each load, its latency divided by that of the compared engine."""
     return {
         form: {
             load: {
@@ -291,7 +291,7 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
 
 
 def starts(spark: SparkSession, peer: cluster.Cluster | None) -> dict[str, Start]:
-    """By form; without a cluster those of Flink are left out."""
+    """Return the starters by form; without a cluster those of Flink are left out."""
     spark.dataSource.register(VariableRateSource)
     spark.dataSource.register(latency_sink.LatencySink)
     spark.conf.set("spark.sql.shuffle.partitions", str(harness.SLOTS))
@@ -309,7 +309,7 @@ def starts(spark: SparkSession, peer: cluster.Cluster | None) -> dict[str, Start
 
 
 def measured(starts: dict[str, Start], quick: bool) -> dict[str, object]:
-    """By form, its rounds; each round goes through the forms the other way."""
+    """Return the rounds by form; every other round runs the forms in reverse order."""
     lengths = QUICK if quick else FULL
     rounds: dict[str, list[dict[str, Any]]] = {form: [] for form in starts}
     for engine in dict.fromkeys(form.split(",")[0] for form in starts):

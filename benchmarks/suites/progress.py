@@ -1,10 +1,10 @@
-"""What failures leave of a job's progress: Flink, Penstock and Spark in one run, in turns.
+"""Progress of a job under failures: Flink, Penstock and Spark in one run, in turns.
 
 The job of ``flip76`` with a checkpoint every second; its sink takes a millisecond for a row. When its queues are full,
-it runs undisturbed, or an exception is thrown in its last stage at fixed times, or the process of a slot is killed. A
-failure has what was processed since the last completed checkpoint processed again: progress is the rows in completed
-ones, of Spark those in committed micro-batches. It is counted over whole cycles, from a failure to the next, so that
-each has its recovery in it.
+it runs undisturbed, or an exception is thrown in its last stage at fixed times, or the process of a slot is killed.
+After a failure everything since the last completed checkpoint is processed again. Progress is therefore the rows in
+completed checkpoints, for Spark those in committed micro-batches. It is counted over whole cycles, from a failure to
+the next, so that each contains its recovery.
 
 Flink runs twice: as shipped, and with FLIP-547, which lets it take checkpoints while in-flight rows are still restored.
 """
@@ -79,11 +79,11 @@ class Running:
 
 @dataclass(frozen=True)
 class Cycle:
-    """From a failure to the next.
+    """Period from a failure to the next.
 
     Attributes:
-        rows: that were committed meanwhile.
-        again: rows that were processed before the first failure and not committed by then: they come again.
+        rows: rows that were committed meanwhile.
+        again: rows that were processed before the first failure and not committed by then: they are processed again.
         recovery_s: from the failure until every subtask of the last stage has processed a row; None: it did not.
         next_checkpoint_s: from then until a checkpoint was complete; None: none was.
     """
@@ -242,7 +242,7 @@ def cycles(notes: row_log.RowLog, failures: list[float]) -> list[Cycle]:
 
 
 def share(cycles: list[dict[str, Any]], undisturbed_rates: list[float]) -> float:
-    """What cycles committed, of what as much time without failures would have."""
+    """Return the rate of committed rows in cycles relative to the rate without failures."""
     rate = sum(cycle["rows"] for cycle in cycles) / sum(cycle["seconds"] for cycle in cycles)
     return float(rate / statistics.mean(undisturbed_rates))
 
@@ -282,9 +282,13 @@ def starts_of(spark: SparkSession, peer: cluster.Cluster, mode: str) -> Starts:
 def measured(
     starts: Starts, mode: str, troubles: dict[str, Trouble], undisturbed_s: float
 ) -> dict[str, dict[str, Any]]:
-    """Of each engine in one mode: the undisturbed rates, around all exceptions, as a machine has its hours; and the
-    cycles of each trouble. Kills come last: a Flink that has lost TaskManagers tells no metrics for over a
-    minute."""
+    """Return the results of each engine in one mode: undisturbed rates before and after, and the cycles of each
+    failure.
+
+    Undisturbed rates are measured around all exceptions, because the machine's speed varies. Kills come last: a Flink
+    that
+    has lost TaskManagers reports no metrics for over a minute.
+    """
     cells: dict[str, dict[str, Any]] = {engine: {"undisturbed": [], "troubles": {}} for engine in starts}
 
     def run_undisturbed() -> None:

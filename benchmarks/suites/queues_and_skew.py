@@ -43,7 +43,7 @@ Table = dict[str, dict[str, flip76.Cell]]
 
 
 def by_flink(queues: str, hot_percent: int, counts: dict[str, int]) -> dict[str, flip76.Cell]:
-    """In a cluster of its own: buffers are a TaskManager's."""
+    """Run Flink in a cluster of its own, because the buffers are a setting of the TaskManager."""
     with cluster.Cluster(harness.SLOTS, **FLINK_QUEUES[queues]) as peer:
         return {
             mode: flip76.by_flink(peer, mode, ROW_MS, count, hot_percent, LIMIT_S) for mode, count in counts.items()

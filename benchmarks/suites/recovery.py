@@ -20,7 +20,7 @@ def run(spark: SparkSession, quick: bool) -> dict[str, object]:
 
 
 def kill(spark: SparkSession, kills: int) -> tuple[list[float], list[int]]:
-    """Of each kill the milliseconds until all runs again, and the in-flight rows that were restored."""
+    """Return, for each kill, the milliseconds until all subtasks run again and the restored in-flight rows."""
     durations: list[float] = []
     restored: list[int] = []
     df = backpressure.job(spark, "sleeping")

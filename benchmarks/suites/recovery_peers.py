@@ -1,4 +1,4 @@
-"""How soon Flink, Penstock and Spark come back, in one run, in turns: row e of the plan of ``flip76``.
+"""Recovery time of Flink, Penstock and Spark in one run, in turns: row e of the plan of ``flip76``.
 
 The job of ``flip76`` with full queues, its sink at a millisecond a row, an unaligned checkpoint every second, and
 little state (counts of 10,000 keys in three stages). The process of a slot is killed, or the job is rescaled from two
@@ -7,7 +7,7 @@ next checkpoint is complete.
 
 Flink runs twice: as shipped, and with FLIP-547, which lets it take checkpoints while in-flight rows are still restored.
 It is rescaled in two ways: stopped with a savepoint and run from that, or cancelled after a checkpoint and run from
-that. Spark cannot be: its state has as many parts as at its first start.
+that. Spark cannot be rescaled: its state has as many partitions as at its first start.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the REST service, its metrics and the web UI cost a query that runs, and how quick they are.
+"""Cost of the REST service, its metrics and the web UI for a running query, and their speed.
 
-Four parts, each beside a reference in the same run: a query's throughput with the service, Prometheus and an open page
-and without; its checkpoints with 200 requests a second, without, and with as many to another process; a page of a long
-history beside one of a short one; the first painting of a large query beside that of an empty page
+Four parts, each with a reference in the same run. A query's throughput with the service, Prometheus and an open page,
+and without. Its checkpoints with 200 requests a second, without, and with as many to another process. A page of a long
+history compared with one of a short one. The first paint of a large query compared with that of an empty page
 (``web_ui_first_paint``).
 """
 
@@ -57,7 +57,7 @@ RESAMPLES = 10_000
 
 @dataclass(frozen=True)
 class Length:
-    """Of a run. Pairs and rounds are of windows of one query, one of each form; ``visits`` are of each page."""
+    """Length of a run. Pairs and rounds are of windows of one query, one of each form; ``visits`` are of each page."""
 
     warm_up_s: float
     queries: int
@@ -84,7 +84,7 @@ def _steady(df: DataFrame, warm_up_s: float) -> Iterator[StreamingQuery]:
 
 
 def page_paths(query_id: str) -> dict[str, str]:
-    """What an open page of the dataflow asks for: main.js, page-graph.js."""
+    """Return the paths that an open page of the dataflow requests: main.js, page-graph.js."""
     base = f"/api/v1/queries/{query_id}"
     return {"query": base, "newest": f"{base}/checkpoints?limit=5", "graph": f"{base}/graph"}
 
@@ -118,7 +118,7 @@ def source_rate(query: StreamingQuery, seconds: float) -> float:
 
 
 def _source_figures(query: StreamingQuery) -> dict[int, tuple[int, float]]:
-    """By subtask: rows, and how long it has lived."""
+    """Return, by subtask, its rows and its age."""
     found = (subtask.metrics for subtask in query.view().subtasks if subtask.metrics.vertex == 0)
     return {m.index: (m.rows_out, (m.busy_ms + m.backpressured_ms + m.idle_ms) / 1000) for m in found}
 
@@ -231,7 +231,7 @@ def paced(spark: SparkSession) -> DataFrame:
 
 @dataclass(frozen=True)
 class Beside:
-    """Who may be asked beside a query: its own driver, and a service that has nothing to do with it."""
+    """Target of requests next to a query: its own driver, or a service that has nothing to do with it."""
 
     clients: Clients
     driver_url: str
@@ -288,7 +288,7 @@ def _complete(query: StreamingQuery) -> list[CheckpointView]:
 
 
 def checkpoint_summary(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """By form. The bounds are of whole rounds drawn anew: checkpoints of one window are not independent."""
+    """Return the summary by form. The bounds resample whole rounds: checkpoints of one window are not independent."""
 
     def ratio_to(base: str, form: str) -> dict[str, dict[str, float]]:
         def of(quantile: str) -> Callable[[Any], float]:
@@ -352,7 +352,7 @@ def history(visits: int) -> dict[str, Any]:
 
 
 def _beside_shortest(name: str, latency_ms: dict[str, list[float]]) -> dict[str, Any]:
-    """With the ratio of its median to that of the same place of the shortest history, by turns."""
+    """Return the results with the ratio of the median to that of the same page of the shortest history."""
     shortest = latency_ms[f"{HISTORIES[0]} {name.split()[1]}"]
     turns = list(zip(latency_ms[name], shortest, strict=False))
     return {**harness.quantiles(latency_ms[name]), "ratio": bootstrap(_ratio_of_medians, turns)}

@@ -66,9 +66,10 @@ class RequestLog:
 
 
 async def open_page(url: str, paths: dict[str, str], until_s: float, log: RequestLog) -> None:
-    """What a page asks for, all at once, and again ``POLL_S`` after the last of the answers.
+    """Request what a page requests, all at once, and again ``POLL_S`` after the last answer.
 
-    Pages and Prometheus begin anywhere in their periods: so they ask as often in short times, on average, as in long.
+    Pages and Prometheus begin at a random point of their periods, so that the average rate does not depend on the
+    length.
     """
     connections = {name: Connection(url) for name in paths}
     await asyncio.sleep(random.uniform(0.0, POLL_S))

@@ -1,9 +1,8 @@
-"""What more parallelism costs and what it gives: queries of 1 to 16 slots. For larger jobs see ``coordinator``.
+"""Cost and benefit of parallelism: queries of 1 to 16 slots. For larger jobs see ``coordinator``.
 
-What it costs: the job of ``flip76``, but of rows of 10 kB, for each of which the last stage sleeps 50 ms, and with a
-checkpoint only when one is asked for. So few rows go through that two cores have room beside 16 slots: what is measured
-are waiting queues. What it gives: rows per second of a job that does nothing but work, for as many slots as there are
-cores.
+Cost: the job of ``flip76`` with rows of 10 kB, for each of which the last stage sleeps 50 ms, and with checkpoints only
+on request. So few rows flow that two cores can run 16 slots, and the queues are what is measured. Benefit: rows per
+second of a CPU-bound job, for as many slots as there are cores.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def _checkpoints(query: StreamingQuery, parallelism: int, count: int) -> dict[st
 
 
 def _memory(query: StreamingQuery) -> dict[str, list[int]]:
-    """Of each slot's process: resident, and of that what no other process has; they are forks of one."""
+    """Return, for each slot's process, its resident memory and the part of it that no other process shares."""
     found = [psutil.Process(slot.pid).memory_full_info() for slot in query.view().slots]
     return {"resident": [one.rss for one in found], "own": [one.uss for one in found]}
 
@@ -159,7 +158,7 @@ RATIOS = ("duration_ms", "inflight_bytes", "raw_write_ms", "metadata_bytes")
 
 
 def ratios(base: list[dict[str, Any]], cells: list[dict[str, Any]]) -> dict[str, float]:
-    """Of medians over all rounds."""
+    """Return the ratios of medians over all rounds."""
     found = {name: _median(cells, name) / max(_median(base, name), 1) for name in RATIOS}
     own = [statistics.median(each for cell in some for each in cell["slot_bytes"]["own"]) for some in (base, cells)]
     cpu = [statistics.median(cell["driver_cpu_ms"] for cell in some) for some in (base, cells)]

@@ -50,7 +50,7 @@ PAGE = 1000
 
 
 def small(spark: SparkSession) -> tuple[QueryIdentity, list[bytes]]:
-    """What a small query is, and its metadata files, the oldest first."""
+    """Return the identity of a small query and its metadata files, the oldest first."""
     rows = spark.readStream.format("rate").option("rowsPerSecond", 5_000).load()
     counts = rows.groupBy((F.col("value") % KEYS).alias("key")).agg(F.count("*").alias("n"), F.sum("value").alias("s"))
     with harness.running(counts, mode="update") as query:

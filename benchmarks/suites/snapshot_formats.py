@@ -132,7 +132,7 @@ def slowed(rows: DataFrame, slow: Path, keys: int) -> DataFrame:
 
 
 def state_rows(query: StreamingQuery) -> int:
-    """Of the newest checkpoint, if it is complete."""
+    """Return the state rows of the newest checkpoint, if it is complete."""
     newest = query.view().checkpoints[-1:]
     return sum(sum(subtask.state_rows.values()) for one in newest for subtask in one.subtasks)
 

@@ -143,7 +143,7 @@ def of_process(process: psutil.Process) -> dict[str, float]:
 
 
 def files_below(folder: Path) -> dict[str, int]:
-    """How many there are, by the folder at the top; what lies at the top itself is under an empty name."""
+    """Return the number of files by top-level folder; files in the root itself have an empty name."""
     found: Counter[str] = Counter()
     for parent, _, names in os.walk(folder):
         found[os.path.relpath(parent, folder).split(os.sep)[0].replace(".", "")] += len(names)
@@ -154,8 +154,10 @@ def files_below(folder: Path) -> dict[str, int]:
 
 
 def series(samples: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
-    """By figure, a value for each sample but the first; ``at_s`` counts from that one. A sample in which no checkpoint
-    ended has the duration of the one before."""
+    """Return a value per sample, except for the first, by metric; ``at_s`` counts from the first sample.
+
+    A sample in which no checkpoint ended has the duration of the one before.
+    """
     found: dict[str, list[float]] = {"at_s": [], "rows_per_second": []}
     duration_ms = samples[0]["duration_ms"] or 0.0
     for before, now in itertools.pairwise(samples):
@@ -198,7 +200,7 @@ def rows_per_second(before: dict[str, Any], now: dict[str, Any]) -> float:
 
 
 def kind(name: str) -> str | None:
-    """Of a figure that has to be flat; None: nothing is wanted of it."""
+    """Return the kind of trend that a metric must not have; None: no requirement."""
     if name in (f"{JVM}, resident_bytes", f"{JVM}, cpu_s_per_million"):
         return None
     if name in ("location, files", "checkpoint, duration_ms"):

@@ -56,7 +56,7 @@ def count_up(table: KeyedTable, keys: npt.NDArray[np.int64]) -> float:
 
 
 def measure(form: str, count: int) -> dict[str, float]:
-    """In this process."""
+    """Measure in this process."""
     random = np.random.default_rng(1)
     keys = random.permutation(count) * 7919
     backend = open_backend(form, count)

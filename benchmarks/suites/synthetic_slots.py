@@ -1,7 +1,7 @@
-"""What the slots of a large job say to their driver, as bytes, without the slots: manifests of the real form.
+"""Messages of the slots of a large job to their driver, as bytes, without the slots: manifests of the real form.
 
-A job of ten vertices, hashed from each to the next. What a subtask's manifest holds depends on the ``Shape``; sections
-lie in files that are as long as they have to be, and hold nothing.
+A job of ten vertices, hashed from each to the next. The contents of a subtask's manifest depend on the ``Shape``;
+sections are in files of the required length without contents.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ NOW_US = 1_700_000_000_000_000
 
 @dataclass(frozen=True)
 class Shape:
-    """What a manifest has, of each subtask behind the source.
+    """Shape of a manifest, for each subtask after the source.
 
     Attributes:
-        deltas: of its table, besides a base.
-        watermarks: one for each of its channels.
-        inflight: a section of rows for each of its channels.
+        deltas: number of deltas of its table, besides a base.
+        watermarks: True for one for each of its channels.
+        inflight: True for a section of rows for each of its channels.
     """
 
     deltas: int = 3
@@ -76,7 +76,7 @@ def job(parallelism: int) -> JobGraph:
 
 
 def channels(parallelism: int) -> int:
-    """Of that job."""
+    """Return the channels of that job."""
     return (VERTICES - 1) * parallelism**2
 
 
@@ -99,7 +99,7 @@ class Slots:
                 _make_file(self.folder / data_path(GENERATION, checkpoint, slot), inflight_bytes)
 
     def say(self, checkpoint: int) -> Iterator[tuple[bytes, bytes]]:
-        """Of each slot its figures and its acknowledgement, as they are sent: the one before the other."""
+        """Return the metrics and the acknowledgement of each slot in the order in which they are sent."""
         for slot in range(self.parallelism):
             figures = SlotMetrics(slot, [_figures(vertex, slot, checkpoint) for vertex in range(VERTICES)])
             answer = AcknowledgeCheckpoint(checkpoint, self.manifest(checkpoint, slot))

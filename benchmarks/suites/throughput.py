@@ -1,7 +1,7 @@
-"""What checkpoints cost without backpressure: a checkpoint every second against none, in paired rounds.
+"""Cost of checkpoints without backpressure: a checkpoint every second against none, in paired rounds.
 
 source -> hash -> keyed count and sum -> noop. Each round runs all three forms, and begins with another one each time,
-so that what slows the machine down for a while slows them alike. Of a round only ratios are kept.
+so that a slow period of the machine affects all of them. Only the ratios within a round are used.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class _Chance:
         return words[self.below(len(words))]
 
     def price(self) -> Longs:
-        """In cents, from 100 to 100 million, small ones far more often."""
+        """Return a price in cents, from 100 to 100 million; small ones are far more frequent."""
         return np.round(10.0 ** (self.bits() / 2.0**64 * 6.0) * 100.0).astype(np.int64)
 
     def text(self, length: int) -> pa.Array:

@@ -1,4 +1,4 @@
-"""What Flink's REST API says about checkpoints, read."""
+"""Parser of the checkpoint statistics of Flink's REST API."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Where a checkpoint's time went, of the subtask with the longest.
+    """Parts of a checkpoint's duration, for the subtask with the longest.
 
-    Aligned barriers wait in the queues, which is the start delay: from the trigger until the first barrier is there.
-    From there to the last one is the alignment.
+    Aligned barriers wait in the queues. The start delay lasts from the trigger to the first barrier, the alignment from
+    there to the last one.
     """
 
     start_delay_ms: float
@@ -59,7 +59,7 @@ def completed(answer: dict[str, Any], since_ms: int = 0) -> list[Checkpoint]:
 
 
 def waiting(summaries: Iterable[dict[str, Any]]) -> Waiting:
-    """Of the vertices' summaries in ``/jobs/<id>/checkpoints/details/<n>/subtasks/<vertex>``."""
+    """Parse the vertex summaries of ``/jobs/<id>/checkpoints/details/<n>/subtasks/<vertex>``."""
     known = list(summaries)
     return Waiting(
         start_delay_ms=max(float(summary["start_delay"]["max"]) for summary in known),
@@ -80,12 +80,12 @@ def requested(answer: dict[str, Any]) -> int:
 
 
 def external_path(answer: dict[str, Any], number: int) -> str:
-    """Where ``/jobs/<id>/checkpoints`` says that a completed one lies: what another job is restored from."""
+    """Return the path of a completed checkpoint from ``/jobs/<id>/checkpoints``, to restore another job from."""
     return next(str(entry["external_path"]) for entry in answer["history"] if entry["id"] == number)
 
 
 def savepoint(answer: dict[str, Any]) -> str:
-    """Where the one lies that was asked for, of ``/jobs/<id>/savepoints/<request>`` once it has ended.
+    """Return the path of a requested savepoint, from ``/jobs/<id>/savepoints/<request>`` once it has ended.
 
     Raises:
         FlinkError: it failed.

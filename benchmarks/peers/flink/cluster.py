@@ -72,7 +72,7 @@ class Cluster:
         self._resources.close()
 
     def pids(self) -> list[int]:
-        """Of all its processes, which have no children."""
+        """Return the ids of all processes of the cluster, which have no children."""
         return [process.pid for process in self._processes.values()]
 
     def start_task_manager(self) -> str:
@@ -159,7 +159,7 @@ class Cluster:
 
 
 def settings(folder: Path, rpc_port: int, rest_port: int) -> dict[str, str]:
-    """What differs from the configuration that Flink ships."""
+    """Return the settings that differ from the configuration that Flink ships."""
     return {
         "jobmanager.rpc.address": HOST,
         "jobmanager.bind-host": HOST,

@@ -1,4 +1,4 @@
-"""Where ``make flink`` has put Flink and the compiled job."""
+"""Paths at which ``make flink`` has installed Flink and the compiled job."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Installation:
 
 
 def installation(environment: Path = ENVIRONMENT) -> Installation:
-    """What is installed.
+    """Return the installation.
 
     Raises:
-        FlinkError: nothing, or not all of it.
+        FlinkError: it is missing or incomplete.
     """
     packages = sorted(environment.glob(f"lib/python3.*/site-packages/{PACKAGE}-*.dist-info"))
     jar = environment / "peer.jar"

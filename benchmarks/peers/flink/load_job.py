@@ -1,4 +1,4 @@
-"""What ``job/LatencyUnderLoad.java`` is started with."""
+"""Arguments of ``job/LatencyUnderLoad.java``."""
 
 from __future__ import annotations
 

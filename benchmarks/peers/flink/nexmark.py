@@ -46,7 +46,7 @@ FILES = "'connector' = 'filesystem', 'format' = 'json', 'path' = '{path}'"
 
 
 def script(name: str, events: Path, blocks: int, sink: str) -> str:
-    """Of ``SqlScript``: tables, views and the query."""
+    """Return the SQL script for ``SqlScript``: tables, views and the query."""
     statements = [EVENTS.format(path=events, blocks=blocks)]
     for number, (kind, columns) in enumerate(COLUMNS.items()):
         chosen = ", ".join("`dateTime`" if one == "." else f"events.{kind}.{one} AS {one}" for one in columns.split())
