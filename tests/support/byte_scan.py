@@ -1,4 +1,4 @@
-"""Which files below a directory hold a text, however they hold it: as bytes, compressed, in base64, or in a row."""
+"""Search for a text in the files below a directory: as bytes, compressed, in base64, or in a row."""
 
 from __future__ import annotations
 

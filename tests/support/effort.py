@@ -1,6 +1,6 @@
-"""How much a run of the tests tries: ``make test`` a part of all examples and seeds, ``make fuzz`` every one.
+"""Effort of a test run: ``make test`` runs a part of all examples and seeds, ``make fuzz`` all of them.
 
-``PENSTOCK_EFFORT`` is the part. What a test must try at least, so that it notices broken code, it says itself.
+``PENSTOCK_EFFORT`` is the part. Each test states the least number that it needs to notice broken code.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ LEAST = 10
 
 
 def some(full: int, least: int = LEAST) -> int:
-    """Of so many examples or seeds those that this run has time for."""
+    """Return the part of these examples or seeds that this run has time for."""
     return max(min(full, least), round(full * EFFORT))
 
 
 def one_in(number: int, cases: Sequence[T]) -> Sequence[T]:
-    """Of all cases one in so many, always the same ones; all of them if every example is tried, too."""
+    """Return one case in so many, always the same ones; all of them if every example is tried, too."""
     return cases if EFFORT >= 1 else cases[::number]

@@ -21,7 +21,7 @@ SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate</Mes
 
 
 class Fault(Enum):
-    """What happens to one request."""
+    """Fault of one request."""
 
     UNAVAILABLE = "503, and nothing was done"
     UNAVAILABLE_AFTER = "503, though it was done"

@@ -1,4 +1,4 @@
-"""For stress tests of classes that threads meet at: threads that lose the GIL in unlikely places, and nobody hangs."""
+"""Stress of classes that several threads use: threads lose the GIL in unlikely places, and a hang is detected."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class MockKafka:
         assert self._library.rd_kafka_mock_topic_delete(self._cluster, topic.encode()) == 0
 
     def delete_rows(self, topic: str, partition: int, before: int) -> None:
-        """As retention does."""
+        """Delete rows as retention does."""
         failed = self._library.rd_kafka_mock_partition_delete_records(
             self._cluster, topic.encode(), partition, ctypes.c_int64(before)
         )

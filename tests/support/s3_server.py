@@ -43,7 +43,7 @@ class S3Server:
         return f"s3://{self.bucket}/{secrets.token_hex(8)}"
 
     def environment(self, endpoint: str | None = None) -> dict[str, str]:
-        """What a process needs to reach it without options."""
+        """Return the environment variables with which a process reaches the server without options."""
         return {
             "AWS_ENDPOINT_URL": endpoint or self.endpoint,
             "AWS_ALLOW_HTTP": "true",
@@ -88,7 +88,7 @@ def _await(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def client(server: S3Server):  # type: ignore[no-untyped-def]  # boto3 has no types
-    """What anybody else would use."""
+    """Return a plain client of the server."""
     import boto3
 
     return boto3.client(

@@ -1,8 +1,8 @@
-"""How pytest-xdist hands out files: the dear ones first, and those that need a Spark session to every other worker.
+"""Order in which pytest-xdist distributes files: slow ones first, and those with a Spark session to every other worker.
 
-A session costs its worker fifteen seconds of CPU until it is warm, so not every worker should have one. What a file
-needs is guessed from its text: a wrong guess costs time only. What a file costs was measured (``costs.json``, which
-``make costs`` writes anew): a dear one that is begun late runs alone at the end.
+A session costs its worker fifteen seconds of CPU until it is warm, so not every worker should have one. The need for a
+session is guessed from a file's text; a wrong guess costs time only. The costs of files were measured (``costs.json``,
+which ``make costs`` writes anew): a slow one that begins late would run alone at the end.
 """
 
 from __future__ import annotations

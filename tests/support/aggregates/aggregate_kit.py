@@ -263,7 +263,7 @@ def assert_same_rows(found: pa.Table, expected: pa.Table, keys: int) -> None:
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:
-    """With integers for dates and times, where some of a column are none that Python has."""
+    """Return rows as tuples; dates and times of a column become integers if Python cannot represent some of them."""
     columns = []
     for column in table.columns:
         try:
@@ -283,6 +283,6 @@ def normal(value: Any) -> Any:
 
 
 def last_of_each(table: pa.Table, keys: int) -> pa.Table:
-    """Of update mode: the last row of every key."""
+    """Return the last row of every key of an update-mode output."""
     rows = {repr(tuple(row.values())[:keys]): row for row in rows_of(table)}
     return pa.Table.from_pylist(list(rows.values()), table.schema)

@@ -53,7 +53,7 @@ class FakeService:
         return f"http://127.0.0.1:{self._port}"
 
     def begin(self) -> None:
-        """On the same port as before."""
+        """Start the service on the same port as before."""
         fake = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""What the tests of file sinks share: sinks of every format, what a reader sees, and deaths at any moment."""
+"""Kit for tests of file sinks: sinks of every format, visible files, and crashes at any moment."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def batch(*values: int, kind: str = "parquet", partitions: int = 0) -> pa.Record
 
 
 def visible_files(out: Path) -> list[Path]:
-    """As Spark and pyarrow's datasets list them."""
+    """Return the files that Spark and pyarrow's datasets would list."""
     found = []
     for directory, directories, names in os.walk(out):
         directories[:] = sorted(name for name in directories if not name.startswith(("_", ".")))

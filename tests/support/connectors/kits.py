@@ -22,12 +22,12 @@ QUERY_ID = "9f1f5d3e-0000-4000-8000-000000000001"
 
 
 def stored(split: Split) -> Split:
-    """As it comes back from a snapshot: through JSON."""
+    """Return a value after a round trip through JSON, as a snapshot stores it."""
     return msgspec.json.decode(msgspec.json.encode(split), type=Split)
 
 
 def stored_state(state: Any) -> Any:
-    """As it comes back from a snapshot: blobs apart, the rest through JSON."""
+    """Return a state after a round trip through a snapshot: blobs unchanged, the rest through JSON."""
     plain, blobs = extract_blobs(state)
     return insert_blobs(json.loads(json.dumps(plain)), [bytes(blob) for blob in blobs])
 
@@ -92,7 +92,8 @@ def _values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def check_replay(source: Source, steps: int = 1, max_rows: int = 1000) -> list[tuple[Any, ...]]:
-    """From every position: what was read before plus what a new reader reads after is the full read, in order.
+    """Check from every position that the rows before it and those that a new reader reads after it are the full read,
+    in order.
 
     Returns:
         The rows of the full read.

@@ -112,7 +112,7 @@ class PlannedReader(CounterReader):
 
 
 class Unstable(Counter):
-    """What it yields changes from read to read, as the option ``how`` says."""
+    """Source whose rows change from read to read, as the option ``how`` says."""
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
         return UnstableReader(self.options)
@@ -252,7 +252,7 @@ class FolderArrowWriter(DataSourceStreamArrowWriter, FolderWriter):
 
 
 class Modern(DataSource):
-    """As since PySpark 4.2, with admission control; ``limit``, ``empty`` and ``bad`` are options.
+    """Source as since PySpark 4.2, with admission control; ``limit``, ``empty`` and ``bad`` are options.
 
     ``empty``: ranges below it have no partitions. ``prepares``: supports Trigger.AvailableNow.
     """

@@ -19,7 +19,7 @@ context.set_forkserver_preload(["forked_slots"])  # of tests/support/site, which
 
 
 def threads_left() -> list[str]:
-    """Of a process in which no slot runs; what remembers its tables for a while may stay."""
+    """Return the threads of a process in which no slot runs; that of the local state store may stay for a while."""
     from penstock.worker.local_state_reuse import FORGETTER
 
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
@@ -50,7 +50,7 @@ class ProcessJob:
 
     @property
     def done(self) -> bool:
-        """As a barrier job, it is over when one task has failed, though others may still be ending."""
+        """True once one task has failed or all have ended, as for a barrier job; others may still be ending."""
         codes = [process.exitcode for process in self.processes]
         return any(codes) or None not in codes
 

@@ -144,7 +144,7 @@ class Count(Operator):
 
 
 def be_slow(slow_file: str, rows: int) -> None:
-    """See ``CountSpec``."""
+    """Sleep per row; see ``CountSpec``."""
     if slow_file:
         with contextlib.suppress(FileNotFoundError):
             time.sleep(rows * float(Path(slow_file).read_text() or 0) / 1e6)
@@ -231,7 +231,7 @@ class FilesCommitter(SinkCommitter):
 
 
 def visible(folder: Path) -> Iterator[pa.Table]:
-    """What each subtask wrote in each epoch, epoch by epoch."""
+    """Return the rows that each subtask wrote in each epoch, epoch by epoch."""
     for epoch in sorted((folder / "committed").glob("*.json")):
         for name in json.loads(epoch.read_text()):
             with pa.OSFile(str(folder / "staged" / name)) as file, pa.ipc.open_stream(file) as reader:
@@ -247,7 +247,7 @@ def committed(folder: Path) -> list[tuple[int, int, int]]:
 
 
 def assert_exact(folder: Path, total: int, keys: int = 17) -> None:
-    """What is visible is what a sequential run gives, row for row."""
+    """Assert that the visible rows are exactly those of a sequential run."""
     rows = committed(folder)
     values = Counter(value for _, value, _ in rows)
     assert not [v for v, n in values.items() if n > 1], f"rows twice: {[v for v, n in values.items() if n > 1][:10]}"

@@ -41,7 +41,7 @@ class Worker:
         self._pipe.send((task_number, pickled))
 
     def look(self) -> bool:
-        """Whether it is there, and idle if its slot has ended."""
+        """Note if the process has died, or is idle because its slot has ended."""
         if self.busy and self._pipe.poll():
             try:
                 assert self._pipe.recv() == []

@@ -1,4 +1,4 @@
-"""How many steps of Python an expression takes, and whether they are more for more rows."""
+"""Count of Python steps of an expression, to check that it does not grow with the number of rows."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def fields_of_time(chance: random.Random) -> tuple[int, ...]:
 
 @cache
 def times_written(form: str, rows: int = ROWS) -> list[str]:
-    """By a Python format of the fields."""
+    """Return times written in a Python format of the fields."""
     chance = random.Random(form)
     plain = [form.format(*fields_of_time(chance)) for _ in range(rows)]
     return [changed(chance, text) if chance.random() < 0.4 else text for text in plain]

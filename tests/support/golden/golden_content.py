@@ -1,4 +1,4 @@
-"""What a snapshot holds, as plain JSON: what is committed beside a golden snapshot, and what a later release reads."""
+"""Content of a snapshot as plain JSON: committed next to a golden snapshot, and compared by later releases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tests.support.golden.golden_query import golden_graph
 
 
 def content(location: Path, parallelism: int) -> dict[str, Any]:
-    """Of the newest snapshot, as it would be restored at this parallelism; whatever that is, the rows are the same."""
+    """Return the content of the newest snapshot as it would be restored at this parallelism, which does not change the
+    rows."""
     store, job = LocalStore(location), golden_graph(location, parallelism)
     record = SnapshotLog(store).refresh().lineage[-1]
     metadata = BlobStore(store).restore_blobs(Catalog(store).read(record))
@@ -63,7 +64,7 @@ def newest(location: Path) -> SnapshotMetadata:
 
 
 def watermarks(location: Path) -> list[int]:
-    """By channel, in microseconds."""
+    """Return the watermarks by channel, in microseconds."""
     return sorted(
         mark
         for slot in newest(location).slots

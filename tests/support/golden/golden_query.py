@@ -54,7 +54,7 @@ def write_input(folder: Path) -> None:
 
 
 def expected() -> list[dict[str, Any]]:
-    """Of every moment that the watermark has passed when all is read."""
+    """Return the expected rows for all times that the watermark has passed after the whole input."""
     found: dict[tuple[datetime, str], list[int]] = {}
     for at, key, value in events():
         found.setdefault((at, key), []).append(value)
@@ -64,7 +64,7 @@ def expected() -> list[dict[str, Any]]:
 
 
 def output(folder: Path) -> list[dict[str, Any]]:
-    """What is visible there."""
+    """Return the visible output."""
     files = sorted(folder.glob("part-*.parquet"))
     rows = [row for file in files for row in pq.read_table(file).to_pylist()]
     return sorted(rows, key=lambda row: (row["at"], row["key"]))

@@ -1,4 +1,4 @@
-"""What every expression outside has to keep: metrics that exist, with labels that they have, used as what they are."""
+"""Check of every PromQL expression in the repository: its metrics exist, with these labels, and have the right type."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def labels_of(series: str) -> set[str]:
 
 
 def complaints(text: str) -> list[str]:
-    """What is wrong with this expression; empty if nothing."""
+    """Return the errors of an expression; empty if there are none."""
     found = []
     expression = read(text)
     unknown = [use.metric for use in expression.uses if use.metric not in SERIES]

@@ -1,4 +1,4 @@
-"""As much of PromQL as it takes to see which metrics an expression uses, and how."""
+"""Parser for the part of PromQL that shows which metrics an expression uses, and how."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def read(text: str) -> Expression:
 
 
 def _opens(tokens: list[tuple[str, str]], position: int) -> bool:
-    """Whether this ( belongs to a function whose grouping stands in between: ``sum by (x) (``."""
+    """Return True if this ( belongs to a function with a grouping in between: ``sum by (x) (``."""
     return position > 0 and tokens[position - 1][1] == ")" and _grouping_ends(tokens, position - 1)
 
 

@@ -29,7 +29,7 @@ def opened(spec: OperatorSpec, subtask: int = 0, parallelism: int = 1) -> Operat
 
 
 def stored(state: OperatorState, first: int = 0, last: int = 127) -> RestoredState:
-    """What a subtask with these key groups is restored from, if all of it was one subtask's."""
+    """Return the state that a subtask with these key groups restores if all of it was one subtask's."""
     tables = {name: _pieces(capture, first, last) for name, capture in state.tables.items()}
     return RestoredState(tables, [ScalarPart(0, first, last, state.scalars)])
 

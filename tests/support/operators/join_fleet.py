@@ -168,7 +168,7 @@ class Model:
         return self.spec.condition is None or left[V] < right[V]
 
     def due(self, side: JoinSide, at: int | None) -> int | None:
-        """From which watermark on a row is of no use."""
+        """Return the watermark from which on a row can be dropped."""
         if side.bound is None or at is None:
             return None
         time = (at // 10 + 1) * 10 if side.bound.column == WINDOW_AT else at
@@ -219,7 +219,7 @@ class Fleet:
         self.start(1, [])
 
     def start(self, parallelism: int, parts: Sequence[Any]) -> None:
-        """From what every subtask before had captured, with the key groups that it had."""
+        """Start the subtasks from the captures of all former ones, with their key groups."""
         self.watermarks = [-1] * parallelism
         for index in range(parallelism):
             backend = self.backend() if self.backend is MemoryBackend else RocksDBBackend(8 << 20)
@@ -296,7 +296,7 @@ class Fleet:
         self.output += rows
 
     def check(self) -> None:
-        """What waits is what the model says, with whether it has matched; and what was late."""
+        """Check the waiting rows, their matches and the late rows against the model."""
         held = []
         for operator in self.operators:
             tables = operator.snapshot().tables

@@ -40,7 +40,7 @@ TEXT = struct(k=StringType())
 
 
 def pickled(processor: StatefulProcessor) -> bytes:
-    """As Spark pickles it."""
+    """Pickle an object as Spark does."""
     wrapper = TransformWithStateInPandasUdfUtils(processor, "none")
     raw: bytes = CloudPickleSerializer().dumps((wrapper.transformWithStateUDF, None))
     return raw
@@ -149,7 +149,7 @@ class Fleet:
         return states
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """What a snapshot has now, sorted."""
+        """Return the sorted rows of a snapshot's tables."""
         found: dict[str, list[dict[str, Any]]] = {}
         for state in self.stored():
             for name, capture in state.tables.items():

@@ -85,7 +85,7 @@ def numbers_of(captured: Sequence[Captured]) -> list[int]:
 
 @dataclass
 class Stored:
-    """In-flight entries as a snapshot holds them, by the identity of their sections."""
+    """Stored in-flight entries, by the identity of their sections."""
 
     sections: dict[str, Rows] = field(default_factory=dict)
 
@@ -96,7 +96,7 @@ class Stored:
         return InflightEntry(layer, edge, producer, consumer, "consumer", 0, rows.num_rows, 0, 7, section)
 
     def load(self, entry: InflightEntry) -> list[Rows]:
-        """In batches of at most two rows."""
+        """Yield the rows of an entry in batches of at most two rows."""
         rows = self.sections[entry.section.identity].slice(entry.row_start, entry.rows)
         return [rows.slice(start, 2) for start in range(0, rows.num_rows, 2)]
 
@@ -302,7 +302,8 @@ class World:
         self.check_credit()
 
     def check_credit(self) -> None:
-        """What a producer may send is what its consumer allowed; nothing lies beyond what was declared."""
+        """Check that a producer may send exactly what its consumer allowed, and nothing is queued beyond the declared
+        rows."""
         for channel in self.channels:
             output = self.producers[channel.producer].outputs.channels[channel]
             sent = sum(e.cost for e in self.wires[channel] if isinstance(e, Buffer))

@@ -193,7 +193,7 @@ def printed_rows(text: str) -> list[Row]:
 
 
 def keeper(folder: str) -> Any:
-    """By value: slots do not have this module."""
+    """Return a function pickled by value, because slots do not have this module."""
 
     def keep(row: Any) -> None:
         import json
@@ -208,7 +208,10 @@ def keeper(folder: str) -> Any:
 
 
 def folder_source() -> type[DataSource]:
-    """By value, as one typed into a notebook; a batch becomes one file whose lines have the writer's column names."""
+    """Return a data source pickled by value, as one typed into a notebook.
+
+    A batch becomes one file whose lines have the writer's column names.
+    """
 
     class Values(WriterCommitMessage):
         def __init__(self, rows: list[list[Any]]) -> None:

@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: input that arrives as files, output as rows, and a way to wait."""
+"""Kit of the end-to-end tests: input that arrives as files, output as rows, and a way to wait."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class _Reader(DataSourceStreamReader):
 
 
 class OldReader(_Reader):
-    """As before PySpark 4.2."""
+    """Reader with the interface before PySpark 4.2."""
 
     def latestOffset(self) -> dict:  # type: ignore[override]  # noqa: N802
         self.told("latestOffset")

@@ -45,7 +45,7 @@ class MadeUpSnapshots:
         self._left = 0
 
     def of(self, page: Page) -> MadeUpSnapshots:
-        """From now on this page hears of these."""
+        """Assign snapshots to this page from now on."""
         page.route("**/api/v1/queries/*", self._query)
         page.route("**/api/v1/queries/*/snapshots**", self._answer)
         page.route("**/api/v1/queries/*/snapshots/**", self._answer)

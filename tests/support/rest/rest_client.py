@@ -48,7 +48,7 @@ class Client:
 
 
 def run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
-    """On a thread of its own: a browser that another test has open keeps an event loop on this one."""
+    """Run on a thread of its own: a browser that another test has open keeps an event loop on this one."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, coroutine).result()
 

@@ -1,4 +1,4 @@
-"""What the server has imported of which slots are forked: they look for garbage when they end, but not in all this."""
+"""Site hook for forked slots: excludes the server's imports from the garbage collection at a slot's end."""
 
 import gc
 

@@ -139,7 +139,7 @@ def job_of(
 
 
 class Run:
-    """From a start at the location to its end, which comes without a word: as with a kill.
+    """Run from a start at the location to a sudden end, as with a kill.
 
     Raises:
         PlanChanged: (the constructor) as a start does.
@@ -216,7 +216,7 @@ class Run:
         return self.driver.effects._catalog.read(self.driver.effects.view.lineage[-1])
 
     def stored(self, metadata: SnapshotMetadata, table: str) -> list[dict[str, Any]]:
-        """What readers get of it, in the order of keys."""
+        """Return the stored rows as readers see them, in the order of keys."""
         assert metadata.plan is not None
         found = find_table(self.store, metadata, metadata.plan, f"{STATEFUL}/{table}")
         rows: list[dict[str, Any]] = []

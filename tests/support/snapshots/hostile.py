@@ -57,7 +57,7 @@ def rewrite_metadata(location: Path, checkpoint: int, change: Callable[[Body], o
 
 
 def sections(metadata: Body) -> list[Body]:
-    """Of state and rows in flight, as they stand in the metadata."""
+    """Return the sections of state and in-flight rows from the metadata."""
     subtasks = [subtask for slot in metadata["slots"] for subtask in slot["subtasks"]]
     return [entry["section"] for subtask in subtasks for entry in (*subtask["states"], *subtask["inflight"])]
 
@@ -72,10 +72,10 @@ def replace_section(location: Path, section: Body, data: bytes) -> None:
 
 
 def read_everything(location: Path, job: JobGraph, *, newest_only: bool = False) -> list[PenstockError]:
-    """Whatever reads a location does; what is refused comes back, anything but a refusal is raised.
+    """Read a location in every way; return the refusals and raise every other error.
 
     Args:
-        newest_only: the newest snapshot is restored, and that is all.
+        newest_only: restore only the newest snapshot.
     """
     refused: list[PenstockError] = []
 

@@ -205,7 +205,7 @@ def rewritten(location: Path, change: Callable[[SnapshotMetadata], SnapshotMetad
 
 
 def taken_at(metadata: SnapshotMetadata, job: JobGraph) -> SnapshotMetadata:
-    """As it is taken by a query that was restored from this one at another parallelism, and has read nothing since."""
+    """Return a snapshot by a query that was restored from this one at another parallelism and has read nothing."""
     slots = [
         msgspec.structs.replace(
             slot,

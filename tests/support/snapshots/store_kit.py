@@ -1,4 +1,4 @@
-"""What every store promises, as tests: derive from ``StoreContract`` and give it a fixture ``store``."""
+"""Contract of every store as tests: derive from ``StoreContract`` and give it a fixture ``store``."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class StoreContract:
 
 
 def contend_in_threads(opened: Callable[[], Store], contenders: int, files: int) -> None:
-    """Of so many threads with stores of their own exactly one creates each file, and it has that one's content."""
+    """Check that of many threads with stores of their own exactly one creates each file, with its own content."""
     wins: dict[int, list[int]] = {seq: [] for seq in range(files)}
     start = threading.Barrier(contenders)
 
@@ -177,7 +177,7 @@ def contend_in_threads(opened: Callable[[], Store], contenders: int, files: int)
 
 
 def contend_in_processes(root: str, contenders: int, files: int, environment: Mapping[str, str]) -> list[list[int]]:
-    """Which files each process created."""
+    """Return the files that each process created."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", CONTENDER, root, str(files), str(number)],

@@ -39,7 +39,7 @@ class _CounterReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.end = end
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What there is does not change."""
+        """Do nothing: the available data does not change."""
 
     def initialOffset(self) -> dict:  # noqa: N802
         return {"n": 0}
@@ -74,7 +74,7 @@ class _SimpleReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         self.file = file
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What there is does not change."""
+        """Do nothing: the available data does not change."""
 
     def initialOffset(self) -> dict:  # noqa: N802
         return {"at": 0}

@@ -1,4 +1,4 @@
-"""What the tests of moving between the engines share: input as files, a run on Spark's engine, one on Penstock's."""
+"""Kit for tests of moving between the engines: input as files, a run on Spark's engine, and one on Penstock's."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def on_penstock(df: DataFrame, location: Path, mode: str, parallelism: int = 2) 
 
 
 def same(some: Iterable[Row], others: Iterable[Row]) -> bool:
-    """Whether both are the same rows, as often as they come."""
+    """Return True if both have the same rows, equally often."""
     return sorted(map(repr, some)) == sorted(map(repr, others))
 
 

@@ -82,7 +82,7 @@ def counted(df: DataFrame, mode: str) -> DataFrame:
 
 
 def expected_rows(lines: Iterable[Line]) -> list[tuple[Any, ...]]:
-    """What must have come out once all of these went in, and the watermark behind the last of them."""
+    """Return the output that must exist after all of these rows and the watermark after the last of them."""
     lines = list(lines)
     watermark_ms = max(second for *_, second in lines) * 1000 - 30_000
     keys = Counter(key for key, *_ in lines)
@@ -95,7 +95,10 @@ def expected_rows(lines: Iterable[Line]) -> list[tuple[Any, ...]]:
 
 
 def expected_state(lines: Iterable[Line]) -> dict[str, list[tuple[Any, ...]]]:
-    """By table, sorted; a list state without the positions, which depend on the order of rows."""
+    """Return the expected state by table, sorted.
+
+    List state comes without the positions, which depend on the order of rows.
+    """
     lines = list(lines)
     watermark_ms = max(second for *_, second in lines) * 1000 - 30_000
     values: dict[int, list[int]] = defaultdict(list)

@@ -42,7 +42,7 @@ def launched() -> Iterator[Browser]:
 
 
 def context_of(browser: Browser, **said: Any) -> BrowserContext:
-    """What pages may share: the cache, storage, and how large the window is."""
+    """Return a browser context, which pages share: cache, storage and window size."""
     context = browser.new_context(**{"viewport": DESK, "timezone_id": "UTC", **said})
     context.set_default_timeout(WAIT_MS)
     return context
@@ -81,7 +81,7 @@ class Tab:
         self.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
     def hide(self, hidden: bool) -> None:
-        """As the browser does when another tab is in front."""
+        """Hide the page as the browser does when another tab is in front."""
         self.page.evaluate(
             """(hidden) => {
               Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
@@ -91,12 +91,16 @@ class Tab:
         )
 
     def shot(self, name: str, whole: bool = True) -> None:
-        """For people to look at: the whole page, or as much as the window shows."""
+        """Take a screenshot for people: of the whole page, or of the visible part."""
         SHOTS.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=SHOTS / f"{name}.png", full_page=whole, animations="disabled")
 
     def leave(self) -> None:
-        """For an address that asks nothing. Raises AssertionError if the page did what none may."""
+        """Go to an address that requests nothing.
+
+        Raises:
+            AssertionError: the page did what no page may do.
+        """
         self.page.unroute_all(behavior="ignoreErrors")  # what is asked for just now is not waited for
         self.page.evaluate("location.hash = '#/nothing'")
         self._check()
@@ -133,8 +137,7 @@ DUPLICATES = """() => {
 
 
 def assert_fit(page: Page) -> None:
-    """Whatever is operated has a name, ids are unique, there is one h1, and the page itself is not wider than its
-    window."""
+    """Assert that controls have names, ids are unique, there is one h1, and the page is not wider than its window."""
     assert page.evaluate(UNNAMED) == []
     assert page.evaluate(DUPLICATES) == []
     assert page.locator("h1").count() == 1
