@@ -74,11 +74,12 @@ class ClaimedLocation:
             raise LocationError(f"checkpointLocation {self.store.root} cannot be used: {error}; try again") from error
 
     def hand_over(self) -> Forked | None:
-        """Before every start here: bring what a fork begins with, and tell sources and sinks where they are. Returns
-        the first log entry of a fork.
+        """Prepare every start at this location and return the first log entry of a fork, or None.
+
+        It copies what a fork begins with, and passes the location to sources and sinks.
 
         Raises:
-            LocationError, SinkError: the origin is not whole, or a sink is the origin's.
+            LocationError, SinkError: the origin is incomplete, or a sink belongs to the origin.
         """
         options = self._options
         begins_with = start_fork(

@@ -59,8 +59,10 @@ class WriteSnapshot:
 
 @dataclass(frozen=True)
 class AnswerRequestFiles:
-    """Look for request files, and carry out what they ask for. ``spared``: what a collection at this place in the order
-    has to spare."""
+    """Read the request files and carry out what they ask for.
+
+    ``spared``: files that a collection at this point of the command order must spare.
+    """
 
     spared: CollectGarbage
 
@@ -181,7 +183,10 @@ JobEvent = (
 
 @dataclass(frozen=True)
 class LaunchSlots:
-    """To the owner: start the slots of this Generation and hand each its manifests. ``paused``: sources begin so."""
+    """Notice for the owner: start the slots of this Generation and send each its manifests.
+
+    ``paused``: sources start paused.
+    """
 
     ready: GenerationReady
     paused: bool = False

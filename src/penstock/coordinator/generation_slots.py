@@ -34,9 +34,12 @@ JOB_GRACE_S = 0.5
 
 @dataclass(frozen=True)
 class GenerationPlan:
-    """Constant part of all Generations of a query. ``until_available``: see ``QueryExecution``. ``forked``: how the
-    log of a fork begins. ``access``: to the location; it holds secrets and goes nowhere but over control links.
-    ``refuse_copy_of``, ``committing``: see ``CommandExecutor``."""
+    """Constant part of all Generations of a query.
+
+    ``until_available``: see ``QueryExecution``. ``forked``: first log entry of a fork. ``access``: credentials for the
+    location; they contain secrets and are only sent over control links. ``refuse_copy_of``, ``committing``: see
+    ``CommandExecutor``.
+    """
 
     query_id: str
     name: str

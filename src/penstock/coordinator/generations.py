@@ -1,4 +1,4 @@
-"""The Generations of one query, one after the other: launched, given up, and gone before the next one begins."""
+"""Generations of one query, one after the other: launch, end, and the wait until the slots of the last have ended."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ JOB_END_TIMEOUT_S = 10.0
 
 
 class Generations:
-    """Owned by the coordinator thread.
+    """Current Generation of a query and the start of the next one. Owned by the coordinator thread.
 
     Args:
-        on_event: takes what slots say, from any thread.
+        on_event: called with events of slots, from any thread.
 
     Attributes:
-        current: the one that runs or is being started; None between two.
-        reopen_at_ms: when the next one may begin, on the clock of ``now_ms``; None: nobody wants one.
+        current: the Generation that runs or is being started; None between two.
+        reopen_at_ms: earliest start of the next one, on the clock of ``now_ms``; None: none is due.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Generations:
         self._link_failure: tuple[float, Failure] | None = None
 
     def launch(self, ready: GenerationReady, plan: GenerationPlan, paused: bool) -> None:
-        """Start the slots of an opened Generation. ``paused``: sources begin so.
+        """Start the slots of an opened Generation. ``paused``: sources start paused.
 
         Raises:
             ResourceError: too few free slots.
@@ -52,7 +52,7 @@ class Generations:
         )
 
     def link_broke(self, failure: Failure, now_ms: float) -> None:
-        """A slot has reported a broken link: the cause may be told by another one soon."""
+        """Note that a slot has reported a broken link. Another slot may report the cause soon."""
         self._link_failure = self._link_failure or (now_ms + LINK_GRACE_MS, failure)
 
     def overdue(self, now_ms: float) -> Failure | None:

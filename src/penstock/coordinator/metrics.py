@@ -184,7 +184,7 @@ class QueryMetrics:
                 del self._outages[what]
 
     def ended(self, *, failed: bool, suspended: bool) -> None:
-        """No slots are left. One that is suspended may go on."""
+        """Note that no slots are left. A suspended query may be resumed."""
         with self._changing():
             self._outages.clear()
             self._pinned = ()
@@ -198,7 +198,7 @@ class QueryMetrics:
             self._amend_restart(given_up=True)
 
     def resumed(self) -> None:
-        """It goes on, though perhaps from an older snapshot than the newest."""
+        """Note that the query is resumed, perhaps from an older snapshot than the newest."""
         with self._changing():
             self._state = ExecutionState.STARTING
             self._newest = None
@@ -434,7 +434,7 @@ class QueryMetrics:
                 self._ended(amended)
 
     def _count(self, metrics: SubtaskReport) -> None:
-        """Counters begin at zero in each Generation: add up what they grow by."""
+        """Add up the growth of a subtask's counters, which begin at zero in each Generation."""
         dropped = {name: metrics.counters.get(name, 0) for name in (ROWS_DROPPED_LATE, ROWS_DROPPED_DUPLICATE)}
         values = {"rows_out": metrics.rows_out, **dropped}
         for name, value in values.items():

@@ -49,22 +49,23 @@ _T = TypeVar("_T")
 
 
 class QueryExecution:
-    """Runs one JobGraph from ``start`` to its end, over as many Generations as failures make necessary.
+    """Execution of one JobGraph from ``start`` to its end, over as many Generations as failures make necessary.
 
     All methods may be called from any thread. The committers come from the graph's sinks.
 
     Args:
-        graph: what to run; ``graph.parallelism`` slots are taken.
+        graph: the job; it needs ``graph.parallelism`` slots.
         name: the user's name for the query, shown by Spark.
         run_id: a UUID, new per start.
         location: the checkpoint location: a path on a file system shared by driver and slots, or an object store.
         options: parsed options.
         launcher: starts slots.
-        until_available: read what is there when it starts, commit it and end; windows that are open stay so.
-        origin: start from this snapshot of another query; once it has, this counts no more.
-        access: to an object store; None: as the environment of driver and slots says.
-        drains: process what is in flight in the restored snapshot, take one with nothing in flight, and end. No source
-            is read.
+        until_available: read what is available at the start, commit it and end; open windows stay open.
+        origin: start from this snapshot of another query; ignored after the first start at the location.
+        access: credentials for an object store; None: those of the environment of driver and slots.
+        drains: process the in-flight data of the restored snapshot, take one without in-flight data, and end. No source
+            is
+            read.
         claimed: run here even if this location is a copy of a location that still exists.
         committing: context in which each commit runs.
         on_progress: called on a service thread after each committed epoch; must not raise or block for long.
@@ -248,15 +249,18 @@ class QueryExecution:
             service.thread.join(_POLL_S)
 
     def drain(self, timeout_s: float | None = None) -> bool:
-        """Read what is there now, let event time end so that every window closes, commit, and end. Blocks until it has
-        ended; in a callback it returns at once. A drain that has begun is carried through by whoever recovers.
+        """Read what is available now, end event time so that every window closes, commit, and end.
+
+        Blocks until the query has ended; in a callback it returns at once. A driver that recovers completes a drain
+        that has
+        begun.
 
         Returns:
             False: it did not end within ``timeout_s``.
 
         Raises:
-            NotSupported: a source cannot tell what is there now; the query goes on.
-            QueryFailed: a source has ended already, and the query goes on; or the query ended without being drained.
+            NotSupported: a source cannot tell what is available now; the query continues.
+            QueryFailed: a source has ended already, and the query continues; or the query ended without being drained.
         """
         if self._service is not None and self._service.drained:
             return True
@@ -289,10 +293,10 @@ class QueryExecution:
 
         Args:
             timeout_s: for all of it; by default ``checkpoint.timeout``, from the moment it is triggered.
-            kept: it is never collected.
+            kept: True if it is never collected.
 
         Raises:
-            CheckpointFailed: declined, timed out or the query ended; the query itself goes on.
+            CheckpointFailed: declined, timed out or the query ended; the query itself continues.
         """
         service = self._active()
         future = self._request_snapshot(service, label, alignment, timeout_s, kept, note)
@@ -312,14 +316,15 @@ class QueryExecution:
         return self._request_snapshot(self._active(), label, alignment, timeout_s, True, note)
 
     def stop_with_snapshot(self, drain: bool = False) -> SnapshotMetadata | None:
-        """Take a snapshot, commit nothing after it, and stop once it is complete and its epochs are. Returns
-        when everything has ended; None in a callback, which must not wait for it.
+        """Take a snapshot, commit nothing after it, and stop once it is complete and its epochs are committed.
+
+        Returns when everything has ended; None in a callback, which must not wait for it.
 
         Args:
             drain: pause the sources and process what is in flight first, so that the snapshot holds none of it.
 
         Raises:
-            CheckpointFailed: there is no such snapshot; the query goes on, or has ended without it.
+            CheckpointFailed: there is no such snapshot; the query continues, or has ended without it.
             QueryFailed: the query failed when the snapshot was complete, but not everything in it committed: the next
                 start commits it.
         """
@@ -534,7 +539,7 @@ class QueryExecution:
 
 
 def _end_undrained(service: CoordinatorService, drained: Future[SnapshotMetadata]) -> None:
-    """End a query that was started to drain: without the snapshot it must not go on and read."""
+    """End a query that was started to drain if the snapshot failed; otherwise it would continue and read."""
     problem = drained.exception()
     if problem is not None:
         error = QueryFailed("what was in flight was not drained: start the query in the same way once more")

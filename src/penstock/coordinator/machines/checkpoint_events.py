@@ -192,7 +192,7 @@ class EpochCommitted:
 
 @dataclass(frozen=True)
 class CommitFailed:
-    """``unknown``: whether the epoch is visible cannot be told; it is never sent again by this driver."""
+    """Failed commit. ``unknown``: it may be visible all the same, so this driver never sends it again."""
 
     epoch: int
     operator_id: str

@@ -112,7 +112,7 @@ class Pending:
 
     @property
     def last(self) -> bool:
-        """The query is to end with it."""
+        """True if the query ends with this checkpoint."""
         return self.request is not None and self.request.last
 
     @property
@@ -138,7 +138,7 @@ class Pending:
         return f"not acknowledged by slots {self.missing(parallelism)} within {waited_ms} ms{self.way_out}"
 
     def again(self) -> Waiting:
-        """Its request, which is to be triggered once more when this checkpoint has been given up."""
+        """Request to trigger once more if this checkpoint is aborted."""
         request = self.request
         assert request is not None, "nobody asked for a periodic one"
         deadline_ms = None if request.timeout_ms is None else self.started_ms + request.timeout_ms

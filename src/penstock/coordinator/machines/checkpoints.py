@@ -73,11 +73,12 @@ HISTORY = 32
 
 
 class CheckpointCoordinator:
-    """The pure machine. Call ``handle`` with every event and with ``Tick`` at least as often as ``next_wake_ms`` says.
+    """Checkpoint coordinator: pure state machine. Call ``handle`` with every event, and with ``Tick`` by
+    ``next_wake_ms``.
 
     Args:
         policy: intervals and bounds; replaceable with ``PolicyChanged``.
-        parallelism: how many slots have to acknowledge, unless a Generation is opened with another number.
+        parallelism: number of slots that must acknowledge, unless a Generation is opened with another number.
         ledger: the epochs that await their commit.
     """
 
@@ -178,7 +179,7 @@ class CheckpointCoordinator:
     # -- the machine ---------------------------------------------------------------------------------------------
 
     def handle(self, event: CheckpointEvent, now_ms: float) -> list[CheckpointCommand]:
-        """Take one event; the returned commands are to be executed in order.
+        """Handle one event; the returned commands must be executed in order.
 
         Raises:
             ProtocolViolation: an executor's event that fits no command; the machine is unchanged.
@@ -482,8 +483,8 @@ class CheckpointCoordinator:
         return self._running and not (self._has_failed or self._failing or self._last or full)
 
     def _has_room(self) -> bool:
-        """Not while a strictly aligned one is in flight: a newer one would overtake it, or turn it unaligned. Nor
-        behind one that is to be the last."""
+        """Return True if another may be in flight: none after the last one, none that would overtake a strictly aligned
+        one."""
         return len(self._pending) < MAX_IN_FLIGHT and not any(p.strict or p.last for p in self._pending.values())
 
     def _periodic_has_room(self) -> bool:

@@ -47,11 +47,11 @@ class Ending:
         self._waits_for_answer = False
 
     def rescaled(self, subtasks: int) -> None:
-        """Between two Generations: the next one has so many."""
+        """Set the parallelism of the next Generation, between two Generations."""
         self._subtasks = subtasks
 
     def subtask_finished(self, subtask: SubtaskId, next_checkpoint: CheckpointId, now_ms: float) -> None:
-        """A subtask of this Generation has said so. ``next_checkpoint``: the id that the next trigger will get."""
+        """Note that a subtask of this Generation has finished. ``next_checkpoint``: id of the next trigger."""
         self._finished[subtask] = None
         if len(self._finished) == self._subtasks and self._since is None:
             self._since = next_checkpoint
@@ -70,7 +70,7 @@ class Ending:
         return self._ticket
 
     def refused(self, ticket: int) -> None:
-        """The checkpoint of that ticket failed: the next ``ask`` begins the pause before another."""
+        """Note that the checkpoint of that ticket failed: the next ``ask`` begins the pause before another."""
         if ticket == self._ticket:
             self._waits_for_answer = False
             self._ask_at_ms = None

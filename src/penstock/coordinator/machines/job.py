@@ -1,14 +1,14 @@
 """Job coordinator: pure state machine of the driver. The coordinator service and the simulator both drive it.
 
-``JobCoordinator`` owns the other machines. ``handle(event, now_ms)`` returns outputs in order: messages for slots, news
-for the query's owner, and commands. ``CommandExecutor`` executes a command, blocking, and returns the event to hand
-back, if there is one. Commands of one serial executor (``commands.executor_of``) are executed one at a time, in the
-order in which they were returned. The real driver gives each executor a thread, the simulator executes each command as
-a step of its own::
+``JobCoordinator`` owns the other machines. ``handle(event, now_ms)`` returns outputs in order: messages for slots,
+notices for the query's owner, and commands. ``CommandExecutor`` executes a command, which may block, and returns the
+event for ``handle``, if there is one. Commands of one serial executor (``commands.executor_of``) are executed one at a
+time, in the order in which they were returned. The real driver gives each executor a thread, the simulator executes
+each command as a step of its own::
 
-    outputs = core.open()                   # an OpenGeneration; its GenerationReady is answered with LaunchSlots
-    event = effects.execute(command)        # on the executor's thread; Fenced ends the driver
-    outputs = core.handle(event, now_ms)    # on the owner's thread
+    outputs = job.open()                    # an OpenGeneration; its GenerationReady is answered with LaunchSlots
+    event = executor.execute(command)       # on the executor's thread; Fenced ends the driver
+    outputs = job.handle(event, now_ms)     # on the owner's thread
 
 A Generation ends with the event ``GenerationEnded``; then ``open`` begins the next. Tickets of ``SnapshotRequested``
 that the owner gives are positive.
@@ -227,9 +227,9 @@ class JobCoordinator:
         self._opening = False
 
     def handle(self, event: JobEvent, now_ms: float) -> list[Output]:
-        """Take one event; the outputs are to be carried out in order.
+        """Handle one event; the outputs must be carried out in order.
 
-        ``now_ms`` is any monotonic clock. Events of slots must carry the Generation whose link they came by.
+        ``now_ms`` is any monotonic clock. Events of slots must carry the Generation of the link on which they arrived.
         """
         outputs: list[Output] = []
         match event:
@@ -338,7 +338,7 @@ class JobCoordinator:
         return self._coordinator.is_draining_inflight and self._planned is None
 
     def _pause(self, now_ms: float) -> list[Output]:
-        """Pause the sources or let them go on."""
+        """Pause or resume the sources."""
         if self._paused == self._drains_inflight or len(self._running) < self._graph.parallelism:
             return []
         self._paused = not self._paused

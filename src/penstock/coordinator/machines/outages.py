@@ -1,6 +1,6 @@
 """Outages while a query runs: failing commits of sinks, failing checkpoints, and a checkpoint location that is missing.
 
-Each failed operation is retried. The machine says when an outage begins, continues and is over, and when the retries
+Each failed operation is retried. The machine reports when an outage begins, continues and ends, and when the retries
 for a missing location are used up.
 """
 

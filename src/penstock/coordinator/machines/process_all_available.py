@@ -56,12 +56,12 @@ class ProcessAllTracker:
         self._completed_polls = {reader: self._completed_polls.get(reader, 0) for reader in self._readers}
 
     def add(self, ticket: int) -> None:
-        """Begin to wait for a call."""
+        """Register a call that waits."""
         self._newest_poll += 1
         self._waiting.append(_Call(ticket, self._next_discoveries(), self._newest_poll))
 
     def next_poll(self) -> int | None:
-        """Return the number with which all readers must be told to poll again, once; None if they need not.
+        """Return the number of the next poll that all readers must start, once; None if none is needed.
 
         Call it while all readers run.
         """

@@ -1,13 +1,14 @@
-"""Restart strategy: when a lost Generation is restarted, and when the query gives up.
+"""Restart strategy: decides when a lost Generation is restarted, and when the query gives up.
 
-Restarts are bounded by a strategy, as Flink's are: so many without progress (with a pause that stays the same or
-grows), or so many within a time. A completed checkpoint is progress and resets count and pause, with two exceptions.
-While a source cannot be looked at, checkpoints of what was found before go on completing, and nothing comes of it. And
-the first one behind a restore comes so soon that a Generation which always fails has one, too: it has to have read
-something. A user error is
-deterministic, so that starting again would only fail again, if it came at the same position twice, or if it came
-``IDENTICAL_ERRORS`` times from the same snapshot: slices and readers differ between Generations, so that the position
-of one bad row may differ too, but the input behind a snapshot does not.
+Restarts are bounded by a strategy, as in Flink: a number of restarts without progress (with a constant or growing
+pause), or a number within a time. A completed checkpoint is progress and resets count and pause, with two exceptions.
+While discovery fails, checkpoints of what was found before still complete, although nothing comes of it. And the first
+checkpoint after a restore comes so soon that a Generation which always fails completes one, too; so it only counts if
+rows were read.
+
+A user error is deterministic if it occurs twice at the same position, or ``IDENTICAL_ERRORS`` times from the same
+snapshot. Then a restart would only fail again. Slices and readers differ between Generations, so that the position of
+one bad row may differ too, but the input after a snapshot does not.
 """
 
 from __future__ import annotations
@@ -137,11 +138,11 @@ class Restarts:
         return len(self._failures)
 
     def restored(self, rows_read: int) -> None:
-        """A Generation goes on from a snapshot up to which the sources had read so many rows."""
+        """Note that a Generation starts from a snapshot up to which the sources had read this many rows."""
         self._read_before = rows_read
 
     def completed(self, rows_read: int) -> None:
-        """A checkpoint of the current Generation completed; the sources had read so many rows by then."""
+        """Note a completed checkpoint of the current Generation, and the rows that the sources had read by then."""
         before, self._read_before = self._read_before, None
         progressed = before is None or rows_read > before
         if progressed and not self._failing_sources:
