@@ -412,7 +412,7 @@ class SimulatedDriver:
                 self._broadcast(output)
             case NotifyCheckpointComplete() | AbortCheckpoint() | SourceIdle() | NoMoreSplits():
                 if isinstance(output, SourceIdle):
-                    self._event_time.dry(output.vertex)
+                    self._event_time.reported_idle(output.vertex)
                 self._broadcast(output)
             case AssignSplits() | AdvanceWatermark():
                 if self.current is not None:

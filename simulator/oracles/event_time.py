@@ -78,9 +78,9 @@ class EventTimeWatch:
     _levels: dict[int, int] = field(default_factory=dict)
     _noted: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     _below: dict[tuple[int, int], _BelowLevel] = field(default_factory=dict)
-    _told: dict[tuple[int, int], _MayRise] = field(default_factory=dict)
+    _rises: dict[tuple[int, int], _MayRise] = field(default_factory=dict)
     _may_rise: dict[tuple[int, int], int] = field(default_factory=dict)
-    _looks: dict[int, _Discoveries] = field(default_factory=dict)
+    _discoveries: dict[int, _Discoveries] = field(default_factory=dict)
 
     # -- events and commands of the driver ----------------------------------------------------------------------------
 
@@ -93,14 +93,14 @@ class EventTimeWatch:
             case FromSlot(_, ReaderStatus(vertex=vertex, seen_us=reached_us)):
                 self._reached(vertex, reached_us)
             case SplitsFound(generation, vertex, discovery) if generation == self.driver.job.generation:
-                looks = self._looks_of(vertex)
-                looks.found_by |= {split.split_id: len(looks.began) - 1 for split in discovery.splits}
+                discoveries = self._discoveries_of(vertex)
+                discoveries.found_by |= {split.split_id: len(discoveries.began) - 1 for split in discovery.splits}
             case _:
                 pass
 
     def discovery_begins(self, vertex: int) -> None:
         """Note that a discovery begins."""
-        self._looks_of(vertex).began.append(self._events)
+        self._discoveries_of(vertex).began.append(self._events)
 
     def commanded(self, command: AssignSplits | AdvanceWatermark) -> None:
         """Check a command to a reader.
@@ -111,25 +111,27 @@ class EventTimeWatch:
         key = command.vertex, command.index
         if isinstance(command, AdvanceWatermark):
             self._may_rise[key] = command.watermark_us
-            told = self._told.get(key)
-            if told is None:
-                self._told[key] = _MayRise(command.watermark_us)
+            rise = self._rises.get(key)
+            if rise is None:
+                self._rises[key] = _MayRise(command.watermark_us)
             return
         level_us = self._may_rise.get(key)
         if level_us is None:
             return
         group = self._group(command.vertex)
         noted = next(at for at, us in self._noted[group] if us >= level_us)
-        looks = self._looks_of(command.vertex)
-        first = next((number for number, began in enumerate(looks.began) if began >= noted), len(looks.began))
+        discoveries = self._discoveries_of(command.vertex)
+        first = next(
+            (number for number, began in enumerate(discoveries.began) if began >= noted), len(discoveries.began)
+        )
         for split in command.splits:
-            if looks.found_by.get(split.split_id, -1) <= first:
+            if discoveries.found_by.get(split.split_id, -1) <= first:
                 raise SimulationFailure(
                     f"v{key[0]}[{key[1]}] may rise to {level_us}, and gets {split.split_id}, which was there before",
                     "watermark",
                 )
 
-    def dry(self, vertex: int) -> None:
+    def reported_idle(self, vertex: int) -> None:
         """Check that a source that is reported idle is idle.
 
         Raises:
@@ -144,7 +146,7 @@ class EventTimeWatch:
                 continue
             chain = runner.subtask._chain  # while it carries event time through, ``holds_rows`` says so as well
             if (chain.holds_rows and not chain.advancing) or _held(runner.subtask):
-                raise SimulationFailure(f"v{vertex} is dry, but v{vertex}[{slot.index}] holds rows", "watermark")
+                raise SimulationFailure(f"v{vertex} is idle, but v{vertex}[{slot.index}] holds rows", "watermark")
 
     def _reached(self, vertex: int, us: int | None) -> None:
         group = self._group(vertex)
@@ -152,8 +154,8 @@ class EventTimeWatch:
         if us is not None and (not noted or us > noted[-1][1]):
             noted.append((self._events, us))
 
-    def _looks_of(self, vertex: int) -> _Discoveries:
-        return self._looks.setdefault(vertex, _Discoveries())
+    def _discoveries_of(self, vertex: int) -> _Discoveries:
+        return self._discoveries.setdefault(vertex, _Discoveries())
 
     def _group(self, vertex: int) -> int:
         """Return the group of a source: sources with one clock have one."""
@@ -181,16 +183,16 @@ class EventTimeWatch:
         key = vertex, progress.index
         if runner is None or assigner.finished:
             self._below.pop(key, None)
-            self._told.pop(key, None)
+            self._rises.pop(key, None)
             return
-        self._check_told(key, slot, runner.subtask)
+        self._check_rise(key, slot, runner.subtask)
         below = self._below.get(key)
         if us is not None and us >= (below.level_us if below else level_us):
             self._below.pop(key, None)
             return
         if below is None:
             pending: dict[str, int | None] = dict.fromkeys(assigner.pending_ids)
-            self._below[key] = _BelowLevel(level_us, {**pending, **self._there(vertex, runner.subtask)})
+            self._below[key] = _BelowLevel(level_us, {**pending, **self._unread_splits(vertex, runner.subtask)})
             return
         # A simulated step changes the subtask at once. Its thread handles no message before the step's time is over.
         busy = self.driver.world.context.now_ms < runner.actor.busy_until_ms
@@ -214,29 +216,29 @@ class EventTimeWatch:
                 "watermark",
             )
 
-    def _check_told(self, key: tuple[int, int], slot: SimulatedSlot, subtask: Subtask) -> None:
+    def _check_rise(self, key: tuple[int, int], slot: SimulatedSlot, subtask: Subtask) -> None:
         """Check that a reader that may rise has done so after the input that was there at that time. Later messages and
         later rows change nothing."""
-        told = self._told.get(key)
-        if told is None:
+        rise = self._rises.get(key)
+        if rise is None:
             return
         us = subtask._chain.generated_watermark()
-        if us is not None and us >= told.level_us:
-            del self._told[key]
+        if us is not None and us >= rise.level_us:
+            del self._rises[key]
             return
-        if told.unread is None:
-            feed = subtask._source_task
-            assert feed is not None
-            waits = feed._next_rise_us is not None or getattr(feed._reader, "frontier_begins", False)
+        if rise.unread is None:
+            source_task = subtask._source_task
+            assert source_task is not None
+            waits = source_task._next_rise_us is not None or getattr(source_task._reader, "frontier_begins", False)
             if not (waits or _has_messages(slot, subtask)):
-                told.unread = self._there(key[0], subtask)
-        elif not (_is_unread(told.unread, subtask, ()) or _is_held_up(subtask)):
+                rise.unread = self._unread_splits(key[0], subtask)
+        elif not (_is_unread(rise.unread, subtask, ()) or _is_held_up(subtask)):
             raise SimulationFailure(
-                f"v{key[0]}[{key[1]}] may rise to {told.level_us} and stays at {us}, past its frontier",
+                f"v{key[0]}[{key[1]}] may rise to {rise.level_us} and stays at {us}, past its frontier",
                 "watermark",
             )
 
-    def _there(self, vertex: int, subtask: Subtask) -> dict[str, int | None]:
+    def _unread_splits(self, vertex: int, subtask: Subtask) -> dict[str, int | None]:
         """Return the splits of a reader as in ``_BelowLevel.unread``."""
         source = self.driver.sources[vertex]
         now_ms = int(self.driver.world.context.now_ms)

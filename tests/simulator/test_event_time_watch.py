@@ -98,10 +98,10 @@ def test_a_source_is_dry_only_if_no_reader_holds_rows(holds: str) -> None:
     subtask._chain.holds_rows = holds == "rows"
     subtask._source_task._unfinished = (Split("s", {}),) if holds == "split" else ()  # type: ignore[union-attr]
     if not holds:
-        watch.dry(0)
+        watch.reported_idle(0)
         return
-    with pytest.raises(SimulationFailure, match=r"v0 is dry, but v0\[1\] holds rows"):
-        watch.dry(0)
+    with pytest.raises(SimulationFailure, match=r"v0 is idle, but v0\[1\] holds rows"):
+        watch.reported_idle(0)
 
 
 @pytest.mark.parametrize(("found_by", "passes"), [("before", False), ("first", False), ("second", True)])

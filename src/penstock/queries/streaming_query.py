@@ -587,11 +587,7 @@ class StreamingQuery:
 
 
 def parse_output(text: str) -> Output:
-    """Parse the option for output that is newer than the snapshot to resume from.
-
-    Raises:
-        ConfigError: not a valid value.
-    """
+    """Parse the option for output newer than the snapshot to resume from; raise ConfigError for other values."""
     try:
         return Output(text)
     except ValueError:
