@@ -23,7 +23,7 @@ from benchmarks.suites import large_state
 from penstock.coordinator.view import CheckpointView
 from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots.portable.export import export_snapshot
-from penstock.snapshots.portable.jobs import Run, in_threads
+from penstock.snapshots.portable.jobs import RunJobs, run_in_threads
 from penstock.spark.snapshot_jobs import in_executors
 
 VARIANT = "int64"
@@ -35,7 +35,7 @@ BACKLOG = 10
 """Times 1 % of the keys: there when the stage becomes slow."""
 
 
-def exported_s(location: Path, snapshot: str, directory: Path, run: Run) -> float:
+def exported_s(location: Path, snapshot: str, directory: Path, run: RunJobs) -> float:
     began = time.perf_counter()
     export_snapshot(str(location), snapshot, directory, run=run)
     return time.perf_counter() - began
@@ -54,7 +54,7 @@ def export(spark: SparkSession, query: StreamingQuery, folder: Path, rounds: int
     location, snapshot = harness.LOCATIONS[query.runId], query.snapshot().id
     seconds: dict[str, list[float]] = {"threads": [], "executors": [], "spark": [], "spark_snappy": []}
     for _ in range(1 + rounds):
-        seconds["threads"].append(exported_s(location, snapshot, folder / "threads", in_threads))
+        seconds["threads"].append(exported_s(location, snapshot, folder / "threads", run_in_threads))
         seconds["spark"].append(by_spark_s(spark, folder / "threads", folder / "spark", "none"))
         seconds["executors"].append(exported_s(location, snapshot, folder / "executors", in_executors(spark)))
         seconds["spark_snappy"].append(by_spark_s(spark, folder / "threads", folder / "snappy", "snappy"))

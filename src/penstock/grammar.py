@@ -31,7 +31,7 @@ TokenStem = Annotated[str, msgspec.Meta(max_length=100)]
 MarkToken = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 """Token of the mark at the target of a move."""
 FreeText = Annotated[str, msgspec.Meta(max_length=1 << 24)]
-"""Text that is compared or shown. A file that is named after one gets a name from ``portable.layout.file_name``."""
+"""Text that is compared or shown. Files named after it use ``portable.layout.safe_file_name``."""
 PositionName = Annotated[str, msgspec.Meta(pattern=r"\A\d{1,16}-[0-9A-Za-z]{0,8}\Z")]
 """Name of an entry of a location's log: its number and the beginning of its token."""
 QueryId = Annotated[str, msgspec.Meta(pattern=rf"\A{_QUERY}\Z")]

@@ -24,10 +24,10 @@ from penstock.snapshots.format.envelope import digest, open_envelope, seal_envel
 from penstock.snapshots.format.sections import read_content
 from penstock.snapshots.log.entries import MetadataRef, SnapshotRecord
 from penstock.snapshots.log.snapshot_log import SnapshotLog, entry_path
-from penstock.snapshots.portable.checks import checked_manifest
-from penstock.snapshots.portable.foreign import read_rows, read_stream
 from penstock.snapshots.portable.layout import Column, FileRef, Table, TablePart, read_manifest
+from penstock.snapshots.portable.manifest_checks import checked_manifest
 from penstock.snapshots.portable.parquet_pages import read_footer
+from penstock.snapshots.portable.untrusted_files import read_rows, read_stream
 from penstock.snapshots.restoring.restore import load_inflight, load_restore
 from penstock.snapshots.store.store import MemoryStore
 

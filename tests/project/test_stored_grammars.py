@@ -43,7 +43,7 @@ REASONS = {
     "_PlainMessage": {"fields": "values of a user's own class"},
     "MetadataRef": {"path": "Catalog reads the place where a snapshot is described, and no other"},
     "SectionRef": {"path": "metadata_checks demands the name of a data file"},
-    "FileRef": {"path": "portable.checks demands a clean relative path"},
+    "FileRef": {"path": "portable.manifest_checks demands a clean relative path"},
     "SubtaskManifest": {"scalars": "the operator checks its own"},
     "ScalarShare": {"scalars": "the operator checks its own"},
     "SourceManifest": {"state": "the source checks its own"},

@@ -32,7 +32,7 @@ from penstock.snapshots.log.entries import LogView
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.portable.convert import convert_snapshot
 from penstock.snapshots.portable.export import export_snapshot
-from penstock.snapshots.portable.in_place import MARK
+from penstock.snapshots.portable.in_place import EXPORT_MARK_PATH
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.store.stores import store_at
 from tests.scenarios import spark_origin
@@ -123,7 +123,7 @@ def _convert(place: Place) -> list[str]:
 
 def _export_to_bucket(place: Place) -> list[str]:
     names = store_at(place.target).top_names()
-    if "manifest.json" in names and MARK not in names:
+    if "manifest.json" in names and EXPORT_MARK_PATH not in names:
         return ["verify", str(place.location)]
     return ["export", str(place.location), EXPORTED, place.target]
 

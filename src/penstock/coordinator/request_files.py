@@ -11,7 +11,7 @@ from penstock.coordinator.machines.checkpoint_events import SnapshotRequest
 from penstock.model.elements import Alignment
 from penstock.model.manifest import SnapshotMetadata
 from penstock.snapshots.commands.requests import TakeSnapshot
-from penstock.snapshots.portable.in_both import then_in_both
+from penstock.snapshots.portable.portable_form import future_with_portable_form
 from penstock.snapshots.store.store import Store
 
 POLL_INTERVAL_MS = 1_000.0
@@ -30,7 +30,7 @@ def portable_writer(store: Store, on_coordinator: Callable[[Callable[[], None]],
     """
 
     def write(native: Future[SnapshotMetadata], done: OnSnapshot) -> None:
-        then_in_both(store, native).add_done_callback(lambda both: on_coordinator(lambda: done(both)))
+        future_with_portable_form(store, native).add_done_callback(lambda both: on_coordinator(lambda: done(both)))
 
     return write
 

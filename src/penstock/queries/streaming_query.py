@@ -36,7 +36,7 @@ from penstock.queries.query_logs import QUERY_LOGS
 from penstock.queries.spark_settings import ObeyedSettings
 from penstock.snapshots.commands.rolling_back import Output
 from penstock.snapshots.fork import Origin
-from penstock.snapshots.portable.in_both import in_both, then_in_both
+from penstock.snapshots.portable.portable_form import future_with_portable_form, with_portable_form
 from penstock.snapshots.store.store_access import StoreAccess
 from penstock.spark.errors import check_flags, check_numbers, check_seconds, check_texts, pysparks_refusals
 
@@ -308,7 +308,7 @@ class StreamingQuery:
                 elif not snapshot:
                     self._execution.stop()
             self._events.join(LISTENER_END_TIMEOUT_S)
-            return in_both(self._location, taken, self._access) if taken is not None and portable else taken
+            return with_portable_form(self._location, taken, self._access) if taken is not None and portable else taken
 
     def _stop_with_snapshot(self, drain: bool) -> SnapshotMetadata | None:
         if not self._execution.is_active:
@@ -521,10 +521,10 @@ class StreamingQuery:
         try:
             if not wait:
                 future = self._execution.begin_snapshot(label or "", chosen, timeout, note or "")
-                return then_in_both(self._location, future, self._access) if portable else future
+                return future_with_portable_form(self._location, future, self._access) if portable else future
             with interruptible():
                 metadata = self._execution.request_snapshot(label or "", chosen, timeout, note=note or "")
-                return in_both(self._location, metadata, self._access) if portable else metadata
+                return with_portable_form(self._location, metadata, self._access) if portable else metadata
         except QueryFailed as error:
             raise CheckpointFailed(f"no snapshot was taken: {error}") from error
 

@@ -40,7 +40,7 @@ from penstock.snapshots.location import BOOTSTRAP_MARK_PATH, IDENTITY_PATH, SOUR
 from penstock.snapshots.log.entries import Forked, MetadataRef, PlannedBatch, SnapshotRecord
 from penstock.snapshots.log.snapshot_log import FOLDER as LOG_FOLDER
 from penstock.snapshots.log.snapshot_log import SnapshotLog
-from penstock.snapshots.retention import ids_named, slot_named
+from penstock.snapshots.retention import checkpoints_in_names, slot_in_name
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.store.store_access import StoreAccess
 
@@ -111,13 +111,15 @@ class LocationBootstrap:
 
     def with_free_number(self, metadata: SnapshotMetadata) -> SnapshotMetadata:
         """Return the metadata under a checkpoint number that no other metadata of the location has."""
-        number = max([metadata.checkpoint, *(1 + one for one in ids_named(self.store.list(SNAPSHOTS_FOLDER)))])
+        number = max(
+            [metadata.checkpoint, *(1 + one for one in checkpoints_in_names(self.store.list(SNAPSHOTS_FOLDER)))]
+        )
         return msgspec.structs.replace(metadata, checkpoint=number, id=snapshot_id(number))
 
     def attempt_files(self) -> list[str]:
         """Return the data files of this attempt."""
         mine = range(self.first_file, self.first_file + FILE_NUMBERS_PER_ATTEMPT)
-        return [path for path in self.store.list(DATA_FOLDER) if slot_named(path) in mine]
+        return [path for path in self.store.list(DATA_FOLDER) if slot_in_name(path) in mine]
 
     def complete(
         self, metadata: SnapshotMetadata, *, continues: bool = False, planned: PlannedBatch | None = None
@@ -151,14 +153,14 @@ class LocationBootstrap:
         ids = [
             metadata.checkpoint,
             next_batch_after(metadata),
-            *ids_named(files),
+            *checkpoints_in_names(files),
         ]  # epochs are numbered above all batch ids
         entry = Forked(metadata.query_id, record, 1 + max(ids), sinks, metadata.next_batch, continues, planned)
         try:
             SnapshotLog(store, lambda: secrets.token_hex(16)).append(entry)
         except Fenced:
-            begun = SnapshotLog(store).fork_entry()
-            if begun is None or begun.snapshot.metadata != ref:
+            first_entry = SnapshotLog(store).fork_entry()
+            if first_entry is None or first_entry.snapshot.metadata != ref:
                 if self._published:
                     self._published = False  # No other attempt can refer to the metadata after this point.
                     store.delete(ref.path)
@@ -223,11 +225,11 @@ def bootstrap_location(location: str, access: StoreAccess | None = None) -> Iter
         LocationError: the folder holds files that no interrupted attempt left.
         OSError: the store is full or fails.
     """
-    store = open_location(location, access, begun=True)
-    begun = store.exists(BOOTSTRAP_MARK_PATH)
-    if not begun and store.exists(IDENTITY_PATH):
+    store = open_location(location, access, allow_incomplete=True)
+    has_mark = store.exists(BOOTSTRAP_MARK_PATH)
+    if not has_mark and store.exists(IDENTITY_PATH):
         raise location_in_use_error(store)
-    if begun and (entries := store.list(LOG_FOLDER)):
+    if has_mark and (entries := store.list(LOG_FOLDER)):
         found = _finish_bootstrap(store) if len(entries) == 1 else None
         if found is None:
             raise location_in_use_error(store)
@@ -243,7 +245,7 @@ def bootstrap_location(location: str, access: StoreAccess | None = None) -> Iter
 
 
 def _lost_error(store: Store) -> LocationError:
-    return LocationError(f"{store.root}: somebody else has made a location there meanwhile")
+    return LocationError(f"{store.root}: another process has made a location there in the meantime")
 
 
 def location_in_use_error(store: Store) -> LocationError:
@@ -253,13 +255,13 @@ def location_in_use_error(store: Store) -> LocationError:
 
 def _finish_bootstrap(store: Store) -> SnapshotMetadata | None:
     """Complete a location whose log has begun. Return its first snapshot; None if its log does not begin with one."""
-    begun = SnapshotLog(store).fork_entry()
-    if begun is None:
+    entry = SnapshotLog(store).fork_entry()
+    if entry is None:
         return None
-    metadata = Catalog(store).read(begun.snapshot)
+    metadata = Catalog(store).read(entry.snapshot)
     if metadata.plan is None:
         raise CorruptSnapshot(f"{metadata_path(metadata.checkpoint)} has no plan")
-    identity = forked_identity(metadata, metadata.plan, begun.origin)
+    identity = forked_identity(metadata, metadata.plan, entry.origin)
     store.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(identity)))
     with suppress(OSError):
         store.delete(BOOTSTRAP_MARK_PATH)  # The mark has no meaning once query.json exists.

@@ -36,10 +36,10 @@ from penstock.snapshots.location import (
 )
 from penstock.snapshots.log.entries import Forked, LogView, SnapshotRecord
 from penstock.snapshots.log.snapshot_log import SnapshotLog
-from penstock.snapshots.portable.at_hand import manifest_at
 from penstock.snapshots.portable.layout import Manifest
+from penstock.snapshots.portable.local_snapshot import find_manifest
 from penstock.snapshots.rescaling.relocate import relocate
-from penstock.snapshots.retention import ids_named
+from penstock.snapshots.retention import checkpoints_in_names
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.store.store_access import StoreAccess
 from penstock.snapshots.store.stores import store_at
@@ -79,7 +79,7 @@ class Origin:
         Raises:
             LocationError: it has another id and label, or a query cannot start from it.
         """
-        manifest = manifest_at(self.location, self.access)
+        manifest = find_manifest(self.location, self.access)
         if manifest is not None and self.snapshot:
             find_named(self.description, [manifest.metadata], self.snapshot)
         return manifest
@@ -201,15 +201,15 @@ def start_fork(
     view = log.refresh()
     refuse_moved(view)
     if view.next_seq > 1:
-        begun = log.fork_entry()
+        entry = log.fork_entry()
         if origin is not None:
-            _check_descent(origin, identity, begun)
-        if begun is not None:
-            if not begun.continues:
-                check_unknown_sinks(begun.origin, graph, sink_target or allow_shared_sink)
-            check_sinks(begun.origin, begun.sinks, graph, allow_shared_sink)
-            if view.reserved_until == begun.first_checkpoint:  # No input was ever read in this location.
-                _check_sources(f"this fork of query {begun.origin}", graph)
+            _check_descent(origin, identity, entry)
+        if entry is not None:
+            if not entry.continues:
+                check_unknown_sinks(entry.origin, graph, sink_target or allow_shared_sink)
+            check_sinks(entry.origin, entry.sinks, graph, allow_shared_sink)
+            if view.reserved_until == entry.first_checkpoint:  # No input was ever read in this location.
+                _check_sources(f"this fork of query {entry.origin}", graph)
         return None
     if origin is None:
         if identity.origin:
@@ -252,25 +252,25 @@ def create_fork_entry(
             record, metadata = _convert_portable(origin, store, check)
         else:
             record, metadata = _copy_snapshot(origin, origin_store, store, check)
-        used_ids = ids_named(store.list(DATA_FOLDER) + store.list(SNAPSHOTS_FOLDER))
+        used_ids = checkpoints_in_names(store.list(DATA_FOLDER) + store.list(SNAPSHOTS_FOLDER))
         next_batch = next_batch_after(metadata)
         # Files of an earlier attempt with another snapshot count as well. Epochs are numbered above all batch ids.
         first_checkpoint = 1 + max([*used_ids, next_batch])
         return Forked(query_id, record, first_checkpoint, sink_targets_of(origin_store, metadata), next_batch)
     except OSError as error:
-        raise LocationError(f"{origin.description}: the snapshot cannot be brought here: {error}") from error
+        raise LocationError(f"{origin.description}: the snapshot cannot be copied: {error}") from error
 
 
 def sink_targets_of(origin_store: Store | None, metadata: SnapshotMetadata) -> list[str]:
     """Return the outputs of a query and of the query that it was forked from; the latter only for a location."""
     log = None if origin_store is None else SnapshotLog(origin_store)
-    begun = None if log is None or log.refresh().next_seq == 1 else log.fork_entry()
+    entry = None if log is None or log.refresh().next_seq == 1 else log.fork_entry()
     own = (
         []
         if metadata.plan is None
         else [target for targets in targets_of(metadata.plan).values() for target in targets]
     )
-    return sorted({*own, *([] if begun is None else begun.sinks)})
+    return sorted({*own, *([] if entry is None else entry.sinks)})
 
 
 def check_sinks(origin: str, sinks: Collection[str], graph: JobGraph, allowed: bool) -> None:
@@ -315,22 +315,22 @@ def _check_sources(option: str, graph: JobGraph) -> None:
             )
 
 
-def _check_descent(origin: Origin, identity: QueryIdentity, begun: Forked | None) -> None:
+def _check_descent(origin: Origin, identity: QueryIdentity, entry: Forked | None) -> None:
     """Refuse a location that was not begun with this origin."""
-    if begun is None:
+    if entry is None:
         raise LocationError(
             f"{origin.description}: the checkpointLocation holds a query that did not start from a snapshot; give an "
             f"empty one, or leave {OPTION} out to go on with that query"
         )
     try:
-        is_other = origin_query_id(origin) != begun.origin
+        is_other = origin_query_id(origin) != entry.origin
     except LocationError:
         is_other = False  # The origin may have been deleted.
     if is_other:
         raise LocationError(_other_query(origin, identity))
-    if origin.snapshot and not has_name(begun.snapshot, origin.snapshot):
+    if origin.snapshot and not has_name(entry.snapshot, origin.snapshot):
         raise LocationError(
-            f"{origin.description}: the query at the checkpointLocation started from {display_name(begun.snapshot)}; "
+            f"{origin.description}: the query at the checkpointLocation started from {display_name(entry.snapshot)}; "
             f"give an empty one, or leave {OPTION} out to go on with that query"
         )
 
@@ -369,10 +369,10 @@ def _convert_portable(
     origin: Origin, store: Store, check: Callable[[SnapshotMetadata], None]
 ) -> tuple[SnapshotRecord, SnapshotMetadata]:
     """Convert a portable snapshot as ``_copy_snapshot`` copies a native one."""
-    from penstock.snapshots.portable.convert import bring_snapshot  # Importing pyarrow.parquet is slow.
+    from penstock.snapshots.portable.convert import copy_portable_snapshot  # Importing pyarrow.parquet is slow.
 
     check(origin_snapshot(origin))
-    return bring_snapshot(origin.location, store, origin.access)
+    return copy_portable_snapshot(origin.location, store, origin.access)
 
 
 def check_forkable(option: str, metadata: SnapshotMetadata) -> None:

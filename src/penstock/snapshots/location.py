@@ -41,14 +41,14 @@ SPARK_NAMES = ("metadata", "offsets", "commits", "state", "sources")
 
 
 def open_location(
-    location: str, access: StoreAccess | None = None, *, begun: bool = False, owner_only: bool = True
+    location: str, access: StoreAccess | None = None, *, allow_incomplete: bool = False, owner_only: bool = True
 ) -> Store:
     """Open the store of a checkpoint location. A missing or empty folder becomes a new location.
 
     Args:
         location: as for ``store_at``.
         access: access to an object store; None for that of the environment.
-        begun: accept a location whose bootstrap is not complete.
+        allow_incomplete: accept a location whose bootstrap is not complete.
         owner_only: see ``Store.prepare``.
 
     Raises:
@@ -59,7 +59,7 @@ def open_location(
     try:
         names = _names_if_any(store)
         own = [name for name in names if not (name.startswith(".") and name.endswith(".tmp"))]
-        if own and IDENTITY_PATH not in own and not (begun and BOOTSTRAP_MARK_PATH in own):
+        if own and IDENTITY_PATH not in own and not (allow_incomplete and BOOTSTRAP_MARK_PATH in own):
             raise LocationError(_foreign_text("checkpointLocation", store.root, own))
         store.prepare(owner_only=owner_only)
     except OSError as error:

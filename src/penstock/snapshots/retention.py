@@ -63,19 +63,19 @@ def orphans(
     return found
 
 
-def portable_of(path: str) -> CheckpointId | None:
+def portable_checkpoint(path: str) -> CheckpointId | None:
     """Return the snapshot whose portable form a file belongs to; None for another file."""
     match = _PORTABLE.fullmatch(path)
     return int(match[1]) if match else None
 
 
-def ids_named(files: Collection[str]) -> list[CheckpointId]:
+def checkpoints_in_names(files: Collection[str]) -> list[CheckpointId]:
     """Return the checkpoints in the names of these files."""
     data, metadata = ([pattern.fullmatch(path) for path in files] for pattern in (_DATA, _METADATA))
     return [int(match[2]) for match in data if match] + [int(match[1]) for match in metadata if match]
 
 
-def slot_named(path: str) -> int | None:
+def slot_in_name(path: str) -> int | None:
     """Return the slot number in the name of a data file; None for another file."""
     match = _DATA.fullmatch(path)
     return int(match[3]) if match else None
@@ -98,7 +98,7 @@ def delete_snapshot(store: Store, log: SnapshotLog, catalog: Catalog, checkpoint
     store.delete(metadata_path(checkpoint))
 
 
-def collectable(store: Store) -> list[str]:
+def list_collectable(store: Store) -> list[str]:
     """Return all files that may become orphans."""
     return [path for folder in ("data", FOLDER, PORTABLE_FOLDER) for path in store.list(folder)]
 
@@ -114,7 +114,7 @@ def find_orphans(
     Raises:
         CorruptSnapshot: the references of an existing snapshot cannot be read, so no file counts as an orphan.
     """
-    files = collectable(store)  # listed before references are read: newer files are not judged
+    files = list_collectable(store)  # listed before references are read: newer files are not judged
     referenced = catalog.referenced_files_of_all(view.snapshots) | set(unlogged)
     return orphans(view, files, referenced, in_flight)
 

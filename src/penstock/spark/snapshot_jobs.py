@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import penstock.errors
 from penstock.errors import LocationError, PenstockError
-from penstock.snapshots.portable.jobs import Job, Run, Written
+from penstock.snapshots.portable.jobs import Job, RunJobs, WrittenFile
 from penstock.snapshots.progress_meter import Meter
 from penstock.snapshots.store.store import Store
 from penstock.snapshots.store.stores import store_at
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def in_executors(spark: SparkSession) -> Run:
+def in_executors(spark: SparkSession) -> RunJobs:
     """Carries jobs out in a Spark application whose executors see both stores. A task that Spark repeats writes its
     file anew, and the same job writes the same bytes."""
 
-    def run(jobs: Sequence[Job], source: Store, target: Store, meter: Meter) -> list[Written]:
+    def run(jobs: Sequence[Job], source: Store, target: Store, meter: Meter) -> list[WrittenFile]:
         if not jobs:
             return []
         ship_to_cluster(spark)
@@ -37,20 +37,20 @@ def in_executors(spark: SparkSession) -> Run:
     return run
 
 
-def _written(job: Job, source: str, target: str) -> Written | tuple[str, str]:
+def _written(job: Job, source: str, target: str) -> WrittenFile | tuple[str, str]:
     """Run in an executor; a refusal returns as its class and text."""
     try:
         directory = store_at(target)
         directory.delete(job.path)
-        return job.written(store_at(source), directory)
+        return job.write(store_at(source), directory)
     except PenstockError as error:
         return type(error).__name__, str(error)
     except OSError as error:
         return LocationError.__name__, str(error)
 
 
-def _unless_refused(done: Written | tuple[str, str]) -> Written:
-    if isinstance(done, Written):
+def _unless_refused(done: WrittenFile | tuple[str, str]) -> WrittenFile:
+    if isinstance(done, WrittenFile):
         return done
     name, text = done
     raise getattr(penstock.errors, name)(text)

@@ -23,7 +23,7 @@ from penstock.snapshots.commands.ownership import plan_takeover
 from penstock.snapshots.commands.showing import show_snapshot
 from penstock.snapshots.commands.snapshot_sizes import inflight_entries
 from penstock.snapshots.format.sections import read_section
-from penstock.snapshots.portable.beside import write_beside
+from penstock.snapshots.portable.portable_form import write_portable_form
 from penstock.snapshots.store.store import LocalStore
 from tests.support.dataflow.process_launcher import ProcessLauncher
 from tests.support.dataflow.running import Running, finish, run
@@ -183,7 +183,7 @@ def test_rows_and_bytes_in_flight_count_once_after_a_rescale(tmp_path: Path, lau
     sections = {entry.section for entry in entries}
     stored = sum(batch.num_rows for one in sections for batch in read_section(LocalStore(location), one))
     named_thrice = sum(entry.rows for entry in entries)
-    write_beside(location, taken.id)
+    write_portable_form(location, taken.id)
 
     opened = open_location_to_read(location)
     line = next(one for one in list_snapshots(opened, 0).snapshots if one.id == taken.id)

@@ -23,9 +23,9 @@ from penstock.snapshots.commands import ownership
 from penstock.snapshots.commands import requests as rq
 from penstock.snapshots.log.entries import LogView
 from penstock.snapshots.log.snapshot_log import SnapshotLog
-from penstock.snapshots.portable import in_both
-from penstock.snapshots.portable.beside import write_beside
+from penstock.snapshots.portable import portable_form
 from penstock.snapshots.portable.convert import convert_snapshot
+from penstock.snapshots.portable.portable_form import write_portable_form
 from penstock.snapshots.store.store import LocalStore, Store
 from tests.support.dataflow.process_launcher import ProcessLauncher
 from tests.support.dataflow.running import Running, run
@@ -88,9 +88,9 @@ def test_a_running_query_writes_a_portable_form_when_it_is_asked_for_and_does_no
     def slow(store: Store, snapshot: str, access: object) -> str:
         epochs.append(query.view.committed_epoch)
         query.until(lambda v: v.committed_epoch > epochs[0] + 2, what="commits meanwhile")
-        return write_beside(store, snapshot)
+        return write_portable_form(store, snapshot)
 
-    monkeypatch.setattr(in_both, "write_beside", slow)
+    monkeypatch.setattr(portable_form, "write_portable_form", slow)
     taken = penstock("take", location, "--format", "portable", "--label", "both", "--json")
     assert taken.exit_code == 0, taken.output
     said = json.loads(taken.output)
@@ -100,7 +100,9 @@ def test_a_running_query_writes_a_portable_form_when_it_is_asked_for_and_does_no
     assert (f"chk-{record.checkpoint}", record.label) == (said["snapshot"], "both")
     wrong = penstock("take", location, "--format", "parquet")
     assert (wrong.exit_code, "--format='parquet': choose native or portable" in wrong.stderr) == (2, True)
-    monkeypatch.setattr(in_both, "write_beside", lambda *_: (_ for _ in ()).throw(LocationError("the disk is full")))
+    monkeypatch.setattr(
+        portable_form, "write_portable_form", lambda *_: (_ for _ in ()).throw(LocationError("the disk is full"))
+    )
     refused = penstock("take", location, "--format", "portable")
     assert refused.exit_code == 1
     assert "was taken, but its portable form was not written: the disk is full" in refused.stderr

@@ -19,12 +19,12 @@ from penstock.errors import CorruptSnapshot, LocationError
 from penstock.snapshots.commands.verifying import verify_location
 from penstock.snapshots.format.envelope import seal_envelope
 from penstock.snapshots.location import IDENTITY_PATH
-from penstock.snapshots.portable import at_hand, jobs, layout
-from penstock.snapshots.portable.beside import write_beside
+from penstock.snapshots.portable import jobs, layout, local_snapshot
 from penstock.snapshots.portable.convert import convert_snapshot
 from penstock.snapshots.portable.export import export_snapshot
-from penstock.snapshots.portable.in_place import MARK
+from penstock.snapshots.portable.in_place import EXPORT_MARK_PATH
 from penstock.snapshots.portable.layout import MANIFEST
+from penstock.snapshots.portable.portable_form import write_portable_form
 from penstock.snapshots.store import object_store
 from penstock.snapshots.store.store import LocalStore, Store
 from penstock.snapshots.store.stores import store_at
@@ -83,7 +83,7 @@ def test_the_one_beside_a_native_snapshot_is_read_where_it_is(s3: S3Server, scen
     location = s3.location()
     export_snapshot(str(scene.location), LABEL, tmp_path / "portable")
     convert_snapshot(tmp_path / "portable", location)
-    place = write_beside(location, "chk-2")
+    place = write_portable_form(location, "chk-2")
     assert place == f"{location}/portable/chk-2"
     convert_snapshot(place, tmp_path / "back")
     assert restored(tmp_path / "back", scene.graph) == restored(scene.location, scene.graph)
@@ -144,7 +144,7 @@ def test_what_is_not_what_it_declares_is_refused_and_leaves_nothing(
             convert_snapshot(portable, tmp_path / "back")
         replace(store, path, data)
     with monkeypatch.context() as patch:
-        patch.setattr(at_hand.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100}))
+        patch.setattr(local_snapshot.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100}))
         with pytest.raises(LocationError, match=r"bytes, and .* has 100 free"):
             convert_snapshot(portable, tmp_path / "back")
     with monkeypatch.context() as patch:
@@ -191,12 +191,12 @@ def test_behind_faults_the_same_again_completes_it(
     there, here = store_at(portable), store_at(location)
     until_done(
         lambda: export_snapshot(str(scene.location), LABEL, portable),
-        lambda: there.exists(MANIFEST) and not there.exists(MARK),
+        lambda: there.exists(MANIFEST) and not there.exists(EXPORT_MARK_PATH),
     )
     until_done(lambda: convert_snapshot(portable, location), lambda: here.exists(IDENTITY_PATH))
     proxy.plan = no_faults
     assert verify_location(location).damage == []
-    convert_snapshot(write_beside(location, "chk-2"), tmp_path / "back")
+    convert_snapshot(write_portable_form(location, "chk-2"), tmp_path / "back")
     assert restored(tmp_path / "back", scene.graph) == restored(scene.location, scene.graph)
 
 
@@ -210,7 +210,7 @@ def test_an_export_that_was_killed_is_completed_by_the_same_one(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(jobs.StreamJob, "written", killed)
+        patch.setattr(jobs.StreamJob, "write", killed)
         with pytest.raises(KeyboardInterrupt):
             export_snapshot(str(scene.location), LABEL, place)
     store = store_at(place)
@@ -221,9 +221,11 @@ def test_an_export_that_was_killed_is_completed_by_the_same_one(
     export_snapshot(str(scene.location), LABEL, tmp_path / "portable")
     there = files(LocalStore(tmp_path / "portable"))
     assert files(store) == there
-    store.create_if_absent(MARK, seal_envelope({"query_id": "query-1", "snapshot": "chk-2"}))  # killed before the end
+    store.create_if_absent(
+        EXPORT_MARK_PATH, seal_envelope({"query_id": "query-1", "snapshot": "chk-2"})
+    )  # killed before the end
     export_snapshot(str(scene.location), LABEL, place)
-    store.create_if_absent(MARK, seal_envelope({"query_id": "query-1", "snapshot": "chk-2"}))
+    store.create_if_absent(EXPORT_MARK_PATH, seal_envelope({"query_id": "query-1", "snapshot": "chk-2"}))
     store.delete(store.list("state")[0])
     export_snapshot(str(scene.location), LABEL, place)
     assert files(store) == there

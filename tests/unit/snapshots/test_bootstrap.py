@@ -21,7 +21,7 @@ from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.portable.convert import convert_snapshot
 from penstock.snapshots.portable.export import export_snapshot
 from penstock.snapshots.portable.layout import MANIFEST
-from penstock.snapshots.retention import ids_named
+from penstock.snapshots.retention import checkpoints_in_names
 from penstock.snapshots.store.store import DataFile, Effect, LocalStore, MemoryStore
 from tests.support.snapshots.portable_kit import Scene, rewritten
 
@@ -182,7 +182,7 @@ def test_of_two_at_once_one_wins_and_what_it_refers_to_is_there(origin: Origin, 
         theirs: list[str | None] = []
         mine = interrupted(bucket, origin.one, at, lambda: theirs.append(convert_or_none(rival)))  # noqa: B023
         ids = {mine, *theirs} & {"chk-2", origin.second}
-        assert ids == {mine, *theirs} or "meanwhile" in mine or "is in use" in mine or theirs == [None]
+        assert ids == {mine, *theirs} or "in the meantime" in mine or "is in use" in mine or theirs == [None]
         metadata = check_whole(bucket)
         assert ids == {metadata.id}, "who was told that it is done is right"
         won[metadata.id] = won.get(metadata.id, 0) + 1
@@ -233,7 +233,7 @@ def test_what_an_interrupted_one_has_left_is_verified_and_its_numbers_are_not_us
     for at in range(1, total + 1):
         bucket.files.clear()
         interrupted(bucket, origin.two, at)
-        numbers = ids_named([*bucket.list("data"), *bucket.list("snapshots")])
+        numbers = checkpoints_in_names([*bucket.list("data"), *bucket.list("snapshots")])
         if bucket.list("log"):
             break
         convert(origin.one)

@@ -340,7 +340,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_written(scene: Scene, monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(shutil, "copyfileobj", copy)
-    with pytest.raises(LocationError, match=r"there: the snapshot cannot be brought here: .*No space left"):
+    with pytest.raises(LocationError, match=r"there: the snapshot cannot be copied: .*No space left"):
         scene.fork()
     assert files(scene.here) == ["query.json"]
 

@@ -30,10 +30,10 @@ from penstock.snapshots.location import claim_identity, identity_of, open_locati
 from penstock.snapshots.log.entries import LogView
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.portable import export
-from penstock.snapshots.portable.checks import checked_manifest
 from penstock.snapshots.portable.convert import convert_snapshot
 from penstock.snapshots.portable.export import export_snapshot
-from penstock.snapshots.portable.layout import file_name, read_manifest
+from penstock.snapshots.portable.layout import read_manifest, safe_file_name
+from penstock.snapshots.portable.manifest_checks import checked_manifest
 from penstock.snapshots.store.store import LocalStore
 from penstock.state.hashing import groups_of
 from tests.support.places import GOLDEN
@@ -340,14 +340,14 @@ def test_ranges_of_key_groups_have_all_of_them_once(scene: Scene) -> None:
 
 
 def test_names_become_harmless_names_of_folders() -> None:
-    assert file_name("agg-1") == "agg-1"
+    assert safe_file_name("agg-1") == "agg-1"
     for name in ("", ".", "..", "../x", "_hidden", "a/b", "ä", "a b", "x" * 300):
-        made = file_name(name)
+        made = safe_file_name(name)
         assert made.replace("-", "").isalnum()
         assert made.isascii()
         assert len(made) < 100
-    assert file_name("a b") != file_name("a-b")
-    assert file_name("a b") != file_name("a.b")
+    assert safe_file_name("a b") != safe_file_name("a-b")
+    assert safe_file_name("a b") != safe_file_name("a.b")
 
 
 def test_on_the_command_line(scene: Scene, tmp_path: Path) -> None:

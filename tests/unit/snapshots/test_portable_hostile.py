@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import CorruptSnapshot, LocationError, PenstockError
 from penstock.snapshots.format.envelope import seal_envelope
-from penstock.snapshots.portable import foreign
+from penstock.snapshots.portable import untrusted_files
 from penstock.snapshots.portable.convert import convert_snapshot
 from penstock.snapshots.portable.export import export_snapshot
 from tests.support.effort import some
@@ -227,7 +227,7 @@ def test_streams_that_are_not_what_they_should_be(good: Good, spoilt: Path, monk
         put(spoilt, body, ref, other)
         refused(spoilt, match)
     put(spoilt, body, ref, data)
-    monkeypatch.setattr(foreign, "MAX_ROWS", 2)
+    monkeypatch.setattr(untrusted_files, "MAX_ROWS", 2)
     refused(spoilt, "2 are allowed|row group")
 
 

@@ -18,7 +18,7 @@ from penstock.snapshots.store.stores import location_text
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.snapshots.portable.jobs import Run
+    from penstock.snapshots.portable.jobs import RunJobs
 
 _Directory = Annotated[str, typer.Argument(help="A portable snapshot, s3://bucket/prefix too.", metavar="DIRECTORY")]
 
@@ -94,16 +94,16 @@ def _session(master: str) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def _running(master: str) -> Iterator[Run]:
+def _running(master: str) -> Iterator[RunJobs]:
     """Return the runner that writes an export's large files: threads, or a Spark application."""
-    from penstock.snapshots.portable.jobs import in_threads
+    from penstock.snapshots.portable.jobs import run_in_threads
     from penstock.spark.snapshot_jobs import in_executors
 
     if master:
         with _session(master) as spark:
             yield in_executors(spark)
     else:
-        yield in_threads
+        yield run_in_threads
 
 
 @snapshot_app.command()

@@ -16,9 +16,9 @@ from penstock.errors import CorruptSnapshot
 from penstock.model.manifest import SnapshotMetadata, StateEntry
 from penstock.snapshots.bootstrap import LocationBootstrap
 from penstock.snapshots.format.sections import SectionWriter, state_path
-from penstock.snapshots.portable.convert import StatePart, States, convert_snapshot, write_states
-from penstock.snapshots.portable.foreign import key_groups_by_row_group, read_rows
+from penstock.snapshots.portable.convert import StatePart, StatesBySubtask, convert_snapshot, write_states
 from penstock.snapshots.portable.layout import Manifest
+from penstock.snapshots.portable.untrusted_files import key_groups_by_row_group, read_rows
 from penstock.snapshots.progress_meter import Meter, Progress, no_progress
 from penstock.snapshots.store.stores import store_at
 from penstock.snapshots.writing.base_sections import append_rows
@@ -51,7 +51,9 @@ def convert_with_spark(
         progress: as for ``convert_snapshot``; called for the tables when tasks have ended.
     """
 
-    def states(bootstrap: LocationBootstrap, manifest: Manifest, parts: Sequence[StatePart], meter: Meter) -> States:
+    def states(
+        bootstrap: LocationBootstrap, manifest: Manifest, parts: Sequence[StatePart], meter: Meter
+    ) -> StatesBySubtask:
         return _by_tasks(spark, bootstrap, manifest, parts, task_bytes, meter)
 
     return convert_snapshot(directory, location, states, progress=progress)
@@ -64,7 +66,7 @@ def _by_tasks(
     parts: Sequence[StatePart],
     task_bytes: int,
     meter: Meter,
-) -> States:
+) -> StatesBySubtask:
     metadata = manifest.metadata
     found = write_states(bootstrap, manifest, [part for part in parts if part.part.rows == 0], meter)
     full = [part for part in parts if part.part.rows]

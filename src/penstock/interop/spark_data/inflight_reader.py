@@ -17,7 +17,7 @@ from penstock.snapshots.commands.snapshot_sizes import inflight_entries
 from penstock.snapshots.format.sections import read_content
 from penstock.snapshots.format.type_texts import parse_column
 from penstock.snapshots.portable.columns import declared_schema
-from penstock.snapshots.portable.layout import column_names
+from penstock.snapshots.portable.layout import unique_column_names
 from penstock.snapshots.restoring.narrowing import consumer_row_positions
 from penstock.snapshots.restoring.restore import load_inflight
 from penstock.snapshots.store.store import Store
@@ -51,7 +51,7 @@ class InflightRows:
         A number is appended to names that the exchange has already.
         """
         fields = [*self.schema, *_CHANNEL]
-        names = column_names([field.name for field in fields])
+        names = unique_column_names([field.name for field in fields])
         return pa.schema([field.with_name(name) for field, name in zip(fields, names, strict=True)])
 
 

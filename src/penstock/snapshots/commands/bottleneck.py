@@ -42,7 +42,6 @@ def find_bottleneck(loads: Sequence[InputLoad], parallelism: int) -> Bottleneck 
 
     Of several independent bottlenecks in parallel branches it is the one with the most bytes in front of it.
 
-    Of several that wait for nobody (in branches beside each other), the one with most in front of it.
 
     Args:
         loads: one per vertex; ``outputs`` are its direct consumers.

@@ -103,10 +103,10 @@ def _append_fork_entry(origin: Origin, origin_store: Store | None, target: Store
 
 def _check_result(target: Store, query_id: str, name: str) -> QueryIdentity:
     """Return the identity of the location if it begins with the requested snapshot. Raises LocationError otherwise."""
-    begun = SnapshotLog(target).fork_entry()
-    if begun is None or begun.origin != query_id:
+    entry = SnapshotLog(target).fork_entry()
+    if entry is None or entry.origin != query_id:
         raise LocationError(_occupied_message(target))
-    snapshot = begun.snapshot
+    snapshot = entry.snapshot
     if not has_name(snapshot, name):
         raise LocationError(
             f"{target.root} begins with {snapshot_id(snapshot.checkpoint)} already; give an empty folder"

@@ -21,7 +21,7 @@ from penstock.snapshots.commands.narrowed_rows import count_narrowed_rows
 from penstock.snapshots.commands.opened_location import OpenedLocation, file_sizes, plan_of_snapshot
 from penstock.snapshots.commands.snapshot_sizes import SnapshotSizes, measure_snapshot
 from penstock.snapshots.log.entries import SnapshotRecord
-from penstock.snapshots.retention import portable_of
+from penstock.snapshots.retention import portable_checkpoint
 from penstock.snapshots.store.parallel_reads import read_in_parallel
 
 CACHED_FROM = 500
@@ -181,7 +181,7 @@ def _portable_bytes(opened: OpenedLocation) -> Counter[CheckpointId]:
         raise LocationError(f"{opened.path} cannot be read: {error}; check its permissions") from error
     found: Counter[CheckpointId] = Counter()
     for path, size in file_sizes(opened, paths).items():
-        checkpoint = portable_of(path)
+        checkpoint = portable_checkpoint(path)
         if checkpoint is not None:
             found[checkpoint] += size
     return found

@@ -129,7 +129,7 @@ def require_stopped(store: Store, *, force: bool, ask: Ask = rq.ask) -> LogView:
 
 
 def retry_when_fenced(action: Callable[[], T]) -> T:
-    """Return ``work()``. Repeat it while drivers start to write at the location meanwhile.
+    """Return ``action()``. Repeat it while another driver takes over the location.
 
     Raises:
         LocationError: raised by ``action``, or the owner keeps changing.

@@ -154,16 +154,14 @@ def find_snapshot_bottleneck(metadata: SnapshotMetadata, plan: PlanManifest) -> 
     names = PlanNames(plan)
     unaligned = any(metric.unaligned for slot in metadata.slots for metric in slot.metrics)
     if not unaligned and not any(entry.rows for entry in inflight_entries(metadata)):
-        text = (
-            "none to be seen: every subtask was captured aligned, behind its rows in flight; take an unaligned snapshot"
-        )
+        text = "unknown: every subtask was captured aligned, after its rows in flight; take an unaligned snapshot"
         return BottleneckDetails("", text)
     loads = [_load(metadata, names, vertex) for vertex in {edge.consumer for edge in names.edges.values()}]
     found = find_bottleneck(loads, metadata.parallelism)
     if found is None:
-        return BottleneckDetails("", "none: no input holds so much in flight that somebody would wait for it")
+        return BottleneckDetails("", "none: no input holds enough rows in flight to make others wait")
     vertex = names.vertex(found.vertex)
-    text = f"its input holds most of what is in flight, and what is behind it holds little ({found.bytes:,} bytes wait)"
+    text = f"its input holds most of the rows in flight, and its consumers hold few ({found.bytes:,} bytes wait)"
     return BottleneckDetails(vertex, text, found.bytes, found.subtask, found.share)
 
 

@@ -27,7 +27,7 @@ from penstock.snapshots.location import IDENTITY_PATH, read_identity
 from penstock.snapshots.log.entries import LogView, SnapshotRecord
 from penstock.snapshots.log.snapshot_log import FOLDER as LOG_FOLDER
 from penstock.snapshots.log.snapshot_log import SnapshotLog
-from penstock.snapshots.retention import collectable, orphans
+from penstock.snapshots.retention import list_collectable, orphans
 from penstock.snapshots.store.parallel_reads import read_in_parallel
 from penstock.snapshots.store.store import Store, is_clean_path
 from penstock.snapshots.store.store_access import StoreAccess
@@ -103,7 +103,7 @@ def verify_location(
     store = store_to_read(location, access)
     found = _Findings()
     # List the files before reading the log, so that newer files are not judged.
-    files = [] if snapshot else collectable(store)
+    files = [] if snapshot else list_collectable(store)
     _check_identity(store, found)
     log = check_log(store)
     for path, problem in log.problems.items():

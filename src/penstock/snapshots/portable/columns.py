@@ -1,4 +1,4 @@
-"""Columns of stored rows: as the snapshot's plan declares them, and as Parquet and Spark know them."""
+"""Columns of stored rows: as plans declare them, and as Parquet and Spark represent them."""
 
 from __future__ import annotations
 
@@ -10,36 +10,38 @@ import pyarrow as pa
 
 from penstock.errors import CorruptSnapshot, NotSupported
 from penstock.snapshots.format.type_texts import parse_column
-from penstock.snapshots.portable.layout import Column, column_names
+from penstock.snapshots.portable.layout import Column, unique_column_names
 from penstock.snapshots.restoring.widening import can_evolve, can_widen, with_optional_columns
 
 SPARK_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
-"""Where Spark looks for the types of a Parquet file that its own types cannot tell, as those of intervals."""
+"""Key under which Spark finds types that Parquet's own types cannot express, such as intervals."""
 
 _NUMBERS = {str(kind): kind for kind in (pa.int16(), pa.int32(), pa.int64(), pa.float64())}
 _WIDER = re.compile(r" (int16|int32|int64|double|decimal128\((\d+), (\d+)\))$")
 
 
-def texts(schema: pa.Schema) -> list[str]:
-    """``name type`` per column, as plans have it."""
+def column_texts(schema: pa.Schema) -> list[str]:
+    """Return ``name type`` per column, as plans store them."""
     return [f"{field.name} {field.type}" for field in schema]
 
 
-def declared_schema(columns: Sequence[str], written: pa.Schema, what: str, younger: int | None = None) -> pa.Schema:
-    """The schema that a plan declares as texts, for rows that were written under this plan or an earlier one.
+def declared_schema(
+    columns: Sequence[str], written: pa.Schema, what: str, first_optional: int | None = None
+) -> pa.Schema:
+    """Return the schema that a plan declares as texts, for rows that were written under this plan or an earlier one.
 
     Args:
-        younger: columns from this one on may be younger than some rows; see ``widening.with_optional_columns``.
+        first_optional: rows may lack columns from this position on; see ``widening.with_optional_columns``.
 
     Raises:
         CorruptSnapshot: the rows have other columns.
     """
-    if texts(written) == list(columns):
+    if column_texts(written) == list(columns):
         schema = written.remove_metadata()
     else:
-        absent = len(columns) if younger is None else younger
+        absent = len(columns) if first_optional is None else first_optional
         schema = pa.schema([_declared(one, written, what, at >= absent) for at, one in enumerate(columns)])
-    return schema if younger is None else with_optional_columns(schema, younger)
+    return schema if first_optional is None else with_optional_columns(schema, first_optional)
 
 
 def _declared(column: str, written: pa.Schema, what: str, may_be_absent: bool) -> pa.Field:
@@ -56,19 +58,21 @@ def _declared(column: str, written: pa.Schema, what: str, may_be_absent: bool) -
         stored = [f"{field.name} {field.type}" for field in written if field.name == known.name]
         if not stored or can_evolve(stored[0], column):
             return known
-    raise CorruptSnapshot(f"{what} has no column {column!r}, which the snapshot's plan has; it has {texts(written)}")
+    raise CorruptSnapshot(
+        f"{what} has no column {column!r}, which the snapshot's plan has; it has {column_texts(written)}"
+    )
 
 
 def portable_columns(schema: pa.Schema) -> list[Column]:
-    """The columns of a table. Raises NotSupported for a type that Spark does not have."""
+    """Return the columns of a table. Raises NotSupported for a type that Spark does not have."""
     return [
         Column(field.name, stored, str(field.type), json.dumps(_spark_type(field)))
-        for field, stored in zip(schema, column_names(schema.names), strict=True)
+        for field, stored in zip(schema, unique_column_names(schema.names), strict=True)
     ]
 
 
 def parquet_schema(schema: pa.Schema, columns: Sequence[Column]) -> pa.Schema:
-    """The same columns under the names that they have in Parquet files, with their types for Spark."""
+    """Return the schema of Parquet files: the same columns with their stored names and their types for Spark."""
     fields = [
         field.with_name(column.stored_as).remove_metadata() for field, column in zip(schema, columns, strict=True)
     ]
@@ -79,19 +83,19 @@ def parquet_schema(schema: pa.Schema, columns: Sequence[Column]) -> pa.Schema:
     return pa.schema(fields, {SPARK_METADATA: json.dumps({"type": "struct", "fields": spark}).encode()})
 
 
-def from_parquet(kind: pa.DataType) -> pa.DataType:
-    """A type as Arrow has it: Parquet gives the entries of maps another name, which shows in the type's text."""
+def arrow_type(kind: pa.DataType) -> pa.DataType:
+    """Return the Arrow type of a Parquet column. Parquet renames the entries of maps, which changes their texts."""
     if pa.types.is_map(kind):
-        return pa.map_(_field_from_parquet(kind.key_field), _field_from_parquet(kind.item_field))
+        return pa.map_(_arrow_field(kind.key_field), _arrow_field(kind.item_field))
     if pa.types.is_struct(kind):
-        return pa.struct([_field_from_parquet(kind.field(i)) for i in range(kind.num_fields)])
+        return pa.struct([_arrow_field(kind.field(i)) for i in range(kind.num_fields)])
     if pa.types.is_list(kind):
-        return pa.list_(_field_from_parquet(kind.value_field))
+        return pa.list_(_arrow_field(kind.value_field))
     return kind
 
 
-def _field_from_parquet(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, from_parquet(field.type), field.nullable)
+def _arrow_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, arrow_type(field.type), field.nullable)
 
 
 def _spark_type(field: pa.Field) -> object:

@@ -1,7 +1,7 @@
-"""From a portable snapshot to a checkpoint location of its own, which begins as a fork of the snapshot's query does.
+"""Conversion of a portable snapshot into a new checkpoint location, which begins as a fork of the snapshot's query.
 
-Everything is checked before anything is written: the directory may come from anywhere. The new location's log begins
-with ``Forked``, so that the next query there goes on behind the snapshot, and commits none of its epochs.
+Everything is checked before anything is written, because the directory may be forged. The new location's log begins
+with ``Forked``. So the next query there continues after the snapshot, and commits none of its epochs.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from penstock.snapshots.bootstrap import (
 from penstock.snapshots.format.blobs import Blob, BlobStore, insert_blobs
 from penstock.snapshots.format.sections import SectionWriter, data_path, state_path
 from penstock.snapshots.log.entries import SnapshotRecord
-from penstock.snapshots.portable.at_hand import PortableAtHand, portable_at_hand
-from penstock.snapshots.portable.checks import checked_entry
-from penstock.snapshots.portable.files import AT_ONCE, new_directory
-from penstock.snapshots.portable.foreign import Batch, read_rows, read_stream
+from penstock.snapshots.portable.files import COPY_BYTES, new_directory
 from penstock.snapshots.portable.layout import FileRef, Manifest, Stream, Table, TablePart
+from penstock.snapshots.portable.local_snapshot import LocalSnapshot, open_portable
+from penstock.snapshots.portable.manifest_checks import checked_entry
+from penstock.snapshots.portable.untrusted_files import Batch, read_rows, read_stream
 from penstock.snapshots.progress_meter import Meter, Progress, no_progress
 from penstock.snapshots.store.store import LocalStore, Store
 from penstock.snapshots.store.store_access import StoreAccess
 from penstock.snapshots.store.stores import is_object_store, local_folder
 from penstock.snapshots.writing.base_sections import append_empty_table, append_rows
 
-_Place = tuple[int, int, int]
-States = dict[tuple[int, int], list[StateEntry]]
-"""What subtasks have of their tables, by vertex and index."""
+_EntryPosition = tuple[int, int, int]
+StatesBySubtask = dict[tuple[int, int], list[StateEntry]]
+"""State entries of subtasks, by vertex and index."""
 
 
 @dataclass(frozen=True)
 class StatePart:
-    """What one subtask has of a table, in a checked file."""
+    """One subtask's part of a table, in a checked file."""
 
     path: Path
     table: Table
@@ -56,17 +56,19 @@ class StatePart:
     vertex: int
 
     def prefix(self, generation: int, checkpoint: int) -> str:
-        """What the identities of its sections begin with."""
+        """Return the prefix of its sections' identities."""
         place = f"g{generation}/c{checkpoint}/{SubtaskId(self.vertex, self.part.subtask)}"
         return f"{place}/state/{self.table.operator_id}/{self.table.table}"
 
 
-WriteStates = Callable[[LocationBootstrap, Manifest, Sequence[StatePart], Meter], States]
+WriteStates = Callable[[LocationBootstrap, Manifest, Sequence[StatePart], Meter], StatesBySubtask]
 
 
-def write_states(made: LocationBootstrap, manifest: Manifest, parts: Sequence[StatePart], meter: Meter) -> States:
-    """Bring all tables into data files of the location, in this process. ``meter``: of the bytes of the parts."""
-    found: States = {}
+def write_states(
+    made: LocationBootstrap, manifest: Manifest, parts: Sequence[StatePart], meter: Meter
+) -> StatesBySubtask:
+    """Write all tables into data files of the location, in this process. ``meter`` counts bytes of the parts."""
+    found: StatesBySubtask = {}
     metadata = manifest.metadata
     for subtask in range(metadata.parallelism):
         path = state_path(metadata.generation, metadata.checkpoint, made.first_file + subtask)
@@ -82,12 +84,12 @@ def _entries(writer: SectionWriter, one: StatePart, metadata: SnapshotMetadata, 
     name = one.prefix(metadata.generation, metadata.checkpoint), one.table.operator_id, one.table.table
     if one.part.rows == 0:
         yield append_empty_table(writer, *name, schema)
-    yield from append_rows(writer, *name, schema, _told(batches, one.part, part))
+    yield from append_rows(writer, *name, schema, _with_progress(batches, one.part, part))
     part.finish()
 
 
-def _told(batches: Iterator[pa.RecordBatch], part: TablePart, meter: Meter) -> Iterator[pa.RecordBatch]:
-    """``meter``: of the part's bytes, which are taken to be as many for each row."""
+def _with_progress(batches: Iterator[pa.RecordBatch], part: TablePart, meter: Meter) -> Iterator[pa.RecordBatch]:
+    """Yield the batches and report progress. The bytes of the part are divided equally among its rows."""
     for batch in batches:
         yield batch
         meter.add(part.file.length * batch.num_rows // max(part.rows, 1))
@@ -100,49 +102,49 @@ def convert_snapshot(
     access: StoreAccess | None = None,
     progress: Progress = no_progress,
 ) -> SnapshotMetadata:
-    """Make a checkpoint location with this one snapshot; returns its metadata.
+    """Create a checkpoint location with this one snapshot; return its metadata.
 
-    A query that is started there goes on from the snapshot, as a fork: its id is another one than the snapshot's, and
-    epochs up to the snapshot are not its own to commit. ``startFrom`` may name the location, too.
+    A query that is started there continues from the snapshot as a fork: it has another id than the snapshot's query,
+    and does not commit epochs up to the snapshot. ``startFrom`` may name the location, too.
 
     Args:
-        directory: a portable snapshot: a folder, or ``s3://bucket/prefix``, whose files are brought to a folder beside
-            the location first (or where the system has temporary files), which is gone at the end.
-        location: a new folder, or an empty one, which is there as a whole or not at all. Or an empty place of an object
-            store: what an interruption leaves there is no location, and the same call completes it.
-        states: brings the tables there: this process, or somebody who can do it side by side.
-        access: to object stores; None: as the environment says.
-        progress: is told of bytes, each of which is looked at and then brought.
+        directory: a portable snapshot: a folder, or ``s3://bucket/prefix``. Files of an object store are downloaded to
+            a temporary folder beside the location (or to the system's), which is removed at the end.
+        location: a new or empty folder, which is created completely or not at all. Or an empty prefix of an object
+            store: there, the same call completes an interrupted conversion.
+        states: writes the tables, in this process or in parallel.
+        access: access to object stores; None for that of the environment.
+        progress: counts bytes; each is checked and then copied.
 
     Raises:
-        LocationError: the directory is of a later version, or the location cannot be made there.
-        CorruptSnapshot: the directory is damaged, or says what cannot be.
+        LocationError: the directory has a later format version, or the location cannot be written.
+        CorruptSnapshot: the directory is damaged or has impossible values.
     """
     folder = None if is_object_store(str(location)) else local_folder(str(location))
     staging = None if folder is None else folder.parent
     try:
-        with portable_at_hand(directory, access, staging, progress) as found:
+        with open_portable(directory, access, staging, progress) as found:
             if folder is not None:
                 with new_directory(folder, "the location") as new:
-                    return _Conversion(found, LocationBootstrap(LocalStore(new)), states).written()
+                    return _Conversion(found, LocationBootstrap(LocalStore(new)), states).write()
             with bootstrap_location(str(location), access) as made:
                 return _written_in_place(found, made, states)
     except (CheckpointFailed, OSError) as error:
         raise LocationError(f"the location {location} cannot be written: {error}") from error
 
 
-def bring_snapshot(
+def copy_portable_snapshot(
     directory: str, store: Store, access: StoreAccess | None = None
 ) -> tuple[SnapshotRecord, SnapshotMetadata]:
-    """Have all of a portable snapshot at a location whose log has not begun, durable and verified.
+    """Copy a portable snapshot to a location whose log has not begun, durably and verified.
 
     Args:
         directory: as in ``convert_snapshot``.
-        store: the location. A call that was interrupted there may have left files.
-        access: to the directory.
+        store: the location. An interrupted call may have left files there.
+        access: access to the directory.
 
     Returns:
-        What the log has to begin with, and the metadata. Retention collects the snapshot as a periodic one.
+        The record for the first log entry, and the metadata. Retention treats the snapshot as a periodic one.
 
     Raises:
         LocationError, CorruptSnapshot: as ``convert_snapshot``.
@@ -150,7 +152,7 @@ def bring_snapshot(
     """
     staging = Path(store.root).parent if isinstance(store, LocalStore) else None
     try:
-        with portable_at_hand(directory, access, staging) as found:
+        with open_portable(directory, access, staging) as found:
             made = new_attempt(store)
             ref, metadata = made.write_metadata(_Conversion(found, made, write_states).data())
     except CheckpointFailed as error:
@@ -166,18 +168,18 @@ def bring_snapshot(
     return record, metadata
 
 
-def _written_in_place(found: PortableAtHand, made: LocationBootstrap, states: WriteStates) -> SnapshotMetadata:
+def _written_in_place(found: LocalSnapshot, made: LocationBootstrap, states: WriteStates) -> SnapshotMetadata:
     if made.found is None:
-        return _Conversion(found, made, states).written()
+        return _Conversion(found, made, states).write()
     if without_data_references(made.found) != found.manifest.metadata:
         raise location_in_use_error(made.store)
-    return made.found  # an attempt before this one was interrupted behind its last step but one
+    return made.found  # an earlier attempt was interrupted after it had written the metadata
 
 
 class _Conversion:
-    """Of one directory whose manifest and files are checked; what is in the files is not."""
+    """Conversion of one directory whose manifest and checksums are checked, but not the contents of its files."""
 
-    def __init__(self, found: PortableAtHand, made: LocationBootstrap, write_states: WriteStates) -> None:
+    def __init__(self, found: LocalSnapshot, made: LocationBootstrap, write_states: WriteStates) -> None:
         self._manifest = found.manifest
         self._metadata = found.manifest.metadata
         self._paths = found.paths
@@ -187,8 +189,8 @@ class _Conversion:
         self._write_states = write_states
         self._prefix = f"g{self._metadata.generation}/c{self._metadata.checkpoint}"
 
-    def written(self) -> SnapshotMetadata:
-        """The log comes last."""
+    def write(self) -> SnapshotMetadata:
+        """Write all files, the log last; return the metadata."""
         return self._made.complete(self.data())
 
     def data(self) -> SnapshotMetadata:
@@ -197,12 +199,12 @@ class _Conversion:
         inflight = self._inflight()
         metadata = self._with_blobs(self._filled(states, inflight))
         for ref in self._manifest.lane:
-            self._bring(ref)
+            self._copy_file(ref)
         return metadata
 
     # -- state --------------------------------------------------------------------------------------------------------
 
-    def _states(self) -> States:
+    def _states(self) -> StatesBySubtask:
         parts = [(table, part) for table in self._manifest.tables for part in table.parts]
         meter = self._meter.part(sum(part.file.length for _, part in parts))
         states = self._write_states(self._made, self._manifest, [self._state_part(*one) for one in parts], meter)
@@ -221,9 +223,9 @@ class _Conversion:
 
     # -- rows in flight -----------------------------------------------------------------------------------------------
 
-    def _inflight(self) -> dict[_Place, InflightEntry]:
-        """By the place where they are listed."""
-        found: dict[_Place, InflightEntry] = {}
+    def _inflight(self) -> dict[_EntryPosition, InflightEntry]:
+        """Return the entries by their position in the metadata."""
+        found: dict[_EntryPosition, InflightEntry] = {}
         generation, checkpoint = self._metadata.generation, self._metadata.checkpoint
         first = self._made.first_file
         with ExitStack() as stack:
@@ -239,39 +241,39 @@ class _Conversion:
                 self._meter.add(stream.file.length)
         return found
 
-    def _stream(self, writer: SectionWriter, stream: Stream) -> Iterator[tuple[_Place, InflightEntry]]:
+    def _stream(self, writer: SectionWriter, stream: Stream) -> Iterator[tuple[_EntryPosition, InflightEntry]]:
         plan = self._metadata.plan
         assert plan is not None
         edge = plan.edges[stream.exchange]
         schema, batches = read_stream(self._paths[stream.file.path], stream.file.path, edge["schema"])
         described = ((checked_entry(one.custom, stream, self._metadata), one) for one in batches)
         rows = 0
-        for said, same in groupby(described, key=lambda pair: pair[0]):
-            counted = _Counted(one for _, one in same)
+        for entry, same in groupby(described, key=lambda pair: pair[0]):
+            counted = _CountedBatches(one for _, one in same)
             subtask = SubtaskId(int(str(edge["consumer"])), stream.consumer)
-            identity = f"{self._prefix}/{subtask}/inflight/{':'.join(map(str, said.place))}"
+            identity = f"{self._prefix}/{subtask}/inflight/{':'.join(map(str, entry.place))}"
             section = writer.append(identity, schema, counted)
             rows += counted.rows
             yield (
-                said.place,
+                entry.place,
                 InflightEntry(
-                    layer=said.layer,
+                    layer=entry.layer,
                     edge=int(str(edge["id"])),
-                    producer=said.producer,
-                    consumer=said.consumer,
-                    side=said.side,
+                    producer=entry.producer,
+                    consumer=entry.consumer,
+                    side=entry.side,
                     row_start=0,
                     rows=counted.rows,
-                    key_group_first=said.key_group_first,
-                    key_group_last=said.key_group_last,
+                    key_group_first=entry.key_group_first,
+                    key_group_last=entry.key_group_last,
                     section=section,
-                    narrowed=said.narrowed,
+                    narrowed=entry.narrowed,
                 ),
             )
         if rows != stream.rows:
             raise CorruptSnapshot(f"{stream.file.path} has {rows} rows instead of {stream.rows}")
 
-    def _filled(self, states: States, inflight: dict[_Place, InflightEntry]) -> SnapshotMetadata:
+    def _filled(self, states: StatesBySubtask, inflight: dict[_EntryPosition, InflightEntry]) -> SnapshotMetadata:
         slots = [
             msgspec.structs.replace(
                 slot,
@@ -305,7 +307,7 @@ class _Conversion:
         )
 
     def _blob(self, path: str) -> Blob:
-        """A whole Arrow stream that can be read."""
+        """Read a file, which must be a valid Arrow stream."""
         _, batches = read_stream(self._paths[path], path)
         for _ in batches:
             pass
@@ -313,24 +315,24 @@ class _Conversion:
         self._meter.add(len(content))
         return Blob(content)
 
-    def _bring(self, ref: FileRef) -> None:
-        """Under its own name, as splits call it."""
+    def _copy_file(self, ref: FileRef) -> None:
+        """Copy a file under its own name, which splits refer to."""
         try:
             target = self._store.create(ref.path)
         except FileExistsError:
-            self._check_brought(ref)
+            self._check_existing_file(ref)
             return
         with self._paths[ref.path].open("rb") as file:
-            while data := file.read(AT_ONCE):
+            while data := file.read(COPY_BYTES):
                 target.write(data)
         target.close()
         self._meter.add(ref.length)
 
-    def _check_brought(self, ref: FileRef) -> None:
-        """Another attempt's."""
+    def _check_existing_file(self, ref: FileRef) -> None:
+        """Check a file that an earlier attempt has left."""
         found = xxhash.xxh3_128()
-        for offset in range(0, ref.length, AT_ONCE):
-            found.update(self._store.read_range(ref.path, offset, min(AT_ONCE, ref.length - offset)))
+        for offset in range(0, ref.length, COPY_BYTES):
+            found.update(self._store.read_range(ref.path, offset, min(COPY_BYTES, ref.length - offset)))
         if self._store.size(ref.path) != ref.length or found.hexdigest() != ref.checksum:
             raise LocationError(
                 f"{self._store.root}: {ref.path} is there with other content, as an interrupted command may "
@@ -338,8 +340,8 @@ class _Conversion:
             )
 
 
-class _Counted:
-    """The batches of one entry on their way into a section."""
+class _CountedBatches:
+    """Batches of one entry, which are counted as they are written to a section."""
 
     def __init__(self, batches: Iterator[Batch]) -> None:
         self._batches = batches

@@ -1,4 +1,4 @@
-"""From a snapshot at a checkpoint location to a portable one. The location is only read; its owner may be running."""
+"""Export of a snapshot as a portable one. The checkpoint location is only read; its query may be running."""
 
 from __future__ import annotations
 
@@ -20,9 +20,17 @@ from penstock.snapshots.format.sections import read_verified
 from penstock.snapshots.location import SOURCE_FOLDER
 from penstock.snapshots.log.entries import SnapshotRecord
 from penstock.snapshots.portable.columns import declared_schema, portable_columns
-from penstock.snapshots.portable.files import AT_ONCE, NewFile, new_directory
+from penstock.snapshots.portable.files import COPY_BYTES, NewFile, new_directory
 from penstock.snapshots.portable.in_place import write_in_place
-from penstock.snapshots.portable.jobs import Job, Place, Run, StreamJob, TableJob, Written, in_threads
+from penstock.snapshots.portable.jobs import (
+    EntryPosition,
+    Job,
+    RunJobs,
+    StreamJob,
+    TableJob,
+    WrittenFile,
+    run_in_threads,
+)
 from penstock.snapshots.portable.layout import (
     BLOB_FOLDER,
     FORMAT,
@@ -36,8 +44,8 @@ from penstock.snapshots.portable.layout import (
     Stream,
     Table,
     TablePart,
-    file_name,
-    sealed,
+    manifest_bytes,
+    safe_file_name,
 )
 from penstock.snapshots.portable.tables import RANGE_BYTES, written_schema
 from penstock.snapshots.progress_meter import Meter, Progress, no_progress
@@ -54,25 +62,26 @@ def export_snapshot(
     directory: str | Path,
     *,
     range_bytes: int = RANGE_BYTES,
-    run: Run = in_threads,
+    run: RunJobs = run_in_threads,
     access: StoreAccess | None = None,
     progress: Progress = no_progress,
 ) -> Manifest:
-    """Write one snapshot as a portable one; returns what its manifest says.
+    """Write one snapshot as a portable one; return its manifest.
 
     Args:
         location: a checkpoint location.
         snapshot: an id (``chk-7``) or a label.
-        directory: a new one, or an empty one. It is there as a whole or not at all. Or an empty place of an object
-            store (``s3://bucket/prefix``): there the manifest comes last, and the same call completes what an
-            interruption has left.
-        range_bytes: about what is held in memory of a table by each job.
-        run: who writes the large files; see ``jobs.py``.
-        access: to object stores; None: as the environment says.
-        progress: is told of rows.
+        directory: a new or empty folder, which is created completely or not at all. Or an empty prefix of an object
+            store (``s3://bucket/prefix``): there the manifest comes last, and the same call completes an interrupted
+            export.
+        range_bytes: approximate bytes of a table that each job holds in memory.
+        run: runs the jobs that write the large files; see ``jobs.py``.
+        access: access to object stores; None for that of the environment.
+        progress: counts rows.
 
     Raises:
-        LocationError: there is no such snapshot, it is damaged or goes meanwhile, or the directory cannot be written.
+        LocationError: there is no such snapshot, it is damaged or deleted in the meantime, or the directory cannot be
+            written.
         NotSupported: a table cannot be written as Parquet.
     """
     opened = open_location_to_read(location, access)
@@ -95,15 +104,18 @@ def write_portable(
     target: Store,
     *,
     range_bytes: int = RANGE_BYTES,
-    run: Run = in_threads,
+    run: RunJobs = run_in_threads,
     progress: Progress = no_progress,
 ) -> Manifest:
-    """As ``export_snapshot``, into an empty store. Its manifest comes last: without it what is there means nothing."""
+    """Write one snapshot as a portable one into an empty store; see ``export_snapshot``.
+
+    The manifest comes last: readers ignore the other files without it.
+    """
     metadata = opened.metadata(record)
     try:
         plan = plan_of_snapshot(metadata, opened.identity)
-        manifest = _Export(opened.store, metadata, plan, target, range_bytes).written(run, progress)
-        target.create_if_absent(MANIFEST, sealed(manifest))
+        manifest = _Export(opened.store, metadata, plan, target, range_bytes).write(run, progress)
+        target.create_if_absent(MANIFEST, manifest_bytes(manifest))
     except (CorruptSnapshot, FileNotFoundError, ValueError) as error:
         raise opened.damage_error([record.checkpoint], error) from error
     return manifest
@@ -111,13 +123,13 @@ def write_portable(
 
 @dataclass(frozen=True)
 class _TableJobs:
-    """``table`` has no parts yet; the jobs write them, one for each of the subtasks."""
+    """Jobs that write the parts of one table, one part for each subtask. ``table`` has no parts yet."""
 
     table: Table
     subtasks: list[int]
     jobs: list[TableJob]
 
-    def stored(self, written: Iterator[Written]) -> Table:
+    def stored(self, written: Iterator[WrittenFile]) -> Table:
         parts = [TablePart(index, done.rows, done.file) for index, done in zip(self.subtasks, written, strict=False)]
         return msgspec.structs.replace(self.table, parts=parts)
 
@@ -127,12 +139,12 @@ class _StreamJob:
     consumer: int
     job: StreamJob
 
-    def stored(self, written: Written) -> Stream:
+    def stored(self, written: WrittenFile) -> Stream:
         return Stream(self.job.exchange, self.consumer, written.rows, written.file)
 
 
 class _Export:
-    """Of one snapshot. Nothing larger than a section, or a range of key groups, is in memory for a job."""
+    """Export of one snapshot. A job holds only one section, or a range of key groups, in memory."""
 
     def __init__(
         self, source: Store, metadata: SnapshotMetadata, plan: PlanManifest, target: Store, range_bytes: int
@@ -143,7 +155,7 @@ class _Export:
         self._target = target
         self._range_bytes = range_bytes
 
-    def written(self, run: Run, progress: Progress) -> Manifest:
+    def write(self, run: RunJobs, progress: Progress) -> Manifest:
         tables, streams = list(self._tables()), list(self._streams())
         jobs: list[Job] = [job for table in tables for job in table.jobs]
         jobs += [stream.job for stream in streams]
@@ -153,7 +165,7 @@ class _Export:
         stored_tables = [table.stored(written) for table in tables]
         stored_streams = [stream.stored(next(written)) for stream in streams]
         blobs = [self._blobs(source.operator_id) for source in self._metadata.sources if source.sections]
-        bare, lane = without_data_references(self._metadata), list(self._lane())
+        bare, lane = without_data_references(self._metadata), list(self._source_files())
         return Manifest(FORMAT, FORMAT_VERSION, bare, stored_tables, stored_streams, blobs, lane)
 
     # -- state --------------------------------------------------------------------------------------------------------
@@ -174,10 +186,10 @@ class _Export:
         columns = states[name]
         assert isinstance(columns, list)
         written = written_schema(self._source, parts[0][1])
-        younger = first_optional_column(self._plan, operator_id, name)
-        schema = declared_schema([str(one) for one in columns], written, what, younger)
+        first_optional = first_optional_column(self._plan, operator_id, name)
+        schema = declared_schema([str(one) for one in columns], written, what, first_optional)
         keys = key_column_count(self._plan, operator_id, name)
-        folder = f"{STATE_FOLDER}/{file_name(operator_id)}/{file_name(name)}"
+        folder = f"{STATE_FOLDER}/{safe_file_name(operator_id)}/{safe_file_name(name)}"
         jobs = [
             TableJob(f"{folder}/part-{index:05d}.parquet", entries, schema, keys, self._range_bytes)
             for index, entries in parts
@@ -189,7 +201,7 @@ class _Export:
 
     def _streams(self) -> Iterator[_StreamJob]:
         identities = {edge["id"]: identity for identity, edge in self._plan.edges.items()}
-        found: dict[tuple[str, int], list[tuple[Place, InflightEntry]]] = {}
+        found: dict[tuple[str, int], list[tuple[EntryPosition, InflightEntry]]] = {}
         for slot in self._metadata.slots:
             for number, subtask in enumerate(slot.subtasks):
                 for position, entry in enumerate(subtask.inflight):
@@ -201,7 +213,7 @@ class _Export:
                     found.setdefault(key, []).append(((slot.slot, number, position), entry))
         for (exchange, consumer), entries in sorted(found.items()):
             columns, keys = (_texts(self._plan.edges[exchange][part]) for part in ("schema", "keys"))
-            path = f"{INFLIGHT_FOLDER}/{file_name(exchange)}/consumer-{consumer:05d}.arrows"
+            path = f"{INFLIGHT_FOLDER}/{safe_file_name(exchange)}/consumer-{consumer:05d}.arrows"
             ordered = sorted(entries, key=_restore_order)
             groups = self._metadata.max_parallelism
             yield _StreamJob(consumer, StreamJob(path, exchange, columns, keys, groups, ordered))
@@ -212,20 +224,20 @@ class _Export:
         (source,) = [source for source in self._metadata.sources if source.operator_id == operator_id]
         files = []
         for number, ref in enumerate(source.sections):
-            with NewFile(self._target, f"{BLOB_FOLDER}/{file_name(operator_id)}/blob-{number:05d}.arrows") as file:
+            with NewFile(self._target, f"{BLOB_FOLDER}/{safe_file_name(operator_id)}/blob-{number:05d}.arrows") as file:
                 file.write(read_verified(self._source, ref))
             files.append(file.ref())
         return Blobs(operator_id, files)
 
-    def _lane(self) -> Iterator[FileRef]:
-        """What splits name, which has to be there, and whatever else sources remember there now."""
+    def _source_files(self) -> Iterator[FileRef]:
+        """Copy the sources' own files: those that splits name, which must exist, and others that exist now."""
         named = source_files(self._metadata)
         for path in sorted({*named, *self._source.list(SOURCE_FOLDER)}):
             if path not in named and not self._source.exists(path):
-                continue  # it went meanwhile
+                continue  # the source has removed it since
             with NewFile(self._target, path) as file:
                 offset = 0
-                while data := self._source.read_range(path, offset, AT_ONCE):
+                while data := self._source.read_range(path, offset, COPY_BYTES):
                     file.write(data)
                     offset += len(data)
             yield file.ref()
@@ -236,6 +248,6 @@ def _texts(part: Plain) -> list[str]:
     return [str(one) for one in part]
 
 
-def _restore_order(placed: tuple[Place, InflightEntry]) -> tuple[int, bool, tuple[int, int, int]]:
+def _restore_order(placed: tuple[EntryPosition, InflightEntry]) -> tuple[int, bool, tuple[int, int, int]]:
     place, entry = placed
     return entry.layer, entry.side != Side.CONSUMER.value, place

@@ -1,4 +1,4 @@
-"""Files of a directory that appears as a whole: written with their checksums, and looked at before they are read."""
+"""Files of a directory: written with their checksums, and checked before they are read."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from penstock.snapshots.portable.layout import FileRef
 from penstock.snapshots.progress_meter import Meter
 from penstock.snapshots.store.store import Store, checked_path, fsync
 
-AT_ONCE = 8 << 20
-"""Bytes."""
+COPY_BYTES = 8 << 20
+"""Bytes that are read at a time."""
 
 
 class NewFile:
-    """A file being written, by pyarrow too: bytes are counted and hashed on their way. ``close`` makes it durable.
+    """File that is being written, also by pyarrow. Counts and hashes its bytes. ``close`` makes it durable.
 
     Args:
         store: the directory.
-        path: in it; it must not exist.
+        path: path in the directory; it must not exist.
     """
 
     def __init__(self, store: Store, path: str) -> None:
@@ -46,7 +46,7 @@ class NewFile:
         return self._length
 
     def flush(self) -> None:
-        """Durability comes with ``close``."""
+        """Do nothing: ``close`` makes the file durable."""
 
     def close(self) -> None:
         if not self.closed:
@@ -63,18 +63,19 @@ class NewFile:
             self._file.abandon()
 
     def ref(self) -> FileRef:
-        """What the manifest says of it, once it is closed."""
+        """Return the manifest's reference to the file, once it is closed."""
         return FileRef(self._path, self._length, str(self._hash.hexdigest()))
 
 
 @contextmanager
 def new_directory(target: Path, what: str) -> Iterator[Path]:
-    """A folder beside ``target`` that gets its name when the block ends, whole and durable; if the block fails, nothing
-    of it stays. Its mode is 0700.
+    """Create a temporary folder beside ``target``, and rename it to ``target`` when the block has succeeded.
+
+    The folder is durable then. If the block fails, it is removed. Its mode is 0700.
 
     Raises:
-        LocationError: there is something at ``target``, or it cannot be written.
-        FileNotFoundError: what the block raised.
+        LocationError: ``target`` exists, or cannot be written.
+        FileNotFoundError: raised by the block.
     """
     refusal = f"{what} {target} exists and is not an empty folder; name one that is not there yet"
     temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
@@ -93,19 +94,19 @@ def new_directory(target: Path, what: str) -> Iterator[Path]:
             raise
         fsync(target.parent)
     except FileNotFoundError:
-        raise  # something that was to be read
+        raise  # raised by the block for a file that it reads
     except OSError as error:
         raise LocationError(f"{what} {target} cannot be written: {error}") from error
 
 
 def checked_file(folder: Path, ref: FileRef, meter: Meter | None = None) -> Path:
-    """Where a file of somebody else's directory lies: a plain file there, as long and with the bytes that it says.
+    """Return the path of a file of a directory that may be forged, after checking its kind, length and checksum.
 
     Args:
-        meter: of the bytes that are read.
+        meter: counts the bytes that are read.
 
     Raises:
-        CorruptSnapshot: it leads out of the directory, is missing, or is another one.
+        CorruptSnapshot: the path leads out of the directory, or the file is missing or does not match.
     """
     try:
         here = folder
@@ -131,7 +132,7 @@ def checked_file(folder: Path, ref: FileRef, meter: Meter | None = None) -> Path
 def _digest(path: Path, meter: Meter | None) -> str:
     found = xxhash.xxh3_128()
     with path.open("rb") as file:
-        while data := file.read(AT_ONCE):
+        while data := file.read(COPY_BYTES):
             found.update(data)
             if meter is not None:
                 meter.add(len(data))

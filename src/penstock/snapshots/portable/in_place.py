@@ -1,7 +1,7 @@
-"""A portable snapshot that is written where it is to be: a store has no folder that gets its name at the end.
+"""Export to its final place, because an object store cannot rename a folder at the end.
 
-The manifest comes last; without it nothing there means anything. Before all else a mark says what is being written, so
-that files which an interrupted export has left are told from anybody else's, and the same export again completes it.
+The manifest comes last; readers ignore the other files without it. Before all other files, a mark is written that names
+the snapshot. So files of an interrupted export can be recognized, and the same export completes it.
 """
 
 from __future__ import annotations
@@ -11,44 +11,49 @@ from collections.abc import Callable
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.snapshots.format.envelope import open_envelope, seal_envelope
 from penstock.snapshots.location import SOURCE_FOLDER
-from penstock.snapshots.portable.at_hand import check_sizes, manifest_in
-from penstock.snapshots.portable.checks import checked_manifest
 from penstock.snapshots.portable.layout import BLOB_FOLDER, INFLIGHT_FOLDER, MANIFEST, STATE_FOLDER, Manifest
+from penstock.snapshots.portable.local_snapshot import check_sizes, read_manifest_from
+from penstock.snapshots.portable.manifest_checks import checked_manifest
 from penstock.snapshots.store.store import Store
 
-MARK = "exporting.json"
+EXPORT_MARK_PATH = "exporting.json"
 _FOLDERS = (STATE_FOLDER, INFLIGHT_FOLDER, BLOB_FOLDER, SOURCE_FOLDER)
 
 
 def write_in_place(store: Store, query_id: str, snapshot: str, write: Callable[[Store], Manifest]) -> Manifest:
-    """Have a portable snapshot at an empty place. Two that write the same one at once write the same bytes to the same
-    names; what a third one reads meanwhile is whole, or found not to be.
+    """Write a portable snapshot to an empty location.
+
+    Two concurrent exports of the same snapshot write the same bytes to the same names. A concurrent reader finds either
+    a complete snapshot, or that it is not complete.
 
     Args:
-        query_id: whose snapshot it is, and what it is called.
+        query_id, snapshot: ids of the snapshot's query and of the snapshot.
         write: writes it into the store, the manifest last.
 
     Raises:
-        LocationError: there is something, or another snapshot is being written there; the store cannot be written.
-        FileNotFoundError: what ``write`` raised.
+        LocationError: the location is not empty, another snapshot is being written there, or it cannot be written.
+        FileNotFoundError: raised by ``write``.
     """
     mark = {"query_id": query_id, "snapshot": snapshot}
     try:
         names = store.top_names()
-        if names and MARK not in names:
+        if names and EXPORT_MARK_PATH not in names:
             raise LocationError(f"the directory {store.root} is not empty; name one that is not there yet")
         store.prepare()
-        if not store.create_if_absent(MARK, seal_envelope(mark)) and open_envelope(store.read(MARK), MARK) != mark:
+        if (
+            not store.create_if_absent(EXPORT_MARK_PATH, seal_envelope(mark))
+            and open_envelope(store.read(EXPORT_MARK_PATH), EXPORT_MARK_PATH) != mark
+        ):
             raise LocationError(
                 f"the directory {store.root}: the export of another snapshot was begun there; complete it with the "
                 "command that began it, or name another directory"
             )
-        written = _whole(store)
+        written = _complete_manifest(store)
         if written is None:
             store.delete(MANIFEST)
             store.delete_all([path for folder in _FOLDERS for path in store.list(folder)])
             written = write(store)
-        store.delete(MARK)
+        store.delete(EXPORT_MARK_PATH)
         return written
     except FileNotFoundError:
         raise
@@ -56,12 +61,12 @@ def write_in_place(store: Store, query_id: str, snapshot: str, write: Callable[[
         raise LocationError(f"the directory {store.root} cannot be written: {error}") from error
 
 
-def _whole(store: Store) -> Manifest | None:
-    """What is there, if an export was interrupted behind its last step."""
+def _complete_manifest(store: Store) -> Manifest | None:
+    """Return the manifest if an earlier export was interrupted after its last step; None otherwise."""
     try:
         if not store.exists(MANIFEST):
             return None
-        manifest = manifest_in(store)
+        manifest = read_manifest_from(store)
         checked_manifest(manifest, store.root)
         check_sizes(store, manifest)
         return manifest

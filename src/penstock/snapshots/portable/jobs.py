@@ -1,6 +1,6 @@
-"""What of a portable snapshot is written independently: a part of a table, the rows in flight to one consumer.
+"""Independent parts of an export: one subtask's part of a table, or the rows in flight to one consumer.
 
-A job is plain data, so that it can be carried out anywhere that sees both stores: by threads, or by Spark's executors.
+A job is plain data, so that any process with access to both stores can run it: threads, or Spark's executors.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from penstock.snapshots.writing.checkpoint_writer import BUFFER_ID, BUFFER_OFFSE
 
 ROW_GROUP_BYTES = 16 << 20
 ROW_GROUP_ROWS = 1 << 18
-"""A row group has no more rows, nor has a batch in flight, and about so many bytes: what a reader of few key groups
-reads at least."""
+"""Limits of a row group, approximate in bytes; a batch in flight has the same limit of rows. A reader of few key groups
+reads at least one row group."""
 
-Place = tuple[int, int, int]
-"""Where an in-flight entry is listed; see ``layout.PLACE``."""
+EntryPosition = tuple[int, int, int]
+"""Position of an in-flight entry in the metadata; see ``layout.PLACE``."""
 
 
 @dataclass(frozen=True)
-class Written:
-    """A file of the directory, and how many rows it has."""
+class WrittenFile:
+    """File of the directory, with its number of rows."""
 
     rows: int
     file: FileRef
@@ -45,13 +45,13 @@ class Written:
 
 @dataclass(frozen=True)
 class TableJob:
-    """What one subtask has of a table, as Parquet.
+    """Job that writes one subtask's part of a table as Parquet.
 
     Attributes:
-        path: of the new file.
-        schema: of the rows, ``__key_group`` first.
-        keys: how many columns behind that are the key, if it is known.
-        range_bytes: about what is held in memory.
+        path: path of the new file.
+        schema: schema of the rows, ``__key_group`` first.
+        keys: number of key columns, which follow ``__key_group``; None if it is unknown.
+        range_bytes: approximate bytes in memory.
     """
 
     path: str
@@ -62,11 +62,14 @@ class TableJob:
 
     @property
     def stored_rows(self) -> int:
-        """That are read; fewer are written where some were changed or deleted."""
+        """Number of rows to read. Fewer are written if some were changed or deleted."""
         return sum(entry.rows for entry in self.entries)
 
-    def written(self, source: Store, target: Store, meter: Meter | None = None) -> Written:
-        """``meter``: of ``stored_rows``. Raises CorruptSnapshot, FileNotFoundError, NotSupported, OSError."""
+    def write(self, source: Store, target: Store, meter: Meter | None = None) -> WrittenFile:
+        """Write the file. ``meter`` counts ``stored_rows``.
+
+        Raises CorruptSnapshot, FileNotFoundError, NotSupported, OSError.
+        """
         as_parquet = parquet_schema(self.schema, portable_columns(self.schema))
         rows = 0
         with NewFile(target, self.path) as file:
@@ -79,27 +82,26 @@ class TableJob:
                     use_compliant_nested_type=False,  # which would rename the elements of lists
                 ) as writer:
                     for table in merged_rows(source, self.entries, self.schema, self.keys, self.range_bytes):
-                        parallel_calls = min(
+                        row_group_size = min(
                             ROW_GROUP_ROWS, max(1, ROW_GROUP_BYTES * table.num_rows // (table.nbytes + 1))
                         )
-                        writer.write_table(table.rename_columns(as_parquet.names), row_group_size=parallel_calls)
+                        writer.write_table(table.rename_columns(as_parquet.names), row_group_size=row_group_size)
                         rows += table.num_rows
                         if meter is not None:
                             meter.add(table.num_rows)
             except pa.ArrowNotImplementedError as error:
                 raise NotSupported(f"a table with these columns cannot be written as Parquet: {error}") from error
-        return Written(rows, file.ref())
+        return WrittenFile(rows, file.ref())
 
 
 @dataclass(frozen=True)
 class StreamJob:
-    """The rows in flight on one exchange to one consumer, as an Arrow stream.
+    """Job that writes the rows in flight on one exchange to one consumer as an Arrow stream.
 
     Attributes:
-        columns: of the exchange, as the plan declares them.
-        keys: names of the columns that rows are spread by.
-        entries: in the order in which they are restored; at least one. Of narrowed ones the consumer's own rows are
-            written.
+        columns: columns of the exchange, as the plan declares them.
+        keys: names of the columns that partition the rows.
+        entries: at least one entry, in restore order. Of narrowed entries only the consumer's rows are written.
     """
 
     path: str
@@ -107,14 +109,17 @@ class StreamJob:
     columns: Sequence[str]
     keys: Sequence[str]
     max_parallelism: int
-    entries: Sequence[tuple[Place, InflightEntry]]
+    entries: Sequence[tuple[EntryPosition, InflightEntry]]
 
     @property
     def stored_rows(self) -> int:
         return sum(entry.rows for _, entry in self.entries)
 
-    def written(self, source: Store, target: Store, meter: Meter | None = None) -> Written:
-        """``meter``: of ``stored_rows``. Raises CorruptSnapshot, FileNotFoundError, OSError."""
+    def write(self, source: Store, target: Store, meter: Meter | None = None) -> WrittenFile:
+        """Write the file. ``meter`` counts ``stored_rows``.
+
+        Raises CorruptSnapshot, FileNotFoundError, OSError.
+        """
         rows = 0
         with NewFile(target, self.path) as file:
             writer: pa.RecordBatchStreamWriter | None = None
@@ -124,19 +129,21 @@ class StreamJob:
                     schema = declared_schema(self.columns, content.schema, f"exchange {self.exchange}")
                     writer = pa.ipc.new_stream(pa.PythonFile(file, mode="w"), schema)
                 for batch, metadata in self._own(content, entry):
-                    described = {**metadata, **_described(place, entry)}
+                    described = {**metadata, **_entry_text(place, entry)}
                     writer.write_batch(as_schema(batch, schema), custom_metadata=described)
                     rows += batch.num_rows
                 if meter is not None:
                     meter.add(entry.rows)
             assert writer is not None
             writer.close()
-        return Written(rows, file.ref())
+        return WrittenFile(rows, file.ref())
 
     def _own(self, content: SectionContent, entry: InflightEntry) -> Iterator[tuple[pa.RecordBatch, BatchMetadata]]:
-        """The consumer's rows of an entry, in batches that are not empty. Those that leave out rows of other consumers
-        are of no one place in a buffer."""
-        for batch, metadata in _rows_of(content, entry):
+        """Yield the consumer's rows of an entry, in batches that are not empty.
+
+        A batch without the rows of other consumers has no position in a buffer.
+        """
+        for batch, metadata in _entry_rows(content, entry):
             if not entry.narrowed:
                 yield batch, metadata
                 continue
@@ -147,16 +154,16 @@ class StreamJob:
 
 
 Job = TableJob | StreamJob
-Run = Callable[[Sequence[Job], Store, Store, Meter], list[Written]]
-"""Carries jobs out, from one store to another; results in the order of the jobs. The meter is of their stored rows."""
+RunJobs = Callable[[Sequence[Job], Store, Store, Meter], list[WrittenFile]]
+"""Runs jobs from one store to another; returns results in the order of the jobs. The meter counts their stored rows."""
 
 
-def in_threads(jobs: Sequence[Job], source: Store, target: Store, meter: Meter) -> list[Written]:
-    """Side by side, as many as there are processors: pyarrow and numpy leave the interpreter to others."""
+def run_in_threads(jobs: Sequence[Job], source: Store, target: Store, meter: Meter) -> list[WrittenFile]:
+    """Run jobs in as many threads as there are processors: pyarrow and numpy release the GIL."""
 
-    def carried_out(job: Job) -> Written:
+    def carried_out(job: Job) -> WrittenFile:
         part = meter.part(job.stored_rows)
-        written = job.written(source, target, part)
+        written = job.write(source, target, part)
         part.finish()
         return written
 
@@ -169,7 +176,7 @@ def in_threads(jobs: Sequence[Job], source: Store, target: Store, meter: Meter) 
             raise
 
 
-def _described(place: Place, entry: InflightEntry) -> dict[str, str]:
+def _entry_text(place: EntryPosition, entry: InflightEntry) -> dict[str, str]:
     return {
         PLACE: ":".join(map(str, place)),
         "producer": str(entry.producer),
@@ -182,8 +189,8 @@ def _described(place: Place, entry: InflightEntry) -> dict[str, str]:
     }
 
 
-def _rows_of(content: SectionContent, entry: InflightEntry) -> Iterator[tuple[pa.RecordBatch, BatchMetadata]]:
-    """The rows of an entry, with the buffers that they were cut from."""
+def _entry_rows(content: SectionContent, entry: InflightEntry) -> Iterator[tuple[pa.RecordBatch, BatchMetadata]]:
+    """Yield the rows of an entry with their positions in buffers."""
     position, end = 0, entry.row_start + entry.rows
     for batch, custom in zip(content.batches, content.metadata, strict=True):
         buffer, offset = custom.get(BUFFER_ID, ""), int(custom.get(BUFFER_OFFSET, "0"))

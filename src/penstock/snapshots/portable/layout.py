@@ -1,4 +1,4 @@
-"""What a portable snapshot consists of: names, the manifest, and how it is read from somebody else's directory."""
+"""Format of portable snapshots: names, the manifest, and its reader."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ FORMAT = "penstock-portable-snapshot"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 256 << 20
-"""Commit messages and positions are in it; a larger one is not read."""
+"""Maximum size of a manifest. It contains commit messages and positions."""
 
 STATE_FOLDER = "state"
 INFLIGHT_FOLDER = "inflight"
 BLOB_FOLDER = "sources"
 
 PLACE = "place"
-"""Custom metadata of an in-flight batch: ``slot:subtask:entry``, all counted from 0, where the metadata listed it."""
+"""Custom metadata of an in-flight batch: position of its entry in the metadata, ``slot:subtask:entry``, all from 0."""
 
 _NO_DATA = SectionRef("", 0, 0, "", "")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 
 
 class FileRef(msgspec.Struct, frozen=True):
-    """A file of the directory; ``checksum`` is the xxh3-128 hex digest of its bytes."""
+    """File of the directory; ``checksum`` is the xxh3-128 hex digest of its bytes."""
 
     path: str
     length: Count
@@ -51,7 +51,7 @@ class FileRef(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of a table: its name in the query, in the Parquet files, and its type for Arrow and for Spark."""
+    """Column of a table: its names in the query and in the Parquet files, and its types for Arrow and for Spark."""
 
     name: FreeText
     stored_as: FreeText
@@ -60,7 +60,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class TablePart(msgspec.Struct, frozen=True):
-    """What one subtask has of a table."""
+    """One subtask's part of a table."""
 
     subtask: Index
     rows: Count
@@ -68,7 +68,11 @@ class TablePart(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A keyed table. ``key_columns``: how many columns behind ``__key_group`` are the key; None if that is unknown."""
+    """Keyed table.
+
+    Attributes:
+        key_columns: number of key columns, which follow ``__key_group``; None if it is unknown.
+    """
 
     operator_id: OperatorName
     table: FreeText
@@ -78,7 +82,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """The rows in flight on one exchange to one of its consumers, in the order in which they are restored."""
+    """Rows in flight on one exchange to one of its consumers, in restore order."""
 
     exchange: OperatorName
     consumer: Index
@@ -87,19 +91,19 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class Blobs(msgspec.Struct, frozen=True):
-    """The blobs of one source's discovery state, by number."""
+    """Blobs of one source's discovery state, by number."""
 
     operator_id: OperatorName
     files: list[FileRef]
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The body of ``manifest.json``.
+    """Body of ``manifest.json``.
 
     Attributes:
-        metadata: as in the native format, without all that refers to data: ``states``, ``inflight`` and ``sections``
-            are empty. It has a plan.
-        lane: files that splits name, under the same paths as at a checkpoint location.
+        metadata: as in the native format, but without references to data: ``states``, ``inflight`` and ``sections`` are
+            empty. It has a plan.
+        lane: files that splits name, with the same paths as at a checkpoint location.
     """
 
     format: FreeText
@@ -111,7 +115,7 @@ class Manifest(msgspec.Struct, frozen=True):
     lane: list[FileRef]
 
     def files(self) -> list[FileRef]:
-        """Every file but the manifest."""
+        """Return all files except the manifest."""
         return [
             *(part.file for table in self.tables for part in table.parts),
             *(stream.file for stream in self.streams),
@@ -149,17 +153,19 @@ class Manifest(msgspec.Struct, frozen=True):
         return replace(self.metadata, slots=slots)
 
 
-def file_name(name: str) -> str:
-    """An operator's, a table's or an exchange's name as the name of a folder: itself if that is harmless, else what
-    can be kept of it and a part of its digest."""
+def safe_file_name(name: str) -> str:
+    """Return a folder name for an operator, table or exchange.
+
+    It is the name itself if that is harmless, otherwise its harmless characters and a part of its digest.
+    """
     if _PLAIN_NAME.fullmatch(name):
         return name
     kept = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60]
     return f"{kept}-{digest(name.encode())[:12]}" if kept else digest(name.encode())[:12]
 
 
-def column_names(names: Sequence[str]) -> list[str]:
-    """The names without repetitions; Spark takes ``A`` and ``a`` for the same."""
+def unique_column_names(names: Sequence[str]) -> list[str]:
+    """Return the names without duplicates. Spark does not distinguish ``A`` from ``a``."""
     found: dict[str, str] = {}
     for name in names:
         stored, number = name, 1
@@ -170,32 +176,32 @@ def column_names(names: Sequence[str]) -> list[str]:
     return list(found.values())
 
 
-def sealed(manifest: Manifest) -> bytes:
-    """The bytes of ``manifest.json``."""
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """Return the bytes of ``manifest.json``."""
     body = json.loads(msgspec.json.encode(manifest))
     return canonical_json({"body": body, "checksum": digest(canonical_json(body))}) + b"\n"
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of a directory, intact and of this format; what it says is not checked yet.
+    """Return the intact manifest of a directory. Its values are not checked yet.
 
     Raises:
-        LocationError: there is none, or one of a later version.
+        LocationError: there is none, or it has a later format version.
         CorruptSnapshot: it is damaged.
     """
     path = directory / MANIFEST
     if path.is_symlink() or not path.is_file():
-        raise no_manifest(str(directory))
+        raise no_manifest_error(str(directory))
     try:
         check_manifest_size(path.stat().st_size, str(path))
         data = path.read_bytes()
     except OSError as error:
         raise LocationError(f"{path} cannot be read: {error}") from error
-    return opened_manifest(data, str(path))
+    return parse_manifest(data, str(path))
 
 
-def no_manifest(directory: str) -> LocationError:
-    """What to raise where there is none."""
+def no_manifest_error(directory: str) -> LocationError:
+    """Return the error for a directory without a manifest."""
     return LocationError(
         f"{directory} is no portable snapshot: it has no {MANIFEST}; name a directory that was made by "
         "penstock snapshot export"
@@ -203,20 +209,20 @@ def no_manifest(directory: str) -> LocationError:
 
 
 def check_manifest_size(size: int, path: str) -> None:
-    """Raise CorruptSnapshot for one that is not read."""
+    """Raise CorruptSnapshot for a manifest that is too large to read."""
     if size > MAX_MANIFEST_BYTES:
         raise CorruptSnapshot(f"{path} has more than {MAX_MANIFEST_BYTES} bytes; export the snapshot again")
 
 
-def opened_manifest(data: bytes, path: str) -> Manifest:
-    """See ``read_manifest``."""
+def parse_manifest(data: bytes, path: str) -> Manifest:
+    """Parse an intact manifest. Raises as ``read_manifest``."""
     try:
-        return _opened(data, path)
+        return _parse(data, path)
     except (ValueError, RecursionError, MemoryError) as error:
         raise CorruptSnapshot(f"{path} is not the manifest of a portable snapshot: {error}") from error
 
 
-def _opened(data: bytes, path: str) -> Manifest:
+def _parse(data: bytes, path: str) -> Manifest:
     check_values(data, path)
     envelope = json.loads(data)
     if not isinstance(envelope, dict) or set(envelope) != {"body", "checksum"}:

@@ -1,11 +1,11 @@
-"""What a Parquet file says of itself, read before pyarrow decodes it.
+"""Reader of Parquet footers and page headers, which are checked before pyarrow decodes a file.
 
-Some of the footer's numbers end the whole process where pyarrow is asked for them: a compression that there is not,
-statistics of another length than the column's. So nothing of it is asked of pyarrow.
+Some numbers of the footer crash the process if pyarrow is asked for them: an unknown compression, or statistics with
+another length than the column's. So pyarrow is not asked for anything of the footer.
 
-The footer may say that a column is plain, and its pages may be dictionaries or prefixes all the same: then a few bytes
-become any number of values. Page headers are structs of Thrift's compact protocol; of these, what is needed is read
-here and the rest passed over. https://parquet.apache.org/docs/file-format/, parquet.thrift, thrift-compact-protocol.md.
+A footer may declare a column as plain although its pages have dictionaries or prefixes, so that a few bytes become any
+number of values. Page headers are structs of Thrift's compact protocol; this module reads the fields that it needs and
+skips the rest. https://parquet.apache.org/docs/file-format/, parquet.thrift, thrift-compact-protocol.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.thrift_compact import CompactReader, Fields, natural
 
 FOOTER_BYTES = 64 << 20
 HEADER_BYTES = 1 << 16
-"""Of a page: statistics are in it, of which a writer keeps little."""
+"""Maximum size of a page header. It contains statistics, which writers truncate."""
 _DATA_PAGE, _DATA_PAGE_V2 = 0, 3
 _PLAIN, _RLE = 0, 3
 _UNCOMPRESSED, _BOOLEAN, _PHYSICAL = 0, 0, range(8)
@@ -31,7 +31,7 @@ class _Page(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A column of a row group."""
+    """Column of a row group."""
 
     boolean: bool
     plain: bool
@@ -47,7 +47,7 @@ class RowGroup(NamedTuple):
 
 
 def read_footer(file: pa.NativeFile) -> list[RowGroup]:
-    """The row groups of a file, each with all of its columns. Raises ValueError for what is no footer."""
+    """Return the row groups of a file, each with all of its columns. Raises ValueError for an invalid footer."""
     file.seek(max(0, file.size() - 8))
     end = file.read(8)
     length = int.from_bytes(end[:4], "little")
@@ -80,7 +80,7 @@ def _structs(value: Any) -> list[Fields]:
 
 
 def check_pages(file: pa.NativeFile, chunk: Chunk) -> None:
-    """Raise ValueError unless all pages of a column are data pages of plain values, as many as its footer says."""
+    """Raise ValueError unless all pages of a column are data pages of plain values, as many as its footer declares."""
     at, end = chunk.offset, chunk.offset + chunk.size
     if end > file.size():
         raise ValueError("a column lies outside of the file")

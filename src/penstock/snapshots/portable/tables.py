@@ -1,4 +1,4 @@
-"""A stored table as its rows: one per key, by key group, with a part of the key groups in memory at a time."""
+"""Current rows of a stored table: one row per key, by key group, with a range of key groups in memory at a time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from penstock.state.stored_form import delta_schema
 from penstock.state.table import StoredRows
 
 RANGE_BYTES = 64 << 20
-"""Key groups are merged together up to this size of what is stored of them; one alone may be larger."""
+"""Key groups are merged together up to this stored size. A single key group may be larger."""
 
 
 def written_schema(store: Store, entries: Sequence[StateEntry]) -> pa.Schema:
-    """Of a table's rows without what only deltas have, as one of its sections was written."""
+    """Return the schema of a table's rows as one of its sections was written, without the column of deltas."""
     schema = read_content(store, entries[-1].section).schema
     return schema.remove(len(schema) - 1) if entries[-1].kind == DELTA else schema
 
@@ -32,15 +32,16 @@ def written_schema(store: Store, entries: Sequence[StateEntry]) -> pa.Schema:
 def merged_rows(
     store: Store, entries: Sequence[StateEntry], schema: pa.Schema, keys: int | None, range_bytes: int = RANGE_BYTES
 ) -> Iterator[pa.Table]:
-    """What the entries of one table of one subtask say together, by key group ascending.
+    """Yield the current rows of one table of one subtask, by ascending key group.
 
     Args:
-        schema: of the rows, ``__key_group`` first.
-        keys: how many columns behind that are the key; without it only a table without deltas can be read.
+        schema: schema of the rows, ``__key_group`` first.
+        keys: number of key columns, which follow ``__key_group``. If it is None, only a table without deltas can be
+            read.
 
     Raises:
         CorruptSnapshot: a section is missing or changed, or base rows have the same key.
-        NotSupported: the table has deltas, and its key is not known.
+        NotSupported: the table has deltas, and its key is unknown.
     """
     highest = max((entry.key_group_last for entry in entries), default=-1)
     for groups in split_key_groups(entries, (0, highest), range_bytes):
@@ -59,7 +60,7 @@ def _stored(store: Store, entries: Sequence[StateEntry], schema: pa.Schema, grou
 
 
 def _merged(pieces: Sequence[StoredRows], schema: pa.Schema, keys: int | None, what: str) -> pa.Table:
-    """The newest row of each key, unless it is a tombstone; by key group, then in the order of their last change."""
+    """Return the newest row of each key, without tombstones; by key group, then in the order of their last change."""
     width = len(schema)
     table = pa.Table.from_batches(
         [pa.RecordBatch.from_arrays(piece.batch.columns[:width], schema=schema) for piece in pieces], schema
@@ -77,14 +78,14 @@ def _merged(pieces: Sequence[StoredRows], schema: pa.Schema, keys: int | None, w
             ]
         )
         base = sum(piece.batch.num_rows for piece in pieces if not piece.is_delta)  # bases come first
-        rows = _newest(table.columns[1 : 1 + keys], table.num_rows, base, what)
+        rows = _newest_rows(table.columns[1 : 1 + keys], table.num_rows, base, what)
         rows = rows[~gone[rows]]
     groups = table.column(0).to_numpy()[rows]
     return table.take(pa.array(rows[np.argsort(groups, kind="stable")]))
 
 
-def _newest(keys: Sequence[pa.ChunkedArray], count: int, base: int, what: str) -> npt.NDArray[np.int64]:
-    """Where each key's last row is, ascending."""
+def _newest_rows(keys: Sequence[pa.ChunkedArray], count: int, base: int, what: str) -> npt.NDArray[np.int64]:
+    """Return the position of each key's last row, ascending."""
     leaves = [leaf for key in keys for leaf in _leaves(key.combine_chunks())]
     names = [str(number) for number in range(len(leaves))]
     order = pa.array(np.arange(count))
@@ -97,7 +98,7 @@ def _newest(keys: Sequence[pa.ChunkedArray], count: int, base: int, what: str) -
 
 
 def _leaves(column: pa.Array) -> list[pa.Array]:
-    """Columns that are equal where a key is: no structs, and floats as their bits, which keys have normalised."""
+    """Return columns that are equal if the key is: without structs, and floats as their normalized bits."""
     kind = column.type
     if pa.types.is_null(kind):
         return []

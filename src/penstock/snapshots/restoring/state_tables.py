@@ -14,7 +14,7 @@ from penstock.model.manifest import PlanManifest, SnapshotMetadata, StateEntry, 
 from penstock.snapshots.format.plan import CHANGED_COLUMN, first_optional_column, hashed_column_count, key_column_count
 from penstock.snapshots.format.table_entries import table_entries
 from penstock.snapshots.portable.columns import declared_schema
-from penstock.snapshots.portable.layout import column_names
+from penstock.snapshots.portable.layout import unique_column_names
 from penstock.snapshots.portable.tables import merged_rows, written_schema
 from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.restoring.widening import as_schema
@@ -53,7 +53,7 @@ class StateTable:
     @property
     def display_names(self) -> list[str]:
         """Column names for users, by position: ``key_group`` first, without duplicates."""
-        return column_names([KEY_GROUP, *self.schema.names[1:]])
+        return unique_column_names([KEY_GROUP, *self.schema.names[1:]])
 
     @property
     def internal_columns(self) -> frozenset[int]:
@@ -78,8 +78,8 @@ def find_table(store: Store, metadata: SnapshotMetadata, plan: PlanManifest, nam
         if table_name(operator_id, table) == name:
             columns = _declared_columns(plan, operator_id, table)
             smallest = min(entries, key=lambda entry: entry.section.length)
-            younger = first_optional_column(plan, operator_id, table)
-            schema = declared_schema(columns, written_schema(store, [smallest]), f"state table {name}", younger)
+            first_optional = first_optional_column(plan, operator_id, table)
+            schema = declared_schema(columns, written_schema(store, [smallest]), f"state table {name}", first_optional)
             return StateTable(
                 operator_id,
                 table,

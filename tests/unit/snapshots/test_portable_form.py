@@ -15,10 +15,9 @@ from penstock.snapshots.commands.ownership import plan_takeover
 from penstock.snapshots.commands.verifying import verify_location
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.portable import jobs
-from penstock.snapshots.portable.beside import write_beside
 from penstock.snapshots.portable.convert import convert_snapshot
-from penstock.snapshots.portable.in_both import in_both, then_in_both
 from penstock.snapshots.portable.layout import MANIFEST
+from penstock.snapshots.portable.portable_form import future_with_portable_form, with_portable_form, write_portable_form
 from penstock.snapshots.retention import find_orphans
 from tests.support.snapshots.portable_kit import LABEL, Scene, at, restored
 
@@ -33,7 +32,7 @@ def portable_files(scene: Scene) -> set[str]:
 
 
 def test_it_is_a_portable_snapshot_and_no_query_minds_it(scene: Scene, tmp_path: Path) -> None:
-    place = write_beside(str(scene.location), LABEL)
+    place = write_portable_form(str(scene.location), LABEL)
     assert place == str(scene.location / "portable/chk-2")
     convert_snapshot(Path(place), tmp_path / "back")
     assert restored(tmp_path / "back", at(scene.graph, 3)) == restored(scene.location, at(scene.graph, 3))
@@ -43,7 +42,7 @@ def test_it_is_a_portable_snapshot_and_no_query_minds_it(scene: Scene, tmp_path:
     assert not found.damage
     assert not [file.path for file in (*found.orphans, *found.unsettled) if "portable" in file.path]
     before = portable_files(scene)
-    assert write_beside(str(scene.location), "chk-2") == place, "it is there"
+    assert write_portable_form(str(scene.location), "chk-2") == place, "it is there"
     assert portable_files(scene) == before
 
 
@@ -53,19 +52,19 @@ def test_a_try_that_was_interrupted_is_made_again(
     def crash(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(jobs.StreamJob, "written", crash)
+    monkeypatch.setattr(jobs.StreamJob, "write", crash)
     with pytest.raises(LocationError, match=r"portable/chk-2 cannot be written: .*No space left"):
-        write_beside(str(scene.location), LABEL)
+        write_portable_form(str(scene.location), LABEL)
     left = portable_files(scene)
     assert left
     assert not any(path.endswith(MANIFEST) for path in left)
     monkeypatch.undo()
-    convert_snapshot(Path(write_beside(str(scene.location), LABEL)), tmp_path / "back")
+    convert_snapshot(Path(write_portable_form(str(scene.location), LABEL)), tmp_path / "back")
     assert restored(tmp_path / "back", scene.graph) == restored(scene.location, scene.graph)
 
 
 def test_it_goes_with_its_snapshot(scene: Scene) -> None:
-    write_beside(str(scene.location), "chk-1")
+    write_portable_form(str(scene.location), "chk-1")
     mine = portable_files(scene)
     assert mine <= set(plan_files_of_deletion(plan_takeover(scene.store), [1]).files)
     assert not mine & set(plan_files_of_deletion(plan_takeover(scene.store), [2]).files)
@@ -79,12 +78,12 @@ def test_whoever_asks_for_both_is_told_when_both_are_there(scene: Scene, monkeyp
     metadata = Catalog(scene.store).read(SnapshotLog(scene.store).refresh().lineage[-1])
     tickets = SnapshotTickets()
     native = tickets.promise()
-    both = then_in_both(str(scene.location), native)
+    both = future_with_portable_form(str(scene.location), native)
     assert not both.done()
     native.set_result(metadata)
     assert both.result(60) is metadata
     assert scene.store.exists(f"portable/chk-2/{MANIFEST}")
-    late = then_in_both(str(scene.location), tickets.promise())
+    late = future_with_portable_form(str(scene.location), tickets.promise())
     tickets.query_ended("the query was stopped")
     with pytest.raises(CheckpointFailed, match="the query was stopped"):
         late.result(60)
@@ -92,7 +91,7 @@ def test_whoever_asks_for_both_is_told_when_both_are_there(scene: Scene, monkeyp
     for path in scene.store.list("data"):
         scene.store.delete(path)
     with pytest.raises(CheckpointFailed, match=r"chk-2 was taken, but its portable form was not written: .*is damaged"):
-        in_both(str(scene.location), metadata)
+        with_portable_form(str(scene.location), metadata)
 
 
 def test_formats_have_names() -> None:

@@ -1,7 +1,7 @@
-"""A portable snapshot whose manifest and files are checked, as plain files here: it may come from anywhere.
+"""Local, checked copy of a portable snapshot that may be forged.
 
-One of an object store is fetched: sizes are compared with what the manifest declares before anything else is asked for,
-what is fetched is named by numbers, not by the manifest, and hashed on its way.
+A snapshot on an object store is downloaded. Sizes are compared with those of the manifest before anything else is read.
+Downloaded files get numbers as names, not those of the manifest, and are hashed while they are written.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import xxhash
 
 from penstock.errors import CorruptSnapshot, LocationError
 from penstock.snapshots.location import IDENTITY_PATH
-from penstock.snapshots.portable.checks import checked_manifest
-from penstock.snapshots.portable.files import AT_ONCE, checked_file
+from penstock.snapshots.portable.files import COPY_BYTES, checked_file
 from penstock.snapshots.portable.layout import (
     MANIFEST,
     FileRef,
     Manifest,
     check_manifest_size,
-    no_manifest,
-    opened_manifest,
+    no_manifest_error,
+    parse_manifest,
     read_manifest,
 )
+from penstock.snapshots.portable.manifest_checks import checked_manifest
 from penstock.snapshots.progress_meter import Meter, Progress, no_progress
 from penstock.snapshots.store.parallel_reads import read_in_parallel
 from penstock.snapshots.store.store import Store
@@ -36,9 +36,13 @@ from penstock.snapshots.store.stores import is_object_store, local_folder, store
 
 
 @dataclass(frozen=True)
-class PortableAtHand:
-    """``paths``: where each file of the manifest lies here, by its path there; its bytes are as it says. ``meter``: of
-    the bytes of all files, each of which counts twice: it was looked at, and has yet to be brought."""
+class LocalSnapshot:
+    """Portable snapshot whose manifest and files are checked.
+
+    Attributes:
+        paths: local path of each file of the manifest, by its path there. Its bytes match the manifest.
+        meter: progress over the bytes of all files. Each counts twice: it was checked, and will be copied.
+    """
 
     manifest: Manifest
     paths: Mapping[str, Path]
@@ -46,23 +50,23 @@ class PortableAtHand:
 
 
 @contextmanager
-def portable_at_hand(
+def open_portable(
     directory: str | Path,
     access: StoreAccess | None = None,
     staging: Path | None = None,
     progress: Progress = no_progress,
-) -> Iterator[PortableAtHand]:
-    """A portable snapshot to read from, for as long as this lasts.
+) -> Iterator[LocalSnapshot]:
+    """Open a portable snapshot for reading while the context is open.
 
     Args:
         directory: a folder, or ``s3://bucket/prefix``.
-        access: to an object store; None: as the environment says.
-        staging: a folder for what is fetched, which is gone at the end; None: the system's for temporary files.
-        progress: see ``PortableAtHand``.
+        access: access to an object store; None for that of the environment.
+        staging: folder for downloads, which are removed at the end; None for the system's temporary folder.
+        progress: see ``LocalSnapshot``.
 
     Raises:
-        LocationError: there is none, it is of a later version, or there is no room for it here.
-        CorruptSnapshot: it is damaged, or its manifest says what cannot be.
+        LocationError: there is none, it has a later format version, or there is no space for the download.
+        CorruptSnapshot: it is damaged, or its manifest has impossible values.
     """
     if not (isinstance(directory, str) and is_object_store(directory)):
         folder = directory if isinstance(directory, Path) else local_folder(directory)
@@ -70,11 +74,11 @@ def portable_at_hand(
         checked_manifest(manifest, str(folder))
         meter = _meter(manifest, progress)
         paths = {ref.path: checked_file(folder, ref, meter) for ref in manifest.files()}
-        yield PortableAtHand(manifest, paths, meter)
+        yield LocalSnapshot(manifest, paths, meter)
         return
     store = store_at(directory, access)
     try:
-        manifest = manifest_in(store)
+        manifest = read_manifest_from(store)
         checked_manifest(manifest, store.root)
         check_sizes(store, manifest)
     except OSError as error:
@@ -83,35 +87,35 @@ def portable_at_hand(
         staging.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".penstock-portable-", suffix=".tmp", dir=staging) as name:
         meter = _meter(manifest, progress)
-        yield PortableAtHand(manifest, _fetched(store, manifest, Path(name), meter), meter)
+        yield LocalSnapshot(manifest, _fetch_files(store, manifest, Path(name), meter), meter)
 
 
 def _meter(manifest: Manifest, progress: Progress) -> Meter:
     return Meter(2 * sum(ref.length for ref in manifest.files()), progress)
 
 
-def manifest_in(store: Store) -> Manifest:
-    """As ``read_manifest``, in a store; raises OSError, too."""
+def read_manifest_from(store: Store) -> Manifest:
+    """Return the manifest of a store. Raises as ``read_manifest``, and OSError."""
     path = f"{store.root}/{MANIFEST}"
     size = store.size(MANIFEST)
     if size is None:
-        raise no_manifest(store.root)
+        raise no_manifest_error(store.root)
     check_manifest_size(size, path)
-    return opened_manifest(store.read_range(MANIFEST, 0, size), path)
+    return parse_manifest(store.read_range(MANIFEST, 0, size), path)
 
 
-def manifest_at(location: str, access: StoreAccess | None = None) -> Manifest | None:
-    """Return the checked manifest of a portable snapshot; None if there is none at this place, or it cannot be read.
+def find_manifest(location: str, access: StoreAccess | None = None) -> Manifest | None:
+    """Return the checked manifest of a portable snapshot; None if there is none at this location, or it cannot be read.
 
     Raises:
-        LocationError, CorruptSnapshot: as ``portable_at_hand``.
+        LocationError, CorruptSnapshot: as ``open_portable``.
     """
     store = store_at(location, access)
     try:
         names = store.top_names()
         if MANIFEST not in names or IDENTITY_PATH in names:
             return None
-        manifest = manifest_in(store)
+        manifest = read_manifest_from(store)
     except OSError:
         return None
     checked_manifest(manifest, store.root)
@@ -119,7 +123,7 @@ def manifest_at(location: str, access: StoreAccess | None = None) -> Manifest | 
 
 
 def check_sizes(store: Store, manifest: Manifest) -> None:
-    """All files of a checked manifest are there, and as long as it says. Raises CorruptSnapshot, OSError."""
+    """Check that all files of a manifest exist with the right sizes. Raises CorruptSnapshot, OSError."""
     sizes = store.sizes([ref.path for ref in manifest.files()])
     for ref in manifest.files():
         if ref.path not in sizes:
@@ -128,7 +132,7 @@ def check_sizes(store: Store, manifest: Manifest) -> None:
             raise CorruptSnapshot(f"{ref.path} in {store.root} has {sizes[ref.path]} bytes instead of {ref.length}")
 
 
-def _fetched(store: Store, manifest: Manifest, folder: Path, meter: Meter) -> dict[str, Path]:
+def _fetch_files(store: Store, manifest: Manifest, folder: Path, meter: Meter) -> dict[str, Path]:
     files = manifest.files()
     needed, free = sum(ref.length for ref in files), shutil.disk_usage(folder).free
     if needed > free:
@@ -137,23 +141,23 @@ def _fetched(store: Store, manifest: Manifest, folder: Path, meter: Meter) -> di
             "free; make room there"
         )
     numbered = [(ref, folder / f"{number:08d}") for number, ref in enumerate(files)]
-    read_in_parallel(store, lambda one: _fetch(store, *one, meter), numbered)
+    read_in_parallel(store, lambda one: _fetch_file(store, *one, meter), numbered)
     return {ref.path: path for ref, path in numbered}
 
 
-def _fetch(store: Store, ref: FileRef, path: Path, meter: Meter) -> None:
-    """No more of it than was declared, a piece in memory at a time."""
+def _fetch_file(store: Store, ref: FileRef, path: Path, meter: Meter) -> None:
+    """Download at most the declared number of bytes, one piece in memory at a time."""
     found, place = xxhash.xxh3_128(), f"{ref.path} in {store.root}"
     try:
         with path.open("xb") as file:
-            for offset in range(0, ref.length, AT_ONCE):
-                data = store.read_range(ref.path, offset, min(AT_ONCE, ref.length - offset))
+            for offset in range(0, ref.length, COPY_BYTES):
+                data = store.read_range(ref.path, offset, min(COPY_BYTES, ref.length - offset))
                 found.update(data)
                 file.write(data)
                 meter.add(len(data))
     except FileNotFoundError:
         raise CorruptSnapshot(f"{place} is missing") from None
     except OSError as error:
-        raise LocationError(f"{place} cannot be brought here: {error}") from error
+        raise LocationError(f"{place} cannot be downloaded: {error}") from error
     if found.hexdigest() != ref.checksum:
         raise CorruptSnapshot(f"{place} does not match its checksum; export the snapshot again")

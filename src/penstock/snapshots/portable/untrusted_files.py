@@ -1,7 +1,7 @@
-"""Arrow streams and Parquet files of somebody else: looked through before they are decoded, a part in memory at a time.
+"""Readers of Arrow streams and Parquet files that may be forged. They check before they decode, one part at a time.
 
-Neither may be compressed, or have dictionaries: then what is decoded is about as large as what lies there, and a small
-file cannot become a large one. Buffers are checked, for nothing behind this does it again.
+Neither may be compressed or have dictionaries. So decoded data is about as large as the file, and a small file cannot
+become large in memory. Buffers are validated, because no later code does.
 """
 
 from __future__ import annotations
@@ -17,41 +17,42 @@ import pyarrow.parquet as pq
 from penstock.errors import CorruptSnapshot
 from penstock.model.plain import Plain
 from penstock.snapshots.format.arrow_streams import check_schema, check_stream, decoding
-from penstock.snapshots.portable.columns import from_parquet, texts
+from penstock.snapshots.portable.columns import arrow_type, column_texts
 from penstock.snapshots.portable.layout import Table, TablePart
 from penstock.snapshots.portable.parquet_pages import RowGroup, check_pages, read_footer
 from penstock.snapshots.writing.checkpoint_writer import BUFFER_ID, BUFFER_OFFSET
 from penstock.snapshots.writing.state_index import KeyGroups
 
 MAX_ROWS = 1 << 20
-"""Of a batch and of a row group: rows of nulls, or without columns, take no bytes."""
+"""Maximum rows of a batch and of a row group: rows of nulls, or without columns, take no bytes."""
 MAX_VALUES = 1 << 27
-"""Of a column in a row group, elements of lists included: so many of the smallest fill one of an export."""
+"""Maximum values of a column in a row group, including elements of lists: as many of the smallest values as an export
+writes into one row group."""
 MAX_ROW_GROUP_BYTES = 1 << 30
 ROWS_AT_ONCE = 1 << 14
 
 
 class Batch(NamedTuple):
-    """A batch of a stream with its custom metadata."""
+    """Batch of a stream with its custom metadata."""
 
     rows: pa.RecordBatch
     custom: dict[str, str]
 
     @property
     def of_buffer(self) -> dict[str, str]:
-        """What a section says of it."""
+        """Custom metadata of the batch in a section."""
         return {name: self.custom[name] for name in (BUFFER_ID, BUFFER_OFFSET) if name in self.custom}
 
 
 def read_stream(path: Path, what: str, columns: Plain = None) -> tuple[pa.Schema, Iterator[Batch]]:
-    """An Arrow stream's schema, and its batches, none empty.
+    """Return the schema of an Arrow stream and its batches, none empty.
 
     Args:
-        what: its name for messages.
-        columns: that it has to have, as texts; None: any.
+        what: name of the stream, for messages.
+        columns: expected columns as texts; None for any.
 
     Raises:
-        CorruptSnapshot: it is not such a stream; from the iterator, too.
+        CorruptSnapshot: it is not such a stream. The iterator may raise it, too.
     """
     with decoding(what):
         mapped = pa.memory_map(str(path))
@@ -59,8 +60,10 @@ def read_stream(path: Path, what: str, columns: Plain = None) -> tuple[pa.Schema
         mapped.seek(0)
         reader = pa.ipc.open_stream(mapped)
         check_schema(reader.schema)
-        if columns is not None and texts(reader.schema) != columns:
-            raise CorruptSnapshot(f"{what} has the columns {texts(reader.schema)!r:.300}, which the plan has not")
+        if columns is not None and column_texts(reader.schema) != columns:
+            raise CorruptSnapshot(
+                f"{what} has the columns {column_texts(reader.schema)!r:.300}, which the plan has not"
+            )
     return reader.schema.remove_metadata(), _batches(reader, what)
 
 
@@ -82,38 +85,40 @@ def _batches(reader: pa.RecordBatchStreamReader, what: str) -> Iterator[Batch]:
 def read_rows(
     path: Path, table: Table, part: TablePart, max_parallelism: int, groups: KeyGroups | None = None
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """A subtask's part of a table under its own names, by key group ascending; the schema and batches, none empty.
+    """Return the schema and the batches, none empty, of a subtask's part of a table, by ascending key group.
+
+    Columns have the names of the table.
 
     Args:
-        groups: row groups that have none of these key groups are passed over.
+        groups: skip row groups that have none of these key groups.
 
     Raises:
-        CorruptSnapshot: it is not such a file; from the iterator, too.
+        CorruptSnapshot: it is not such a file. The iterator may raise it, too.
     """
     what = part.file.path
     with decoding(what):
-        reader, schema, row_groups = _opened(path, table, part)
+        reader, schema, row_groups = _open_parquet(path, table, part)
         needed = list(range(len(row_groups)))
         if groups is not None:
-            spans = enumerate(_spans(reader, len(row_groups)))
+            spans = enumerate(_key_group_ranges(reader, len(row_groups)))
             needed = [number for number, (first, last) in spans if first <= groups[1] and last >= groups[0]]
     return schema, _rows(reader, needed, schema, max_parallelism, what)
 
 
 def key_groups_by_row_group(path: Path, table: Table, part: TablePart) -> list[tuple[KeyGroups, int]]:
-    """The lowest and the highest key group of each row group of such a file, and its size in bytes.
+    """Return the lowest and the highest key group of each row group of such a file, and its size in bytes.
 
     Raises:
         CorruptSnapshot: as ``read_rows``.
     """
     with decoding(part.file.path):
-        reader, _, row_groups = _opened(path, table, part)
-        spans = _spans(reader, len(row_groups))
+        reader, _, row_groups = _open_parquet(path, table, part)
+        spans = _key_group_ranges(reader, len(row_groups))
     return list(zip(spans, (group.bytes for group in row_groups), strict=True))
 
 
-def _opened(path: Path, table: Table, part: TablePart) -> tuple[pq.ParquetFile, pa.Schema, Sequence[RowGroup]]:
-    """A file that can be read, the schema of its rows under the table's own names, and its row groups."""
+def _open_parquet(path: Path, table: Table, part: TablePart) -> tuple[pq.ParquetFile, pa.Schema, Sequence[RowGroup]]:
+    """Open a checked file; return it with the schema of its rows under the table's names, and its row groups."""
     what = part.file.path
     mapped = pa.memory_map(str(path))
     row_groups = read_footer(mapped)
@@ -122,16 +127,18 @@ def _opened(path: Path, table: Table, part: TablePart) -> tuple[pq.ParquetFile, 
         check_pages(mapped, chunk)
     reader = pq.ParquetFile(mapped, pre_buffer=False)
     check_schema(reader.schema_arrow)
-    written = pa.schema([field.with_type(from_parquet(field.type)) for field in reader.schema_arrow])
-    if texts(written) != [f"{column.stored_as} {column.type}" for column in table.columns]:
-        raise CorruptSnapshot(f"{what} has other columns than the manifest says: {texts(written)!r:.300}")
+    written = pa.schema([field.with_type(arrow_type(field.type)) for field in reader.schema_arrow])
+    if column_texts(written) != [f"{column.stored_as} {column.type}" for column in table.columns]:
+        raise CorruptSnapshot(f"{what} has other columns than the manifest says: {column_texts(written)!r:.300}")
     fields = [pa.field(c.name, f.type, f.nullable) for c, f in zip(table.columns, written, strict=True)]
     return reader, pa.schema(fields), row_groups
 
 
-def _spans(reader: pq.ParquetFile, count: int) -> list[KeyGroups]:
-    """Of each row group the lowest and the highest key group, read: statistics are a stranger's, and pyarrow must not
-    be asked for them."""
+def _key_group_ranges(reader: pq.ParquetFile, count: int) -> list[KeyGroups]:
+    """Return the lowest and the highest key group of each row group.
+
+    Reads the column: statistics may be forged, and may crash pyarrow.
+    """
     name = reader.schema_arrow.names[0]
     columns = (reader.read_row_group(number, columns=[name], use_threads=False).column(0) for number in range(count))
     known = [column.drop_null().to_numpy() for column in columns]

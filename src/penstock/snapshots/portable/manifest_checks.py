@@ -1,4 +1,4 @@
-"""Whether what a manifest says can be: it may come from anywhere, and all that follows takes it for granted."""
+"""Checks of a portable snapshot's manifest, which may be forged and which later code trusts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.model.key_groups import MAX_KEY_GROUPS
 from penstock.model.manifest import READ_VERSIONS, SnapshotMetadata
 from penstock.snapshots.format.metadata_checks import CheckedPlan, check_metadata, require
 from penstock.snapshots.location import SOURCE_FOLDER
-from penstock.snapshots.portable.layout import MANIFEST, PLACE, Manifest, Stream, Table, column_names
+from penstock.snapshots.portable.layout import MANIFEST, PLACE, Manifest, Stream, Table, unique_column_names
 from penstock.snapshots.store.store import checked_path
 from penstock.snapshots.transfer import source_files
 from penstock.state.stored_form import KEY_GROUP_COLUMN
@@ -21,8 +21,12 @@ _NUMBER = re.compile(r"-?\d{1,18}")
 
 
 def checked_manifest(manifest: Manifest, what: str) -> None:
-    """Raise CorruptSnapshot for what contradicts itself or the format; LocationError for a snapshot that nobody may
-    start from again."""
+    """Check a manifest.
+
+    Raises:
+        CorruptSnapshot: it contradicts itself or the format.
+        LocationError: no query may start from the snapshot again.
+    """
     try:
         _check(manifest)
     except (ValueError, RecursionError) as error:
@@ -90,11 +94,14 @@ def _check_columns(table: Table, declared: Iterable[str]) -> None:
     require(described == list(declared), f"table {table.table!r} has other columns than in the plan")
     require(described[:1] == [f"{KEY_GROUP_COLUMN} int16"], f"table {table.table!r} has no {KEY_GROUP_COLUMN}")
     stored = [column.stored_as for column in table.columns]
-    require(stored == column_names([column.name for column in table.columns]), "columns have other names in the files")
+    require(
+        stored == unique_column_names([column.name for column in table.columns]),
+        "columns have other names in the files",
+    )
 
 
-class Entry(NamedTuple):
-    """What a batch of rows in flight says of the entry that it belongs to."""
+class StreamEntry(NamedTuple):
+    """Entry to which a batch of rows in flight belongs, as the batch's metadata describes it."""
 
     place: tuple[int, int, int]
     layer: int
@@ -106,12 +113,14 @@ class Entry(NamedTuple):
     narrowed: bool
 
 
-def checked_entry(custom: Mapping[str, str], stream: Stream, metadata: SnapshotMetadata) -> Entry:
-    """Raises CorruptSnapshot where it cannot be."""
+def checked_entry(custom: Mapping[str, str], stream: Stream, metadata: SnapshotMetadata) -> StreamEntry:
+    """Return the entry. Raises CorruptSnapshot for impossible values."""
     try:
         numbers = {name: _number(custom[name]) for name in _NUMBERS}
         slot, subtask, position = (_number(part) for part in custom[PLACE].split(":"))
-        entry = Entry((slot, subtask, position), side=custom["side"], narrowed=_BOOLS[custom["narrowed"]], **numbers)
+        entry = StreamEntry(
+            (slot, subtask, position), side=custom["side"], narrowed=_BOOLS[custom["narrowed"]], **numbers
+        )
         require(entry.side in {side.value for side in Side}, f"side {entry.side!r:.50}")
         require(entry.consumer == stream.consumer, f"rows of consumer {entry.consumer}")
         require(0 <= entry.producer < MAX_KEY_GROUPS, f"producer {entry.producer}")
