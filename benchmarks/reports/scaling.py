@@ -10,7 +10,7 @@ from benchmarks.reports.cells import machine, row, spread
 from benchmarks.suites.coordinator import BEHIND_THE_ENTRY, RETAINED, exponent, until_logged_ms
 from benchmarks.suites.scaling import PAYLOAD_BYTES, ROW_MS
 from benchmarks.suites.synthetic_slots import KEY_GROUPS, MESSAGE_BYTES, SHAPES, VERTICES
-from penstock.coordinator.metrics import REMEMBERED
+from penstock.coordinator.metrics import HISTORY_SIZE
 from penstock.snapshots.store.store import MAX_READ_BYTES
 
 
@@ -212,7 +212,7 @@ def _large_job(found: dict[str, Any]) -> list[str]:
     return [
         *lines,
         "`peak`: what the process grows to in its first checkpoint, above what it had. `kept`: what it has more of",
-        f"after each, as the driver remembers the figures of the newest {REMEMBERED} checkpoints. Metadata is one file",
+        f"after each, as the driver remembers the figures of the newest {HISTORY_SIZE} checkpoints. Metadata is one file",
         f"of at most {MAX_READ_BYTES >> 20} MiB; a checkpoint with more fails."
         + (f" It did ({'; '.join(refused)})." if refused else ""),
         "",

@@ -29,7 +29,7 @@ from benchmarks.lib import harness
 from benchmarks.suites import exchange, web_ui_first_paint
 from benchmarks.suites.rest_service_clients import Clients
 from benchmarks.suites.rest_service_control import ControlService
-from penstock.coordinator.history_writer import recorded
+from penstock.coordinator.history_writer import history_entry
 from penstock.coordinator.view import CheckpointState, CheckpointView
 from penstock.queries.active_queries import ACTIVE_QUERIES
 from penstock.queries.facts import QueryFacts
@@ -327,9 +327,9 @@ def long_ago(checkpoints: int, location: Path) -> QueryFacts:
     keeper = SegmentWriter(store_at(str(location)))
     merged = (checkpoints - NEWEST) // MERGED_CHECKPOINTS * MERGED_CHECKPOINTS
     for first in range(1, merged + 1, MERGED_CHECKPOINTS):
-        keeper.append([recorded(query.checkpoint_at(first + number)) for number in range(MERGED_CHECKPOINTS)])
+        keeper.append([history_entry(query.checkpoint_at(first + number)) for number in range(MERGED_CHECKPOINTS)])
     for number in range(max(0, merged) + 1, checkpoints + 1):
-        keeper.append([recorded(query.checkpoint_at(number))])
+        keeper.append([history_entry(query.checkpoint_at(number))])
         keeper.compact()
     facts = query.facts()
     view = replace(facts.view, checkpoints=())

@@ -74,7 +74,10 @@ class FileFormat(ABC):
 
     @property
     def fingerprint(self) -> str:
-        """Digest of everything that decides the layout of files. Only files of equal fingerprints are merged."""
+        """Digest of everything that decides the layout of files. Only files of equal fingerprints are merged.
+
+        It is stored: renaming a class or field of a format changes it.
+        """
         columns = [f"{field.name} {field.type}" for field in self.schema]  # ``repr`` of an Arrow schema cuts long names
         return hashlib.sha256(f"{self!r}{columns}".encode()).hexdigest()[:8]
 
