@@ -212,7 +212,8 @@ def _large_job(found: dict[str, Any]) -> list[str]:
     return [
         *lines,
         "`peak`: what the process grows to in its first checkpoint, above what it had. `kept`: what it has more of",
-        f"after each, as the driver remembers the figures of the newest {HISTORY_SIZE} checkpoints. Metadata is one file",
+        f"after each, as the driver remembers the figures of the newest {HISTORY_SIZE} checkpoints. Metadata is one "
+        "file",
         f"of at most {MAX_READ_BYTES >> 20} MiB; a checkpoint with more fails."
         + (f" It did ({'; '.join(refused)})." if refused else ""),
         "",

@@ -226,7 +226,7 @@ def test_a_notebook_shows_a_query(spark: SparkSession, inbox: Inbox, start: Star
 def test_a_notebook_counts_all_checkpoints(
     spark: SparkSession, inbox: Inbox, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.coordinator.metrics.REMEMBERED", 2)
+    monkeypatch.setattr("penstock.coordinator.metrics.HISTORY_SIZE", 2)
     query = start(inbox.stream(spark), format="noop", **{"checkpoint.interval": "10m"})
     for _ in range(4):
         query.snapshot()
