@@ -243,23 +243,28 @@ class SnapshotFormat(Enum):
 
 
 class TriggerOn(Enum):
-    """When an unaligned checkpoint begins at a subtask: with its first barrier (nothing ever waits), or with its last
-    (less is in flight, but the channels whose barrier was read wait for it)."""
+    """Barrier with which an unaligned checkpoint begins at a subtask.
+
+    With the first one nothing ever waits. With the last one less data is in flight, but channels whose barrier was read
+    wait for it.
+    """
 
     FIRST_BARRIER = "firstBarrier"
     LAST_BARRIER = "lastBarrier"
 
 
 class Isolation(Enum):
-    """Where user functions run: in the slot, or in a process beside it, one for each chain of them in each subtask."""
+    """Process of user functions: the slot's, or one of their own for each chain of them in each subtask."""
 
     NONE = "none"
     PROCESS = "process"
 
 
 class Backend(Enum):
-    """Where keyed state is while a query runs: in memory, or in RocksDB on local disk, for state larger than memory.
-    Snapshots are the same, and are restored by either."""
+    """Store of keyed state while a query runs: memory, or RocksDB on local disk for state larger than memory.
+
+    Snapshots are the same. Each backend restores those of the other.
+    """
 
     MEMORY = "memory"
     ROCKSDB = "rocksdb"

@@ -1,4 +1,4 @@
-"""Where Spark finds ``format("penstock")`` by itself: it imports ``DefaultSource`` of every module named pyspark_*."""
+"""Registration of ``format("penstock")``: Spark imports ``DefaultSource`` of every module named pyspark_*."""
 
 from penstock.interop.spark_data.source import PenstockSource as DefaultSource
 
