@@ -196,6 +196,6 @@ def test_an_unexpected_error_names_the_file(tmp_path: Path, monkeypatch: pytest.
     def broken(*_: object) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr("penstock.connectors.files.json.reading._JsonParser.quick", broken)
+    monkeypatch.setattr("penstock.connectors.files.json.reading._JsonParser.fast_path", broken)
     with pytest.raises(DataError, match=re.escape(f"cannot read {tmp_path}/lines.json: KeyError: 'a bug'")):
         read(FileSource("json", str(tmp_path), pa.schema([("a", pa.int64())]), {"ignoreCorruptFiles": "true"}))

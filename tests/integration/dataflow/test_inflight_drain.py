@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,7 +22,6 @@ from tests.support.dataflow.tiny import CountSpec, Numbers, committed, tiny_grap
 
 ROWS = 60_000
 COST_US = 200
-INTERVAL_S = 0.15
 SMALL_QUEUES = {"exclusive_window": 20_000, "memory_per_gate": 100_000}
 
 
@@ -73,14 +71,10 @@ def test_an_edited_query_starts_from_a_drained_snapshot(
 ) -> None:
     graph = job(parallelism)
     query = under_pressure(run(graph, tmp_path / "chk", launcher, alignment, **SMALL_QUEUES))
-    waiting = query.view.inflight_bytes / 16
     read = sum(s.metrics.rows_in for s in query.view.subtasks if s.metrics.vertex == 0)
-    began = time.monotonic()
     rows = is_drained(query.execution.stop_with_snapshot(drain=True), tmp_path / "out")
-    took_s = time.monotonic() - began
     assert query.ends == [None]
     assert read <= rows < ROWS
-    assert took_s < 4 * INTERVAL_S + 2 * (waiting + rows - read) * COST_US / 1e6 / parallelism + 1
     goes_on_edited(tmp_path, launcher, graph)
 
 
