@@ -25,8 +25,7 @@ class Task:
     """One schedule to run.
 
     ``settings``: None for those of the seed. ``calm``: the seed's settings without faults and pressure. ``mutant``:
-    name of
-    the mutant to apply. ``trace``: keep the trace also of a schedule that passes.
+    name of the mutant to apply. ``trace``: keep the trace also of a schedule that passes.
     """
 
     seed: int

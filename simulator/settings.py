@@ -90,8 +90,7 @@ class Settings(msgspec.Struct, frozen=True):
         bounded: the sources end, and with them the query; otherwise the run ends when all output is visible.
         checks: number of steps between two checks of the machines' expensive invariants.
         allow_older: recovery falls back from a corrupt snapshot to an older one (and the sink is truncated); otherwise
-            the
-            file is restored from a copy.
+            the file is restored from a copy.
         cold: a completed snapshot is restored from a copy of the location and run to its end.
         until_available: every driver reads what is available when its Generation begins, and ends.
         drain: from this step on users drain every running query.
@@ -158,8 +157,7 @@ class Settings(msgspec.Struct, frozen=True):
     @property
     def may_rescale(self) -> bool:
         """True if the parallelism may change. A broadcast makes one copy per subtask, so the output depends on the
-        parallelism
-        unless a join combines the copies.
+        parallelism unless a join combines the copies.
         """
         return not any(
             inlet.kind == "broadcast" and node.kind != "join" for node in self.nodes for inlet in node.inlets

@@ -286,8 +286,7 @@ def measured(
     failure.
 
     Undisturbed rates are measured around all exceptions, because the machine's speed varies. Kills come last: a Flink
-    that
-    has lost TaskManagers reports no metrics for over a minute.
+    that has lost TaskManagers reports no metrics for over a minute.
     """
     cells: dict[str, dict[str, Any]] = {engine: {"undisturbed": [], "troubles": {}} for engine in starts}
 

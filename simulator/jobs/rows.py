@@ -2,10 +2,9 @@
 
 ``origin`` and ``time`` identify the row of a source that it came from (the window, for a result of a window). ``key``
 is its hash key, ``time`` its event time in microseconds, ``note`` the result of a count. ``via`` and ``seq`` are
-stamped
-by the subtask that emits it: its identity and the number of rows that it has emitted so far, this one included. Columns
-that the job does not use share columns of two longs (origin and note, via and seq), because small batches cost time per
-column.
+stamped by the subtask that emits it: its identity and the number of rows that it has emitted so far, this one included.
+Columns that the job does not use share columns of two longs (origin and note, via and seq), because small batches cost
+time per column.
 """
 
 from __future__ import annotations

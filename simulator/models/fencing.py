@@ -125,8 +125,7 @@ class FencingSimulation:
 
     def _roll_back(self, place: Place) -> None:
         """Run ``penstock snapshot rollback --force`` to a random snapshot of the lineage, over all positions that
-        refused starts
-        have named.
+        refused starts have named.
         """
         log = SnapshotLog(place.store, lambda: f"{self._chance.getrandbits(128):032x}")
         view = log.refresh()

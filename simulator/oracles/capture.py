@@ -129,8 +129,7 @@ def _to_compare(
     """Return the pairs that must be equal, for one producer on one edge.
 
     ``dealt``: in-flight rows went to other subtasks. Broadcast rows are then narrowed to key groups; only the output
-    shows
-    whether each came to all.
+    shows whether each came to all.
     """
     match kind:
         case EdgeKind.BROADCAST:

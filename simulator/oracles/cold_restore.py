@@ -122,8 +122,8 @@ class _Cold:
 
     def run(self, edit: Edit | None, counters: Counters) -> None:
         """Run to the end, without the trigger that cut the former run short, but through a drain that had begun.
-        ``edit``: an
-        edited job continues from the snapshot.
+
+        ``edit``: an edited job continues from the snapshot.
         """
         ended = False
 

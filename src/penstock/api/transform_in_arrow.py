@@ -29,8 +29,7 @@ def transformWithStateInArrow(
 
     The result is an ordinary streaming DataFrame. Spark's own engine runs it, too, key by key, if its executors can
     import this package. State is kept as by ``transformWithState``: with the same state declared, a query can switch
-    from
-    one form to the other at the same checkpoint location.
+    from one form to the other at the same checkpoint location.
 
     Args:
         grouped: ``df.groupBy(...)`` of a streaming DataFrame.

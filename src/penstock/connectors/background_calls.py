@@ -12,10 +12,10 @@ from penstock.logs import daemon_thread
 T = TypeVar("T")
 
 PATIENCE_S = 0.02
-"""How long one ``result`` waits."""
+"""Longest wait of one ``result``, in seconds."""
 
 _CLOSING_S = 0.3
-"""How long ``close`` waits for a call that runs."""
+"""Longest wait of ``close`` for a running call, in seconds."""
 
 
 class CallRunning(Exception):

@@ -64,8 +64,7 @@ class QueryExecution:
         origin: start from this snapshot of another query; ignored after the first start at the location.
         access: credentials for an object store; None: those of the environment of driver and slots.
         drains: process the in-flight data of the restored snapshot, take one without in-flight data, and end. No source
-            is
-            read.
+            is read.
         claimed: run here even if this location is a copy of a location that still exists.
         committing: context in which each commit runs.
         on_progress: called on a service thread after each committed epoch; must not raise or block for long.
@@ -252,8 +251,7 @@ class QueryExecution:
         """Read what is available now, end event time so that every window closes, commit, and end.
 
         Blocks until the query has ended; in a callback it returns at once. A driver that recovers completes a drain
-        that has
-        begun.
+        that has begun.
 
         Returns:
             False: it did not end within ``timeout_s``.

@@ -185,8 +185,7 @@ def _add_consumers(scope: Scope, segment: Segment, below: frozenset[str], timed:
     """Add the consumers of a segment's rows.
 
     A single consumer is added to the same vertex, several over forward edges. The first output that ends here has its
-    sink
-    in the vertex itself.
+    sink in the vertex itself.
     """
     if not segment.outputs and len(segment.above) == 1:
         _add_segment(scope, segment.above[0], below, timed)

@@ -120,8 +120,7 @@ def _identity(node: JavaTree) -> str:
     """Return the identity of an aggregation or deduplication.
 
     It is the newest id of an aggregation's columns, because columns that it passes on are older than those that it
-    makes. A
-    deduplication makes no columns; its keys and its distance from the source identify it.
+    makes. A deduplication makes no columns; its keys and its distance from the source identify it.
     """
     if kind(node) in _DEDUPLICATING:
         keys = ".".join(str(expr_id(key)) for key in elements(node.keys()))

@@ -153,9 +153,8 @@ def _segment(lines: Sequence[Line], begin: int, late_operators: Sequence[str]) -
     """Return the segment that these lines share from node ``begin`` on, with the segments above it.
 
     An operator whose late rows are wanted begins a segment, because the rows in front of it must stay whole. One that
-    is
-    wanted in two output modes is not shared. Nor is one in complete mode: the whole result has to reach its sink within
-    the epoch, without an edge on which a checkpoint could cut it.
+    is wanted in two output modes is not shared. Nor is one in complete mode: the whole result has to reach its sink
+    within the epoch, without an edge on which a checkpoint could cut it.
     """
     end = begin + 1
     while all(len(line.nodes) > end for line in lines) and _together(lines, end):

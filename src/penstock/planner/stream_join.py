@@ -174,10 +174,8 @@ def _offset_us(spark: SparkSession, parts: _Parts, number: int, event_time: int)
     """Return the offset from the watermark at which rows of a side expire (below zero: behind it); None: never.
 
     Only comparisons of the side's plain event time with the other side count. Spark also counts others. With "v > 5" of
-    one
-    side it would keep rows for ever. With times that have no watermark, and with casts to seconds and dates, it would
-    drop
-    rows that still have partners.
+    one side it would keep rows for ever. With times that have no watermark, and with casts to seconds and dates, it
+    would drop rows that still have partners.
     """
     plans = children(parts.node)
     own = {expr_id(each) for each in elements(plans[number].output())}

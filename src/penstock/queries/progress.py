@@ -87,8 +87,7 @@ def for_listeners(progress: dict[str, Any]) -> dict[str, Any]:
     """Return the progress that is passed to Spark.
 
     Spark's own class has no section for Penstock, so its values become metrics of the sink: ``checkpoint.durationMs``
-    and
-    so on.
+    and so on.
     """
     told, section = dict(progress), progress[CHECKPOINT]
     del told[CHECKPOINT]

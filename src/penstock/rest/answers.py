@@ -25,8 +25,7 @@ def answer(resource: BaseModel, status: int = 200, headers: Mapping[str, str] = 
     """Encode a resource as a JSON response, once.
 
     If a route returned the resource itself, FastAPI would build and validate all of it a second time on another thread.
-    So
-    routes name the resource as their ``response_model``, for OpenAPI, and return this response.
+    So routes name the resource as their ``response_model``, for OpenAPI, and return this response.
     """
     return Response(resource.model_dump_json(), status, headers=dict(headers), media_type=JSON)
 

@@ -23,8 +23,7 @@ class Changes(StrEnum):
     """Time at which another value of an option takes effect.
 
     ``now``: by a change of the spec; ``next_start``: at the next start of the query in its program; ``never``: not at
-    this
-    checkpoint location.
+    this checkpoint location.
     """
 
     NOW = "now"

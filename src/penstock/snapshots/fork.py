@@ -2,9 +2,8 @@
 
 All files of the snapshot are copied under the same names and verified. Then the first log entry, ``Forked``, makes it a
 snapshot of this location. An interrupted fork is repeated without copying files again. The origin is only read. Its
-query
-may run meanwhile, and the origin may be deleted after the entry is written. Output that the origin had not committed is
-only committed by the origin, never by the fork.
+query may run meanwhile, and the origin may be deleted after the entry is written. Output that the origin had not
+committed is only committed by the origin, never by the fork.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def test_rows_in_flight_go_along_and_all_forks_are_alike_also_from_a_portable_sn
         assert sorted(value for _, value in [*already, *rows_of(tmp_path / name)]) == list(range(5000))
 
 
-def test_a_fork_of_the_spark_lane_takes_its_staged_rows_along(
+def test_a_fork_of_the_spark_source_bridge_takes_its_staged_rows_along(
     spark: SparkSession, tmp_path: Path, out: Path, start: Start
 ) -> None:
     checkpoint, fork, gate = tmp_path / "checkpoint", tmp_path / "fork", tmp_path / "open"

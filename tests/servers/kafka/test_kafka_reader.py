@@ -312,7 +312,7 @@ def test_a_reader_says_how_many_offsets_it_has_not_handed_out(kafka: MockKafka, 
     kafka.send("t", numbered(0, 7), partition=0)
     kafka.send("t", numbered(10, 3), partition=1)
     reader = reader_of(source_of(kafka))
-    assert list(reader.lags()) == [0, 0], "nobody has told it of any row"
+    assert list(reader.lags()) == [0, 0], "no row has been reported to it"
     handed_out = 0
     deadline_s = time.monotonic() + PATIENCE_S
     while handed_out < 4:

@@ -67,8 +67,7 @@ def _id_at(location: str) -> str | None:
     """Return the query id of the location as seen from this machine.
 
     On another machine the same path may be another query's, or something else (empty then). None: it cannot be seen
-    from
-    here, so it can only be the service's.
+    from here, so it can only be the service's.
     """
     with suppress(LocationError, OSError):
         store = store_at(location)

@@ -54,7 +54,7 @@ log = get_logger(__name__)
 
 SPARK_METADATA = "_spark_metadata"
 CLOSE_TIMEOUT_S = 10.0
-"""How long ``close`` waits for a commit that is still running."""
+"""Longest wait of ``close`` for a running commit, in seconds."""
 MIN_TIMER_S = 0.1
 RETRY_S = 5.0
 """Delay until a failed roll is repeated, unless a commit comes first."""

@@ -22,7 +22,7 @@ FULL_ROWS = 100_000
 FULL_BYTES = 32 << 20
 """Limits for the rows held back, to bound the memory: beyond them all rows are emitted."""
 PATIENCE_MS = 3_000
-"""How long rows wait for a partition that has a backlog but delivers nothing, for example while its leader is away."""
+"""Longest wait of rows for a partition that has a backlog but delivers nothing, for example without a leader."""
 
 
 @dataclass

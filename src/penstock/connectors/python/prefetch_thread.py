@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _CLOSE_TIMEOUT_S = 0.3
-"""How long ``close`` waits for user code that runs: all threads of a slot together have a second to end."""
+"""Longest wait of ``close`` for running user code, in seconds. All threads of a slot have one second to end."""
 
 _blocked_threads: list[threading.Thread] = []
 

@@ -2,9 +2,8 @@
 
 The origin is only read; its driver may delete a snapshot meanwhile. The command owns the archive's log while it runs,
 each time with a new Generation whose number is above those of all copied files. So files that a crash leaves can be
-told
-from files that a copy needs. A snapshot is in the archive once its log entry is. All that it refers to is copied and
-verified before.
+told from files that a copy needs. A snapshot is in the archive once its log entry is. All that it refers to is copied
+and verified before.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Request files: how a process asks the owner of a location for a change, and how it gets the answer.
 
 A request consists of three small envelopes below ``requests/``, named by a random token: ``<token>.json`` (the
-command),
-``<token>.taken.json`` (the claim) and ``<token>.answer.json``. The claim decides: either the owner claims the request
-and
-carries it out, or the requester claims it and stops waiting. So a request that nobody answered in time is never carried
-out later. Nothing in these files is trusted: their sizes are bounded, and invalid requests are refused.
+command), ``<token>.taken.json`` (the claim) and ``<token>.answer.json``. The claim decides: either the owner claims the
+request and carries it out, or the requester claims it and stops waiting. So a request without an answer
+in time is never carried out later. Nothing in these files is trusted: their sizes are bounded, and invalid requests are
+refused.
 """
 
 from __future__ import annotations

@@ -241,7 +241,7 @@ class SplitWorld(RuleBasedStateMachine):
                 case Discover():
                     assert self.look is None, "one look at a time"
                     assert not self.machine.finished, "nobody looks any more"
-                    assert self.DISCOVERS_AHEAD or self.frozen_at is not None or self.somebody_waits()
+                    assert self.DISCOVERS_AHEAD or self.frozen_at is not None or self.has_waiting_reader()
                     self.look = command
                     seen = command.state or 0
                     there = self.outside if self.frozen_at is None else self.frozen_at
@@ -268,7 +268,7 @@ class SplitWorld(RuleBasedStateMachine):
                     assert self.machine.is_idle, "behind the last rise of event time"
                     self.ended = True
 
-    def somebody_waits(self) -> bool:
+    def has_waiting_reader(self) -> bool:
         return any(reader.requests for reader in self.machine._readers)
 
     @rule(number=st.integers(1, 7))
