@@ -129,11 +129,22 @@ def name_what_there_is(document: Any, known: dict[str, Any], kept: list[str], do
                 one = {"type": "string", "enum": ids}
                 several = {"type": "array", "items": one, "minItems": 1, "maxItems": 3}
                 parameter["schema"] = several if parameter["in"] == "query" else one
+        name_targets(path, operation, document)
     schemas = document["components"]["schemas"]
     schemas["ComparisonRequest"]["properties"]["to"]["enum"] = [*kept, "mine", "unknown"]
     schemas["VerificationRequest"]["properties"]["snapshot"]["enum"] = [*kept, "mine", "unknown", ""]
     # It is null while there is none, and schemathesis would take that for an id to go on with.
     del schemas["OperationResource"]["properties"]["snapshot"]
+
+
+def name_targets(path: str, operation: Any, document: Any) -> None:
+    """Give each operation that writes to a folder names of its own, because a folder of another one is refused."""
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    if content.get("schema", {}).get("$ref") == "#/components/schemas/TargetRequest":
+        content["schema"] = copy.deepcopy(document["components"]["schemas"]["TargetRequest"])
+        named = content["schema"]["properties"]
+        own = [f"{path.rpartition('/')[2]}-{n}" for n in range(50)]
+        named["name"] = {"anyOf": [{"type": "string", "enum": own}, named["name"]]}
 
 
 def type_name(value: object) -> str:
