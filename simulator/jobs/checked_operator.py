@@ -176,7 +176,7 @@ class CheckedOperator(Operator):
             **self.stamp.scalars,
             WATERMARK: self._watermark_us,
             EDITED: self._workload.edited,
-            CLOSED: [list(closed) for closed in self._closed],
+            CLOSED: [list(closed) for closed in self._closed_by_now()],
             RECEIVED: {str(via): [r.last, r.rows, r.total, r.squares] for via, r in self._received.items()},
         }
         return OperatorState(self.tables(), scalars)
@@ -185,16 +185,22 @@ class CheckedOperator(Operator):
         self.stamp.restore(state, self._workload.era)
         for part in state.parts:
             scalars: Mapping[str, Any] = part.scalars
-            if state.rescaled:
-                ranges = [*scalars[CLOSED], (part.first, part.last, scalars[WATERMARK])]
-                clipped = [(max(first, part.first), min(last, part.last), us) for first, last, us in ranges]
-                self._closed += [one for one in clipped if one[0] <= one[1] and one[2] is not None]
-            else:
+            clipped = [(max(first, part.first), min(last, part.last), us) for first, last, us in scalars[CLOSED]]
+            self._closed += [one for one in clipped if one[0] <= one[1]]
+            if not state.rescaled:
                 # After an edit each exchange starts from its least watermark, so that it may be lower than before.
                 self._watermark_us = scalars[WATERMARK] if scalars[EDITED] == self._workload.edited else None
-                self._closed = [tuple(one) for one in scalars[CLOSED]]
                 self._received = {int(via): Received(*sums) for via, sums in scalars[RECEIVED].items()}
         self.restore_tables(state)
+
+    def _closed_by_now(self) -> list[tuple[int, int, int]]:
+        """Return ranges of key groups that this subtask or former owners closed: first, last, closed until.
+
+        They name the owner's key groups themselves: parts of a restored state name all of them if an edge into this
+        vertex was edited.
+        """
+        own = [] if self._watermark_us is None else [(*self._owned, self._watermark_us)]
+        return list(dict.fromkeys([*self._closed, *own]))
 
     def _check(self, number: int, keys: list[int], vias: list[int], seqs: list[int]) -> None:
         sender, order, _ = self._inputs[number]

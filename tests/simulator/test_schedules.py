@@ -39,6 +39,7 @@ FOUND = {
     30004581: "a file that the running query's snapshots refer to is damaged: no later checkpoint completes",
     54000561: "with an in-flight limit: a barrier that arrived later than the clock of the next step says is not late",
     54001034: "the same",
+    71001086: "behind an edited edge, rows came behind the watermark of a former subtask that never had their key",
 }
 """Seeds that failed once, and why. They hold for the settings as they are drawn now."""
 
