@@ -115,11 +115,11 @@ class Faults:
             self._seen(kind)
             self._world.context.note(f"{kind}: {type(said).__name__} of {slot.name}")
         if kind == "answer late":
-            self._world.later(self._random.random() * 500, lambda: driver.hear(slot, message))
+            self._world.later(self._random.random() * 500, lambda: driver.receive(slot, message))
         if kind == "answer twice":  # mostly soon, while the checkpoint still waits for others
-            self._world.later(self._random.random() ** 3 * 500, lambda: driver.hear(slot, message))
+            self._world.later(self._random.random() ** 3 * 500, lambda: driver.receive(slot, message))
         if kind in ("", "answer twice"):
-            driver.hear(slot, message)
+            driver.receive(slot, message)
 
     def deployed(self, generation: SimulatedGeneration, inflight_rows: int) -> None:
         """Inject faults that wait for a recovery with this many in-flight rows."""

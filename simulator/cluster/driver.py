@@ -261,11 +261,11 @@ class SimulatedDriver:
 
     def _said(self, slot: SimulatedSlot, message: ToDriver) -> None:
         if self.world.interference is None:
-            self.hear(slot, message)
+            self.receive(slot, message)
         else:
             self.world.interference.answer(self, slot, message)
 
-    def hear(self, slot: SimulatedSlot, message: ToDriver) -> None:
+    def receive(self, slot: SimulatedSlot, message: ToDriver) -> None:
         """A slot says something."""
         if not self.alive or self.current is None or slot not in self.current.slots:
             return

@@ -19,7 +19,7 @@ class SimulatedGeneration:
     Args:
         ready: what each slot restores.
         graph: the job at the parallelism of this Generation.
-        hear: called with messages from slots to the driver.
+        receive: called with messages from slots to the driver.
         takes_input: False blocks all input.
         paused: True if the sources start paused.
     """
@@ -29,7 +29,7 @@ class SimulatedGeneration:
         ready: GenerationReady,
         world: World,
         graph: JobGraph,
-        hear: Callable[[SimulatedSlot, ToDriver], None],
+        receive: Callable[[SimulatedSlot, ToDriver], None],
         takes_input: bool = True,
         paused: bool = False,
     ) -> None:
@@ -38,7 +38,7 @@ class SimulatedGeneration:
         self.graph = graph
         self.capture_oracle = CaptureOracle(world, graph, ready)
         self.slots = [
-            SimulatedSlot(index, self, parts, hear, takes_input, ready.opened.restored, paused)
+            SimulatedSlot(index, self, parts, receive, takes_input, ready.opened.restored, paused)
             for index, parts in enumerate(ready.slots)
         ]
         self.links: list[Link] = []

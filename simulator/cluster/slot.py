@@ -128,8 +128,8 @@ class SimulatedSlot:
     """One slot of one Generation.
 
     Args:
-        home: its Generation.
-        hear: called with messages from this slot to the driver.
+        owner: its Generation.
+        receive: called with messages from this slot to the driver.
         takes_input: False blocks all input; only control messages are handled.
         restored: checkpoint of the restored manifests; 0 without any.
         paused: True if the sources start paused.
@@ -138,17 +138,17 @@ class SimulatedSlot:
     def __init__(
         self,
         index: int,
-        home: SimulatedGeneration,
+        owner: SimulatedGeneration,
         manifests: list[SubtaskManifest],
-        hear: Callable[[SimulatedSlot, ToDriver], None],
+        receive: Callable[[SimulatedSlot, ToDriver], None],
         takes_input: bool = True,
         restored: CheckpointId = 0,
         paused: bool = False,
     ) -> None:
-        world = home.world
-        self.name = f"g{home.generation}/s{index}"
+        world = owner.world
+        self.name = f"g{owner.generation}/s{index}"
         self.index = index
-        self.generation = home.generation
+        self.generation = owner.generation
         self.world = world
         self.alive = True
         self.orphaned = False
@@ -156,16 +156,16 @@ class SimulatedSlot:
         self._paused = paused
         self.links: dict[int, Link] = {}
         self.runners: dict[int, _Runner] = {}
-        self._home = home
+        self._owner = owner
         self._manifests = {m.vertex: m for m in manifests}
-        self._hear = hear
+        self._receive = receive
         self._from_driver: deque[ToSubtask] = deque()
         self._to_driver: deque[ToDriver] = deque()
         self._loads: deque[tuple[SubtaskId, InflightEntry]] = deque()
         self._starting: Coroutine | None = coroutine_of(self._start)
         self._loading: Coroutine | None = None
         self._inboxes: dict[int, Inbox[InboxEvent]] = {}
-        self.graph = graph = home.graph
+        self.graph = graph = owner.graph
         self.kept = LocalStateStore()
         left = world.workers.pop(index, LocalStateStore())
         self._local = LocalStateRestore(restored, left.take_matching(restored, manifests), self.kept)
@@ -269,14 +269,14 @@ class SimulatedSlot:
 
     def recorded(self, subtask: SubtaskId, checkpoint: CheckpointId, inflight: Sequence[Captured]) -> None:
         self.world.counters.count("recorded in parts")
-        self._home.capture_oracle.recorded(checkpoint, inflight)
+        self._owner.capture_oracle.recorded(checkpoint, inflight)
         self.uploads.recorded(subtask, checkpoint, inflight)
 
     def captured(self, capture: SubtaskCapture) -> None:
         runner = self.runners[capture.subtask.vertex]
         runner.promptness.over(capture.checkpoint)
         self.world.counters.count("captures of finished subtasks", runner.subtask.finished)
-        self._home.capture_oracle.captured(capture)
+        self._owner.capture_oracle.captured(capture)
         self.uploads.captured(capture)
 
     def dropped(self, states: Sequence[OperatorState]) -> None:
@@ -330,7 +330,7 @@ class SimulatedSlot:
 
     def _tell(self) -> bool:
         if self._to_driver:
-            self._hear(self, self._to_driver.popleft())
+            self._receive(self, self._to_driver.popleft())
         return bool(self._to_driver)
 
     def _obey(self) -> bool:
@@ -400,7 +400,7 @@ class SimulatedSlot:
                 scheduler.ready(runner.actor)
             if self._from_driver:
                 scheduler.ready(self._actor_hear)
-            for link in self._home.links_to(self.index):
+            for link in self._owner.links_to(self.index):
                 scheduler.ready(link.actor)
             scheduler.wake(self._actor_report, self.world.context.now_ms + REPORT_EVERY_MS)
             self.tell(FromSlot(self.generation, SlotRunning(self.index)))

@@ -182,7 +182,7 @@ class World:
     # -- Workload -------------------------------------------------------------------------------------------------
 
     @property
-    def era(self) -> int:
+    def generation_number(self) -> int:
         return self.newest_generation
 
     def spend_time(self, subtask: SubtaskId, rows: int) -> None:

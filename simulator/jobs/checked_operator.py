@@ -21,7 +21,7 @@ from penstock.model.plain import Plain
 from penstock.operators.base import Operator, OperatorContext, OperatorState, RestoredState
 from penstock.state.table import TableCapture
 from penstock.testing.failure import SimulationFailure
-from simulator.jobs.rows import KEY, batch_of, columns_of, group_of, name_of, vertex_of, via_of
+from simulator.jobs.rows import KEY, batch_of, columns_of, emitter_of, group_of, name_of, vertex_of
 
 RECEIVED = "received"
 EMITTED = "emitted"
@@ -37,7 +37,7 @@ class Workload(Protocol):
         """Spend virtual time on rows. Raises FunctionError if user code must fail now."""
 
     @property
-    def era(self) -> int:
+    def generation_number(self) -> int:
         """Number that no subtask of an earlier Generation has."""
 
     @property
@@ -84,29 +84,29 @@ class Received:
 class Stamp:
     """Identity of the emitting subtask and the number of rows that it has emitted."""
 
-    via: int = 0
+    emitter: int = 0
     emitted: int = 0
 
-    def restore(self, state: RestoredState, era: int) -> None:
+    def restore(self, state: RestoredState, generation_number: int) -> None:
         """Continue the count; after a rescale, begin with a new identity."""
         if state.rescaled:
-            self.via = via_of(vertex_of(self.via), self.via % 64, era)
+            self.emitter = emitter_of(vertex_of(self.emitter), self.emitter % 64, generation_number)
             return
         emitted = state.scalars[EMITTED]
         assert isinstance(emitted, dict)
-        ((via, count),) = emitted.items()
+        ((emitter, count),) = emitted.items()
         assert isinstance(count, int)
-        self.via, self.emitted = int(via), count
+        self.emitter, self.emitted = int(emitter), count
 
     @property
     def scalars(self) -> dict[str, Plain]:
-        return {EMITTED: {str(self.via): self.emitted}}
+        return {EMITTED: {str(self.emitter): self.emitted}}
 
     def batch(self, origins: list[int], keys: list[int], times: list[int], notes: list[int]) -> pa.RecordBatch:
         first = self.emitted + 1
         self.emitted += len(keys)
         seqs = list(range(first, self.emitted + 1))
-        return batch_of((origins, keys, times, notes, [self.via] * len(keys), seqs))
+        return batch_of((origins, keys, times, notes, [self.emitter] * len(keys), seqs))
 
 
 class CheckedOperator(Operator):
@@ -129,7 +129,7 @@ class CheckedOperator(Operator):
         self._closed: list[tuple[int, int, int]] = []
 
     def open(self, context: OperatorContext) -> None:
-        self.stamp.via = via_of(self._vertex, context.subtask)
+        self.stamp.emitter = emitter_of(self._vertex, context.subtask)
         self._subtask = SubtaskId(self._vertex, context.subtask)
         self._max_parallelism = context.max_parallelism
         self._owned = owned_range(context.subtask, context.parallelism, context.max_parallelism)
@@ -138,8 +138,8 @@ class CheckedOperator(Operator):
         return self.process_input(0, batch)
 
     def process_input(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        origins, keys, times, notes, vias, seqs = columns_of(batch)
-        self._check(number, keys, vias, seqs)
+        origins, keys, times, notes, emitters, seqs = columns_of(batch)
+        self._check(number, keys, emitters, seqs)
         self._check_times(keys, times, self._inputs[number].order)
         if (column := self._inputs[number].hashed_by) is not None:
             self._check_owner(keys if column == KEY else times)
@@ -177,12 +177,12 @@ class CheckedOperator(Operator):
             WATERMARK: self._watermark_us,
             EDITED: self._workload.edited,
             CLOSED: [list(closed) for closed in self._closed_by_now()],
-            RECEIVED: {str(via): [r.last, r.rows, r.total, r.squares] for via, r in self._received.items()},
+            RECEIVED: {str(emitter): [r.last, r.rows, r.total, r.squares] for emitter, r in self._received.items()},
         }
         return OperatorState(self.tables(), scalars)
 
     def restore(self, state: RestoredState) -> None:
-        self.stamp.restore(state, self._workload.era)
+        self.stamp.restore(state, self._workload.generation_number)
         for part in state.parts:
             scalars: Mapping[str, Any] = part.scalars
             clipped = [(max(first, part.first), min(last, part.last), us) for first, last, us in scalars[CLOSED]]
@@ -190,7 +190,7 @@ class CheckedOperator(Operator):
             if not state.rescaled:
                 # After an edit each exchange starts from its least watermark, so that it may be lower than before.
                 self._watermark_us = scalars[WATERMARK] if scalars[EDITED] == self._workload.edited else None
-                self._received = {int(via): Received(*sums) for via, sums in scalars[RECEIVED].items()}
+                self._received = {int(emitter): Received(*sums) for emitter, sums in scalars[RECEIVED].items()}
         self.restore_tables(state)
 
     def _closed_by_now(self) -> list[tuple[int, int, int]]:
@@ -202,20 +202,22 @@ class CheckedOperator(Operator):
         own = [] if self._watermark_us is None else [(*self._owned, self._watermark_us)]
         return list(dict.fromkeys([*self._closed, *own]))
 
-    def _check(self, number: int, keys: list[int], vias: list[int], seqs: list[int]) -> None:
+    def _check(self, number: int, keys: list[int], emitters: list[int], seqs: list[int]) -> None:
         sender, order, _ = self._inputs[number]
-        for key, via, seq in zip(keys, vias, seqs, strict=True):
-            known = self._received.get(via)
+        for key, emitter, seq in zip(keys, emitters, seqs, strict=True):
+            known = self._received.get(emitter)
             if known is None:
-                if vertex_of(via) != sender:
+                if vertex_of(emitter) != sender:
                     raise SimulationFailure(
-                        f"{self._subtask}: a row of {name_of(via)} comes by input {number}", "order"
+                        f"{self._subtask}: a row of {name_of(emitter)} comes by input {number}", "order"
                     )
-                known = self._received[via] = Received()
-            last = {Order.CHANNEL: known.last, Order.KEY: self._last_of_key.get((via, key), 0), Order.NONE: 0}[order]
+                known = self._received[emitter] = Received()
+            last = {Order.CHANNEL: known.last, Order.KEY: self._last_of_key.get((emitter, key), 0), Order.NONE: 0}[
+                order
+            ]
             if seq <= last:
-                raise SimulationFailure(f"{self._subtask}: row {seq} of {name_of(via)} comes after {last}", "order")
-            self._last_of_key[via, key] = seq
+                raise SimulationFailure(f"{self._subtask}: row {seq} of {name_of(emitter)} comes after {last}", "order")
+            self._last_of_key[emitter, key] = seq
             known.add(seq)
 
     def _check_owner(self, values: list[int]) -> None:
@@ -249,7 +251,7 @@ class SourceStamp(Operator):
         self._stamp = Stamp()
 
     def open(self, context: OperatorContext) -> None:
-        self._stamp.via = via_of(self._vertex, context.subtask)
+        self._stamp.emitter = emitter_of(self._vertex, context.subtask)
         self._subtask = SubtaskId(self._vertex, context.subtask)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -261,4 +263,4 @@ class SourceStamp(Operator):
         return OperatorState(scalars=self._stamp.scalars)
 
     def restore(self, state: RestoredState) -> None:
-        self._stamp.restore(state, self._workload.era)
+        self._stamp.restore(state, self._workload.generation_number)

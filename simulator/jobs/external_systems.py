@@ -47,11 +47,11 @@ class Table:
                 self._show(subtask, row)
 
     def _show(self, subtask: int, row: tuple[int, ...]) -> None:
-        origin, key, time, note, via, seq = row
-        place = subtask, via
+        origin, key, time, note, emitter, seq = row
+        place = subtask, emitter
         if seq <= self._newest.get(place, 0):
             raise SimulationFailure(
-                f"sink v{self.vertex}[{subtask}]: row {seq} of {via} after {self._newest[place]}", "order"
+                f"sink v{self.vertex}[{subtask}]: row {seq} of {emitter} after {self._newest[place]}", "order"
             )
         self._newest[place] = seq
         if self._expected is not None and self._missing[origin, key, time] <= 0:

@@ -1,10 +1,10 @@
 """Rows of a simulated job: one schema on every edge.
 
 ``origin`` and ``time`` identify the row of a source that it came from (the window, for a result of a window). ``key``
-is its hash key, ``time`` its event time in microseconds, ``note`` the result of a count. ``via`` and ``seq`` are
+is its hash key, ``time`` its event time in microseconds, ``note`` the result of a count. ``emitter`` and ``seq`` are
 stamped by the subtask that emits it: its identity and the number of rows that it has emitted so far, this one included.
-Columns that the job does not use share columns of two longs (origin and note, via and seq), because small batches cost
-time per column.
+Columns that the job does not use share columns of two longs (origin and note, emitter and seq), because small batches
+cost time per column.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.state.hashing import key_groups
 from penstock.state.stored_form import KEY_GROUP_COLUMN, BatchCapture
 
 _LONG, _TWO_LONGS = pa.int64(), pa.binary(16)
-ROW = pa.schema([("key", _LONG), ("time", _LONG), ("origin, note, via and seq", _TWO_LONGS)])
+ROW = pa.schema([("key", _LONG), ("time", _LONG), ("origin, note, emitter and seq", _TWO_LONGS)])
 KEY, TIME, REST = range(3)
 ROW_BYTES = 32
 MS = 1_000
@@ -32,12 +32,12 @@ _LOW = 1 << 24
 
 Longs = npt.NDArray[np.int64]
 Columns = tuple[list[int], list[int], list[int], list[int], list[int], list[int]]
-"""Origins, keys, times, notes, vias and seqs."""
+"""Origins, keys, times, notes, emitters and seqs."""
 
 
 def batch_of(columns: Columns) -> pa.RecordBatch:
-    origins, keys, times, notes, vias, seqs = columns
-    rest = np.array((origins, vias), np.int64)
+    origins, keys, times, notes, emitters, seqs = columns
+    rest = np.array((origins, emitters), np.int64)
     rest *= _LOW
     rest += (notes, seqs)
     arrays = [
@@ -53,9 +53,9 @@ def batch_of(columns: Columns) -> pa.RecordBatch:
 
 def columns_of(batch: pa.RecordBatch) -> Columns:
     high, low = np.divmod(_rest(batch), _LOW)
-    origins, vias = high.T.tolist()
+    origins, emitters = high.T.tolist()
     notes, seqs = low.T.tolist()
-    return origins, batch.column(KEY).to_pylist(), batch.column(TIME).to_pylist(), notes, vias, seqs
+    return origins, batch.column(KEY).to_pylist(), batch.column(TIME).to_pylist(), notes, emitters, seqs
 
 
 def seqs_of(batch: Any) -> Longs:
@@ -70,25 +70,25 @@ def _rest(batch: Any) -> Longs:
     return longs[column.offset : column.offset + len(column)]
 
 
-def vias_of(batch: Any) -> Longs:
-    vias: Longs = _rest(batch)[:, 1] // _LOW
-    return vias
+def emitters_of(batch: Any) -> Longs:
+    emitters: Longs = _rest(batch)[:, 1] // _LOW
+    return emitters
 
 
-def via_of(vertex: int, subtask: int, era: int = 0) -> int:
+def emitter_of(vertex: int, subtask: int, generation_number: int = 0) -> int:
     """Return the identity of an emitting subtask as one number.
 
-    ``era`` tells subtasks before and after a rescale apart.
+    ``generation_number`` tells subtasks before and after a rescale apart.
     """
-    return (era * 64 + vertex) * 64 + subtask
+    return (generation_number * 64 + vertex) * 64 + subtask
 
 
-def vertex_of(via: int) -> int:
-    return via // 64 % 64
+def vertex_of(emitter: int) -> int:
+    return emitter // 64 % 64
 
 
-def name_of(via: int) -> str:
-    return f"v{vertex_of(via)}[{via % 64}]" + (f" of era {via // 4096}" if via >= 4096 else "")
+def name_of(emitter: int) -> str:
+    return f"v{vertex_of(emitter)}[{emitter % 64}]" + (f" of generation {emitter // 4096}" if emitter >= 4096 else "")
 
 
 @cache

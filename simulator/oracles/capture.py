@@ -21,21 +21,21 @@ from penstock.testing.failure import SimulationFailure
 from penstock.worker.host import SubtaskCapture
 from simulator.engine.world import World
 from simulator.jobs.checked_operator import EMITTED, RECEIVED
-from simulator.jobs.rows import Longs, name_of, seqs_of, vertex_of, vias_of
+from simulator.jobs.rows import Longs, emitters_of, name_of, seqs_of, vertex_of
 from simulator.oracles.former_subtasks import NOTHING, Sums, plus
 
 
 @dataclass
 class _CheckpointCounts:
-    """Rows of one checkpoint. ``accounted``: consumed and captured, by (producer's via, edge, consumer)."""
+    """Rows of one checkpoint. ``accounted``: consumed and captured, by (producer's emitter, edge, consumer)."""
 
     parts: int = 0
     readable: bool = True
     emitted: dict[int, int] = field(default_factory=dict)
     accounted: dict[tuple[int, int, int], Sums] = field(default_factory=dict)
 
-    def add(self, via: int, edge: int, consumer: int, sums: Sums) -> None:
-        place = via, edge, consumer
+    def add(self, emitter: int, edge: int, consumer: int, sums: Sums) -> None:
+        place = emitter, edge, consumer
         self.accounted[place] = plus(self.accounted.get(place, NOTHING), sums)
 
 
@@ -61,9 +61,9 @@ class CaptureOracle:
         vertex, index = capture.subtask.vertex, capture.subtask.index
         for state in capture.operators.values():
             scalars: Mapping[str, Any] = state.scalars
-            counts.emitted |= {int(via): rows for via, rows in scalars.get(EMITTED, {}).items()}
-            for via, (_, rows, total, squares) in scalars.get(RECEIVED, {}).items():
-                counts.add(int(via), self._edges[vertex_of(int(via)), vertex], index, (rows, total, squares))
+            counts.emitted |= {int(emitter): rows for emitter, rows in scalars.get(EMITTED, {}).items()}
+            for emitter, (_, rows, total, squares) in scalars.get(RECEIVED, {}).items():
+                counts.add(int(emitter), self._edges[vertex_of(int(emitter)), vertex], index, (rows, total, squares))
         self._add_inflight(counts, capture.inflight)
         self._add_carried(counts, capture.carried)
         counts.parts += 1
@@ -98,21 +98,23 @@ class CaptureOracle:
     def _add_rows(counts: _CheckpointCounts, edge: int, consumer: int, rows: Any) -> None:
         """Add rows of one channel, and so of one producer."""
         if rows.num_rows:
-            counts.add(int(vias_of(rows)[0]), edge, consumer, _sums(seqs_of(rows)))
+            counts.add(int(emitters_of(rows)[0]), edge, consumer, _sums(seqs_of(rows)))
 
     def _close(self, checkpoint: CheckpointId, counts: _CheckpointCounts) -> None:
         emitted = {**self._past.emitted, **counts.emitted}
         for edge in self._graph.edges:
-            for via in sorted(via for via in emitted if vertex_of(via) == edge.producer):
-                by_consumer = [counts.accounted.get((via, edge.id, c), NOTHING) for c in range(self._graph.parallelism)]
-                past = self._past.received.get((via, edge.consumer), NOTHING)
-                expected = _sums_to(emitted[via])
+            for emitter in sorted(emitter for emitter in emitted if vertex_of(emitter) == edge.producer):
+                by_consumer = [
+                    counts.accounted.get((emitter, edge.id, c), NOTHING) for c in range(self._graph.parallelism)
+                ]
+                past = self._past.received.get((emitter, edge.consumer), NOTHING)
+                expected = _sums_to(emitted[emitter])
                 dealt = self._rescaled or edge.id == self._world.edited
-                for accounted, right in _to_compare(edge.kind, via % 64, by_consumer, expected, past, dealt):
+                for accounted, right in _to_compare(edge.kind, emitter % 64, by_consumer, expected, past, dealt):
                     if accounted != right:
                         raise SimulationFailure(
                             f"checkpoint {checkpoint} of Generation {self._generation}, edge {edge.id}:"
-                            f" {name_of(via)} had emitted {right}, consumed and captured are"
+                            f" {name_of(emitter)} had emitted {right}, consumed and captured are"
                             f" {accounted} (rows, sum, sum of squares)",
                             "capture",
                         )

@@ -22,13 +22,13 @@ def plus(one: Sums, other: Sums) -> Sums:
 
 @dataclass(frozen=True)
 class FormerCounts:
-    """Rows of former subtasks: ``emitted`` by via; ``received`` by via and the receiving vertex."""
+    """Rows of former subtasks: ``emitted`` by emitter; ``received`` by emitter and the receiving vertex."""
 
     emitted: Mapping[int, int] = field(default_factory=dict)
     received: Mapping[tuple[int, int], Sums] = field(default_factory=dict)
 
     def emitted_by(self, vertex: int) -> int:
-        return sum(rows for via, rows in self.emitted.items() if vertex_of(via) == vertex)
+        return sum(rows for emitter, rows in self.emitted.items() if vertex_of(emitter) == vertex)
 
     def with_snapshot(self, metadata: SnapshotMetadata) -> FormerCounts:
         """Return these counts together with those of the subtasks of a snapshot."""
@@ -36,9 +36,9 @@ class FormerCounts:
         for subtask in (subtask for slot in metadata.slots for subtask in slot.subtasks):
             for state in subtask.scalars.values():
                 scalars: Mapping[str, Any] = state
-                emitted |= {int(via): rows for via, rows in scalars.get(EMITTED, {}).items()}
-                for via, (_, *sums) in scalars.get(RECEIVED, {}).items():
-                    place = int(via), subtask.vertex
+                emitted |= {int(emitter): rows for emitter, rows in scalars.get(EMITTED, {}).items()}
+                for emitter, (_, *sums) in scalars.get(RECEIVED, {}).items():
+                    place = int(emitter), subtask.vertex
                     received[place] = plus(received.get(place, NOTHING), tuple(sums))
         return FormerCounts(emitted, received)
 

@@ -103,7 +103,7 @@ class Source(ABC):
                 "stopped, without trigger(availableNow=True), trigger(once=True) or stop(drain=True)"
             )
 
-    def takes_away(self) -> str:
+    def removes_input(self) -> str:
         """Return why reading takes input away from other readers, and the remedy; empty if it does not.
 
         Example: ``cleanSource`` removes files that were read.

@@ -547,7 +547,7 @@ class CommandExecutor:
     def _notify_source(self, command: NotifySourceCommitted) -> None:
         source = self._sources[command.vertex]
         self._check_held()
-        if source.takes_away():
+        if source.removes_input():
             self._hold(self._log.position_of(self._log.view.lineage[-1].checkpoint))
         source.committed(command.state)
 

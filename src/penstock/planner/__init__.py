@@ -1,6 +1,6 @@
 """Streaming DataFrame -> JobGraph. Only this layer and ``spark`` touch the JVM."""
 
-from penstock.planner.compiler import CompiledPlan, compile_outputs, compile_plan, compile_query
+from penstock.planner.compiler import CompiledPlan, compile_outputs, compile_plan
 from penstock.planner.conf import session_conf
 
-__all__ = ["CompiledPlan", "compile_outputs", "compile_plan", "compile_query", "session_conf"]
+__all__ = ["CompiledPlan", "compile_outputs", "compile_plan", "session_conf"]

@@ -149,13 +149,6 @@ def _checked(df: DataFrame, output_mode: str) -> tuple[JavaTree, str]:
     return plan, mode
 
 
-def compile_query(
-    df: DataFrame, *, sink: SinkSpec, output_mode: str, parallelism: int, max_parallelism: int
-) -> JobGraph:
-    """``compile_plan`` and the graph with its sink in one call."""
-    return compile_plan(df, output_mode).graph([sink], parallelism, max_parallelism)
-
-
 def _add_segment(scope: Scope, segment: Segment, below: frozenset[str], timed: bool) -> None:
     """The segment's own operators, then what hangs on it.
 

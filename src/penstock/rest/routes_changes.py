@@ -125,25 +125,25 @@ def _choice(resume_from: ResumePatch | None) -> tuple[str | None, str | None]:
 
 def _apply(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None) -> Operation | None:
     """Apply the change. Return the operation that it begins, if any."""
-    spec, wanted = spec_of(facts), _patched(spec_of(facts), patch)
-    resumes = (spec.state, wanted.state) == (WantedState.SUSPENDED, WantedState.RUNNING)
+    spec, requested = spec_of(facts), _patched(spec_of(facts), patch)
+    resumes = (spec.state, requested.state) == (WantedState.SUSPENDED, WantedState.RUNNING)
     if resume_from is not None and spec.state is WantedState.RUNNING:
         raise ProblemError(409, "the query runs already: suspend it first, and it can be resumed from that snapshot")
     if resume_from is not None and patch.state != WantedState.RUNNING.value:
         raise ProblemError(409, "resume_from goes with state running, of a query that is suspended")
-    query = _running(facts, wanted.state)
-    if wanted.state is not spec.state and not resumes:
-        if wanted != spec.model_copy(update={"state": wanted.state}):
-            raise ProblemError(409, f"a query that is to be {wanted.state} cannot be changed besides: send state alone")
-        return OPERATIONS.stop(query) if wanted.state is WantedState.STOPPED else OPERATIONS.suspend(query)
-    if wanted.parallelism > (most := facts.shape.max_parallelism):
-        raise ProblemError(409, f"parallelism {wanted.parallelism} is above maxParallelism, which is {most} for good")
-    if wanted.checkpoint != spec.checkpoint:
-        query.setCheckpoints(f"{wanted.checkpoint.interval_ms}ms", wanted.checkpoint.alignment)
+    query = _running(facts, requested.state)
+    if requested.state is not spec.state and not resumes:
+        if requested != spec.model_copy(update={"state": requested.state}):
+            raise ProblemError(409, f"state {requested.state} cannot be combined with other changes: send it alone")
+        return OPERATIONS.stop(query) if requested.state is WantedState.STOPPED else OPERATIONS.suspend(query)
+    if requested.parallelism > (most := facts.shape.max_parallelism):
+        raise ProblemError(409, f"parallelism {requested.parallelism} is above maxParallelism ({most}), which is fixed")
+    if requested.checkpoint != spec.checkpoint:
+        query.setCheckpoints(f"{requested.checkpoint.interval_ms}ms", requested.checkpoint.alignment)
     if spec.state is WantedState.SUSPENDED:
-        query.rescale(wanted.parallelism)  # nothing runs: it is remembered
+        query.rescale(requested.parallelism)  # nothing runs: it is remembered
         return OPERATIONS.resume(query, *_choice(resume_from)) if resumes else None
-    return None if wanted.parallelism == spec.parallelism else _rescaled(query, wanted.parallelism)
+    return None if requested.parallelism == spec.parallelism else _rescaled(query, requested.parallelism)
 
 
 def _patched(spec: QuerySpec, patch: SpecPatch) -> QuerySpec:
@@ -158,13 +158,13 @@ def _patched(spec: QuerySpec, patch: SpecPatch) -> QuerySpec:
     )
 
 
-def _running(facts: QueryFacts, wanted: WantedState) -> StreamingQuery:
+def _running(facts: QueryFacts, requested: WantedState) -> StreamingQuery:
     query = ACTIVE_QUERIES.running(facts.id)
     stopping = OPERATIONS.running(facts.run_id, Verb.STOP)
-    if query is None or not query.isActive or (stopping and wanted is not WantedState.STOPPED):
+    if query is None or not query.isActive or (stopping and requested is not WantedState.STOPPED):
         raise ProblemError(409, f"query {facts.id} has ended or is about to: start it again in its program")
     for verb in (Verb.SUSPEND, Verb.RESUME):
-        if wanted is not WantedState.STOPPED and OPERATIONS.running(facts.run_id, verb):
+        if requested is not WantedState.STOPPED and OPERATIONS.running(facts.run_id, verb):
             raise ProblemError(409, f"{verb.value} is under way: wait for that operation to end")
     return query
 

@@ -61,15 +61,15 @@ TOO_MANY_WHOLE = f"{WHOLE_AT_ONCE} snapshots of this query are being read or wri
     response_description=BEGUN,
     responses=responses(404, 409),
 )
-def take(query_id: QueryId, wanted: SnapshotRequest, idempotency_key: IdempotencyKey = None) -> Response:
+def take(query_id: QueryId, requested: SnapshotRequest, idempotency_key: IdempotencyKey = None) -> Response:
     """Have the query take a snapshot now; the operation tells its id. It is never collected."""
     query = _running(find_query(query_id))
     order = SnapshotOrder(
-        wanted.label,
-        wanted.note,
-        wanted.alignment,
-        None if wanted.timeout_ms is None else wanted.timeout_ms / 1000,
-        wanted.format,
+        requested.label,
+        requested.note,
+        requested.alignment,
+        None if requested.timeout_ms is None else requested.timeout_ms / 1000,
+        requested.format,
     )
     operation = begun(take_snapshot(query, order, idempotency_key or ""))
     if operation.request != order:
@@ -110,9 +110,9 @@ def relabel(query_id: QueryId, snapshot: SnapshotId, patch: SnapshotPatch) -> Re
     about a second."""
     facts = find_query(query_id)
     checkpoint = opened_location(facts).record(snapshot).checkpoint
-    wanted = rq.LabelSnapshot(checkpoint, patch.named("label"), patch.named("note"))
+    requested = rq.LabelSnapshot(checkpoint, patch.named("label"), patch.named("note"))
     if patch.model_fields_set:
-        _label(facts, wanted)
+        _label(facts, requested)
     lines = list_snapshots(opened_location(facts), now_ms(), find_query(query_id).view.pinned).snapshots
     line = next((one for one in lines if one.checkpoint == checkpoint), None)
     if line is None:
@@ -138,15 +138,15 @@ def _running(facts: QueryFacts) -> StreamingQuery:
     return query
 
 
-def _label(facts: QueryFacts, wanted: rq.LabelSnapshot) -> None:
+def _label(facts: QueryFacts, requested: rq.LabelSnapshot) -> None:
     opened = opened_location(facts)
     try:
-        if not label_snapshot(opened, wanted):
+        if not label_snapshot(opened, requested):
             raise ProblemError(409, f"{LABELS_AT_ONCE} snapshots are being labelled: ask again in a second")
     except CorruptSnapshot:
         raise
     except LocationError as refusal:
-        if opened.refreshed().snapshot(wanted.checkpoint) is None:
+        if opened.refreshed().snapshot(requested.checkpoint) is None:
             raise  # it is gone
         raise ProblemError(409, str(refusal)) from refusal
 

@@ -30,14 +30,14 @@ router = APIRouter(prefix="/api/v1/queries/{query_id}/snapshots", tags=["snapsho
     response_description=BEGUN,
     responses=responses(404, 409),
 )
-def verify(query_id: QueryId, wanted: VerificationRequest) -> Response:
+def verify(query_id: QueryId, requested: VerificationRequest) -> Response:
     """Read every file that the snapshots need, byte for byte. The operation tells how far it is, and in the end what is
     damaged; it succeeds whatever that is."""
     facts = find_query(query_id)
-    if wanted.snapshot:
+    if requested.snapshot:
         with suppress(CorruptSnapshot):  # what is damaged is to be told
-            opened_location(facts).record(wanted.snapshot)
-    return accepted(begun(verify_snapshots(facts, wanted.snapshot), TOO_MANY_WHOLE))
+            opened_location(facts).record(requested.snapshot)
+    return accepted(begun(verify_snapshots(facts, requested.snapshot), TOO_MANY_WHOLE))
 
 
 @router.post(
@@ -50,13 +50,13 @@ def verify(query_id: QueryId, wanted: VerificationRequest) -> Response:
 def compare(
     query_id: QueryId,
     snapshot: Annotated[str, Path(max_length=MAX_LABEL, description="Its id or label.")],
-    wanted: ComparisonRequest,
+    requested: ComparisonRequest,
 ) -> Response:
     """Count what changed from this snapshot to another: rows of state, splits of sources, rows in flight. The operation
     tells how far it is, and in the end what was found."""
     facts = find_query(query_id)
     opened = opened_location(facts)
-    operation = compare_snapshots(facts, opened.record(snapshot), opened.record(wanted.to))
+    operation = compare_snapshots(facts, opened.record(snapshot), opened.record(requested.to))
     return accepted(begun(operation, TOO_MANY_WHOLE))
 
 

@@ -41,10 +41,10 @@ BEGIN = {
     response_description=BEGUN,
     responses=responses(404, 409),
 )
-def export(query_id: QueryId, snapshot: SnapshotId, wanted: TargetRequest, request: Request) -> Response:
+def export(query_id: QueryId, snapshot: SnapshotId, requested: TargetRequest, request: Request) -> Response:
     """Write the snapshot as files that other programs read, into a new folder below the export root. The operation
     tells how far it is, and in the end where they are."""
-    return _begun(query_id, snapshot, wanted, request, Verb.EXPORT_SNAPSHOT)
+    return _begun(query_id, snapshot, requested, request, Verb.EXPORT_SNAPSHOT)
 
 
 @router.post(
@@ -54,10 +54,10 @@ def export(query_id: QueryId, snapshot: SnapshotId, wanted: TargetRequest, reque
     response_description=BEGUN,
     responses=responses(404, 409),
 )
-def fork(query_id: QueryId, snapshot: SnapshotId, wanted: TargetRequest, request: Request) -> Response:
+def fork(query_id: QueryId, snapshot: SnapshotId, requested: TargetRequest, request: Request) -> Response:
     """Make a new folder below the export root a checkpoint location where a query of its own begins with the snapshot;
     this one is not disturbed. The operation tells in the end where it is."""
-    return _begun(query_id, snapshot, wanted, request, Verb.FORK_SNAPSHOT)
+    return _begun(query_id, snapshot, requested, request, Verb.FORK_SNAPSHOT)
 
 
 @router.post(
@@ -67,13 +67,13 @@ def fork(query_id: QueryId, snapshot: SnapshotId, wanted: TargetRequest, request
     response_description=BEGUN,
     responses=responses(404, 409),
 )
-def copy(query_id: QueryId, snapshot: SnapshotId, wanted: TargetRequest, request: Request) -> Response:
+def copy(query_id: QueryId, snapshot: SnapshotId, requested: TargetRequest, request: Request) -> Response:
     """Have the snapshot in an archive below the export root, where no query ever runs: a new folder becomes one, and
     one of this query's snapshots is added to. The operation tells in the end where it is."""
-    return _begun(query_id, snapshot, wanted, request, Verb.COPY_SNAPSHOT)
+    return _begun(query_id, snapshot, requested, request, Verb.COPY_SNAPSHOT)
 
 
-def _begun(query_id: str, snapshot: str, wanted: TargetRequest, request: Request, verb: Verb) -> Response:
+def _begun(query_id: str, snapshot: str, requested: TargetRequest, request: Request, verb: Verb) -> Response:
     root: str | None = request.app.state.export_root
     facts = find_query(query_id)
     record = opened_location(facts).record(snapshot)
@@ -83,7 +83,7 @@ def _begun(query_id: str, snapshot: str, wanted: TargetRequest, request: Request
             "this service writes no snapshots anywhere: begin it with spark.penstock.rest.exportRoot or "
             "penstock.serve(export_root=...), or use penstock snapshot export, fork and copy",
         )
-    target = child_location(root, wanted.name)
+    target = child_location(root, requested.name)
     running = OPERATIONS.writing(target)
     if running is not None:
         if (running.verb, running.query_id, running.request) != (verb, facts.id, snapshot):

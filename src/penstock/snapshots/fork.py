@@ -306,7 +306,7 @@ def check_unknown_sinks(origin: str, graph: JobGraph, target_setting: object) ->
 def _check_sources(option: str, graph: JobGraph) -> None:
     """Refuse sources that remove input: the origin's query may continue with the same input."""
     for source in [vertex.source for vertex in graph.vertices if vertex.source is not None]:
-        loss = source.source.takes_away()
+        loss = source.source.removes_input()
         if loss:
             raise LocationError(
                 f"{option}: {source.name} is what the query there reads, too, and {loss} for the first "

@@ -85,22 +85,22 @@ def hash_columns(columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.int64
 
 def chain_hash(array: pa.Array, seeds: Words) -> Words:
     """Chain one column, not of maps, onto ``seeds``; null rows keep theirs."""
-    return chained(array, seeds, XXHASH64)
+    return chain_hash_with(array, seeds, XXHASH64)
 
 
-def chained(array: pa.Array, seeds: Words, function: HashFunction) -> Words:
+def chain_hash_with(array: pa.Array, seeds: Words, function: HashFunction) -> Words:
     """Chain one column, not of maps, onto ``seeds`` with any of Spark's hash functions."""
     kind = array.type
     if pa.types.is_null(kind) or len(array) == 0:
         return seeds
     if pa.types.is_struct(kind):
         for child in array.flatten():  # flatten, unlike field(), gives the children of a null struct as null
-            seeds = chained(child, seeds, function)
+            seeds = chain_hash_with(child, seeds, function)
         return seeds
     if pa.types.is_list(kind):
         return _chained_lists(array, seeds, function)
     if pa.types.is_dictionary(kind):
-        return chained(array.cast(kind.value_type), seeds, function)
+        return chain_hash_with(array.cast(kind.value_type), seeds, function)
     return function.leaf(array, seeds)
 
 
@@ -128,7 +128,7 @@ def _chained_lists(array: pa.Array, seeds: Words, function: HashFunction) -> Wor
         shared = int(np.sort(lengths)[-FEW_LISTS - 1]) if len(lengths) > FEW_LISTS else 0
     for place in range(shared):
         rows = np.flatnonzero(lengths > place)
-        hashes[rows] = chained(elements.take(pa.array(starts[rows] + place)), hashes[rows], function)
+        hashes[rows] = chain_hash_with(elements.take(pa.array(starts[rows] + place)), hashes[rows], function)
     for row in np.flatnonzero(lengths > shared).tolist():
         hashed = int(hashes[row])
         for value in _values(elements.slice(starts[row] + shared, lengths[row] - shared)):

@@ -28,7 +28,7 @@ class TableSpec:
         schema: key columns, then value columns.
         key_count: number of key columns; 0: the table has at most one row.
         max_parallelism: the number of key groups.
-        fills: initial raw values (see ``Vector``) of a new row, by value column; they are null. None: zeros.
+        initial_values: initial raw values (see ``Vector``) of a new row, by value column; they are null. None: zeros.
         key_group_columns: number of leading key columns that decide the key group, the keys of the edge that brings the
             rows. None: all key columns.
         event_time: path to the event time of a row, a timestamp or a long in the unit of ``take_due``. It is the
@@ -39,17 +39,17 @@ class TableSpec:
             which takes about 0.2 s for a million rows.
         keeps_arrays: keep values as Arrow arrays that would be Python objects otherwise. It is for operators that move
             values without reading single ones.
-        marks: the first value column (bool) marks the rows that were written since they were last taken. ``edit`` sets
-            marks, ``take_marked`` and ``clear_marks`` clear them. Marks are part of the stored content.
+        has_marks: True if the first value column (bool) marks the rows that were written since they were last taken.
+            ``edit`` sets marks, ``take_marked`` and ``clear_marks`` clear them. Marks are part of the stored content.
     """
 
     schema: pa.Schema
     key_count: int
     max_parallelism: int
-    fills: tuple[object, ...] | None = None
+    initial_values: tuple[object, ...] | None = None
     key_group_columns: int | None = None
     event_time: tuple[int, ...] | None = None
-    marks: bool = False
+    has_marks: bool = False
     prefix: int = 0
     indexes_keys: bool = True
     keeps_arrays: bool = False
@@ -210,7 +210,7 @@ class KeyedTable(ABC):
 
     @abstractmethod
     def edit(self, keys: Sequence[pa.Array], count: int) -> AbstractContextManager[TableRows]:
-        """Return the rows of keys for changes in the ``with`` block. Absent keys get new rows (see ``fills``).
+        """Return the rows of keys for changes in the ``with`` block. Absent keys get new rows (see ``initial_values``).
 
         Changes take effect when the block ends. If it raises, the contents of these rows are undefined. Do not call
         other methods in the block.
@@ -228,7 +228,7 @@ class KeyedTable(ABC):
             values: the value columns.
             count: their length.
         """
-        assert not self.spec.marks
+        assert not self.spec.has_marks
         with self.edit(keys, count) as new:
             for vector, column in zip(new.values, values, strict=True):
                 vector.set(new.rows, column)

@@ -27,15 +27,15 @@ class ValueColumns:
 
     Args:
         fields: the columns.
-        fills: initial raw values of new rows, by column.
+        initial_values: initial raw values of new rows, by column.
         arrays_under: use ``ArrayColumns``, which other threads read with this lock; None: use Python objects.
     """
 
     def __init__(
-        self, fields: Sequence[pa.Field], fills: Sequence[object], arrays_under: threading.Lock | None = None
+        self, fields: Sequence[pa.Field], initial_values: Sequence[object], arrays_under: threading.Lock | None = None
     ) -> None:
         self._kinds = [field.type for field in fields]
-        self._fills = list(fills)
+        self._initial_values = list(initial_values)
         self._array_numbers: dict[int, int] = {}
         self._arrays: ArrayColumns | None = None
         if arrays_under is not None and (held := _numbered(self._kinds)):
@@ -65,7 +65,7 @@ class ValueColumns:
 
     def new(self, count: int) -> list[Vector]:
         """Return the initial values of new rows."""
-        vectors = [Vector(kind, fill) for kind, fill in zip(self._kinds, self._fills, strict=True)]
+        vectors = [Vector(kind, fill) for kind, fill in zip(self._kinds, self._initial_values, strict=True)]
         for vector in vectors:
             vector.extend(count)
         return vectors
@@ -80,7 +80,9 @@ class ValueColumns:
             return self._array_vector(position, rows)
         nulls = self._nulls.get(position)
         valid: Mask | None = None if nulls is None else nulls.data.take(rows) == 0
-        return Vector.over(self._kinds[position], self._data[position].data.take(rows), valid, self._fills[position])
+        return Vector.over(
+            self._kinds[position], self._data[position].data.take(rows), valid, self._initial_values[position]
+        )
 
     def read_one(self, position: int, rows: Rows) -> Vector:
         """Return the values of rows in one column, read-only."""
@@ -93,7 +95,7 @@ class ValueColumns:
     def _array_vector(self, position: int, rows: Rows) -> Vector:
         assert self._arrays is not None
         return Vector.of(
-            self._arrays.take(self._array_numbers[position], rows), self._fills[position], is_unchanged=True
+            self._arrays.take(self._array_numbers[position], rows), self._initial_values[position], is_unchanged=True
         )
 
     def loaded(self, arrays: Sequence[pa.Array]) -> list[Vector]:
@@ -105,7 +107,7 @@ class ValueColumns:
             return Vector.of(array)
         if not array.null_count:
             return Vector.over(self._kinds[position], raw_values(array), None)
-        vector = Vector(self._kinds[position], self._fills[position])
+        vector = Vector(self._kinds[position], self._initial_values[position])
         vector.extend(len(array))
         vector.set(np.arange(len(array)), array)
         return vector

@@ -72,12 +72,12 @@ class TableDriver:
             chosen = list(last.values())
             written = arrays(self.shape.values, [values[position] for position in chosen])
             for column in columns:
-                edited.values[column + self.shape.marks].set(edited.rows[chosen], written[column])
+                edited.values[column + self.shape.has_marks].set(edited.rows[chosen], written[column])
         for key, position in last.items():
-            row = list(self.rows.get(key, (None,) * (len(self.shape.values) + self.shape.marks)))
+            row = list(self.rows.get(key, (None,) * (len(self.shape.values) + self.shape.has_marks)))
             for column in columns:
-                row[column + self.shape.marks] = freeze(values[position][column])
-            if self.shape.marks:
+                row[column + self.shape.has_marks] = freeze(values[position][column])
+            if self.shape.has_marks:
                 row[0] = True
             self.rows[key] = tuple(row)
             self._raw[key] = keys[position]
@@ -101,15 +101,15 @@ class TableDriver:
             expect(place, place_of.setdefault(key, place), f"edit: the place of key {key}")
         expect(len(set(place_of.values())), len(place_of), "edit: different keys have places of their own")
         self._check_values(edited, list(place_of), np.array(list(place_of.values()), np.int64), "edit")
-        fills = self.shape.fills
-        for position, fill in enumerate(fills or ()):
-            data = edited.values[position + self.shape.marks].read()[0]
+        initial_values = self.shape.initial_values
+        for position, fill in enumerate(initial_values or ()):
+            data = edited.values[position + self.shape.has_marks].read()[0]
             for key, place in place_of.items():
                 if key not in self.rows:
                     expect(data[place], fill, f"edit: what a new row starts with in value column {position}")
 
     def _check_values(self, found: TableRows, keys: list[Key], places: Any, what: str) -> None:
-        marks = int(self.shape.marks)
+        marks = int(self.shape.has_marks)
         shown = frozen_rows([vector.to_arrow(places) for vector in found.values][marks:], len(keys))
         nothing = (None,) * (len(self.shape.values) + marks)
         expect(
@@ -171,7 +171,7 @@ class TableDriver:
 
     def clear_marks(self) -> None:
         self.table.clear_marks()
-        if self.shape.marks:
+        if self.shape.has_marks:
             self.rows = {key: (False, *row[1:]) for key, row in self.rows.items()}
         expect(self.table.has_marks, False, "has_marks, after they were cleared")
 
@@ -330,4 +330,4 @@ class TableDriver:
 
 def _unmarked(rows: Rows, shape: Shape) -> Rows:
     """Null and False are alike as marks."""
-    return {key: (bool(row[0]), *row[1:]) for key, row in rows.items()} if shape.marks else rows
+    return {key: (bool(row[0]), *row[1:]) for key, row in rows.items()} if shape.has_marks else rows

@@ -22,9 +22,9 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import DoubleType, IntegerType, LongType
 
 from penstock.catalyst.trees import kind
-from penstock.planner.compiler import compile_query
 from penstock.planner.static_join import read_static_sides
 from tests.integration.planner.test_graph_shape import SINK
+from tests.support.planner.compiled_query import compile_query
 from tests.support.planner.graph_runner import GraphRunner
 from tests.support.same_rows import canonical
 from tests.support.same_rows import multiset as exactly

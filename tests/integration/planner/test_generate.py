@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from penstock.functions import BoundReference
 from penstock.operators.generate import MAX_OUTPUT_ROWS, GenerateSpec
-from penstock.planner.compiler import compile_query
 from tests.integration.planner.test_equals_spark import SINK, START, Plan, run, watermarked
+from tests.support.planner.compiled_query import compile_query
 from tests.support.same_rows import multiset
 
 pytestmark = pytest.mark.spark

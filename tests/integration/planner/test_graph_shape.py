@@ -22,7 +22,8 @@ from penstock.operators.aggregate.partial import PartialAggregateSpec
 from penstock.operators.python.scalar_udf import ScalarUdfSpec
 from penstock.operators.python.udf_calls import UdfKind
 from penstock.operators.watermark import WatermarkSpec
-from penstock.planner.compiler import compile_plan, compile_query
+from penstock.planner.compiler import compile_plan
+from tests.support.planner.compiled_query import compile_query
 
 pytestmark = pytest.mark.spark
 

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from penstock.connectors.files.parquet.reading import ParquetFormat, paths_to_read
 from penstock.model.job_graph import JobGraph
-from penstock.planner.compiler import compile_query
 from tests.integration.planner.test_graph_shape import SINK
+from tests.support.planner.compiled_query import compile_query
 from tests.support.planner.graph_runner import GraphRunner
 from tests.support.same_rows import multiset
 

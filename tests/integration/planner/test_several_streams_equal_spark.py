@@ -18,9 +18,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
-from penstock.planner.compiler import compile_query
 from tests.integration.planner.test_equals_spark import multiset
 from tests.integration.planner.test_graph_shape import SINK
+from tests.support.planner.compiled_query import compile_query
 from tests.support.planner.tree_runner import TreeRunner
 from tests.support.structured_streaming import structured_streaming
 

@@ -15,8 +15,8 @@ from penstock.model.job_graph import EdgeKind
 from penstock.operators.stateful.declaration import RowForm
 from penstock.operators.stateful.spec import TransformWithStateSpec
 from penstock.operators.stateful.variables import TimeMode
-from penstock.planner.compiler import compile_query
 from tests.integration.planner.test_graph_shape import SINK
+from tests.support.planner.compiled_query import compile_query
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ import penstock
 from penstock.config import parse_options
 from penstock.errors import ConfigError, DataError, NotSupported
 from penstock.model.job_graph import JobGraph, SinkSpec
-from penstock.planner.compiler import compile_outputs, compile_plan, compile_query
+from penstock.planner.compiler import compile_outputs, compile_plan
 from penstock.planner.static_join import read_static_sides
 from tests.integration.planner.test_equals_spark import (
     SCHEMA,
@@ -28,6 +28,7 @@ from tests.integration.planner.test_equals_spark import (
     watermarked,
 )
 from tests.integration.planner.test_graph_shape import SINK
+from tests.support.planner.compiled_query import compile_query
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -25,9 +25,9 @@ from penstock.connectors.files.sink import FileSink
 from penstock.connectors.noop import NoopSink
 from penstock.connectors.option_texts import OptionTexts
 from penstock.model.job_graph import SinkSpec
-from penstock.planner.compiler import compile_query
 from penstock.planner.static_join import read_static_sides
 from tests.support.dataflow.stepping import Stepping, piece_of_work_s
+from tests.support.planner.compiled_query import compile_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.errors import NotSupported
 from penstock.functions.hashes.murmur3 import MURMUR3
-from penstock.state.hashing import chained, groups_of, hash_columns, key_groups
+from penstock.state.hashing import chain_hash_with, groups_of, hash_columns, key_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -146,7 +146,7 @@ LISTS = {
 
 
 def murmur(values: pa.Array) -> list[int]:
-    return chained(values, np.full(len(values), 42, np.uint32), MURMUR3).view(np.int32).tolist()
+    return chain_hash_with(values, np.full(len(values), 42, np.uint32), MURMUR3).view(np.int32).tolist()
 
 
 @pytest.mark.spark

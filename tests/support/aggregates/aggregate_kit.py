@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame
 from penstock.model.job_graph import EdgeKind, JobGraph, OperatorSpec, SinkSpec
 from penstock.model.key_groups import owned_range
 from penstock.operators.base import Operator, OperatorContext, RestoredState, ScalarPart
-from penstock.planner.compiler import compile_query
 from penstock.state.arrays import plain_type
 from penstock.state.hashing import key_groups
 from penstock.state.memory_table import MemoryBackend
 from penstock.state.table import StoredRows
+from tests.support.planner.compiled_query import compile_query
 
 SCHEMA = """ts timestamp, k string, g int, b boolean, i int, l long, f float, d double, e double, dec decimal(9,2),
 big decimal(30,4), text string, raw binary, day date, st struct<x:int,y:double,z:string>, ar array<double>"""

@@ -320,7 +320,9 @@ def test_only_the_given_rows_of_a_table_are_written_to(function: str, kind: pa.D
     accumulator = create_accumulator(call)
 
     def fresh() -> list[Vector]:
-        buffers = [Vector(f.type, fill) for f, fill in zip(call.buffer_fields(0), accumulator.fills(), strict=True)]
+        buffers = [
+            Vector(f.type, fill) for f, fill in zip(call.buffer_fields(0), accumulator.initial_values(), strict=True)
+        ]
         for buffer in buffers:
             buffer.extend(5)
         return buffers

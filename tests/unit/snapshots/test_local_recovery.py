@@ -157,7 +157,9 @@ class AnotherTable(MemoryTable):
     """Of another backend."""
 
 
-@pytest.mark.parametrize("other", [MemoryTable(TableSpec(SPEC.schema, 1, 128, fills=(7,))), AnotherTable(SPEC)])
+@pytest.mark.parametrize(
+    "other", [MemoryTable(TableSpec(SPEC.schema, 1, 128, initial_values=(7,))), AnotherTable(SPEC)]
+)
 def test_a_table_of_another_make_is_read(slot: Slot, other: MemoryTable) -> None:
     snapshot = slot.checkpoint(1)
     local = LocalStateRestore(1, slot.local_state.take_matching(1, snapshot), LocalStateStore())

@@ -185,7 +185,7 @@ def test_every_output_is_held_before_input_is_cleaned_away(scene: Scene, lost: b
     told: list[object] = []
 
     class Cleaning:
-        def takes_away(self) -> str:
+        def removes_input(self) -> str:
             return "cleanSource"
 
         def committed(self, state: object) -> None:

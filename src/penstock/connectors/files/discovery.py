@@ -117,7 +117,7 @@ class FileDiscovery:
         held = seen.contains([self._key(file.path) for file in files]).tolist()
         return [f for f, is_held in zip(files, held, strict=True) if is_held or f.modified_ms < seen.horizon_ms]
 
-    def takes_away(self) -> str:
+    def removes_input(self) -> str:
         return "" if self._cleaner is None else "cleanSource takes files away that are read; leave it off"
 
     def freeze(self) -> None:

@@ -89,8 +89,8 @@ class FileSource(Source):
         """Discovery of the files, on the driver."""
         return self._file_discovery
 
-    def takes_away(self) -> str:
-        return self._file_discovery.takes_away()
+    def removes_input(self) -> str:
+        return self._file_discovery.removes_input()
 
     def freeze(self) -> None:
         self._file_discovery.freeze()

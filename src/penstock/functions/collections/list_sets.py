@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from penstock.functions.collections.lists import chained
+from penstock.functions.collections.lists import concatenated
 from penstock.functions.core.base import Mask
 from penstock.functions.core.ragged import Ragged, as_type, is_null, plain_floats, ragged
 from penstock.functions.core.ranks import Ranks, among, ranks
@@ -45,7 +45,7 @@ def distinct(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Ar
 
 def union(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
     """``array_union``."""
-    lists = _plain(chained([ragged(array, rows) for array in arrays], data_type.value_type))
+    lists = _plain(concatenated([ragged(array, rows) for array in arrays], data_type.value_type))
     return lists.keep(_first_of_each(_codes(lists)[0])).array(data_type, rows)
 
 

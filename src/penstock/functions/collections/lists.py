@@ -191,10 +191,10 @@ class ConcatArrays(Eager):
 def append(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
     """Arrays one after the other."""
     parts = [ragged(array, rows) for array in arrays]
-    return chained(parts, data_type.value_type).array(data_type, rows)
+    return concatenated(parts, data_type.value_type).array(data_type, rows)
 
 
-def chained(parts: Sequence[Ragged], value_type: pa.DataType) -> Ragged:
+def concatenated(parts: Sequence[Ragged], value_type: pa.DataType) -> Ragged:
     """Each row's values of the first, then those of the second, and so on."""
     values = pa.concat_arrays([as_type(part.values, value_type) for part in parts])
     row_of = np.concatenate([part.row_of for part in parts])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.functions.collections import failures as errors
-from penstock.functions.collections.lists import chained
+from penstock.functions.collections.lists import concatenated
 from penstock.functions.core.base import Expression, Mask
 from penstock.functions.core.ragged import (
     Ragged,
@@ -114,7 +114,7 @@ def from_entries(rules: MapRules, arrays: Arrays, rows: Mask | None, data_type: 
 
 def concat(rules: MapRules, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
     """``map_concat``."""
-    lists = chained([ragged(array, rows) for array in arrays], data_type.field(0).type)
+    lists = concatenated([ragged(array, rows) for array in arrays], data_type.field(0).type)
     return rules.build(lists.sizes, lists.values.field(0), lists.values.field(1), data_type, rows)
 
 

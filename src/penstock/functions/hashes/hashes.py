@@ -19,7 +19,7 @@ from penstock.errors import EvaluationError
 from penstock.functions.core.base import Expression, Mask
 from penstock.functions.core.vectors import from_vector
 from penstock.functions.hashes.murmur3 import MURMUR3
-from penstock.state.hashing import chain_hash, chained
+from penstock.state.hashing import chain_hash, chain_hash_with
 
 Hashes = npt.NDArray[Any]
 
@@ -46,7 +46,7 @@ class ChainedHash(Expression):
         hashes = seeds.view(np.uint64 if signed is np.int64 else np.uint32)
         for child in self.children:
             array = child.evaluate(batch, mask)
-            hashes = chain_hash(array, hashes) if signed is np.int64 else chained(array, hashes, MURMUR3)
+            hashes = chain_hash(array, hashes) if signed is np.int64 else chain_hash_with(array, hashes, MURMUR3)
         return from_vector(hashes.view(signed), self.data_type)
 
 

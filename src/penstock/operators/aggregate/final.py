@@ -80,8 +80,8 @@ class FinalAggregateSpec(OperatorSpec):
         keys = [self.input_schema.field(position) for position in range(self.key_count)]
         return pa.schema([*keys, pa.field(_CHANGED, pa.bool_()), *buffer_fields(self.calls)])
 
-    def table_spec(self, max_parallelism: int, fills: list[object]) -> TableSpec:
-        """Return the table's layout. ``fills``: initial values of the buffers."""
+    def table_spec(self, max_parallelism: int, initial_values: list[object]) -> TableSpec:
+        """Return the table's layout. ``initial_values``: initial values of the buffers."""
         event_time: tuple[int, ...] | None = None
         if self.event_time is not None:
             is_window = pa.types.is_struct(self.input_schema.field(self.event_time.column).type)
@@ -90,10 +90,10 @@ class FinalAggregateSpec(OperatorSpec):
             self.table_schema,
             self.key_count,
             max_parallelism,
-            fills=(0, *fills),
+            initial_values=(0, *initial_values),
             key_group_columns=0 if self.mode == "complete" else None,
             event_time=event_time,
-            marks=True,
+            has_marks=True,
         )
 
     @property
@@ -146,8 +146,8 @@ class FinalAggregateOperator(OneTableOperator):
         self._replaced = False
 
     def table_spec(self, max_parallelism: int) -> TableSpec:
-        fills = [fill for accumulator in self._accumulators for fill in accumulator.fills()]
-        return replace(self._spec.table_spec(max_parallelism, fills), keeps_arrays=self._keeps_arrays())
+        initial_values = [fill for accumulator in self._accumulators for fill in accumulator.initial_values()]
+        return replace(self._spec.table_spec(max_parallelism, initial_values), keeps_arrays=self._keeps_arrays())
 
     def _keeps_arrays(self) -> bool:
         objects = [

@@ -72,7 +72,7 @@ class PartialAggregateOperator(Operator):
 def new_buffers(accumulator: Accumulator, count: int) -> list[Vector]:
     """Return the buffers of so many groups, none of which has a row yet."""
     fields = accumulator.call.buffer_fields(0)
-    buffers = [Vector(field.type, fill) for field, fill in zip(fields, accumulator.fills(), strict=True)]
+    buffers = [Vector(field.type, fill) for field, fill in zip(fields, accumulator.initial_values(), strict=True)]
     for buffer in buffers:
         buffer.extend(count)
     return buffers

@@ -58,15 +58,15 @@ class SessionAggregateSpec(FinalAggregateSpec):
         start, end = pa.field(_START, _MOMENT), pa.field(_END, _MOMENT)
         return pa.schema([*keys, start, pa.field(_CHANGED, pa.bool_()), end, *buffer_fields(self.calls)])
 
-    def table_spec(self, max_parallelism: int, fills: list[object]) -> TableSpec:
+    def table_spec(self, max_parallelism: int, initial_values: list[object]) -> TableSpec:
         return TableSpec(
             self.table_schema,
             self.key_count,
             max_parallelism,
-            fills=(0, 0, *fills),
+            initial_values=(0, 0, *initial_values),
             key_group_columns=0 if self.mode == "complete" else self.key_count - 1,
             event_time=None if self.event_time is None else (self.key_count + 1,),
-            marks=True,
+            has_marks=True,
             prefix=self.key_count - 1,
         )
 
@@ -101,7 +101,7 @@ class SessionAggregateOperator(FinalAggregateOperator):
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        self._fills = [fill for accumulator in self._accumulators for fill in accumulator.fills()]
+        self._initial_values = [fill for accumulator in self._accumulators for fill in accumulator.initial_values()]
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         batch = self._drop_late_rows(batch)
@@ -134,7 +134,8 @@ class SessionAggregateOperator(FinalAggregateOperator):
         """Return the buffers of the merged sessions: their parts merged in order of time."""
         count = len(sessions.starts)
         fresh = [
-            Vector(field.type, fill) for field, fill in zip(buffer_fields(self._spec.calls), self._fills, strict=True)
+            Vector(field.type, fill)
+            for field, fill in zip(buffer_fields(self._spec.calls), self._initial_values, strict=True)
         ]
         for vector in fresh:
             vector.extend(count)

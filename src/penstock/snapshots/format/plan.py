@@ -73,7 +73,7 @@ def plan_of(graph: JobGraph) -> PlanManifest:
         if vertex.source is not None:
             source = vertex.source.source
             entry = _operator("source", vertex.id, vertex.source.name, source.schema, {})
-            kind: dict[str, Plain] = {"kind": source.kind, "takes_away": bool(source.takes_away())}
+            kind: dict[str, Plain] = {"kind": source.kind, "takes_away": bool(source.removes_input())}
             operators[vertex.source.operator_id] = entry | kind
         for spec in vertex.operators:
             entry = _operator("operator", vertex.id, spec.name, spec.output_schema, spec.state_schemas)

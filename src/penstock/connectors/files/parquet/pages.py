@@ -100,7 +100,7 @@ class _Page:
 
 
 @dataclass(frozen=True)
-class _Weight:
+class _DecodedSize:
     """Decoded size of a page: ``values`` times ``each`` bytes, or ``bytes`` for any number of values."""
 
     values: int
@@ -128,15 +128,15 @@ def max_batch_rows(
     """
     with open(path, "rb", buffering=0) as file:
         for group in groups:
-            weights = [_weights(path, file.fileno(), metadata, group, column, rows, most) for column in columns]
-            while rows > 1 and sum(_heaviest(pages, rows) for pages in weights) > LARGEST_BATCH:
+            sizes = [_decoded_sizes(path, file.fileno(), metadata, group, column, rows, most) for column in columns]
+            while rows > 1 and sum(_heaviest(pages, rows) for pages in sizes) > LARGEST_BATCH:
                 rows //= 2
     return rows
 
 
-def _weights(
+def _decoded_sizes(
     path: str, file: int, metadata: pq.FileMetaData, group: int, column: int, rows: int, most: int
-) -> list[_Weight]:
+) -> list[_DecodedSize]:
     chunk, described = metadata.row_group(group).column(column), metadata.schema.column(column)
     pages = list(_pages(path, file, chunk, most))
     width = _width(described)
@@ -149,10 +149,10 @@ def _weights(
         if dictionary * rows > LARGEST_BATCH:
             widest = min(dictionary, _widest_value(path, metadata, group, chunk.path_in_schema)) + _OFFSET_BYTES
     is_nested = described.max_repetition_level > 0
-    weights = [_weight(page, width, widest, is_nested) for page in pages if page.kind in _DATA_PAGES]
+    sizes = [_decoded_size(page, width, widest, is_nested) for page in pages if page.kind in _DATA_PAGES]
     if is_nested:
-        return [_nested(path, chunk, weights, metadata.row_group(group).num_rows, most)]
-    return weights
+        return [_nested(path, chunk, sizes, metadata.row_group(group).num_rows, most)]
+    return sizes
 
 
 def _width(described: pq.ColumnSchema) -> int | None:
@@ -164,30 +164,30 @@ def _width(described: pq.ColumnSchema) -> int | None:
     return _WIDTHS.get(described.physical_type)
 
 
-def _weight(page: _Page, width: int | None, widest: int, is_nested: bool) -> _Weight:
+def _decoded_size(page: _Page, width: int | None, widest: int, is_nested: bool) -> _DecodedSize:
     if width is not None:
-        return _Weight(page.values, width, 0)
+        return _DecodedSize(page.values, width, 0)
     if page.encoding in _DICTIONARY_ENCODINGS:
-        return _Weight(page.values, widest, 0)
+        return _DecodedSize(page.values, widest, 0)
     # One value may be as long as the page, and the next one as well. All values of a nested column may belong to one
     # row, so this bound would refuse ordinary files.
     if page.encoding == _DELTA_BYTE_ARRAY and not is_nested:
-        return _Weight(page.values, page.bytes, 0)
-    return _Weight(page.values, _OFFSET_BYTES, page.bytes)
+        return _DecodedSize(page.values, page.bytes, 0)
+    return _DecodedSize(page.values, _OFFSET_BYTES, page.bytes)
 
 
-def _nested(path: str, chunk: pq.ColumnChunkMetaData, weights: list[_Weight], rows: int, most: int) -> _Weight:
+def _nested(path: str, chunk: pq.ColumnChunkMetaData, sizes: list[_DecodedSize], rows: int, most: int) -> _DecodedSize:
     """Estimate a nested column: the number of values per row is known after decoding only, so the average is used."""
-    size = sum(weight.of(weight.values) for weight in weights)
+    size = sum(page.of(page.values) for page in sizes)
     if size > NESTED_PAGES * most:
         raise DataError(
             f"{path}: column {chunk.path_in_schema} may become {size} bytes in one row, more than {NESTED_PAGES} times "
             f"{most} (option maxPageBytes)"
         )
-    return _Weight(rows, size // max(1, rows), 0)
+    return _DecodedSize(rows, size // max(1, rows), 0)
 
 
-def _heaviest(pages: list[_Weight], rows: int) -> int:
+def _heaviest(pages: list[_DecodedSize], rows: int) -> int:
     """Return the largest decoded size of ``rows`` consecutive rows: the sum of the pages that they may be in."""
     heaviest = begin = covered = size = 0
     for page in pages:

@@ -39,7 +39,7 @@ class Accumulator(ABC):
     def __init__(self, call: AggregateCall) -> None:
         self.call = call
 
-    def fills(self) -> list[object]:
+    def initial_values(self) -> list[object]:
         """The raw values that new rows of the buffers start with."""
         return [0] * len(self.call.buffer_fields(0))
 

@@ -22,7 +22,7 @@ _OPERATIONS = {"bit_and": np.bitwise_and, "bit_or": np.bitwise_or, "bit_xor": np
 class Bits(Accumulator):
     """``bit_and``, ``bit_or`` and ``bit_xor``; null where there was no value."""
 
-    def fills(self) -> list[object]:
+    def initial_values(self) -> list[object]:
         return [-1 if self.call.function == "bit_and" else 0]
 
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
@@ -56,7 +56,7 @@ class Bitmaps(Accumulator):
         super().__init__(call)
         self._all = call.function == "bitmap_and_agg"
 
-    def fills(self) -> list[object]:
+    def initial_values(self) -> list[object]:
         return [None]
 
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:

@@ -51,7 +51,7 @@ class CountSketch(Accumulator):
         [self._table] = call.parameters
         self._size = self._table.depth * self._table.width
 
-    def fills(self) -> list[object]:
+    def initial_values(self) -> list[object]:
         return [None]
 
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:

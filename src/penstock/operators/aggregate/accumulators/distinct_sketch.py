@@ -51,7 +51,7 @@ class DistinctSketch(Accumulator):
         [self._tables] = call.parameters
         self._size = 1 << self._tables.precision
 
-    def fills(self) -> list[object]:
+    def initial_values(self) -> list[object]:
         return [None]
 
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:

@@ -28,7 +28,7 @@ class FirstOrLast(Accumulator):
         super().__init__(call)
         [self._ignore_nulls] = call.parameters
 
-    def fills(self) -> list[object]:
+    def initial_values(self) -> list[object]:
         return [_nothing(self.call.input_type), 0]
 
     def begin(self, buffers: Sequence[Vector], groups: Rows) -> None:
@@ -64,7 +64,7 @@ class FirstOrLast(Accumulator):
 class BestRow(Accumulator):
     """``min_by`` and ``max_by``. Buffers: the value, and the value that it is ordered by."""
 
-    def fills(self) -> list[object]:
+    def initial_values(self) -> list[object]:
         return [_nothing(self.call.input_type), _nothing(self.call.second_type)]
 
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
@@ -124,7 +124,7 @@ class Extreme(Accumulator):
         super().__init__(call)
         self._max = call.function == "max"
 
-    def fills(self) -> list[object]:
+    def initial_values(self) -> list[object]:
         dtype = raw_dtype(self.call.input_type)
         if dtype.kind == "O":
             return [None]
@@ -164,7 +164,7 @@ class BestRows(Accumulator):
         super().__init__(call)
         [self._most] = call.parameters
 
-    def fills(self) -> list[object]:
+    def initial_values(self) -> list[object]:
         return [None, None]
 
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:

@@ -28,7 +28,7 @@ class Frequencies(Accumulator):
     A second argument is the frequency of a row.
     """
 
-    def fills(self) -> list[object]:
+    def initial_values(self) -> list[object]:
         return [None, None]
 
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:

@@ -36,7 +36,7 @@ class ListAgg(Accumulator):
         super().__init__(call)
         self._between, self._directions = call.parameters
 
-    def fills(self) -> list[object]:
+    def initial_values(self) -> list[object]:
         return [None for _ in self.call.buffer_fields(0)]
 
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:

@@ -69,7 +69,7 @@ class Lists(Accumulator):
         [self._ignore_nulls] = call.parameters
         self._distinct = call.function != "collect_list"
 
-    def fills(self) -> list[object]:
+    def initial_values(self) -> list[object]:
         return [None]
 
     def begin(self, buffers: Sequence[Vector], groups: Rows) -> None:
@@ -149,7 +149,7 @@ class DistinctValues(Accumulator):
         super().__init__(call)
         self._function = function
 
-    def fills(self) -> list[object]:
+    def initial_values(self) -> list[object]:
         return [None for _ in self.call.buffer_fields(0)]
 
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
@@ -164,8 +164,8 @@ class DistinctValues(Accumulator):
 
     def result(self, buffers: Sequence[Vector], rows: Rows) -> pa.Array:
         owners, columns = flattened(np.arange(len(rows)), [buffer.to_arrow(rows) for buffer in buffers])
-        fields, fills = self._function.call.buffer_fields(0), self._function.fills()
-        fresh = [Vector(field.type, fill) for field, fill in zip(fields, fills, strict=True)]
+        fields, initial_values = self._function.call.buffer_fields(0), self._function.initial_values()
+        fresh = [Vector(field.type, fill) for field, fill in zip(fields, initial_values, strict=True)]
         for vector in fresh:
             vector.extend(len(rows))
         self._function.begin(fresh, np.arange(len(rows)))

@@ -117,7 +117,7 @@ class Quantiles(Accumulator):
         self._percentages, self._accuracy = call.parameters
         self._room = max(_ROOM, 4 * self._accuracy)
 
-    def fills(self) -> list[object]:
+    def initial_values(self) -> list[object]:
         return [None, None, None]
 
     def add(self, buffers: Sequence[Vector], groups: Rows, arguments: Sequence[pa.Array]) -> None:
