@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.functions.core.base import Expression
-from penstock.functions.core.ragged import Ragged, aligned_places, as_type, ragged
+from penstock.functions.core.ragged import Ragged, aligned_positions, as_type, ragged
 from penstock.functions.core.shared import SharedExpressions
 from penstock.functions.core.trees import grows_by_value
 from penstock.functions.core.vectors import Vector, from_vector, valid_rows
@@ -28,7 +28,7 @@ class GenerateSpec(OperatorSpec):
     Attributes:
         elements: an expression over the input's columns that gives an array or a map.
         passed: positions of the input columns that the output begins with.
-        with_position: the zero-based place of the element is a column.
+        with_position: add a column with the zero-based position of the element.
         unpacked: each field of the elements is a column (a map's key and value are); otherwise the element is one.
         outer: a row without elements, or with null, gives one row of nulls.
     """
@@ -72,18 +72,18 @@ class GenerateOperator(Operator):
     def _generated(self, batch: pa.RecordBatch, array: pa.Array) -> Iterator[pa.RecordBatch]:
         lists = ragged(array, valid_rows(array))
         sizes = np.maximum(lists.sizes, 1) if self._spec.outer else lists.sizes
-        rows, places = np.repeat(np.arange(batch.num_rows), sizes), aligned_places(lists, sizes)
+        rows, positions = np.repeat(np.arange(batch.num_rows), sizes), aligned_positions(lists, sizes)
         for begin in range(0, len(rows), MAX_OUTPUT_ROWS):
             part = slice(begin, begin + MAX_OUTPUT_ROWS)
-            yield self._made(batch, lists, rows[part], places[part])
+            yield self._made(batch, lists, rows[part], positions[part])
 
-    def _made(self, batch: pa.RecordBatch, lists: Ragged, rows: Vector, places: Vector) -> pa.RecordBatch:
+    def _made(self, batch: pa.RecordBatch, lists: Ragged, rows: Vector, positions: Vector) -> pa.RecordBatch:
         repeated = pa.array(rows)
         columns = [batch.column(ordinal).take(repeated) for ordinal in self._spec.passed]
-        missing = places < 0
-        elements = lists.values.take(pa.array(np.maximum(places, 0), mask=missing))
+        missing = positions < 0
+        elements = lists.values.take(pa.array(np.maximum(positions, 0), mask=missing))
         if self._spec.with_position:
-            columns.append(from_vector((places - lists.starts[rows]).astype(np.int32), pa.int32(), ~missing))
+            columns.append(from_vector((positions - lists.starts[rows]).astype(np.int32), pa.int32(), ~missing))
         columns += elements.flatten() if self._spec.unpacked else [elements]
         schema = self._spec.output_schema
         typed = [as_type(column, field.type) for column, field in zip(columns, schema, strict=True)]

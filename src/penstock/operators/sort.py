@@ -73,15 +73,17 @@ def _codes(array: pa.Array, ascending: bool, nulls_first: bool) -> list[npt.NDAr
     valid = array.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_struct(array.type):
         # Within a struct a null field is the least value, independently of where null structs go.
-        codes = [] if valid.all() else [_place(np.zeros(len(array), np.int64), valid, nulls_first)]
+        codes = [] if valid.all() else [_with_null_codes(np.zeros(len(array), np.int64), valid, nulls_first)]
         for child in array.flatten():
             codes += _codes(child, ascending, nulls_first=ascending)
         return codes
     ranks = pc.rank(array, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
-    return [_place(ranks if ascending else -ranks, valid, nulls_first)]
+    return [_with_null_codes(ranks if ascending else -ranks, valid, nulls_first)]
 
 
-def _place(codes: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_], nulls_first: bool) -> npt.NDArray[np.int64]:
+def _with_null_codes(
+    codes: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_], nulls_first: bool
+) -> npt.NDArray[np.int64]:
     limits = np.iinfo(np.int64)
     return np.where(valid, codes, limits.min if nulls_first else limits.max)
 

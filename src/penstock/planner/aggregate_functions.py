@@ -233,19 +233,19 @@ def _counted_rows(function: JavaTree, result: pa.DataType) -> AggregateCall | No
 def _arguments(
     scope: Scope, function: JavaTree, definition: _Function, condition: Expression | None, distinct: bool
 ) -> list[Expression]:
-    """The argument columns; where there is a condition, they are computed only for the rows that it lets through.
+    """Return the argument columns. With a condition, they are computed only for the rows that meet it.
 
     Args:
-        distinct: what is counted is told by them, and not only whether it is.
+        distinct: count distinct values: the columns hold the values, and not only a mark for each row that counts.
     """
     trees = children(function) if definition.name == "count" else definition.arguments_of(function)
     arguments = [scope.translate(tree) for tree in trees]
     if len(arguments) > 1 and definition.name == "listagg":
         arguments = [arguments[0], _packed(arguments[1:])]
     if len(arguments) > 1 and definition.name == "count":
-        there: Sequence[Expression] = [IsNull(argument, negated=True) for argument in arguments]
+        not_null: Sequence[Expression] = [IsNull(argument, negated=True) for argument in arguments]
         counted = _packed(arguments) if distinct else Literal(True, pa.bool_())
-        arguments = [CaseWhen([(reduce(And, there), counted)], None, counted.data_type)]
+        arguments = [CaseWhen([(reduce(And, not_null), counted)], None, counted.data_type)]
     if condition is not None:
         arguments = [CaseWhen([(condition, argument)], None, argument.data_type) for argument in arguments]
     return arguments

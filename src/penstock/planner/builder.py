@@ -17,7 +17,7 @@ from penstock.operators.watermark import WatermarkSpec
 
 @dataclass(frozen=True)
 class Position:
-    """A place in a vertex that a branch can start from: what comes out there, on which port.
+    """Output port in a vertex at which a branch can start.
 
     ``partitioned_by``, ``timed``: see ``PipelineBuilder``.
     """

@@ -20,15 +20,15 @@ _WATERMARK = "EventTimeWatermark"
 _BY_COLUMNS = "RepartitionByExpression"
 _EXCHANGES = ("Repartition", _BY_COLUMNS)
 _COLUMNS_STAY = frozenset({"Project", "Filter", "ArrowEvalPython", "BatchEvalPython"})
-"""Nodes that process each row independently of its place, and whose dropped columns can be kept."""
+"""Nodes that process each row independently of its subtask, and whose dropped columns can be kept."""
 _ROW_BY_ROW = _COLUMNS_STAY | {"Expand", "Generate", "MapInArrow", "MapInPandas", "Join", "Union"}
 
 
 def watermark_first(steps: Sequence[Step]) -> list[Step]:
     """Return the same steps with a watermark, and what it needs, moved in front of the repartitioning below it.
 
-    Rows do not depend on their subtask, and Spark's watermark is that of all rows together. So only the place changes
-    at which rows are processed. Steps that cannot be moved stay.
+    Rows do not depend on their subtask, and Spark's watermark is that of all rows together. So only the subtask
+    changes that processes a row. Steps that cannot be moved stay.
     """
     at = next((number for number, step in enumerate(steps) if kind(step.node) == _WATERMARK), 0)
     exchanges = [number for number, step in enumerate(steps[:at]) if kind(step.node) in _EXCHANGES]

@@ -49,9 +49,9 @@ class Segment:
         outputs: which outputs' rows are what comes out at the top.
         above: what goes on from there.
         late: segments over the rows that the aggregation or deduplication drops which is the first node here.
-        lifted: projections and the watermark of one of those above, which have to be done here, with the source: they
-            add columns and leave out none.
-        on_lifted: whether this is that one; the others get the columns that there were without.
+        watermark_nodes: watermark of one segment above, with the projections below it, which run here, with the source.
+            They add columns and drop none.
+        reads_watermark: True for that segment. The others get the columns without those of ``watermark_nodes``.
         names: by ``name_key``, of nodes in here.
         optimized: nodes of the optimised plan, from the root down to the leaf (its own, or what stands for it).
     """
@@ -61,8 +61,8 @@ class Segment:
     outputs: list[int] = field(default_factory=list)
     above: list[Segment] = field(default_factory=list)
     late: list[Segment] = field(default_factory=list)
-    lifted: list[JavaTree] = field(default_factory=list)
-    on_lifted: bool = False
+    watermark_nodes: list[JavaTree] = field(default_factory=list)
+    reads_watermark: bool = False
     names: dict[str, str] = field(default_factory=dict)
     optimized: JavaTree = None
 
@@ -74,7 +74,7 @@ class Segment:
     @property
     def has_watermark(self) -> bool:
         """True if ``withWatermark`` is in this segment of its plans."""
-        return self.on_lifted or any(kind(node) == _WATERMARK for node in self.all_nodes)
+        return self.reads_watermark or any(kind(node) == _WATERMARK for node in self.all_nodes)
 
     @property
     def all_nodes(self) -> list[JavaTree]:
@@ -116,7 +116,7 @@ def plan_tree(plans: Sequence[tuple[JavaTree, str]]) -> Segment:
     root = _segment(main, 0, late_operators)
     for output, at in marks.items():
         _attach_late(root, lines[output], at)
-    _lift_watermark(root)
+    _move_watermark(root)
     _give_names(root, plans)
     return root
 
@@ -200,16 +200,19 @@ def _attach_late(root: Segment, line: Line, at: int) -> None:
     raise _late_alone()
 
 
-def _lift_watermark(root: Segment) -> None:
-    """A watermark behind the first fork is generated before it, with the source: it changes no row, and outputs that
-    do not ask for it do not look at it. What it is computed by goes with it, as columns more."""
+def _move_watermark(root: Segment) -> None:
+    """Move a watermark from above the first fork to the source, with the projections that compute its column.
+
+    A watermark changes no row, and outputs that do not need it ignore it and the added columns.
+    """
     if root.has_watermark:
         return
     for branch in root.above:
         kinds = [kind(node) for node in branch.nodes]
         at = kinds.index(_WATERMARK) if _WATERMARK in kinds else None
         if at is not None and {*kinds[:at]} <= {"Project", "SubqueryAlias"}:
-            root.lifted, branch.nodes, branch.on_lifted = branch.nodes[: at + 1], branch.nodes[at + 1 :], True
+            root.watermark_nodes, branch.nodes = branch.nodes[: at + 1], branch.nodes[at + 1 :]
+            branch.reads_watermark = True
             root.above += [Segment([], root.mode, [output]) for output in root.outputs]
             root.outputs = []
             return
@@ -238,12 +241,12 @@ def _optimize(spark: SparkSession, segment: Segment, leaf: JavaTree | None) -> l
     """The attributes of the leaf that are needed here and above; ``leaf`` is None where the plan has its own."""
     tree = segment.nodes[-1] if leaf is None else _over(spark, leaf, segment.nodes)
     plain: list[JavaTree] = elements(tree.output())
-    for node in segment.lifted:
+    for node in segment.watermark_nodes:
         tree = _widened(spark, tree, node)
     output: list[JavaTree] = elements(tree.output())
     needed: set[int] = set()
     for above in segment.above:
-        read = elements(segment.lifted[-1].output()) if above.on_lifted else plain
+        read = elements(segment.watermark_nodes[-1].output()) if above.reads_watermark else plain
         for branch in (above, *above.late):
             needed.update(map(expr_id, _optimize(spark, branch, _stand_in(spark, output, read))))
     pruned = [attribute for attribute in output if expr_id(attribute) in needed]
@@ -255,13 +258,13 @@ def _optimize(spark: SparkSession, segment: Segment, leaf: JavaTree | None) -> l
 
 
 def _widened(spark: SparkSession, tree: JavaTree, node: JavaTree) -> JavaTree:
-    """A lifted node on top of the plan, with all columns that there are."""
+    """Add a watermark node to the plan, and keep all columns of the plan."""
     if kind(node) == "SubqueryAlias":
         return tree
     if kind(node) != "Project":
         return _over(spark, tree, [node])
-    there = {expr_id(attribute) for attribute in elements(tree.output())}
-    more = [named for named in elements(node.projectList()) if expr_id(named) not in there]
+    existing_ids = {expr_id(attribute) for attribute in elements(tree.output())}
+    more = [named for named in elements(node.projectList()) if expr_id(named) not in existing_ids]
     return _project(spark, [*elements(tree.output()), *more], tree)
 
 

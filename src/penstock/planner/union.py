@@ -30,20 +30,20 @@ def add_union(scope: Scope, node: JavaTree, add_tree: AddTree, above: Sequence[S
     since = scope.builder.next_vertex()
     add_tree(scope, first, _input_steps(node, first, pushed))
     union_id = scope.builder.operator_id("union")
-    places = [_branch_point(scope, node)]
+    branch_points = [_branch_point(scope, node)]
     for number, child in enumerate(others, 1):
         with scope.builder.input(f"{union_id}/input-{number}"):
             add_tree(scope, child, _input_steps(node, child, pushed))
-            places.append(_branch_point(scope, node))
+            branch_points.append(_branch_point(scope, node))
     if pushed:
         scope.builder.share_clock(union_id, since)
-    spread = {branch_point.position.partitioned_by for branch_point in places}
+    spread = {branch_point.position.partitioned_by for branch_point in branch_points}
     keys = next(iter(spread)) if len(spread) == 1 else None
     scope.meet(
-        places[0],
+        branch_points[0],
         [
             Inlet(branch_point.position, EdgeKind.FORWARD, keys or (), f"{union_id}/input-{number}")
-            for number, branch_point in enumerate(places)
+            for number, branch_point in enumerate(branch_points)
         ],
         "Union",
     )

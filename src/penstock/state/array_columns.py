@@ -90,8 +90,8 @@ class ArrayColumns:
         if not len(positions):
             return
         self._positions.data[rows] = _NOWHERE
-        gone = np.bincount(self._places(self._parts, positions)[0], minlength=len(self._parts))
-        for part, count in zip(self._parts, gone.tolist(), strict=True):
+        forgotten_counts = np.bincount(self._locate(self._parts, positions)[0], minlength=len(self._parts))
+        for part, count in zip(self._parts, forgotten_counts.tolist(), strict=True):
             part.used -= count
         self._drop_unused()
 
@@ -111,21 +111,21 @@ class ArrayColumns:
         missing = positions == _NOWHERE
         if missing.all() or not parts:
             return pa.nulls(len(rows), self._kinds[column])
-        numbers, places = self._places(parts, positions)
+        numbers, offsets = self._locate(parts, positions)
         if missing.any():
-            there = np.cumsum(~missing) - 1
-            return self._take(column, parts, numbers[~missing], places[~missing]).take(pa.array(there, mask=missing))
-        return self._take(column, parts, numbers, places)
+            indices = np.cumsum(~missing) - 1
+            return self._take(column, parts, numbers[~missing], offsets[~missing]).take(pa.array(indices, mask=missing))
+        return self._take(column, parts, numbers, offsets)
 
     @staticmethod
-    def _take(column: int, parts: Sequence[_Part], numbers: npt.NDArray[np.integer], places: Rows) -> pa.Array:
+    def _take(column: int, parts: Sequence[_Part], numbers: npt.NDArray[np.integer], offsets: Rows) -> pa.Array:
         first = int(numbers[0])
         if (numbers == first).all():
-            return parts[first].arrays[column].take(pa.array(places))
+            return parts[first].arrays[column].take(pa.array(offsets))
         order = np.argsort(numbers, kind="stable")
         cuts = np.append(np.flatnonzero(np.diff(numbers[order], prepend=-1)), len(order))
         pieces = [
-            parts[numbers[order[start]]].arrays[column].take(pa.array(places[order[start:stop]]))
+            parts[numbers[order[start]]].arrays[column].take(pa.array(offsets[order[start:stop]]))
             for start, stop in pairwise(cuts.tolist())
         ]
         back = np.empty(len(order), np.int64)
@@ -133,13 +133,13 @@ class ArrayColumns:
         return pa.concat_arrays(pieces).take(pa.array(back))
 
     @staticmethod
-    def _places(parts: Sequence[_Part], positions: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.integer], Rows]:
+    def _locate(parts: Sequence[_Part], positions: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.integer], Rows]:
         """Return for each position the number of its part and the index in it; arbitrary if no part has it."""
         firsts = np.array([part.first for part in parts], np.int64)
         sizes = np.array([len(part.rows) for part in parts], np.int64)
         numbers = np.maximum(np.searchsorted(firsts, positions, side="right") - 1, 0)
-        places = np.clip(positions - firsts[numbers], 0, sizes[numbers] - 1)
-        return numbers.astype(np.min_scalar_type(len(parts))), places
+        offsets = np.clip(positions - firsts[numbers], 0, sizes[numbers] - 1)
+        return numbers.astype(np.min_scalar_type(len(parts))), offsets
 
     def _append(self, rows: Rows, arrays: list[pa.Array]) -> None:
         nbytes = sum(array.nbytes for array in arrays) + 4 * len(rows)

@@ -126,9 +126,9 @@ def _chained_lists(array: pa.Array, seeds: Words, function: HashFunction) -> Wor
     shared = int(lengths.max())
     if not pa.types.is_nested(elements.type) and not pa.types.is_dictionary(elements.type):
         shared = int(np.sort(lengths)[-FEW_LISTS - 1]) if len(lengths) > FEW_LISTS else 0
-    for place in range(shared):
-        rows = np.flatnonzero(lengths > place)
-        hashes[rows] = chain_hash_with(elements.take(pa.array(starts[rows] + place)), hashes[rows], function)
+    for position in range(shared):
+        rows = np.flatnonzero(lengths > position)
+        hashes[rows] = chain_hash_with(elements.take(pa.array(starts[rows] + position)), hashes[rows], function)
     for row in np.flatnonzero(lengths > shared).tolist():
         hashed = int(hashes[row])
         for value in _values(elements.slice(starts[row] + shared, lengths[row] - shared)):

@@ -82,7 +82,7 @@ class HashIndex:
         """
         self._make_room(hashes, max(expected, len(hashes)))
         self._live += len(rows)
-        self._place(rows, hashes)
+        self._fill_slots(rows, hashes)
 
     def remove(self, rows: Rows, hashes: U64) -> None:
         """Remove the keys at ``rows``. Their slots stay in use until their segment is cleaned."""
@@ -112,7 +112,7 @@ class HashIndex:
         positions |= (hashes >> np.uint64(64 - _BITS)).view(np.int64)
         return positions
 
-    def _place(self, rows: Rows, hashes: U64) -> None:
+    def _fill_slots(self, rows: Rows, hashes: U64) -> None:
         slots, positions, entries = self._slots.data, self._positions(hashes), (rows + 1).astype(np.int32)
         taken = [np.zeros(0, np.int64)]
         while len(entries):
@@ -128,8 +128,8 @@ class HashIndex:
     def _make_room(self, hashes: U64, more: int) -> None:
         while int(self._used.sum()) + more > self._limit:
             if self._live + more > 0.75 * self._limit:
-                wanted = (self._live + more) / (_LOAD * _SEGMENT) - self._segments
-                self._split(max(1, min(_AT_ONCE, int(wanted) + 1)))
+                missing_segments = (self._live + more) / (_LOAD * _SEGMENT) - self._segments
+                self._split(max(1, min(_AT_ONCE, int(missing_segments) + 1)))
             else:
                 self._clean()
         while self._is_crowded(hashes):  # only crafted keys cause this
@@ -153,7 +153,7 @@ class HashIndex:
         self._used = np.concatenate([self._used, np.zeros(count, np.int64)])
         if self._segments == 2 << self._level:
             self._level += 1
-        self._place(rows, self._hashes_of(rows))
+        self._fill_slots(rows, self._hashes_of(rows))
 
     def _clean(self) -> None:
         """Make slots of removed keys empty again, in some segments."""
@@ -162,7 +162,7 @@ class HashIndex:
         count = min(_AT_ONCE, self._segments - self._cleaned)
         rows = self._take_rows(self._cleaned, count)
         self._cleaned += count
-        self._place(rows, self._hashes_of(rows))
+        self._fill_slots(rows, self._hashes_of(rows))
 
     def _take_rows(self, first: int, count: int) -> Rows:
         """Empty some segments, and return their rows."""

@@ -120,11 +120,11 @@ def _encode(array: pa.Array, number: Callable[[str | bytes, int], int]) -> Words
     """Return the number of each row's text; arbitrary for nulls. ``number`` is called once per distinct text."""
     encoded = array.dictionary_encode()
     numbers = np.array([number(value, UNKNOWN) for value in encoded.dictionary.to_pylist()], np.int64)
-    places = fixed_values(encoded.indices)
-    assert places is not None
+    codes = fixed_values(encoded.indices)
+    assert codes is not None
     if not len(numbers):
         return np.full(len(array), UNKNOWN, np.int64)
-    chosen: Words = numbers[np.where(validity(array), places, 0) if array.null_count else places]
+    chosen: Words = numbers[np.where(validity(array), codes, 0) if array.null_count else codes]
     return chosen
 
 
@@ -148,5 +148,5 @@ class _Numbers:
         if self._table is not None:
             inside = (words >= self._low) & (words <= self._high)
             return np.where(inside, self._table[np.where(inside, words - self._low, 0)], UNKNOWN)
-        places = np.minimum(np.searchsorted(self._sorted, words), self.count - 1)
-        return np.where(self._sorted[places] == words, places, UNKNOWN)
+        positions = np.minimum(np.searchsorted(self._sorted, words), self.count - 1)
+        return np.where(self._sorted[positions] == words, positions, UNKNOWN)

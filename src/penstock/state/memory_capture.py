@@ -54,30 +54,30 @@ class _FirstPositions:
     """Index from rows to their first positions in a growing list of rows."""
 
     def __init__(self, rows: int) -> None:
-        self._places = GrowableArray(np.int32)
+        self._first_positions = GrowableArray(np.int32)
         self._rows = rows
         self.count = 0
 
     def add(self, rows: npt.NDArray[np.int32]) -> None:
         """Append rows to the list, each named once."""
-        self._places.reserve(self._rows)
+        self._first_positions.reserve(self._rows)
         positions = np.flatnonzero(rows < self._rows)
-        places = self._places.data
-        fresh = positions[places[rows[positions]] == 0]
-        places[rows[fresh]] = fresh + (self.count + 1)
+        first_positions = self._first_positions.data
+        fresh = positions[first_positions[rows[positions]] == 0]
+        first_positions[rows[fresh]] = fresh + (self.count + 1)
         self.count += len(rows)
 
     def named(self) -> Rows:
         """Return all rows in the list."""
-        return np.flatnonzero(self._places.data[: self._rows]) if self.count else np.zeros(0, np.int64)
+        return np.flatnonzero(self._first_positions.data[: self._rows]) if self.count else np.zeros(0, np.int64)
 
     def find(self, rows: Rows) -> tuple[Rows, Rows]:
         """Return the indexes of the rows that are in the list, and their first positions in it."""
         if not self.count:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        places = self._places.data[rows]
-        named = np.flatnonzero(places)
-        return named, places[named] - 1
+        positions = self._first_positions.data[rows]
+        named = np.flatnonzero(positions)
+        return named, positions[named] - 1
 
 
 class CapturedRows:
@@ -137,24 +137,24 @@ class CapturedRows:
         return [*self._restored_keys(rows, columns.keys.decode(keys)), *(vector.to_array() for vector in vectors)]
 
     def _restored_values(self, rows: Rows, vectors: list[Vector]) -> list[Vector]:
-        named, places = self._seen.find(rows)
+        named, positions = self._seen.find(rows)
         if len(named):
             vectors = [vector.copy() for vector in vectors]
         for before, undo, entries in self._entries() if len(named) else ():
-            own = (places >= before) & (places < before + entries)
+            own = (positions >= before) & (positions < before + entries)
             with self._columns.lock:
-                old = undo.values.take(places[own] - before)
+                old = undo.values.take(positions[own] - before)
             for vector, kept in zip(vectors, old, strict=True):
                 data, valid = vector.write()
                 data[named[own]], valid[named[own]] = kept.read()
         return vectors
 
     def _restored_keys(self, rows: Rows, keys: list[pa.Array]) -> list[pa.Array]:
-        named, places = self._removed.find(rows)
+        named, positions = self._removed.find(rows)
         if not len(named):
             return keys
         sources = np.arange(len(rows))
-        sources[named] = len(rows) + places
+        sources[named] = len(rows) + positions
         return [
             pa.chunked_array([key, *(removed[number] for removed in self._removed_keys)], key.type)
             .take(pa.array(sources))
@@ -260,18 +260,18 @@ class MemoryCapture(TableCapture):
         all_rows, all_groups = self._changed_rows(since, intervals)
         kept = (all_groups >= first) & (all_groups <= last)
         rows, groups = all_rows[kept], all_groups[kept]
-        gone_groups, gone_keys = self._tombstones(intervals, first, last, rows)
-        all_groups = np.concatenate([groups, gone_groups])
+        tombstone_groups, tombstone_keys = self._tombstones(intervals, first, last, rows)
+        all_groups = np.concatenate([groups, tombstone_groups])
         order = np.argsort(all_groups, kind="stable")
         for start in range(0, len(order), self._block_rows):
             chosen = order[start : start + self._block_rows]
-            there = chosen < len(rows)
-            columns = self._open().arrays(rows[chosen[there]])
-            if not there.all():
-                columns = self._with_tombstones(columns, there, [
-                    key.take(pa.array(chosen[~there] - len(rows))) for key in gone_keys
+            exists = chosen < len(rows)
+            columns = self._open().arrays(rows[chosen[exists]])
+            if not exists.all():
+                columns = self._with_tombstones(columns, exists, [
+                    key.take(pa.array(chosen[~exists] - len(rows))) for key in tombstone_keys
                 ])  # fmt: skip
-            arrays = [pa.array(all_groups[chosen]), *columns, pa.array(~there)]
+            arrays = [pa.array(all_groups[chosen]), *columns, pa.array(~exists)]
             yield pa.RecordBatch.from_arrays(arrays, schema=delta_schema(self.schema))
 
     def _changed_rows(self, since: int, intervals: Sequence[Changes]) -> tuple[Rows, Groups]:
@@ -302,21 +302,21 @@ class MemoryCapture(TableCapture):
         for start in range(0, len(rows), self._block_rows):
             for number, key in enumerate(self._open().arrays(rows[start : start + self._block_rows])[: len(keys)]):
                 alive[number].append(key)
-        together = [pa.chunked_array([*there, gone]).combine_chunks() for there, gone in zip(alive, keys, strict=True)]
-        _, firsts = group_rows(together, len(rows) + len(groups))
-        gone = np.sort(firsts[firsts >= len(rows)]) - len(rows)
-        return groups[gone], [key.take(pa.array(gone)) for key in keys]
+        joined = [pa.chunked_array([*live, key]).combine_chunks() for live, key in zip(alive, keys, strict=True)]
+        _, firsts = group_rows(joined, len(rows) + len(groups))
+        tombstones = np.sort(firsts[firsts >= len(rows)]) - len(rows)
+        return groups[tombstones], [key.take(pa.array(tombstones)) for key in keys]
 
-    def _with_tombstones(self, columns: list[pa.Array], there: npt.NDArray[np.bool_],
+    def _with_tombstones(self, columns: list[pa.Array], exists: npt.NDArray[np.bool_],
                          keys: list[pa.Array]) -> list[pa.Array]:  # fmt: skip
-        """Merge the rows that exist with tombstones. ``there``: True for rows that exist."""
-        sources = np.empty(len(there), np.int64)
-        sources[there] = np.arange(np.count_nonzero(there))
-        sources[~there] = np.arange(np.count_nonzero(there), len(there))
-        values = [_empty(field, int(np.count_nonzero(~there))) for field in self._spec.value_fields]
+        """Merge the rows that exist with tombstones. ``exists``: True for rows that exist."""
+        sources = np.empty(len(exists), np.int64)
+        sources[exists] = np.arange(np.count_nonzero(exists))
+        sources[~exists] = np.arange(np.count_nonzero(exists), len(exists))
+        values = [_empty(field, int(np.count_nonzero(~exists))) for field in self._spec.value_fields]
         return [
-            pa.chunked_array([column, gone], column.type).take(pa.array(sources)).combine_chunks()
-            for column, gone in zip(columns, [*keys, *values], strict=True)
+            pa.chunked_array([column, tombstone], column.type).take(pa.array(sources)).combine_chunks()
+            for column, tombstone in zip(columns, [*keys, *values], strict=True)
         ]
 
     def forget_before(self) -> None:

@@ -92,7 +92,7 @@ class MemoryTable(KeyedTable):
 
     @contextmanager
     def edit(self, keys: Sequence[pa.Array], count: int) -> Iterator[TableRows]:
-        places, distinct, number = _distinct(keys, count)
+        indices, distinct, number = _distinct(keys, count)
         rows, is_new = self._locate(distinct, number)
         vectors = self._values.take(rows)
         if is_new.any():
@@ -107,7 +107,7 @@ class MemoryTable(KeyedTable):
             self._may_have_marks = True
         self._touch(rows[~is_new])
         try:
-            yield TableRows(places, vectors)
+            yield TableRows(indices, vectors)
         finally:
             self._put(rows, vectors, len(rows))
 
@@ -120,12 +120,12 @@ class MemoryTable(KeyedTable):
         self._put(rows, self._values.loaded(values), count)
 
     def find(self, keys: Sequence[pa.Array], count: int) -> TableRows:
-        places, distinct, number = _distinct(keys, count)
+        indices, distinct, number = _distinct(keys, count)
         encoded = self._keys.encode(distinct, number)
         rows = self._find(encoded, *self._keys.hashes_of(encoded))
         found = rows >= 0
         by_key = np.where(found, np.cumsum(found) - 1, NO_ROW)
-        return TableRows(by_key[places], self._values.take(rows[found]))
+        return TableRows(by_key[indices], self._values.take(rows[found]))
 
     def find_by_prefix(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Rows, TableRows]:
         rows, owners = self._rows_of_prefixes([normalize_floats(column) for column in prefixes], count)
@@ -241,14 +241,14 @@ class MemoryTable(KeyedTable):
         """Restore captured content: replace the rows that were written since the capture."""
         changed = past.changed()
         groups = past.groups()[changed]
-        there, groups = changed[groups >= 0], groups[groups >= 0]
-        columns = past.arrays(there)
+        existing, groups = changed[groups >= 0], groups[groups >= 0]
+        columns = past.arrays(existing)
         self._log.discard_all()
         self._log = MemoryChangeLog(self.spec.value_fields, self._lock)
         self._log.reserve(self._size)
         in_use = np.concatenate([changed, np.arange(past.size, self._size)])
         self._clear(in_use[self._groups.data[in_use] >= 0])
-        self._restore_rows(there, groups, columns)
+        self._restore_rows(existing, groups, columns)
         self._numbers.restart(past.size, np.flatnonzero(self._groups.data[: past.size] < 0))
         assert self._count == count, f"{self._count} rows instead of {count}"
         return self._start_log()
@@ -285,9 +285,9 @@ class MemoryTable(KeyedTable):
     def _load_delta(
         self, groups: npt.NDArray[np.int16], keys: list[pa.Array], values: list[pa.Array], deleted: pa.Array
     ) -> None:
-        gone = np.flatnonzero(deleted.to_numpy(zero_copy_only=False))
-        if len(gone):
-            self.remove([key.take(pa.array(gone)) for key in keys], len(gone))
+        deleted_rows = np.flatnonzero(deleted.to_numpy(zero_copy_only=False))
+        if len(deleted_rows):
+            self.remove([key.take(pa.array(deleted_rows)) for key in keys], len(deleted_rows))
             kept = np.flatnonzero(~deleted.to_numpy(zero_copy_only=False))
             groups, chosen = groups[kept], pa.array(kept)
             keys, values = [key.take(chosen) for key in keys], [value.take(chosen) for value in values]
@@ -464,8 +464,8 @@ def _earliest_first(rows: Rows, times: npt.NDArray[np.int64], batch_rows: int) -
 def _distinct(keys: Sequence[pa.Array], count: int) -> tuple[Rows, list[pa.Array], int]:
     """Return for each key its index among the distinct ones, these with normalized floats, and their number."""
     columns = [normalize_floats(key) for key in keys]
-    places, first = group_rows(columns, count)
+    indices, first = group_rows(columns, count)
     if len(first) == count:
         return np.arange(count), columns, count
     chosen = pa.array(first)
-    return places, [column.take(chosen) for column in columns], len(first)
+    return indices, [column.take(chosen) for column in columns], len(first)

@@ -63,8 +63,8 @@ class PrefixIndex:
         predecessors, successors = heads[joined], following[heads[joined]]
         following[predecessors], before[firsts[joined]] = firsts[joined], predecessors
         following[lasts[joined]] = successors
-        there = successors != _NONE
-        before[successors[there]] = lasts[joined][there]
+        has_successor = successors != _NONE
+        before[successors[has_successor]] = lasts[joined][has_successor]
         self._heads.insert(firsts[new], distinct[new])
 
     def remove(self, rows: Rows) -> None:
@@ -81,8 +81,8 @@ class PrefixIndex:
         predecessors, successors = predecessors[begins], successors[begins]
         later = np.flatnonzero(predecessors != _NONE)
         following[predecessors[later]] = successors[later]
-        there = np.flatnonzero(successors != _NONE)
-        before[successors[there]] = predecessors[there]
+        with_successor = np.flatnonzero(successors != _NONE)
+        before[successors[with_successor]] = predecessors[with_successor]
         firsts = predecessors == _NONE
         rows, successors = rows[begins[firsts]], successors[firsts].astype(np.int64)
         hashes, whole = self._hashes.data[rows], successors == _NONE
@@ -100,8 +100,8 @@ class PrefixIndex:
         owners: list[Rows] = []
         rows, asked = self._find(hashes), np.arange(len(hashes))
         while True:
-            there = np.flatnonzero(rows != _NONE)
-            rows, asked = rows[there], asked[there]
+            present = np.flatnonzero(rows != _NONE)
+            rows, asked = rows[present], asked[present]
             if len(rows) < _FEW:
                 break
             found.append(rows)

@@ -93,19 +93,19 @@ class RocksDBCapture(TableCapture):
         while block := list(islice(entries, _DELTA_ROWS)):
             self._opened()
             keys = [key for key, _ in block]
-            deleted = np.array([gone for _, gone in block])
+            deleted = np.array([is_deleted for _, is_deleted in block])
             values = self._values_at(view, keys, deleted)
             columns = [*self._key_columns(keys), *values, pa.array(deleted)]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _values_at(self, view: View, keys: list[bytes], deleted: npt.NDArray[np.bool_]) -> list[pa.Array]:
         """Return the value columns of keys, with null for deleted ones."""
-        live = [key for key, gone in zip(keys, deleted.tolist(), strict=True) if not gone]
+        live = [key for key, is_deleted in zip(keys, deleted.tolist(), strict=True) if not is_deleted]
         columns = self._layout.values.decode(view.values(live))
         if len(live) == len(keys):
             return columns
-        places = pa.array(np.cumsum(~deleted) - 1, mask=deleted)
-        return [column.take(places) for column in columns]
+        indices = pa.array(np.cumsum(~deleted) - 1, mask=deleted)
+        return [column.take(indices) for column in columns]
 
     def _key_columns(self, keys: list[bytes]) -> list[pa.Array]:
         return [pa.array(key_groups_of(keys)), *self._layout.keys.decode(keys)]

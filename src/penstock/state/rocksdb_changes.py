@@ -48,7 +48,7 @@ class RocksDBChangeLog:
         self._family = family
         self._counts: dict[int, int] = {}
         self._purged = 0
-        self._wanted = 0
+        self._keep_from = 0
         self.epoch = 1
         self.oldest = 1
 
@@ -73,7 +73,7 @@ class RocksDBChangeLog:
 
     def end_epoch(self) -> CapturedChanges:
         """End the epoch at a capture, and return the changes for its deltas."""
-        self._forget(self._wanted)
+        self._forget(self._keep_from)
         while len(self._counts) > _MAX_EPOCHS:
             self._forget(min(self._counts))
         changes = CapturedChanges(self._family.view(), dict(self._counts), self.oldest, self.epoch)
@@ -82,7 +82,7 @@ class RocksDBChangeLog:
 
     def forget_before(self, serial: int) -> None:
         """Forget changes before this capture, at the next one. Called on any thread."""
-        self._wanted = max(self._wanted, serial)
+        self._keep_from = max(self._keep_from, serial)
 
     def _forget(self, through: int) -> None:
         """Forget the epochs up to this one, which may be the current one."""

@@ -124,8 +124,8 @@ class RocksDBTable(KeyedTable):
     def find(self, keys: Sequence[pa.Array], count: int) -> TableRows:
         located = self._locate(keys, count)
         stored = self._rows.get(located.keys)
-        there = np.array([value is not None for value in stored], np.bool_)
-        rows = np.where(there, np.cumsum(there) - 1, NO_ROW)[located.numbers]
+        exists = np.array([value is not None for value in stored], np.bool_)
+        rows = np.where(exists, np.cumsum(exists) - 1, NO_ROW)[located.numbers]
         return TableRows(rows, self._vectors([value for value in stored if value is not None]))
 
     def find_by_prefix(self, prefixes: Sequence[pa.Array], count: int) -> tuple[Rows, TableRows]:
@@ -144,13 +144,14 @@ class RocksDBTable(KeyedTable):
     def remove(self, keys: Sequence[pa.Array], count: int) -> int:
         located = self._locate(keys, count)
         stored = self._rows.get(located.keys)
-        there = [position for position, value in enumerate(stored) if value is not None]
-        if there:
-            gone = [located.keys[position] for position in there]
+        existing = [position for position, value in enumerate(stored) if value is not None]
+        if existing:
+            deleted_keys = [located.keys[position] for position in existing]
             values = [value for value in stored if value is not None]
-            times = self._time_index_keys([column.take(pa.array(there)) for column in located.columns], gone, values)
-            self._delete(gone, times, values)
-        return len(there)
+            key_columns = [column.take(pa.array(existing)) for column in located.columns]
+            times = self._time_index_keys(key_columns, deleted_keys, values)
+            self._delete(deleted_keys, times, values)
+        return len(existing)
 
     def take_due(self, until_us: int, batch_rows: int) -> Iterator[TableRows]:
         for keys, rows in self._take_due(until_us, batch_rows):
@@ -260,10 +261,10 @@ class RocksDBTable(KeyedTable):
             columns, distinct, groups_of(columns[:spread], distinct, self.spec.max_parallelism)
         )
         order = np.array(sorted(range(distinct), key=encoded.__getitem__), np.int64)
-        places = np.empty(distinct, np.int64)
-        places[order] = np.arange(distinct)
+        ranks = np.empty(distinct, np.int64)
+        ranks[order] = np.arange(distinct)
         return _DistinctKeys(
-            places[position_of],
+            ranks[position_of],
             [column.take(pa.array(order)) for column in columns],
             [encoded[position] for position in order.tolist()],
         )
@@ -272,12 +273,12 @@ class RocksDBTable(KeyedTable):
         """Decode the value columns of rows, with initial values for rows that do not exist."""
         initial_values = self.spec.initial_values or (0,) * len(self.spec.value_fields)
         vectors = [Vector(field.type, fill) for field, fill in zip(self.spec.value_fields, initial_values, strict=True)]
-        there = np.flatnonzero(np.array([value is not None for value in stored], np.bool_))
+        existing = np.flatnonzero(np.array([value is not None for value in stored], np.bool_))
         columns = self._layout.values.decode([value for value in stored if value is not None])
         for vector, column in zip(vectors, columns, strict=True):
             vector.extend(len(stored))
-            if len(there):
-                vector.set(there, column)
+            if len(existing):
+                vector.set(existing, column)
         return vectors
 
     def _table_rows(self, keys: list[bytes], stored: Sequence[bytes]) -> TableRows:
@@ -314,8 +315,8 @@ class RocksDBTable(KeyedTable):
             columns = [column.take(pa.array(fresh, pa.int64())) for column in located.columns]
             added = self._time_index_keys(columns, [located.keys[position] for position in fresh], [])
         else:
-            there = [(key, value) for key, value in zip(located.keys, stored, strict=True) if value is not None]
-            for time in self._time_index_keys([], [key for key, _ in there], [value for _, value in there]):
+            existing = [(key, value) for key, value in zip(located.keys, stored, strict=True) if value is not None]
+            for time in self._time_index_keys([], [key for key, _ in existing], [value for _, value in existing]):
                 batch.delete(time)
             added = self._time_index_keys([], located.keys, values)
         if added:

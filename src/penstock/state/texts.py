@@ -278,9 +278,9 @@ class TextStore:
         self._used = int(ends[-1]) if len(ends) else self._used
         return starts
 
-    def _freed(self, count: int, wanted: int) -> Ints:
-        """Return the starts of up to ``wanted`` free spaces of ``count`` words."""
-        lists, found, missing = self._free.get(count, []), [np.zeros(0, np.int64)], wanted
+    def _freed(self, count: int, limit: int) -> Ints:
+        """Return the starts of up to ``limit`` free spaces of ``count`` words."""
+        lists, found, missing = self._free.get(count, []), [np.zeros(0, np.int64)], limit
         while lists and missing:
             last = lists.pop()
             if len(last) > missing:

@@ -28,17 +28,17 @@ def from_avro(tree: JavaTree, translation: Translation) -> Expression:
     if options.get("datetimerebasemode", translation.conf.avro_rebase_mode).upper() != "CORRECTED":
         refuse(tree, "set spark.sql.avro.datetimeRebaseModeInRead to CORRECTED; the hybrid calendar is not there")
     refuse_repeated(tree, tree)
-    written, data_type = str(tree.jsonFormatSchema()), arrow_type(tree)
-    wanted = options.get("avroschema", written)
+    writer_schema, data_type = str(tree.jsonFormatSchema()), arrow_type(tree)
+    reader_schema = options.get("avroschema", writer_schema)
     try:
-        message_reader(written, wanted)
-        schema = parse_schema(wanted)
+        message_reader(writer_schema, reader_schema)
+        schema = parse_schema(reader_schema)
         require_type(schema, data_type)
     except UnsupportedSchema as unknown_schema:
         refuse(tree, str(unknown_schema))
     if schema.kind == "union":
         refuse(tree, "Spark itself fails, or reads null as 0, if the whole message is a union; use a record")
-    return FromAvro(translation(tree.child()), data_type, written, wanted, mode == "PERMISSIVE")
+    return FromAvro(translation(tree.child()), data_type, writer_schema, reader_schema, mode == "PERMISSIVE")
 
 
 @catalyst("CatalystDataToAvro", area=AREA, forms="`to_avro`",

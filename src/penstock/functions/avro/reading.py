@@ -26,8 +26,8 @@ class FromAvro(Strict):
     """``from_avro``. Entries of maps are in the order of the message.
 
     Args:
-        written: the schema of the messages, as JSON.
-        wanted: the schema that they are read as.
+        writer_schema: the schema of the messages, as JSON.
+        reader_schema: the schema that they are read as.
         permissive: a malformed message gives null, or a struct of nulls; otherwise it raises.
 
     Raises:
@@ -35,10 +35,12 @@ class FromAvro(Strict):
         DataError: a string that is not UTF-8.
     """
 
-    def __init__(self, child: Expression, data_type: pa.DataType, written: str, wanted: str, permissive: bool) -> None:
+    def __init__(
+        self, child: Expression, data_type: pa.DataType, writer_schema: str, reader_schema: str, permissive: bool
+    ) -> None:
         super().__init__((child,), data_type)
-        self.written = written
-        self.wanted = wanted
+        self.writer_schema = writer_schema
+        self.reader_schema = reader_schema
         self.permissive = permissive
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
@@ -46,7 +48,7 @@ class FromAvro(Strict):
 
     def _message(self, data: bytes) -> object:
         try:
-            return message_reader(self.written, self.wanted)(data)
+            return message_reader(self.writer_schema, self.reader_schema)(data)
         except MalformedMessage:
             if not self.permissive:
                 raise EvaluationError(
@@ -60,16 +62,16 @@ class FromAvro(Strict):
 
 
 @lru_cache(maxsize=64)
-def message_reader(written: str, wanted: str) -> Callable[[bytes], object]:
+def message_reader(writer_schema: str, reader_schema: str) -> Callable[[bytes], object]:
     """Return a function that decodes one message into a value, as ``pyarrow.array`` takes it.
 
     Raises:
-        UnknownSchema: now, if a schema is not supported, or one cannot be read as the other.
-        Malformed: later, of a message.
-        BadValue: later, of a string.
+        UnsupportedSchema: immediately, if a schema is not supported, or one cannot be read as the other.
+        MalformedMessage: by the returned function, for a malformed message.
+        InvalidValue: by the returned function, for a value that cannot be read in any mode.
     """
-    reader = parse_schema(wanted)
-    read, convert = schema_reader(parse_schema(written), reader), converter(reader)
+    reader = parse_schema(reader_schema)
+    read, convert = schema_reader(parse_schema(writer_schema), reader), converter(reader)
     return lambda data: convert(read(Cursor(data)))
 
 

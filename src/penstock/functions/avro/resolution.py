@@ -29,7 +29,7 @@ class IncompatibleSchemas(UnsupportedSchema):
 
 
 class Cursor:
-    """A place in a message."""
+    """Read position in a message."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -90,7 +90,7 @@ def schema_reader(writer: Schema, reader: Schema) -> Read:
         return _blocks(schema_reader(writer.children[0], reader.children[0]), list)
     if writer.kind == "map":
         value = schema_reader(writer.children[0], reader.children[0])
-        # The last of equal keys counts, in the place of the first.
+        # The value of the last of equal keys counts, at the position of the first.
         return _blocks(lambda cursor: (_string(cursor), value(cursor)), lambda pairs: list(dict(pairs).items()))
     return _PLAIN[writer.kind]
 
@@ -176,13 +176,13 @@ def _branch(writer: Schema, reader: Schema) -> int:
 
 
 def _record(writer: Schema, reader: Schema) -> Read:
-    wanted = {field.name: field for field in reader.fields}
+    reader_fields = {field.name: field for field in reader.fields}
     steps: list[tuple[str, str | None, Read]] = []
     for field in writer.fields:
-        target = wanted.pop(field.name, None)
+        target = reader_fields.pop(field.name, None)
         read = schema_reader(field.schema, field.schema if target is None else target.schema)
         steps.append((field.name, None if target is None else field.name, read))
-    defaults: dict[str | None, Any] = {name: default_value(field) for name, field in wanted.items()}
+    defaults: dict[str | None, Any] = {name: default_value(field) for name, field in reader_fields.items()}
 
     def read_record(cursor: Cursor) -> dict[str | None, Any]:
         record = dict(defaults)

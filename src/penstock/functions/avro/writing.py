@@ -103,8 +103,8 @@ class ToAvro(Strict):
             messages = pa.array(written(array.filter(valid), self.schema), pa.binary())
         except InvalidValue as bad:
             raise EvaluationError(f"to_avro: {bad}") from None
-        places = np.cumsum(valid.to_numpy(zero_copy_only=False)) - 1
-        return messages.take(pa.array(places, mask=~valid.to_numpy(zero_copy_only=False)))
+        indices = np.cumsum(valid.to_numpy(zero_copy_only=False)) - 1
+        return messages.take(pa.array(indices, mask=~valid.to_numpy(zero_copy_only=False)))
 
 
 def written(array: pa.Array, schema: Schema) -> list[bytes]:

@@ -39,10 +39,10 @@ def double_texts(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Fas
     size = np.abs(values)
     zero = (values == 0) & ~np.signbit(values)
     known = (size >= _MIN_FAST) & (size < _MAX_FAST)
-    number, places, sure = _digits(np.where(known, size, _PLACEHOLDER))
+    number, decimal_places, sure = _digits(np.where(known, size, _PLACEHOLDER))
     number = np.where(zero, 0, np.where(values < 0, -number, number))
-    places = np.where(zero, 1, places)
-    texts = null_outside(_written(number, places), rows).cast(target)
+    decimal_places = np.where(zero, 1, decimal_places)
+    texts = null_outside(_written(number, decimal_places), rows).cast(target)
     return FastResult(texts, ~((known & sure) | zero))
 
 
@@ -52,10 +52,10 @@ def all_double_texts(array: pa.Array) -> pa.Array:
     return with_exact_values(double_texts(array, rows, pa.string()), double_text, [array], pa.string(), rows)
 
 
-def _written(number: Longs, places: Longs) -> pa.Array:
+def _written(number: Longs, decimal_places: Longs) -> pa.Array:
     """Return the texts of numbers, each with its count of digits after the point (at least one)."""
-    order = np.argsort(places, kind="stable")
-    edges = np.searchsorted(places[order], np.arange(_MOST_DIGITS + 2))
+    order = np.argsort(decimal_places, kind="stable")
+    edges = np.searchsorted(decimal_places[order], np.arange(_MOST_DIGITS + 2))
     parts = [pa.array([], pa.string())]
     for scale in range(_MOST_DIGITS + 1):
         chosen = number[order[edges[scale] : edges[scale + 1]]]
@@ -67,18 +67,18 @@ def _written(number: Longs, places: Longs) -> pa.Array:
 
 
 def _digits(values: Vector) -> tuple[Longs, Longs, Mask]:
-    """The digits as an integer, how many of them are behind the point, and where that holds."""
+    """Return the digits as an integer, the number of them after the point, and a mask of rows where both are right."""
     whole = np.floor(values)
     integral = whole == values
     b, s, m, exponent, sure = _fractions(values)
     number, exponent, count, exact = _generated(b, s, m, exponent)
-    places = count - exponent - 1
-    short = np.where(places < 1, 1 - places, 0)  # trailing zeros, and one behind the point
+    decimal_places = count - exponent - 1
+    short = np.where(decimal_places < 1, 1 - decimal_places, 0)  # trailing zeros, and one after the point
     number = number * _POWERS_OF_10[np.clip(short, 0, 18)]
     return (
         np.where(integral, whole.astype(np.int64) * 10, number),
-        np.where(integral, 1, places + short),
-        integral | (sure & exact & (places <= _MOST_DIGITS)),
+        np.where(integral, 1, decimal_places + short),
+        integral | (sure & exact & (decimal_places <= _MOST_DIGITS)),
     )
 
 
@@ -123,11 +123,11 @@ def _generated(b: Longs, s: Longs, m: Longs, exponent: Longs) -> tuple[Longs, Lo
     number, count = np.zeros(len(b), np.int64), np.zeros(len(b), np.int64)
     low, high = np.zeros(len(b), np.bool_), np.zeros(len(b), np.bool_)
     active = np.ones(len(b), np.bool_)
-    for place in range(_MOST_DIGITS):
+    for index in range(_MOST_DIGITS):
         quotient, rest = np.divmod(b, s)
         b, m = np.where(active, rest * 10, b), np.where(active, m * 10, m)
         low, high = np.where(active, b < m, low), np.where(active, b + m > tens, high)
-        nothing = (quotient == 0) & ~high if place == 0 else False
+        nothing = (quotient == 0) & ~high if index == 0 else False
         exponent = exponent - (active & nothing)
         digit = active & ~np.asarray(nothing)
         number, count = np.where(digit, number * 10 + quotient, number), count + digit

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from penstock.functions.core.base import Mask
 from penstock.functions.core.fast_path import FastResult
-from penstock.functions.core.text_buffers import bytes_of, from_places
+from penstock.functions.core.text_buffers import bytes_of, from_byte_matrix
 from penstock.functions.core.vectors import Vector, from_vector, storage_type, to_vector
 
 _MOST_DIGITS = 19
@@ -55,12 +55,12 @@ def write_hexadecimal(array: pa.Array, rows: Mask | None) -> FastResult:
     for shift in range(4, 64, 4):
         digits += values >= np.uint64(1 << shift)
     most = int(digits.max(initial=1))
-    places = np.empty((most, len(values)), np.uint8)
+    matrix = np.empty((most, len(values)), np.uint8)
     aligned = values << (np.uint64(4) * (most - digits).astype(np.uint64))
-    for place in range(most):
-        nibble = (aligned >> np.uint64(4 * (most - 1 - place))) & np.uint64(15)
-        places[place] = _NIBBLES[nibble.astype(np.intp)]
-    return FastResult(from_places(places, rows, digits))
+    for position in range(most):
+        nibble = (aligned >> np.uint64(4 * (most - 1 - position))) & np.uint64(15)
+        matrix[position] = _NIBBLES[nibble.astype(np.intp)]
+    return FastResult(from_byte_matrix(matrix, rows, digits))
 
 
 def _signed(array: pa.Array) -> tuple[Vector, Vector, Vector, Vector]:
@@ -70,9 +70,9 @@ def _signed(array: pa.Array) -> tuple[Vector, Vector, Vector, Vector]:
     return data, begins, ends, ((_byte_at(data, begins) == _MINUS) & (ends > begins)).astype(np.int32)
 
 
-def _byte_at(data: Vector, places: Vector) -> Vector:
-    """Return the bytes at these places; places outside of all texts give any byte."""
-    return np.append(data, _ZERO)[places] if len(places) else data[:0]
+def _byte_at(data: Vector, offsets: Vector) -> Vector:
+    """Return the bytes at these offsets; offsets outside of all texts give any byte."""
+    return np.append(data, _ZERO)[offsets] if len(offsets) else data[:0]
 
 
 def _counts(condition: Mask, begins: Vector, ends: Vector) -> Vector:

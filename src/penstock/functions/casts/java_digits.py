@@ -171,12 +171,12 @@ def _wrapped(value: int, word: int | None) -> int:
 
 def _round_up(digits: list[int]) -> int:
     """Add one to the last digit, in place; return 1 if that carried out of the first."""
-    place = len(digits) - 1
-    while place > 0 and digits[place] == 9:
-        digits[place] = 0
-        place -= 1
-    if digits[place] == 9:
+    index = len(digits) - 1
+    while index > 0 and digits[index] == 9:
+        digits[index] = 0
+        index -= 1
+    if digits[index] == 9:
         digits[0] = 1
         return 1
-    digits[place] += 1
+    digits[index] += 1
     return 0

@@ -66,9 +66,9 @@ class BinaryToText(Strict):
             return values.cast(self.data_type)
         except pa.ArrowInvalid:
             bad = next(value for value in values.to_pylist() if not _is_text(value))
-        shown = bad[:SHOWN_BYTES].hex() + ("..." if len(bad) > SHOWN_BYTES else "")
+        hex_digits = bad[:SHOWN_BYTES].hex() + ("..." if len(bad) > SHOWN_BYTES else "")
         raise DataError(
-            f"cast to string: the binary value x'{shown}' of {len(bad)} bytes is not UTF-8; decode such values in "
+            f"cast to string: the binary value x'{hex_digits}' of {len(bad)} bytes is not UTF-8; decode such values in "
             "mapInArrow or a udf, or filter them out before the cast"
         )
 

@@ -38,9 +38,9 @@ class Body(Expression):
         self.nullable = expression.nullable
 
     def over(self, batch: pa.RecordBatch, row_of: Vector, arguments: Sequence[pa.Array]) -> pa.RecordBatch:
-        """One row per element: the outer row that it is of, and its arguments, of which some may not be read."""
-        places = pa.array(row_of)
-        columns = [batch.column(ordinal).take(places) for ordinal in self.outer]
+        """Return one row per element: the columns of its outer row, then its arguments, of which some may be unused."""
+        outer_rows = pa.array(row_of)
+        columns = [batch.column(ordinal).take(outer_rows) for ordinal in self.outer]
         columns += [as_type(array, kind) for array, kind in zip(arguments, self.arguments, strict=False)]
         if not columns:
             columns = [pa.nulls(len(row_of))]
@@ -101,12 +101,15 @@ class FilterMap(OverElements):
 
 
 class ExistsOrForall(OverElements):
-    """``exists`` (``wanted`` is True) and ``forall`` (False): elements behind the first that decides are not looked at.
-    Where nothing decides and the body is null for an element, the result is null."""
+    """``exists`` (``deciding_value`` is True) and ``forall`` (False).
 
-    def __init__(self, wanted: bool, argument: Expression, body: Body, nullable: bool = True) -> None:
+    Elements after the first one that decides are not evaluated. If no element decides and the body is null for one of
+    them, the result is null.
+    """
+
+    def __init__(self, deciding_value: bool, argument: Expression, body: Body, nullable: bool = True) -> None:
         super().__init__(argument, body, pa.bool_(), nullable)
-        self.wanted = wanted
+        self.deciding_value = deciding_value
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         lists, rows = self.lists(batch, mask)
@@ -115,20 +118,20 @@ class ExistsOrForall(OverElements):
             decided, unknown = self._decided(lists, self.body.evaluate(inner))
         except EvaluationError:
             decided, unknown = self._in_order(lists, inner)
-        result = decided if self.wanted else ~decided
+        result = decided if self.deciding_value else ~decided
         return from_vector(result, pa.bool_(), select(rows, decided | ~unknown))
 
     def _decided(self, lists: Ragged, found: pa.Array) -> tuple[Mask, Mask]:
-        decides = to_vector(pc.fill_null(pc.equal(found, self.wanted), False))
+        decides = to_vector(pc.fill_null(pc.equal(found, self.deciding_value), False))
         return lists.any(decides), lists.any(is_null(found))
 
     def _in_order(self, lists: Ragged, inner: pa.RecordBatch) -> tuple[Mask, Mask]:
-        """Place by place: an element raises only if nothing in front of it has decided."""
+        """Evaluate position by position: an element raises only if no element before it has decided."""
         decided, unknown = np.zeros((2, len(lists.sizes)), np.bool_)
-        for place in range(int(lists.sizes.max(initial=0))):
-            rows = np.flatnonzero((lists.sizes > place) & ~decided)
-            found = self.body.evaluate(inner.take(pa.array(lists.starts[rows] + place)))
-            decided[rows] = to_vector(pc.fill_null(pc.equal(found, self.wanted), False))
+        for position in range(int(lists.sizes.max(initial=0))):
+            rows = np.flatnonzero((lists.sizes > position) & ~decided)
+            found = self.body.evaluate(inner.take(pa.array(lists.starts[rows] + position)))
+            decided[rows] = to_vector(pc.fill_null(pc.equal(found, self.deciding_value), False))
             unknown[rows] |= is_null(found)
         return decided, unknown
 
@@ -155,9 +158,9 @@ class Aggregate(Expression):
         zero = as_type(self.zero.evaluate(batch, rows), self.merge.arguments[0]).take(pa.array(selected))
         merged = self._merged(batch, lists, selected, zero)
         made = as_type(self.finish(batch, selected, merged), self.data_type)
-        place = np.zeros(batch.num_rows, np.int64)
-        place[selected] = np.arange(len(selected))
-        return made.take(pa.array(place, mask=None if rows is None else ~rows))
+        indices = np.zeros(batch.num_rows, np.int64)
+        indices[selected] = np.arange(len(selected))
+        return made.take(pa.array(indices, mask=None if rows is None else ~rows))
 
     def _merged(self, batch: pa.RecordBatch, lists: Ragged, selected: Vector, states: pa.Array) -> pa.Array:
         order = np.argsort(-lists.sizes[selected], kind="stable")
@@ -165,11 +168,11 @@ class Aggregate(Expression):
         sizes = lists.sizes[longest_first]
         states = states.take(pa.array(order))
         done = []
-        for place in range(int(sizes.max(initial=0))):
-            active = int(np.searchsorted(-sizes, -place))  # so many have an element here
+        for position in range(int(sizes.max(initial=0))):
+            active = int(np.searchsorted(-sizes, -position))  # number of lists that have an element at this position
             done.append(states.slice(active))
             rows = longest_first[:active]
-            elements = lists.values.take(pa.array(lists.starts[rows] + place))
+            elements = lists.values.take(pa.array(lists.starts[rows] + position))
             states = as_type(self.merge(batch, rows, states.slice(0, active), elements), states.type)
         merged = pa.concat_arrays([states, *done[::-1]])
         return merged.take(pa.array(np.argsort(order, kind="stable")))
@@ -238,16 +241,16 @@ class ZipMaps(OverTwo):
         order = ranks(keys)
         _, begin, back = np.unique(row_of * (order.max(initial=0) + 1) + order, return_index=True, return_inverse=True)
         back, count = back.reshape(-1), len(left.values)
-        here, there = np.full((2, len(begin)), -1)
-        here[back[:count]] = np.arange(count)
-        there[back[count:]] = np.arange(len(right.values))
-        wanted = np.lexsort((begin, row_of[begin]))
+        left_positions, right_positions = np.full((2, len(begin)), -1)
+        left_positions[back[:count]] = np.arange(count)
+        right_positions[back[count:]] = np.arange(len(right.values))
+        key_order = np.lexsort((begin, row_of[begin]))
         columns = [
-            part.values.field(1).take(pa.array(np.maximum(places, 0)[wanted], mask=(places < 0)[wanted]))
-            for part, places in ((left, here), (right, there))
+            part.values.field(1).take(pa.array(np.maximum(positions, 0)[key_order], mask=(positions < 0)[key_order]))
+            for part, positions in ((left, left_positions), (right, right_positions))
         ]
-        keys = keys.take(pa.array(begin[wanted]))
-        rows_of_keys = row_of[begin[wanted]]
+        keys = keys.take(pa.array(begin[key_order]))
+        rows_of_keys = row_of[begin[key_order]]
         made = as_type(self.body(batch, rows_of_keys, keys, *columns), self.data_type.item_type)
         sizes = np.bincount(rows_of_keys, minlength=batch.num_rows)
         return list_array(sizes, struct_array([keys, made], self.data_type.field(0).type, None, len(keys)),
@@ -255,7 +258,7 @@ class ZipMaps(OverTwo):
 
 
 class SortBy(OverElements):
-    """``array_sort`` by a comparator: a merge sort in which the places of all elements in the other half are looked
+    """``array_sort`` by a comparator: a merge sort in which the positions of all elements in the other half are looked
     for at once, by bisection."""
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
@@ -269,10 +272,10 @@ class SortBy(OverElements):
 
     def _merged(self, batch: pa.RecordBatch, lists: Ragged, order: Vector, run: int) -> Vector:
         """The order after sorted runs of this length have become runs of twice the length."""
-        place, row_of = lists.position, lists.row_of
+        position, row_of = lists.position, lists.row_of
         base = lists.starts[row_of]
-        is_left = place // run % 2 == 0
-        pair = place // (2 * run) * (2 * run)
+        is_left = position // run % 2 == 0
+        pair = position // (2 * run) * (2 * run)
         size = lists.sizes[row_of]
         other = np.where(is_left, pair + run, pair)
         low, high = np.minimum(other, size), np.minimum(other + run, size)
@@ -288,7 +291,7 @@ class SortBy(OverElements):
             in_front = np.where(is_left[unfinished], compared < 0, compared <= 0)
             low[unfinished] = np.where(in_front, middle + 1, low[unfinished])
             high[unfinished] = np.where(in_front, high[unfinished], middle)
-        target = base + pair + (place - pair) % run + (low - other)
+        target = base + pair + (position - pair) % run + (low - other)
         merged = np.empty_like(order)
         merged[target] = order
         return merged

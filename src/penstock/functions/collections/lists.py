@@ -80,8 +80,8 @@ def item(lists: pa.Array, index: Vector, rows: Mask | None, error: Callable[...,
         row = first(outside)
         raise error(index[row], sizes[row])
     usable = select(rows, ~outside)
-    places = np.where(usable, offsets[:-1] + index, 0)
-    return lists.values.take(pa.array(places, mask=~usable))
+    positions = np.where(usable, offsets[:-1] + index, 0)
+    return lists.values.take(pa.array(positions, mask=~usable))
 
 
 def element_at(ansi: bool, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
@@ -118,9 +118,9 @@ def list_fields(ordinal: int, arrays: Arrays, rows: Mask | None, data_type: pa.D
     return Ragged(lists.sizes, pc.struct_field(lists.values, [ordinal])).array(data_type, rows)
 
 
-def _equals(lists: Ragged, wanted: pa.Array) -> tuple[Mask, Mask]:
-    """Return, per value, if it equals the wanted value of its row, and if it is null."""
-    return to_vector(compare("=", lists.values, as_type(lists.expand_rows(wanted), lists.values.type))), is_null(
+def _equals(lists: Ragged, searched: pa.Array) -> tuple[Mask, Mask]:
+    """Return masks of the values that equal the searched value of their row, and of the values that are null."""
+    return to_vector(compare("=", lists.values, as_type(lists.expand_rows(searched), lists.values.type))), is_null(
         lists.values
     )
 
@@ -136,8 +136,8 @@ def contains(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Ar
 def position(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
     """``array_position``: one-based, 0 if it is not there."""
     lists = ragged(arrays[0], rows)
-    place = lists.first(_equals(lists, arrays[1])[0])
-    return from_vector(np.where(place >= 0, place - lists.starts + 1, 0), data_type, rows)
+    found = lists.first(_equals(lists, arrays[1])[0])
+    return from_vector(np.where(found >= 0, found - lists.starts + 1, 0), data_type, rows)
 
 
 def extreme(sign: int, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
@@ -147,8 +147,8 @@ def extreme(sign: int, arrays: Arrays, rows: Mask | None, data_type: pa.DataType
     key = np.where(order == 0, np.iinfo(np.int64).min, sign * order)
     best = np.full(len(lists.sizes), np.iinfo(np.int64).min)
     np.maximum.at(best, lists.row_of, key)
-    place = lists.first((key == best[lists.row_of]) & (order > 0))
-    return as_type(lists.values.take(pa.array(np.maximum(place, 0), mask=place < 0)), data_type)
+    found = lists.first((key == best[lists.row_of]) & (order > 0))
+    return as_type(lists.values.take(pa.array(np.maximum(found, 0), mask=found < 0)), data_type)
 
 
 def sort(descending: bool, exact: bool, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
@@ -213,19 +213,19 @@ def insert(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arra
     selected = np.ones(len(index), np.bool_) if rows is None else rows
     sizes = lists.sizes
     from_end = index + sizes + 1  # where the value goes, counted from the first element
-    place = np.where(index > 0, index - 1, np.maximum(from_end, 0))
-    shift = np.where(index > 0, 0, np.maximum(-from_end, 0))  # so many places are between the value and the array
-    total = np.where(selected, np.maximum(np.maximum(place + 1, sizes + 1), sizes + shift + 1), 0)
+    insert_at = np.where(index > 0, index - 1, np.maximum(from_end, 0))
+    shift = np.where(index > 0, 0, np.maximum(-from_end, 0))  # number of nulls between the value and the array
+    total = np.where(selected, np.maximum(np.maximum(insert_at + 1, sizes + 1), sizes + shift + 1), 0)
     too_many = select(rows, total > MAX_ARRAY_LENGTH)
     if too_many.any():
         raise errors.too_many_elements(total[first(too_many)], "array_insert")
     require_elements(total_of(total))
     out = Ragged(total, pa.nulls(int(total.sum())))
     target = lists.position + shift[lists.row_of]
-    target += target >= place[lists.row_of]
+    target += target >= insert_at[lists.row_of]
     source = np.full(len(out.values), -1)
     source[out.starts[lists.row_of] + target] = np.arange(len(lists.values))
-    source[(out.starts + place)[selected]] = len(lists.values) + np.flatnonzero(selected)
+    source[(out.starts + insert_at)[selected]] = len(lists.values) + np.flatnonzero(selected)
     values = pa.concat_arrays([as_type(array, data_type.value_type) for array in (lists.values, arrays[2])])
     taken = values.take(pa.array(np.maximum(source, 0), mask=source < 0)) if len(source) else values.slice(0, 0)
     return Ragged(total, taken).array(data_type, rows)
@@ -262,7 +262,7 @@ def reverse(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arr
 
 
 def zipped(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``arrays_zip``: structs of the elements at one place; shorter arrays are continued with nulls."""
+    """``arrays_zip``: structs of the elements at each position; shorter arrays are extended with nulls."""
     parts = [ragged(array, rows) for array in arrays]
     sizes = np.max([part.sizes for part in parts], axis=0)
     struct = data_type.value_type

@@ -34,7 +34,7 @@ class MapRules:
     """Rules by which Spark builds a map of entries.
 
     Attributes:
-        last_wins: of equal keys the first one's place and the last one's value stay; else they are an error.
+        last_wins: keep the position of the first of equal keys and the value of the last; otherwise they are an error.
         plain_keys: -0.0 and NaN as keys have one form each. Where Spark puts whole arrays together they keep theirs,
             but in maps that had equal keys.
     """
@@ -133,8 +133,8 @@ def lookup(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arra
     """``map[key]``: null without such a key."""
     lists = ragged(arrays[0], rows)
     keys, values = lists.values.field(0), lists.values.field(1)
-    place = lists.first(to_vector(compare("=", keys, as_type(lists.expand_rows(arrays[1]), keys.type))))
-    return as_type(values.take(pa.array(np.maximum(place, 0), mask=place < 0)), data_type)
+    found = lists.first(to_vector(compare("=", keys, as_type(lists.expand_rows(arrays[1]), keys.type))))
+    return as_type(values.take(pa.array(np.maximum(found, 0), mask=found < 0)), data_type)
 
 
 def from_text(

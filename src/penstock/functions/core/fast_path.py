@@ -70,9 +70,9 @@ def with_exact_rows(
     found = exact([array.filter(chosen) for array in arrays], None)
     if not pa.types.is_nested(result.values.type):
         return pc.replace_with_mask(result.values, chosen, found)
-    places = np.arange(len(fallback))
-    places[fallback] = len(fallback) + np.arange(len(found))
-    return pa.concat_arrays([result.values, found]).take(pa.array(places))
+    sources = np.arange(len(fallback))
+    sources[fallback] = len(fallback) + np.arange(len(found))
+    return pa.concat_arrays([result.values, found]).take(pa.array(sources))
 
 
 def with_exact_values(
@@ -84,5 +84,5 @@ def with_exact_values(
 ) -> pa.Array:
     """Return ``with_exact_rows`` for an exact path that is a function of single values; see ``map_distinct``."""
     return with_exact_rows(
-        result, lambda columns, wanted: map_distinct(function, columns, data_type, wanted), arrays, rows
+        result, lambda columns, selected: map_distinct(function, columns, data_type, selected), arrays, rows
     )

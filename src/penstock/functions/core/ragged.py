@@ -64,9 +64,9 @@ class Ragged:
 
     def first(self, chosen: Mask) -> npt.NDArray[np.int64]:
         """Return the position of each row's first chosen value among all values; -1 without one."""
-        places = np.flatnonzero(chosen)
+        positions = np.flatnonzero(chosen)
         found = np.full(len(self.sizes), -1)
-        found[self.row_of[places[::-1]]] = places[::-1]  # the last assignment stays
+        found[self.row_of[positions[::-1]]] = positions[::-1]  # the last assignment stays
         return found
 
     def expand_rows(self, array: pa.Array) -> pa.Array:
@@ -87,9 +87,9 @@ def ragged(array: pa.Array, rows: Mask | None) -> Ragged:
     first, last, total = int(offsets[0]), int(offsets[-1]), int(sizes.sum())
     if total == last - first:
         return Ragged(sizes, array.values.slice(first, total))
-    here = Ragged(sizes, pa.nulls(total))
-    places = offsets[:-1][here.row_of] + here.position
-    return Ragged(sizes, array.values.take(pa.array(places)))
+    selected = Ragged(sizes, pa.nulls(total))
+    positions = offsets[:-1][selected.row_of] + selected.position
+    return Ragged(sizes, array.values.take(pa.array(positions)))
 
 
 def valid_lists(array: pa.Array) -> Ragged:
@@ -140,7 +140,7 @@ def struct_array(children: list[pa.Array], data_type: pa.DataType, rows: Mask | 
     return pa.Array.from_buffers(data_type, length, [validity], children=children)
 
 
-def aligned_places(part: Ragged, sizes: Vector) -> Vector:
+def aligned_positions(part: Ragged, sizes: Vector) -> Vector:
     """Return the positions of the values of lists extended to ``sizes``; -1 for values that do not exist."""
     longer = Ragged(sizes, pa.nulls(int(sizes.sum())))
     inside = longer.position < part.sizes[longer.row_of]
@@ -149,15 +149,15 @@ def aligned_places(part: Ragged, sizes: Vector) -> Vector:
 
 def aligned(part: Ragged, sizes: Vector) -> pa.Array:
     """The values of lists continued with nulls to ``sizes``."""
-    places = aligned_places(part, sizes)
-    return part.values.take(pa.array(np.maximum(places, 0), mask=places < 0))
+    positions = aligned_positions(part, sizes)
+    return part.values.take(pa.array(np.maximum(positions, 0), mask=positions < 0))
 
 
 def interleave(arrays: list[pa.Array]) -> pa.Array:
     """The arrays' first values, then their second ones, and so on."""
     count, length = len(arrays), len(arrays[0])
-    places = np.arange(count * length).reshape(count, length).T.ravel()
-    return pa.concat_arrays(arrays).take(pa.array(places))
+    order = np.arange(count * length).reshape(count, length).T.ravel()
+    return pa.concat_arrays(arrays).take(pa.array(order))
 
 
 def is_null(array: pa.Array) -> Mask:

@@ -51,8 +51,8 @@ def among(values: Ranks, others: Ranks) -> npt.NDArray[np.bool_]:
     if not len(others):
         return np.zeros(len(values), np.bool_)
     ordered = np.sort(others)
-    place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-    return np.asarray(ordered[place] == values)
+    positions = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.asarray(ordered[positions] == values)
 
 
 def sort_keys(array: pa.Array) -> Vector:
@@ -77,9 +77,9 @@ def _has_dictionary(data_type: pa.DataType) -> bool:
 def _ranks_of_texts(array: pa.Array) -> Ranks:
     encoded = array.dictionary_encode()
     order = to_vector(pc.sort_indices(encoded.dictionary).cast(pa.int64()))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    return np.asarray(place[to_vector(encoded.indices.fill_null(0))] + 1)
+    rank_of = np.empty(len(order), np.int64)
+    rank_of[order] = np.arange(len(order))
+    return np.asarray(rank_of[to_vector(encoded.indices.fill_null(0))] + 1)
 
 
 def _ranks_of_structs(array: pa.Array) -> Ranks:

@@ -50,17 +50,20 @@ def beyond_ascii(array: pa.Array) -> Mask | None:
     return found
 
 
-def of_width(array: pa.Array, width: int, rows: Mask) -> Bytes:
-    """The bytes of ``rows``, all of that width and not null, by place: a line per place, a column per row."""
+def byte_matrix(array: pa.Array, width: int, rows: Mask) -> Bytes:
+    """Return the bytes of ``rows`` as a matrix: one line per byte position, one column per row.
+
+    The texts of ``rows`` must be ``width`` bytes long and not null.
+    """
     chosen = array if rows.all() else array.filter(pa.array(rows))
     data, _ = bytes_of(chosen)
     return np.ascontiguousarray(data.reshape(-1, width).T)
 
 
-def from_places(places: Bytes, rows: Mask | None, kept: Vector | None = None) -> pa.Array:
-    """Texts from such bytes by place: all of the same width, or as many bytes of each as ``kept`` says."""
-    width, count = places.shape
-    data = np.ascontiguousarray(places.T)
+def from_byte_matrix(matrix: Bytes, rows: Mask | None, kept: Vector | None = None) -> pa.Array:
+    """Return the texts of a matrix as ``byte_matrix`` returns it; with ``kept``, only that many bytes of each text."""
+    width, count = matrix.shape
+    data = np.ascontiguousarray(matrix.T)
     if kept is None:
         return texts_of(data.reshape(-1), np.arange(count + 1) * width, pa.string(), rows)
     offsets = np.zeros(count + 1, np.int64)

@@ -145,11 +145,11 @@ def _within_limit(texts: Iterable[object]) -> list[object]:
     return made
 
 
-def _expanded(distinct: pa.Array, places: pa.Array) -> pa.Array:
-    """Return each value at all its places."""
+def _expanded(distinct: pa.Array, indices: pa.Array) -> pa.Array:
+    """Return the distinct value at each index."""
     if _is_text(distinct.type):
-        require_bytes(pc.sum(pc.binary_length(distinct).take(places)).as_py() or 0)
-    return distinct.take(places)
+        require_bytes(pc.sum(pc.binary_length(distinct).take(indices)).as_py() or 0)
+    return distinct.take(indices)
 
 
 def _is_text(data_type: pa.DataType) -> bool:
@@ -161,9 +161,9 @@ def by_distinct_key(
 ) -> pa.Array:
     """Apply ``function`` to the rows of each distinct key, which most often is one; null keys give null."""
     encoded = null_outside(keys, rows).dictionary_encode()
-    places = encoded.indices.fill_null(-1).to_numpy()
+    codes = encoded.indices.fill_null(-1).to_numpy()
     result = pa.nulls(len(keys), data_type)
-    for place, key in enumerate(encoded.dictionary.to_pylist()):
-        here: Mask = places == place
-        result = pc.if_else(pa.array(here), function(key, here), result)
+    for code, key in enumerate(encoded.dictionary.to_pylist()):
+        key_rows: Mask = codes == code
+        result = pc.if_else(pa.array(key_rows), function(key, key_rows), result)
     return result

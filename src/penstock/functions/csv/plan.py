@@ -89,11 +89,11 @@ def from_csv(tree: JavaTree, translation: Translation) -> Expression:
     if len(set(names)) < len(names):
         refuse(tree, "field names must differ")
     corrupt_field = options.get("columnnameofcorruptrecord", str(tree.nameOfCorruptRecord()))
-    wanted = None
+    requested = None
     if len(names) > data_type.num_fields:  # the optimizer asks for some fields only
         if corrupt_field in names:
             refuse(tree, f"Spark itself fails to take one field beside {corrupt_field}; add map('mode', 'PERMISSIVE')")
-        wanted = tuple(names.index(field.name) for field in data_type)
+        requested = tuple(names.index(field.name) for field in data_type)
     float_names = FloatNames(
         options.get("nanvalue", "NaN"), options.get("positiveinf", "Inf"), options.get("negativeinf", "-Inf")
     )
@@ -105,7 +105,7 @@ def from_csv(tree: JavaTree, translation: Translation) -> Expression:
             texts=TextRules(record_times(tree, options, translation), float_names),
             fails_fast=fails_fast(tree, options),
             corrupt_field=corrupt_field,
-            wanted=wanted,
+            requested=requested,
         ),
         bool(tree.nullable()),
     )

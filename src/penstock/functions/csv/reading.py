@@ -30,14 +30,14 @@ class CsvOptions:
     Attributes:
         fails_fast: a bad record raises; otherwise what could be read of it stays.
         corrupt_field: where the text of a bad record goes, if the schema has that field.
-        wanted: places of the columns that are read; None: all, and a line has to have as many.
+        requested: positions of the columns to return. None: all columns, and a line with another number of them is bad.
     """
 
     dialect: CsvDialect
     texts: TextRules
     fails_fast: bool
     corrupt_field: str
-    wanted: tuple[int, ...] | None = None
+    requested: tuple[int, ...] | None = None
 
 
 class FromCsv(Strict):
@@ -74,11 +74,11 @@ class LineReader:
         tokens: list[str] = split_line(text, self._options.dialect)
         if len(tokens) > MAX_COLUMNS:
             raise EvaluationError(f"from_csv: the text {text[:100]!r}... has more than {MAX_COLUMNS} fields")
-        wanted = self._options.wanted
-        if wanted is None:
+        requested = self._options.requested
+        if requested is None:
             return self._record(tokens, text, bad=len(tokens) != len(self._fields))
         null_value = self._options.dialect.null_value
-        return self._record([tokens[i] if i < len(tokens) else null_value for i in wanted], text, bad=False)
+        return self._record([tokens[i] if i < len(tokens) else null_value for i in requested], text, bad=False)
 
     def _record(self, tokens: list[str], text: str | None, bad: bool) -> object:
         null_value = self._options.dialect.null_value

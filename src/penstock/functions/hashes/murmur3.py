@@ -78,9 +78,9 @@ def _hash_texts(array: pa.Array, seeds: U32) -> U32:
     for row in range(int(np.searchsorted(-words, -shared))):
         left = data[starts[row] + shared * _WORD_BYTES : starts[row] + words[row] * _WORD_BYTES]
         hashes[row] = _mix_words(left, int(hashes[row]))
-    for place in range(_WORD_BYTES - 1):
-        rows = np.flatnonzero(lengths % _WORD_BYTES > place)
-        tail = data[starts[rows] + words[rows] * _WORD_BYTES + place]
+    for index in range(_WORD_BYTES - 1):
+        rows = np.flatnonzero(lengths % _WORD_BYTES > index)
+        tail = data[starts[rows] + words[rows] * _WORD_BYTES + index]
         hashes[rows] = _mix(hashes[rows], tail.view(np.int8).astype(np.int32).view(np.uint32))
     out = np.empty_like(hashes)
     out[order] = _final(hashes, lengths.astype(np.uint32))
@@ -107,11 +107,11 @@ def _mix_words(data: npt.NDArray[np.uint8], hashed: int) -> int:
     return hashed
 
 
-def _word_at(data: npt.NDArray[np.uint8], places: Vector) -> U32:
+def _word_at(data: npt.NDArray[np.uint8], offsets: Vector) -> U32:
     """Four bytes each, the least significant first."""
-    word = np.zeros(len(places), np.uint32)
-    for place in range(_WORD_BYTES):
-        word |= data[places + place].astype(np.uint32) << np.uint32(8 * place)
+    word = np.zeros(len(offsets), np.uint32)
+    for index in range(_WORD_BYTES):
+        word |= data[offsets + index].astype(np.uint32) << np.uint32(8 * index)
     return word
 
 

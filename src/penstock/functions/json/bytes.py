@@ -96,7 +96,7 @@ class JsonByteReader(JsonReader):
             return None
         begin = self._begin
         self.skip_children()
-        return decode_as_java(self._text[begin : self._place].encode("latin-1"))
+        return decode_as_java(self._text[begin : self._position].encode("latin-1"))
 
     def _name(self, character: str) -> str:
         """Read a name up to its closing quote, then decode it."""
@@ -125,21 +125,21 @@ class JsonByteReader(JsonReader):
             raise JsonError("a lone surrogate in a name") from None
 
     def _plain_run(self, quote: str) -> str:
-        begin = self._place
+        begin = self._position
         run = super()._plain_run(quote)
         if self._in_name or run.isascii():
             return run
         try:
             return run.encode("latin-1").decode()
         except UnicodeDecodeError:
-            self._place = begin
+            self._position = begin
             return self.decoded_run(f"{quote}\\")
 
     def decoded_run(self, stops: str) -> str:
         """Decode character by character: a quote may be the byte that ends a malformed character."""
         out: list[str] = []
-        while (character := self._text[self._place : self._place + 1]) and character not in stops:
-            self._place += 1
+        while (character := self._text[self._position : self._position + 1]) and character not in stops:
+            self._position += 1
             if character < " " and not self._rules.control_characters:
                 raise JsonError("a control character")
             out.append(character if character.isascii() else self._multi_byte(ord(character)))

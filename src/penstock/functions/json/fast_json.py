@@ -52,20 +52,20 @@ def objects(
     fallback = np.zeros(len(documents), np.bool_)
     missing = (None,) * members.num_fields
     records: list[tuple[Any, ...]] = []
-    for place, document in enumerate(documents):
+    for index, document in enumerate(documents):
         record = missing
         if document is not None and _is_beyond_limits(document):
-            fallback[place] = True
+            fallback[index] = True
         elif document is not None:
             try:
                 record = msgspec.structs.astuple(decode(document))
             except _REFUSED:
-                fallback[place] = True
-            fallback[place] |= "-0" in document and _NEGATIVE_ZERO.search(document) is not None
+                fallback[index] = True
+            fallback[index] |= "-0" in document and _NEGATIVE_ZERO.search(document) is not None
         records.append(record)
     columns = [list(column) for column in zip(*records, strict=True)] or [[] for _ in missing]
-    for place, time_parser in time_parsers.items():
-        columns[place] = _parsed_times(columns[place], time_parser, fallback)
+    for index, time_parser in time_parsers.items():
+        columns[index] = _parsed_times(columns[index], time_parser, fallback)
     arrays = [_column(column, field.type) for column, field in zip(columns, members, strict=True)]
     absent = pa.array([document is None for document in documents], pa.bool_())
     return FastResult(pa.StructArray.from_arrays(arrays, fields=list(members), mask=absent), fallback)
@@ -114,8 +114,8 @@ def _decoder(members: pa.StructType) -> Decode | None:
     kinds = [str if Types.is_temporal(field.type) else json_type(field.type) for field in members]
     if not names or len(set(names)) < len(names) or None in kinds or any(map(_ODD_NAME.search, names)):
         return None
-    definition = [(f"f{place}", kind | None, None) for place, kind in enumerate(kinds)]
-    rename = {f"f{place}": name for place, name in enumerate(names)}
+    definition = [(f"f{index}", kind | None, None) for index, kind in enumerate(kinds)]
+    rename = {f"f{index}": name for index, name in enumerate(names)}
     return json_decoder(msgspec.defstruct("Record", definition, rename=rename, gc=False)).decode
 
 
@@ -151,17 +151,17 @@ def at_path(documents: pa.Array, paths: pa.Array, rows: Mask | None, target: pa.
     decode, marks = _finder(names), [f'"{name}"' for name in names]
     found: list[str | None] = []
     fallback = np.zeros(len(documents), np.bool_)
-    for place, document in enumerate(null_outside(documents, rows).to_pylist()):
+    for row, document in enumerate(null_outside(documents, rows).to_pylist()):
         value = None
         if document is not None:
             # A name that stands there twice may be two members, of which the first one counts.
             if "\\" in document or _is_beyond_limits(document) or any(document.count(mark) > 1 for mark in marks):
-                fallback[place] = True
+                fallback[row] = True
             else:
                 try:
                     value = _text(decode(document))
                 except (*_REFUSED, ValueError):
-                    fallback[place] = True
+                    fallback[row] = True
         found.append(value)
     return FastResult(pa.array(found, target), fallback)
 

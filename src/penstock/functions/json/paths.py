@@ -58,12 +58,12 @@ def path_of(text: str) -> Path | None:
     """
     if not text.startswith("$"):
         return None
-    place, path = 1, list[Step | str | int]()
-    while text[place:].strip(_WHITE):
-        match = _NODE.match(text, place)
+    position, path = 1, list[Step | str | int]()
+    while text[position:].strip(_WHITE):
+        match = _NODE.match(text, position)
         if match is None:
             return None
-        place = match.end()
+        position = match.end()
         if match["any"]:
             path.append(Step.WILDCARD)
         elif match["all"]:

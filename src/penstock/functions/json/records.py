@@ -50,8 +50,8 @@ class RecordParser:
         if not Types.is_struct(self._members):
             return None
         time_parsers = {
-            place: self._converters.time_parser(field.type)
-            for place, field in enumerate(self._members)
+            position: self._converters.time_parser(field.type)
+            for position, field in enumerate(self._members)
             if Types.is_temporal(field.type)
         }
         found = fast_json.objects(documents, rows, self._members, time_parsers)

@@ -86,7 +86,7 @@ class JsonReader:
         self.token: Token | None = None
         self._text = _ASTRAL.sub(_pair, text)  # Java reads UTF-16 units
         self._rules = rules
-        self._place = 0
+        self._position = 0
         self._scopes = [_Scope("")]
         self._following: Token | None = None
         self._string_pending = False
@@ -129,7 +129,7 @@ class JsonReader:
         while _QUAD_BEGIN.fullmatch(quad) and len(quad) < 4:
             character = self._require(self._take())
             if character == '"' and len(quad) > 1:
-                self._place -= 1  # Jackson reports the missing padding in front of the quote
+                self._position -= 1  # Jackson reports the missing padding in front of the quote
             quad += self._escaped() if character == "\\" else character
         if not _QUAD.fullmatch(quad):
             raise JsonError("no base64")
@@ -191,7 +191,7 @@ class JsonReader:
             self._scopes.append(_Scope(token.value))
 
     def _close(self, character: str) -> Token:
-        self._begin = self._place - 1
+        self._begin = self._position - 1
         opening, token = _CLOSING[character]
         if self._scopes[-1].kind != opening:
             raise JsonError(f"unexpected {character}")
@@ -208,17 +208,17 @@ class JsonReader:
 
         Control characters and comments are refused.
         """
-        match = _WHITE.match(self._text, self._place)
+        match = _WHITE.match(self._text, self._position)
         assert match is not None
-        self._place = match.end()
+        self._position = match.end()
         character = self._take()
         if character == "/" or (character and character < " "):
             raise JsonError(f"unexpected {character!r}")
         return character
 
     def _take(self) -> str:
-        character = self._text[self._place : self._place + 1]
-        self._place += len(character)
+        character = self._text[self._position : self._position + 1]
+        self._position += len(character)
         return character
 
     def _require(self, character: str) -> str:
@@ -245,7 +245,7 @@ class JsonReader:
         raise JsonError("a name is missing")
 
     def _value_token(self, character: str) -> Token:
-        self._begin = self._place - 1
+        self._begin = self._position - 1
         if character == '"':
             self._string_pending = True
             return Token.STRING
@@ -266,11 +266,11 @@ class JsonReader:
 
     def _literal(self, word: str, known: int) -> Token:
         for expected in word[known:]:
-            if self._text[self._place : self._place + 1] != expected:
+            if self._text[self._position : self._position + 1] != expected:
                 self._skip_name()
                 raise JsonError("unknown token")
-            self._place += 1
-        if continues_name(self._text[self._place : self._place + 1]):
+            self._position += 1
+        if continues_name(self._text[self._position : self._position + 1]):
             self._skip_name()
             raise JsonError("unknown token")
         token = _LITERALS.get(word, Token.FLOAT)
@@ -281,13 +281,13 @@ class JsonReader:
 
     def _skip_name(self) -> None:
         """Read on to the end of an unknown token, as Jackson does to show it."""
-        end = min(len(self._text), self._place + LONGEST_TOKEN_SHOWN)
-        while self._place < end and continues_name(self._text[self._place]):
-            self._place += 1
+        end = min(len(self._text), self._position + LONGEST_TOKEN_SHOWN)
+        while self._position < end and continues_name(self._text[self._position]):
+            self._position += 1
 
     def _number(self, character: str) -> Token:
-        begin = self._place - 1
-        following = self._text[self._place : self._place + 1]
+        begin = self._position - 1
+        following = self._text[self._position : self._position + 1]
         if character == "+" or (character == "-" and not _is_digit(following)):
             return self._signed(character)
         match = _NUMBER.match(self._text, begin)
@@ -295,24 +295,24 @@ class JsonReader:
             raise JsonError("a digit is missing")
         following = self._text[match.end() : match.end() + 1]
         if _is_digit(following):
-            self._place = match.end()
+            self._position = match.end()
             raise JsonError("leading zeros")
         if following in (".", "e", "E") and not (match[3] or (following == "." and match[2])):
-            self._place = match.end() + 1
+            self._position = match.end() + 1
             self._after_missing_digit(following)
             raise JsonError("a digit is missing")
-        self._place = match.end()
+        self._position = match.end()
         if len(match[0]) > LONGEST_NUMBER:
             raise JsonError("the number is too long")
         if len(self._scopes) == 1 and following:
-            self._place += following != "\r"
+            self._position += following != "\r"
             if following not in " \t\r\n":
                 raise JsonError("a blank is missing")
         self._value = match[0]
         return Token.FLOAT if match[2] or match[3] else Token.INTEGER
 
     def _after_missing_digit(self, mark: str) -> None:
-        """Set the place at which reading continues after the point or ``e`` of a number without a digit."""
+        """Set the position at which reading continues after the point or ``e`` of a number without a digit."""
 
     def _signed(self, sign: str) -> Token:
         """Infinity with a sign."""
@@ -331,10 +331,10 @@ class JsonReader:
 
         Jackson reads a string that is slightly too long to its end, and stops in the middle of a longer one.
         """
-        begin = self._place
+        begin = self._position
         text = self._read_string(quote)
         if len(text) > LONGEST_STRING:
-            self._place = min(self._place, begin + LONGEST_STRING + _JACKSON_BUFFER)
+            self._position = min(self._position, begin + LONGEST_STRING + _JACKSON_BUFFER)
             raise JsonError("the string is too long")
         return text
 
@@ -351,12 +351,12 @@ class JsonReader:
 
     def _plain_run(self, quote: str) -> str:
         """Read up to the next quote or escape, or to the end of the document."""
-        match = _PLAIN[quote].match(self._text, self._place)
+        match = _PLAIN[quote].match(self._text, self._position)
         assert match is not None
         if not self._rules.control_characters and (control := _CONTROL.search(match[0])):
-            self._place += control.end()
+            self._position += control.end()
             raise JsonError("a control character")
-        self._place = match.end()
+        self._position = match.end()
         return match[0]
 
     def _escaped(self) -> str:
@@ -367,9 +367,9 @@ class JsonReader:
             return character
         if character != "u":
             raise JsonError("an unknown escape")
-        match = _HEX.match(self._text, self._place, self._place + 4)
+        match = _HEX.match(self._text, self._position, self._position + 4)
         assert match is not None
-        self._place = match.end()
+        self._position = match.end()
         if len(match[0]) < 4:
             self._take()
             raise JsonError("a hexadecimal digit is missing")

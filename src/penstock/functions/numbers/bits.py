@@ -38,15 +38,15 @@ class BitGet(Strict):
     """``bit_get``: the bit at a position, which must be within the value."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        values, place = to_vector(arrays[0]), to_vector(arrays[1])
+        values, position = to_vector(arrays[0]), to_vector(arrays[1])
         width = values.dtype.itemsize * 8
-        outside = select(rows, (place < 0) | (place >= width))
+        outside = select(rows, (position < 0) | (position >= width))
         if outside.any():
             raise EvaluationError(
                 "[INVALID_PARAMETER_VALUE.BIT_POSITION_RANGE] The value of parameter(s) `pos` in `bit_get` is invalid: "
-                f"expects an integer value in [0, {width}), but got {place[first(outside)]}."
+                f"expects an integer value in [0, {width}), but got {position[first(outside)]}."
             )
-        bit = (values.astype(np.int64) >> np.clip(place, 0, width - 1)) & 1
+        bit = (values.astype(np.int64) >> np.clip(position, 0, width - 1)) & 1
         return from_vector(bit.astype(np.int8), self.data_type, rows)
 
 
@@ -64,12 +64,12 @@ class BitmapBucket(Strict):
 
 
 class BitmapPosition(Strict):
-    """``bitmap_bit_position``: the place of a number's bit in its bucket."""
+    """``bitmap_bit_position``: position of a number's bit in its bucket."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         numbers = to_vector(arrays[0])
-        places = np.fmod(np.where(numbers > 0, numbers - 1, -numbers), _BITMAP_BITS)
-        return from_vector(places, self.data_type, rows)
+        positions = np.fmod(np.where(numbers > 0, numbers - 1, -numbers), _BITMAP_BITS)
+        return from_vector(positions, self.data_type, rows)
 
 
 class BitmapCount(Strict):

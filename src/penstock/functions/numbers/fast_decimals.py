@@ -52,11 +52,11 @@ def rescale(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResu
     return FastResult(from_unscaled(unscaled, target, rows), fallback | outside | _too_long(unscaled, target))
 
 
-def rounded(mode: str, places: int, array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult:
+def rounded(mode: str, decimal_places: int, array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult:
     """Round to decimal places, then to the target's scale."""
     values, fallback, scale = _longs(array)
-    cut, outside = _shifted(values, min(places - scale, 0), mode)
-    unscaled, too_large = _shifted(cut, target.scale - min(places, scale), mode)
+    cut, outside = _shifted(values, min(decimal_places - scale, 0), mode)
+    unscaled, too_large = _shifted(cut, target.scale - min(decimal_places, scale), mode)
     return FastResult(
         from_unscaled(unscaled, target, rows), fallback | outside | too_large | _too_long(unscaled, target)
     )
@@ -154,15 +154,15 @@ def _longs(array: pa.Array) -> tuple[Longs, Mask, int]:
     return values, np.zeros(len(values), np.bool_), 0
 
 
-def _shifted(values: Longs, places: int, mode: str = ROUND_HALF_UP) -> tuple[Longs, Mask]:
+def _shifted(values: Longs, exponent: int, mode: str = ROUND_HALF_UP) -> tuple[Longs, Mask]:
     """Multiply by a power of ten, rounding a fraction; return also where the result is no long."""
-    if places >= 0:
-        limit = _MAX // 10**places if places <= _LONG_DIGITS else 0
+    if exponent >= 0:
+        limit = _MAX // 10**exponent if exponent <= _LONG_DIGITS else 0
         outside = (values > limit) | (values < -limit)
-        return np.where(outside, 0, values) * np.int64(10 ** min(places, _LONG_DIGITS)), outside
-    if places < -_LONG_DIGITS:
+        return np.where(outside, 0, values) * np.int64(10 ** min(exponent, _LONG_DIGITS)), outside
+    if exponent < -_LONG_DIGITS:
         return values, np.ones(len(values), np.bool_)
-    unit = np.int64(10**-places)
+    unit = np.int64(10**-exponent)
     below = values // unit
     rest = values - below * unit
     return below + _upwards(mode, values, below, rest, unit), np.zeros(len(values), np.bool_)

@@ -129,15 +129,15 @@ FUNCTIONS = "Functions of numbers"
           limits="floats and doubles on Java 17 and 18 only, whose digits later versions change")  # fmt: skip
 def round_to(tree: JavaTree, translation: Translation) -> Expression:
     child, scale = translation.children(tree)
-    mode, places, nullable = rounding.MODES[kind(tree)], constant(scale), bool(tree.nullable())
-    if not isinstance(places, int):
+    mode, decimal_places, nullable = rounding.MODES[kind(tree)], constant(scale), bool(tree.nullable())
+    if not isinstance(decimal_places, int):
         refuse(tree, "the scale must be a constant")
     if pa.types.is_decimal(child.data_type):
-        return _rounded_decimal(mode, places, child, arrow_type(tree))
+        return _rounded_decimal(mode, decimal_places, child, arrow_type(tree))
     if pa.types.is_integer(child.data_type):
-        return rounding.RoundInteger(mode, places, child, translation.conf.ansi, nullable)
+        return rounding.RoundInteger(mode, decimal_places, child, translation.conf.ansi, nullable)
     require_known_digits(tree)
-    return rounding.RoundFloat(mode, places, child, nullable)
+    return rounding.RoundFloat(mode, decimal_places, child, nullable)
 
 
 @catalyst(*rounding.WHOLE_MODES, area=ROUNDING, forms="`ceil`, `ceiling`, `floor`")
@@ -148,9 +148,9 @@ def whole(tree: JavaTree, translation: Translation) -> Expression:
     return rounding.WholeNumber(kind(tree) == "Ceil", child, translation.conf.ansi, bool(tree.nullable()))
 
 
-def _rounded_decimal(mode: str, places: int, child: Expression, data_type: pa.DataType) -> Expression:
-    fast_path = partial(fast_decimals.rounded, mode, places)
-    function = rounding.decimal_rounding(mode, places, data_type)
+def _rounded_decimal(mode: str, decimal_places: int, child: Expression, data_type: pa.DataType) -> Expression:
+    fast_path = partial(fast_decimals.rounded, mode, decimal_places)
+    function = rounding.decimal_rounding(mode, decimal_places, data_type)
     return ScalarFunction(function, (child,), data_type, fast_path=fast_path)
 
 

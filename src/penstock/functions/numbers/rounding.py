@@ -30,31 +30,31 @@ _ERROR_BOUND = 2.0**-50
 Doubles = npt.NDArray[np.float64]
 
 
-def to_places(mode: str, places: int, value: Decimal) -> Decimal:
-    """``BigDecimal.setScale``."""
-    return value.quantize(Decimal(1).scaleb(-places), rounding=mode, context=_CONTEXT)
+def to_decimal_places(mode: str, decimal_places: int, value: Decimal) -> Decimal:
+    """Round as Java's ``BigDecimal.setScale``."""
+    return value.quantize(Decimal(1).scaleb(-decimal_places), rounding=mode, context=_CONTEXT)
 
 
 class RoundInteger(Strict):
     """Integers to tens, hundreds...: what leaves the type is an error under ANSI and wraps otherwise."""
 
-    def __init__(self, mode: str, places: int, child: Expression, ansi: bool, nullable: bool = True) -> None:
+    def __init__(self, mode: str, decimal_places: int, child: Expression, ansi: bool, nullable: bool = True) -> None:
         super().__init__((child,), child.data_type, nullable)
         self.mode = mode
-        self.places = places
+        self.decimal_places = decimal_places
         self.ansi = ansi
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        if self.places >= 0:
+        if self.decimal_places >= 0:
             return arrays[0]
-        if -self.places > _MAX_LONG_POWER:
+        if -self.decimal_places > _MAX_LONG_POWER:
             return map_distinct(self._exact, arrays, self.data_type, rows)
         values = to_vector(arrays[0])
-        wide, outside = self._rounded(values.astype(np.int64), 10**-self.places)
+        wide, outside = self._rounded(values.astype(np.int64), 10**-self.decimal_places)
         out = wide.astype(values.dtype)
         outside = select(rows, outside | (out != wide))
         if self.ansi and outside.any():
-            raise failures.overflow(pa.int64(), "round", values[first(outside)], self.places)
+            raise failures.overflow(pa.int64(), "round", values[first(outside)], self.decimal_places)
         return from_vector(out, self.data_type, rows)
 
     def _rounded(self, values: npt.NDArray[np.int64], unit: int) -> tuple[npt.NDArray[np.int64], Mask]:
@@ -66,12 +66,12 @@ class RoundInteger(Strict):
         return count * unit, (count > info.max // unit) | (count < -(-info.min // unit))
 
     def _exact(self, value: int) -> int:
-        exact = int(to_places(self.mode, self.places, Decimal(value)))
+        exact = int(to_decimal_places(self.mode, self.decimal_places, Decimal(value)))
         bits = self.data_type.bit_width
         half = 1 << (bits - 1)
         wrapped: int = (exact + half) % (2 * half) - half
         if self.ansi and wrapped != exact:
-            raise failures.overflow(pa.int64(), "round", value, self.places)
+            raise failures.overflow(pa.int64(), "round", value, self.decimal_places)
         return wrapped
 
 
@@ -79,13 +79,13 @@ class RoundFloat(Strict):
     """Floats and doubles. Where the product with a power of ten is clearly not half-way, it says how to round; what is
     close is rounded by its digits."""
 
-    def __init__(self, mode: str, places: int, child: Expression, nullable: bool = True) -> None:
+    def __init__(self, mode: str, decimal_places: int, child: Expression, nullable: bool = True) -> None:
         super().__init__((child,), child.data_type, nullable)
         self.mode = mode
-        self.places = places
+        self.decimal_places = decimal_places
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        if pa.types.is_float32(self.data_type) or abs(self.places) > _MAX_EXACT_POWER:
+        if pa.types.is_float32(self.data_type) or abs(self.decimal_places) > _MAX_EXACT_POWER:
             return map_distinct(self._by_digits, arrays, self.data_type, rows)
         values = to_vector(arrays[0])
         with np.errstate(all="ignore"):
@@ -95,10 +95,10 @@ class RoundFloat(Strict):
 
     def _rounded(self, values: Doubles) -> tuple[Doubles, Mask]:
         """The results, and where they may be wrong."""
-        power = 10.0 ** abs(self.places)
-        scaled = np.abs(values * power if self.places >= 0 else values / power)
+        power = 10.0 ** abs(self.decimal_places)
+        scaled = np.abs(values * power if self.decimal_places >= 0 else values / power)
         whole = np.floor(scaled + 0.5)
-        back = whole / power if self.places >= 0 else whole * power
+        back = whole / power if self.decimal_places >= 0 else whole * power
         out = np.where(whole == 0, 0.0, np.copysign(back, values))
         fallback = (np.abs(scaled - np.floor(scaled) - 0.5) <= scaled * _ERROR_BOUND) | (scaled >= _MAX_EXACT)
         finite = np.isfinite(values)
@@ -108,14 +108,14 @@ class RoundFloat(Strict):
         exact = decimal_of(value)
         if exact is None:
             return value
-        rounded = to_places(self.mode, self.places, exact)
+        rounded = to_decimal_places(self.mode, self.decimal_places, exact)
         # Java's decimals have no negative zero.
         return 0.0 + (decimal_to_float(rounded) if pa.types.is_float32(self.data_type) else float(rounded))
 
 
-def round_decimal(mode: str, places: int, precision: int, scale: int, value: Decimal) -> Decimal | None:
+def round_decimal(mode: str, decimal_places: int, precision: int, scale: int, value: Decimal) -> Decimal | None:
     """Round to ``decimal(precision, scale)``; None if the type has too few digits."""
-    rounded = to_places(mode, places, value).quantize(Decimal(1).scaleb(-scale), context=_CONTEXT)
+    rounded = to_decimal_places(mode, decimal_places, value).quantize(Decimal(1).scaleb(-scale), context=_CONTEXT)
     return rounded if rounded.scaleb(scale).copy_abs() < Decimal(10) ** precision else None
 
 
@@ -146,6 +146,6 @@ class WholeNumber(Strict):
 Rounding = Callable[[Decimal], "Decimal | None"]
 
 
-def decimal_rounding(mode: str, places: int, target: pa.DataType) -> Rounding:
+def decimal_rounding(mode: str, decimal_places: int, target: pa.DataType) -> Rounding:
     """The function of one decimal for ``ScalarFunction``."""
-    return partial(round_decimal, mode, places, target.precision, target.scale)
+    return partial(round_decimal, mode, decimal_places, target.precision, target.scale)

@@ -56,10 +56,10 @@ class JavaPattern:
 
 @lru_cache(maxsize=256)
 def translate(pattern: str) -> JavaPattern:
-    """The pattern for Python.
+    """Translate a pattern for Python.
 
     Raises:
-        UnsafePattern: with the place from which on the pattern is not understood.
+        UnsafePattern: with the rest of the pattern, from the part that is not understood.
     """
     translator = _Translator(pattern)
     text = translator.translated()
@@ -83,7 +83,7 @@ class _Group:
 class _Translator:
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
-        self._place = 0
+        self._position = 0
         self._out: list[str] = []
         self._open: list[_Group] = []
         self._groups = 0
@@ -93,20 +93,20 @@ class _Translator:
 
     def translated(self) -> str:
         if match := _FLAGS.match(self._pattern):
-            self._place = match.end()
+            self._position = match.end()
             self.flags |= re.IGNORECASE if "i" in match[1] else 0
             self._dot = r"[\s\S]" if "s" in match[1] else _DOT
-        while self._place < len(self._pattern):
+        while self._position < len(self._pattern):
             self._next()
         if self._open:
             raise UnsafePattern("unbalanced parentheses")
         return "".join(self._out)
 
     def _unsafe(self) -> UnsafePattern:
-        return UnsafePattern(repr(self._pattern[self._place :]))
+        return UnsafePattern(repr(self._pattern[self._position :]))
 
     def _next(self) -> None:
-        head = self._pattern[self._place]
+        head = self._pattern[self._position]
         if head == "(":
             self._enter()
         elif head == ")":
@@ -115,9 +115,9 @@ class _Translator:
             self._put(r"\A" if head == "^" else head, 1)
         elif head == "$":
             self._put(_DOLLAR, 1)
-        elif head == "\\" and (anchor := _ANCHORS.get(self._pattern[self._place + 1 : self._place + 2])):
+        elif head == "\\" and (anchor := _ANCHORS.get(self._pattern[self._position + 1 : self._position + 2])):
             self._put(anchor, 2)
-        elif self._pattern.startswith(r"\Q", self._place):
+        elif self._pattern.startswith(r"\Q", self._position):
             self._quoted()
         else:
             self._put(*self._atom())
@@ -125,20 +125,20 @@ class _Translator:
 
     def _put(self, text: str, length: int) -> None:
         self._out.append(text)
-        self._place += length
+        self._position += length
 
     def _quantifier(self) -> bool:
-        match = _QUANTIFIER.match(self._pattern, self._place)
+        match = _QUANTIFIER.match(self._pattern, self._position)
         if match is None:
-            if self._pattern[self._place : self._place + 1] in ("*", "+", "?", "{"):
+            if self._pattern[self._position : self._position + 1] in ("*", "+", "?", "{"):
                 raise self._unsafe()
             return False
         self._put(match[0], len(match[0]))
         return True
 
     def _enter(self) -> None:
-        match = _OPENING.match(self._pattern, self._place)
-        if match is None or self._pattern.startswith("(?", self._place) != (len(match[0]) > 1):
+        match = _OPENING.match(self._pattern, self._position)
+        if match is None or self._pattern.startswith("(?", self._position) != (len(match[0]) > 1):
             raise self._unsafe()
         opening = match[0]
         captures = opening == "(" or opening.endswith(">")
@@ -150,61 +150,61 @@ class _Translator:
 
     def _leave(self) -> None:
         if not self._open:
-            raise UnsafePattern(f"unbalanced {self._pattern[self._place :]!r}")
+            raise UnsafePattern(f"unbalanced {self._pattern[self._position :]!r}")
         group = self._open.pop()
         self._put(")", 1)
         inner = range(group.first, self._groups + 1)
         if group.is_lookaround:
             self.ambiguous_groups.update(inner)
-            if _QUANTIFIER.match(self._pattern, self._place):
+            if _QUANTIFIER.match(self._pattern, self._position):
                 raise self._unsafe()
             return
-        begin = self._place
+        begin = self._position
         if self._quantifier():
             # An iteration that matches nothing ends a loop in different ways.
             if _least_width("".join(self._out[group.begin : -1]), self.flags) == 0:
-                self._place = begin
+                self._position = begin
                 raise UnsafePattern(f"the loop around what may be empty at {self._pattern[begin:]!r}")
             if self._pattern[begin] != "?":
                 self.ambiguous_groups.update(inner)
 
     def _quoted(self) -> None:
-        end = self._pattern.find(r"\E", self._place)
+        end = self._pattern.find(r"\E", self._position)
         if end < 0:
             raise self._unsafe()
-        self._put(re.escape(self._pattern[self._place + 2 : end]), end + 2 - self._place)
-        if _QUANTIFIER.match(self._pattern, self._place):
+        self._put(re.escape(self._pattern[self._position + 2 : end]), end + 2 - self._position)
+        if _QUANTIFIER.match(self._pattern, self._position):
             raise self._unsafe()
 
     def _atom(self) -> tuple[str, int]:
         """One character or class, and how long it is in the pattern."""
-        head = self._pattern[self._place]
+        head = self._pattern[self._position]
         if head == ".":
             return self._dot, 1
         if head == "[":
             return self._class()
         if head == "\\":
-            negated, inner, length = self._escape(self._place + 1)
+            negated, inner, length = self._escape(self._position + 1)
             return (inner if negated is None else f"[{'^' if negated else ''}{inner}]"), length + 1
         if head in _META:
             raise self._unsafe()
         return re.escape(head), 1
 
-    def _escape(self, place: int) -> tuple[bool | None, str, int]:
+    def _escape(self, position: int) -> tuple[bool | None, str, int]:
         """Return the meaning of the text after a backslash, and its length.
 
         The meaning is a set (negated or not) or, with None, a character.
         """
-        head = self._pattern[place : place + 1]
+        head = self._pattern[position : position + 1]
         if head.lower() in _SETS:
             return head.isupper(), _SETS[head.lower()], 1
-        if (match := _POSIX.match(self._pattern, place)) and match[2] in _NAMED_SETS:
+        if (match := _POSIX.match(self._pattern, position)) and match[2] in _NAMED_SETS:
             if match[2] in ("Lower", "Upper") and self.flags & re.IGNORECASE:
                 raise self._unsafe()
             return match[1] == "P", _NAMED_SETS[match[2]], len(match[0])
         if head in _CONTROLS:
             return None, re.escape(_CONTROLS[head]), 1
-        if match := _CODE.match(self._pattern, place):
+        if match := _CODE.match(self._pattern, position):
             code = int(match[1] or match[2] or match[3], 16)
             if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
                 raise self._unsafe()
@@ -214,38 +214,38 @@ class _Translator:
         return None, re.escape(head), 1
 
     def _class(self) -> tuple[str, int]:
-        place = self._place + 1
+        position = self._position + 1
         out = ["["]
-        if self._pattern[place : place + 1] == "^":
+        if self._pattern[position : position + 1] == "^":
             out.append("^")
-            place += 1
-        first = place
-        while self._pattern[place : place + 1] != "]" or place == first:
-            text, single, length = self._member(place, place == first)
-            place += length
+            position += 1
+        first = position
+        while self._pattern[position : position + 1] != "]" or position == first:
+            text, single, length = self._member(position, position == first)
+            position += length
             if (
                 single
-                and self._pattern[place : place + 1] == "-"
-                and self._pattern[place + 1 : place + 2] not in ("]", "")
+                and self._pattern[position : position + 1] == "-"
+                and self._pattern[position + 1 : position + 2] not in ("]", "")
             ):
-                end, is_character, length = self._member(place + 1, False)
+                end, is_character, length = self._member(position + 1, False)
                 if not is_character or _code_of(end) < _code_of(text):
                     raise self._unsafe()
-                text, place = f"{text}-{end}", place + 1 + length
+                text, position = f"{text}-{end}", position + 1 + length
             out.append(text)
-        return "".join(out) + "]", place + 1 - self._place
+        return "".join(out) + "]", position + 1 - self._position
 
-    def _member(self, place: int, first: bool) -> tuple[str, bool, int]:
+    def _member(self, position: int, first: bool) -> tuple[str, bool, int]:
         """A class's member as Python writes it, whether it is a single character, and its length."""
-        head = self._pattern[place : place + 1]
+        head = self._pattern[position : position + 1]
         if head == "\\":
-            negated, inner, length = self._escape(place + 1)
+            negated, inner, length = self._escape(position + 1)
             if negated:
                 if inner not in (_SETS["d"], _SETS["w"], _SETS["s"]):
                     raise self._unsafe()
-                return f"\\{self._pattern[place + 1]}", False, length + 1
+                return f"\\{self._pattern[position + 1]}", False, length + 1
             return inner, negated is None, length + 1
-        following = self._pattern[place + 1 : place + 2]
+        following = self._pattern[position + 1 : position + 2]
         if not head or head in "[]" or (head == "&" and following == "&") or (head == "^" and first):
             raise self._unsafe()
         if head == "-" and not (first or following == "]"):

@@ -66,41 +66,41 @@ def replacement_of(pattern: str, replacement: str) -> Replacement:
     """
     java = translate(pattern)
     parts: list[str | int] = []
-    place = 0
-    while place < len(replacement):
-        head = replacement[place]
-        place += 1
+    position = 0
+    while position < len(replacement):
+        head = replacement[position]
+        position += 1
         if head == "$":
-            group, place = _group(java.compiled, replacement, place)
+            group, position = _group(java.compiled, replacement, position)
             if group in java.ambiguous_groups:
                 raise UnsafePattern(f"the group {group} is repeated")
             parts.append(group)
             continue
         if head == "\\":
-            head = replacement[place : place + 1]
-            place += 1
+            head = replacement[position : position + 1]
+            position += 1
             if not head:
                 raise UnsafePattern("a backslash at the end of the replacement")
         parts.append(head)
     return tuple(parts)
 
 
-def _group(compiled: re.Pattern[str], replacement: str, place: int) -> tuple[int, int]:
-    """The group that is named at ``place``, and the place behind."""
-    if replacement[place : place + 1] == "{":
-        end = replacement.find("}", place)
-        group = compiled.groupindex.get(replacement[place + 1 : end]) if end > 0 else None
+def _group(compiled: re.Pattern[str], replacement: str, position: int) -> tuple[int, int]:
+    """Return the group that is named at ``position``, and the position after its name."""
+    if replacement[position : position + 1] == "{":
+        end = replacement.find("}", position)
+        group = compiled.groupindex.get(replacement[position + 1 : end]) if end > 0 else None
         if group is None:
             raise UnsafePattern("the replacement names no group")
         return group, end + 1
-    end = place
+    end = position
     while replacement[end : end + 1] in _DIGITS and end < len(replacement):
-        if end > place and int(replacement[place : end + 1]) > compiled.groups:
+        if end > position and int(replacement[position : end + 1]) > compiled.groups:
             break
         end += 1
-    if end == place or int(replacement[place:end]) > compiled.groups:
+    if end == position or int(replacement[position:end]) > compiled.groups:
         raise UnsafePattern("the replacement names no group")
-    return int(replacement[place:end]), end
+    return int(replacement[position:end]), end
 
 
 def regexp_replace(pattern: str, replacement: Replacement, position: int, text: str) -> str:
@@ -116,16 +116,18 @@ def regexp_replace(pattern: str, replacement: Replacement, position: int, text: 
 def literal_of(pattern: str) -> str | None:
     """The text that a pattern without operators stands for; None if it has any."""
     out: list[str] = []
-    place = 0
-    while place < len(pattern):
-        if pattern[place] == "\\" and pattern[place + 1 : place + 2] in _LITERAL_META | set("-,;:/#@!%&=~ '\"<>"):
-            if place + 1 >= len(pattern):
+    position = 0
+    while position < len(pattern):
+        if pattern[position] == "\\" and pattern[position + 1 : position + 2] in _LITERAL_META | set(
+            "-,;:/#@!%&=~ '\"<>"
+        ):
+            if position + 1 >= len(pattern):
                 return None
-            place += 1
-        elif pattern[place] in _LITERAL_META:
+            position += 1
+        elif pattern[position] in _LITERAL_META:
             return None
-        out.append(pattern[place])
-        place += 1
+        out.append(pattern[position])
+        position += 1
     return "".join(out)
 
 

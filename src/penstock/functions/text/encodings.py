@@ -44,10 +44,10 @@ def base64_bytes(text: str) -> bytes:
         EvaluationError: it ends where no byte does; Spark lets Java's own exception through.
     """
     known = [character for character in text if character in _VALUES or character == "="]
-    place = known.index("=") if "=" in known else len(known)
-    digits, rest = known[:place], text[text.index("=") + 1 :] if place < len(known) else ""
+    padding_index = known.index("=") if "=" in known else len(known)
+    digits, rest = known[:padding_index], text[text.index("=") + 1 :] if padding_index < len(known) else ""
     left = len(digits) % 4
-    if place < len(known):
+    if padding_index < len(known):
         if left == 0 or (left == 2 and not rest.startswith("=")):
             raise EvaluationError("Input byte array has wrong 4-byte ending unit")
         rest = rest[1:] if left == 2 else rest
@@ -146,15 +146,15 @@ def url_encode(text: str) -> str:
 def url_decode(text: str) -> str | None:
     """Decode a URL; None if a percent sign does not begin a byte."""
     out: list[str] = []
-    place = 0
+    position = 0
     for match in _ESCAPES.finditer(text):
         data = [_byte(match[0][i + 1 : i + 3]) for i in range(0, len(match[0]), 3)]
         if None in data:
             return None
-        out.append(text[place : match.start()].replace("+", " "))
+        out.append(text[position : match.start()].replace("+", " "))
         out.append(decode_as_java(bytes(value for value in data if value is not None)))
-        place = match.end()
-    rest = text[place:]
+        position = match.end()
+    rest = text[position:]
     return None if "%" in rest else "".join(out) + rest.replace("+", " ")
 
 

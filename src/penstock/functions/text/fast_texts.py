@@ -89,8 +89,8 @@ def locate(start: int, part: str, array: pa.Array, rows: Mask | None) -> FastRes
         return None
     skipped = pa.scalar(start - 1, pa.int32())
     found = pc.find_substring(array if start == 1 else pc.utf8_slice_codeunits(array, start - 1), pattern=part)
-    there = pc.greater_equal(found, 0)
-    values = pc.if_else(there, pc.add(pc.add(found, skipped), 1), 0).cast(pa.int32())
+    is_found = pc.greater_equal(found, 0)
+    values = pc.if_else(is_found, pc.add(pc.add(found, skipped), 1), 0).cast(pa.int32())
     return FastResult(values, beyond_ascii(array))
 
 
@@ -116,15 +116,15 @@ def substring_index(delimiter: str, count: int, array: pa.Array, rows: Mask | No
     begins, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
     hits = np.flatnonzero(data == ord(delimiter))
     if count > 0:
-        place = np.searchsorted(hits, begins) + (count - 1)
-        hit = np.append(hits, len(data))[np.minimum(place, len(hits))]
+        index = np.searchsorted(hits, begins) + (count - 1)
+        hit = np.append(hits, len(data))[np.minimum(index, len(hits))]
         ends = np.minimum(hit, ends)
     else:
-        place = np.searchsorted(hits, ends) + count
-        hit = np.append(hits, -1)[np.where(place >= 0, place, -1)]
+        index = np.searchsorted(hits, ends) + count
+        hit = np.append(hits, -1)[np.where(index >= 0, index, -1)]
         begins = np.maximum(hit + 1, begins)
     marks = np.zeros(len(data) + 1, np.int8)
-    # No place is twice a begin or an end, but an empty piece is both.
+    # No position is the begin or the end of two pieces, but an empty piece begins and ends at one position.
     some = begins < ends
     marks[begins[some]] = 1
     marks[ends[some]] -= 1
@@ -145,21 +145,21 @@ def matches(pattern: str, array: pa.Array, rows: Mask | None) -> FastResult:
 
 def regexp_extract(pattern: str, array: pa.Array, rows: Mask | None) -> FastResult:
     """Extract the group of a pattern of ``re2_pattern``."""
-    wanted = null_outside(array, rows)
-    found = pc.extract_regex(wanted, pattern=pattern)
-    return FastResult(pc.if_else(found.is_valid(), found.field(GROUP), pc.if_else(wanted.is_valid(), "", None)))
+    texts = null_outside(array, rows)
+    found = pc.extract_regex(texts, pattern=pattern)
+    return FastResult(pc.if_else(found.is_valid(), found.field(GROUP), pc.if_else(texts.is_valid(), "", None)))
 
 
 def regexp_instr(pattern: str, array: pa.Array, rows: Mask | None) -> FastResult:
     """Apply a pattern of ``re2_pattern``; see ``patterns.regexp_instr``."""
-    wanted = null_outside(array, rows)
-    places = pc.fill_null(pc.find_substring_regex(wanted, pattern=pattern), -1).to_numpy(zero_copy_only=False)
-    data, offsets = bytes_of(wanted)
+    texts = null_outside(array, rows)
+    byte_offsets = pc.fill_null(pc.find_substring_regex(texts, pattern=pattern), -1).to_numpy(zero_copy_only=False)
+    data, offsets = bytes_of(texts)
     characters = np.zeros(len(data) + 1, np.int64)
     np.cumsum((data & 0xC0) != 0x80, out=characters[1:])  # all but the bytes that continue a character
     begins = offsets[:-1].astype(np.int64)
-    found = characters[begins + np.maximum(places, 0)] - characters[begins] + 1
-    return FastResult(pc.if_else(wanted.is_valid(), pa.array(np.where(places < 0, 0, found), pa.int32()), None))
+    found = characters[begins + np.maximum(byte_offsets, 0)] - characters[begins] + 1
+    return FastResult(pc.if_else(texts.is_valid(), pa.array(np.where(byte_offsets < 0, 0, found), pa.int32()), None))
 
 
 def regexp_replace(pattern: str, replacement: str, array: pa.Array, rows: Mask | None) -> FastResult:

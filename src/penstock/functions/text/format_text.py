@@ -44,18 +44,18 @@ def directives_of(template: str) -> tuple[str | Directive, ...]:
         UnknownDirective: with the one that is not supported.
     """
     parts: list[str | Directive] = []
-    place = following = 0
-    while place < len(template):
-        if template[place] != "%":
-            end = template.find("%", place)
+    position = following = 0
+    while position < len(template):
+        if template[position] != "%":
+            end = template.find("%", position)
             end = len(template) if end < 0 else end
-            parts.append(template[place:end])
-            place = end
+            parts.append(template[position:end])
+            position = end
             continue
-        match = _DIRECTIVE.match(template, place)
+        match = _DIRECTIVE.match(template, position)
         if match is None:
-            raise UnknownDirective(template[place:])
-        place = match.end()
+            raise UnknownDirective(template[position:])
+        position = match.end()
         if match[5] in "%n":
             if match[0] not in ("%%", "%n"):
                 raise UnknownDirective(match[0])
@@ -148,9 +148,9 @@ def _float(directive: Directive, value: float) -> str:
     if abs(value) == float("inf"):
         plain = Directive(0, directive.flags.replace("0", "").replace(",", ""), directive.width, None, "f")
         return _signed(plain, lambda magnitude: "Infinity", value)
-    places = 6 if directive.precision is None else directive.precision
+    decimal_places = 6 if directive.precision is None else directive.precision
     # Java rounds the shortest digits that mean the double, not the double itself.
-    exact = Decimal(double_text(value)).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _WIDE)
+    exact = Decimal(double_text(value)).quantize(Decimal(1).scaleb(-decimal_places), ROUND_HALF_UP, _WIDE)
     return _signed(directive, lambda magnitude: f"{magnitude:f}", exact)
 
 
@@ -199,14 +199,14 @@ class FormatString(Expression):
         return pc.fill_null(texts, null_text(part))
 
 
-def format_number(value: int | float | Decimal, places: int) -> str | None:
-    """Groups of three and so many places, ties to even; None for a negative number of places."""
-    if places < 0:
+def format_number(value: int | float | Decimal, decimal_places: int) -> str | None:
+    """Write digits in groups of three, rounded half-even to ``decimal_places``; None if these are negative."""
+    if decimal_places < 0:
         return None
     if isinstance(value, float) and (value != value or abs(value) == float("inf")):
         return "NaN" if value != value else "∞" if value > 0 else "-∞"
     digits = Decimal(double_text(value)) if isinstance(value, float) else Decimal(value)
-    unit = Decimal(1).scaleb(-places)
+    unit = Decimal(1).scaleb(-decimal_places)
     rounded = digits.quantize(unit, ROUND_HALF_EVEN, _WIDE)
     if isinstance(value, float) and abs(_WIDE.subtract(digits, rounded)) * 2 == unit and Decimal(value) != digits:
         # A tie of the shortest digits is not a tie of the double itself.

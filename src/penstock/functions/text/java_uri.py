@@ -78,7 +78,7 @@ def uri_of(text: str) -> Uri:
         return Uri(scheme, None, None, None, None, None, found)
     authority = user = host = None
     if rest.startswith("//"):
-        end = min(place for place in (rest.find("/", 2), rest.find("?", 2), len(rest)) if place >= 0)
+        end = min(index for index in (rest.find("/", 2), rest.find("?", 2), len(rest)) if index >= 0)
         if end > 2:
             authority = rest[2:end]
             user, host = _authority(authority)

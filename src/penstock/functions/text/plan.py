@@ -148,10 +148,12 @@ def concat_ws(tree: JavaTree, translation: Translation) -> Expression:
 @catalyst("StringLocate", area=STRINGS, forms="`locate`, `position`")
 def locate(tree: JavaTree, translation: Translation) -> Expression:
     part, text, start = translation.children(tree)
-    place, known, nullable = constant(start), constant(part), bool(tree.nullable())
-    if isinstance(place, int) and isinstance(known, str):
-        fast_path = column_fast_path(fast_texts.locate, place, known)
-        return ScalarFunction(partial(strings.locate, known, start=place), (text,), pa.int32(), nullable, fast_path)
+    start_position, known, nullable = constant(start), constant(part), bool(tree.nullable())
+    if isinstance(start_position, int) and isinstance(known, str):
+        fast_path = column_fast_path(fast_texts.locate, start_position, known)
+        return ScalarFunction(
+            partial(strings.locate, known, start=start_position), (text,), pa.int32(), nullable, fast_path
+        )
     found = ScalarFunction(strings.locate, (part, text, start), pa.int32(), nullable)
     if not start.nullable:
         return found
@@ -316,12 +318,12 @@ def _check_directive(tree: JavaTree, directive: format_text.Directive, operands:
 
 @catalyst("FormatNumber", area=MORE_STRINGS, forms="`format_number`", limits="by a number of places, not by a pattern")
 def format_number(tree: JavaTree, translation: Translation) -> Expression:
-    value, places = translation.children(tree)
-    if not pa.types.is_integer(places.data_type):
+    value, decimal_places = translation.children(tree)
+    if not pa.types.is_integer(decimal_places.data_type):
         refuse(tree, "give the number of decimal places")
     if pa.types.is_floating(value.data_type):
         require_known_digits(tree)
-    return ScalarFunction(format_text.format_number, (value, places), pa.string())
+    return ScalarFunction(format_text.format_number, (value, decimal_places), pa.string())
 
 
 @catalyst("ParseUrlEvaluator.evaluate", area=MORE_STRINGS, forms="`parse_url`, `try_parse_url`",

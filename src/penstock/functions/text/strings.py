@@ -100,9 +100,9 @@ def _as_text(part: pa.Array, separator: pa.Array) -> pa.Array:
     if not pa.types.is_list(part.type):
         return part
     elements, parents = pc.list_flatten(part), pc.list_parent_indices(part)
-    there = elements.is_valid()
-    sizes = np.bincount(parents.filter(there).to_numpy(), minlength=len(part))
-    lists = list_array(sizes, elements.filter(there), pa.list_(pa.string()))
+    is_valid = elements.is_valid()
+    sizes = np.bincount(parents.filter(is_valid).to_numpy(), minlength=len(part))
+    lists = list_array(sizes, elements.filter(is_valid), pa.list_(pa.string()))
     joined = pc.binary_join(lists, pc.fill_null(separator, ""))
     return pc.if_else(pa.array(sizes > 0), joined, pa.scalar(None, pa.string()))
 
@@ -165,7 +165,7 @@ def ascii_code(text: str) -> int:
 
 
 def translate(text: str, matching: str, replacement: str) -> str:
-    """Characters of ``matching`` become those of ``replacement`` at the same place, or vanish beyond its end."""
+    """Replace characters of ``matching`` by those of ``replacement`` at the same index; drop them beyond its end."""
     return text.translate(_translation(matching, replacement))
 
 
@@ -182,16 +182,16 @@ def substring_index(text: str, delimiter: str, count: int) -> str:
     """Return the text before the ``count``-th delimiter, or after it counting from the end; matches may overlap."""
     if not delimiter or count == 0:
         return ""
-    place = -1 if count > 0 else len(text) - len(delimiter) + 1
+    index = -1 if count > 0 else len(text) - len(delimiter) + 1
     for _ in range(abs(count)):
         if count > 0:
-            place = text.find(delimiter, place + 1)
+            index = text.find(delimiter, index + 1)
         else:
             # The next match to the left must begin before this one.
-            place = text.rfind(delimiter, 0, max(place - 1 + len(delimiter), 0)) if place > 0 else -1
-        if place < 0:
+            index = text.rfind(delimiter, 0, max(index - 1 + len(delimiter), 0)) if index > 0 else -1
+        if index < 0:
             return text
-    return text[:place] if count > 0 else text[place + len(delimiter) :]
+    return text[:index] if count > 0 else text[index + len(delimiter) :]
 
 
 # Lower -> upper case of letters that came after Unicode 14 (Python 3.11); newer Pythons map them alike themselves.
@@ -268,18 +268,18 @@ def jaro_winkler(left: str, right: str) -> float:
     if not a or not b:
         return 1.0 if len(a) == len(b) else 0.0
     reach = max(0, max(len(a), len(b)) // 2 - 1)
-    places: list[int] = []  # of the partners in ``b``
+    partners: list[int] = []  # indexes in ``b``
     partnered: list[int] = []
     for i, unit in enumerate(a):
         near = range(max(0, i - reach), min(i + reach + 1, len(b)))
-        place = next((j for j in near if b[j] == unit and j not in places), None)
-        if place is not None:
-            places.append(place)
+        partner = next((j for j in near if b[j] == unit and j not in partners), None)
+        if partner is not None:
+            partners.append(partner)
             partnered.append(unit)
-    if not places:
+    if not partners:
         return 0.0
-    matches = float(len(places))
-    moved = sum(unit != b[j] for unit, j in zip(partnered, sorted(places), strict=True))
+    matches = float(len(partners))
+    moved = sum(unit != b[j] for unit, j in zip(partnered, sorted(partners), strict=True))
     jaro = (matches / len(a) + matches / len(b) + (matches - moved / 2.0) / matches) / 3.0
     start = next((i for i, (x, y) in enumerate(zip(a[:4], b[:4], strict=False)) if x != y), min(4, len(a), len(b)))
     return jaro + start * 0.1 * (1.0 - jaro)
@@ -290,7 +290,7 @@ def _units(text: str) -> list[int]:
 
 
 def overlay(text: str, replacement: str, position: int, length: int) -> str:
-    """Put ``replacement`` in the place of ``length`` characters, or of as many as it has."""
+    """Replace ``length`` characters by ``replacement``; negative: as many characters as it has."""
     length = length if length >= 0 else len(replacement)
     return substring(text, 1, position - 1) + replacement + substring(text, max(position + length, -_INT_MAX), _INT_MAX)
 
@@ -357,10 +357,10 @@ def luhn_check(text: str) -> bool:
     if not text:
         return False
     total = 0
-    for place, digit in enumerate(reversed(text)):
+    for index, digit in enumerate(reversed(text)):
         if not digit.isdecimal() or ord(digit) > 0xFFFF:
             return False
-        value = unicodedata.decimal(digit) * (1 + place % 2)
+        value = unicodedata.decimal(digit) * (1 + index % 2)
         total += value // 10 + value % 10
     return total % 10 == 0
 
@@ -395,6 +395,6 @@ class Elt(Expression):
             raise failures.array_index(index[first(outside)], len(self.choices))
         result = pa.nulls(batch.num_rows, self.data_type)
         for number in np.unique(index[select(rows, ~outside)]).tolist():
-            here = select(rows, index == number)
-            result = pc.if_else(pa.array(here), self.choices[number - 1].evaluate(batch, here), result)
+            selected = select(rows, index == number)
+            result = pc.if_else(pa.array(selected), self.choices[number - 1].evaluate(batch, selected), result)
         return result

@@ -136,8 +136,8 @@ class CalendarName(Strict):
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         values = calendar.date_part(self.part, to_vector(arrays[0]))
         names = pa.array([name[:3] for name in (WEEKDAYS if self.part == "weekday" else MONTHS)])
-        places = from_vector(values - (self.part == "month"), pa.int64(), intersect_masks(rows, None))
-        return names.take(places)
+        indices = from_vector(values - (self.part == "month"), pa.int64(), intersect_masks(rows, None))
+        return names.take(indices)
 
 
 class YearOfWeek(Strict):

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.functions.core.base import Mask
 from penstock.functions.core.fast_path import FastResult
-from penstock.functions.core.text_buffers import MAX_BYTES, Bytes, from_places
+from penstock.functions.core.text_buffers import MAX_BYTES, Bytes, from_byte_matrix
 from penstock.functions.core.vectors import Vector
 from penstock.functions.times import calendar
 from penstock.functions.times.calendar import MICROS_PER_DAY, MICROS_PER_SECOND
@@ -26,7 +26,7 @@ _FINEST = 6
 
 
 def _table(names: tuple[str, ...]) -> Bytes:
-    """The first three letters of each name, or both of two: a line per place."""
+    """Return a byte matrix of the first (up to three) letters of each name: one line per byte position."""
     return np.array([list(name.encode()[:3]) for name in names], np.uint8).T
 
 
@@ -96,16 +96,16 @@ def _texts(
     width, count = sum(len(column) for column in columns), len(fallback)
     if width * count > MAX_BYTES:
         return None
-    places = np.empty((width, count), np.uint8)
-    place = 0
+    matrix = np.empty((width, count), np.uint8)
+    position = 0
     for column in columns:
-        places[place : place + len(column)] = column
-        place += len(column)
-    return FastResult(from_places(places, rows, kept), fallback)
+        matrix[position : position + len(column)] = column
+        position += len(column)
+    return FastResult(from_byte_matrix(matrix, rows, kept), fallback)
 
 
 def _column(part: Text | Field, clock: ClockFields) -> Bytes:
-    """The bytes of one part: a line per place, a column per row, or one for all of them."""
+    """Return the byte matrix of one part: one line per byte position, one column per row or one for all rows."""
     if isinstance(part, Text):
         return np.frombuffer(part.text.encode(), np.uint8)[:, None]
     if part.letter == "S":
@@ -127,9 +127,9 @@ def _digits(values: Vector, count: int) -> Bytes:
     """Decimal digits with leading zeros."""
     out = np.empty((count, len(values)), np.uint8)
     rest = values.astype(np.int32)  # nine digits at most
-    for place in range(count - 1, 0, -1):
+    for index in range(count - 1, 0, -1):
         higher = rest // 10
-        out[place] = rest - higher * 10
+        out[index] = rest - higher * 10
         rest = higher
     out[0] = rest
     out += _ZERO

@@ -1,4 +1,4 @@
-"""Fast path of reading dates and times whose fields all have fixed places, as ``2024-01-31 12:34:56``.
+"""Fast path of reading dates and times whose fields all have fixed positions, as ``2024-01-31 12:34:56``.
 
 A text is read here if it has exactly one layout's width, digits where that has digits, its characters between them, and
 fields in their ranges, of the years 1 to 9999. All others fall back to the exact readers.
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.functions.core.base import Mask
 from penstock.functions.core.fast_path import FastResult
-from penstock.functions.core.text_buffers import Bytes, of_width, offsets_of
+from penstock.functions.core.text_buffers import Bytes, byte_matrix, offsets_of
 from penstock.functions.core.vectors import Vector, from_vector, select
 from penstock.functions.core.zones import Zone
 from penstock.functions.times import calendar
@@ -39,8 +39,8 @@ class Layout:
     """Texts of one width.
 
     Attributes:
-        fields: each one's letter, and the places of its first digit and behind its last.
-        literals: a place, and the bytes that may stand there.
+        fields: letter, position of the first digit, and position after the last digit of each field.
+        literals: positions, each with the bytes that are allowed at it.
         zoned: the text ends with its own offset from UTC, or with ``Z`` for none.
     """
 
@@ -62,7 +62,7 @@ class Layout:
 
 @lru_cache(maxsize=256)
 def layouts_of(pattern: str) -> tuple[Layout, ...]:
-    """Return the layouts of the texts that a Java pattern reads; none if its fields have no fixed places."""
+    """Return the layouts of the texts that a Java pattern reads; none if its fields have no fixed positions."""
     found = [layout for parts in _variants(parts_of(pattern, parsing=True)) for layout in _layouts(parts)]
     return tuple(sorted(found, key=lambda layout: -layout.width))
 
@@ -95,26 +95,26 @@ def _layouts(parts: Variant) -> Iterator[Layout]:
         return
     fields: list[tuple[str, int, int]] = []
     literals: list[tuple[int, bytes]] = []
-    place = 0
+    position = 0
     for i, part in enumerate(parts):
         if isinstance(part, Text):
             if not part.text.isascii():
                 return
-            literals += [(place + j, bytes([code])) for j, code in enumerate(part.text.encode())]
-            place += len(part.text)
+            literals += [(position + j, bytes([code])) for j, code in enumerate(part.text.encode())]
+            position += len(part.text)
         elif part is not _Boundary:
             letter = "M" if part.letter == "L" else part.letter
             known = not part.with_era and (letter == "S" or _WIDTHS.get(letter) == part.count)
             if not known or any(letter == other for other, _, _ in fields) or not _own_digits(part, parts[i + 1 :]):
                 return
-            fields.append((letter, place, place + part.count))
-            place += part.count
+            fields.append((letter, position, position + part.count))
+            position += part.count
     if not fields:
         return
     letter, begin, end = fields[-1]
-    shortest = begin + 1 if letter == "S" and end == place else end
+    shortest = begin + 1 if letter == "S" and end == position else end
     for stop in range(end, shortest - 1, -1):
-        yield Layout(place - end + stop, (*fields[:-1], (letter, begin, stop)), tuple(literals))
+        yield Layout(position - end + stop, (*fields[:-1], (letter, begin, stop)), tuple(literals))
 
 
 def _own_digits(field: Field, behind: Variant) -> bool:
@@ -164,31 +164,31 @@ def read_dates(array: pa.Array, rows: Mask | None) -> FastResult:
     """Return days; see ``parse_date``."""
     days = np.zeros(len(array), np.int32)
     fallback = np.ones(len(array), np.bool_)
-    for layout, here, places in _by_layout((_DATE,), array, rows, fallback):
-        fields, sure = _fields(layout, places)
-        days[here], sure = _days(fields, sure)
-        fallback[here] = ~sure
+    for layout, matching, matrix in _by_layout((_DATE,), array, rows, fallback):
+        fields, sure = _fields(layout, matrix)
+        days[matching], sure = _days(fields, sure)
+        fallback[matching] = ~sure
     return FastResult(from_vector(days, pa.int32(), rows), fallback)
 
 
 def _read_times(layouts: Sequence[Layout], zone: Zone | None, array: pa.Array, rows: Mask | None) -> FastResult:
     micros = np.zeros(len(array), np.int64)
     fallback = np.ones(len(array), np.bool_)
-    for layout, here, places in _by_layout(layouts, array, rows, fallback):
-        fields, sure = _fields(layout, places)
+    for layout, matching, matrix in _by_layout(layouts, array, rows, fallback):
+        fields, sure = _fields(layout, matrix)
         day, sure = _days(fields, sure)
         seconds = (fields["H"] * 60 + fields["m"]) * 60 + fields["s"]
         local = day * MICROS_PER_DAY + (seconds * np.int64(MICROS_PER_SECOND) + fields["S"])
-        micros[here] = local if zone is None else _instants(layout, places, fields, local, zone)
-        fallback[here] = ~sure
+        micros[matching] = local if zone is None else _instants(layout, matrix, fields, local, zone)
+        fallback[matching] = ~sure
     return FastResult(from_vector(micros, pa.int64(), rows), fallback)
 
 
-def _instants(layout: Layout, places: Bytes, fields: dict[str, Vector], local: Vector, zone: Zone) -> Vector:
+def _instants(layout: Layout, matrix: Bytes, fields: dict[str, Vector], local: Vector, zone: Zone) -> Vector:
     if not layout.zoned:
         return zone.to_instants(local)
     offset = (fields["offset hours"] * 60 + fields["offset minutes"]) * np.int64(60 * MICROS_PER_SECOND)
-    is_negative = places[max(layout.width - _OFFSET_WIDTH, 0)] == ord("-")  # arbitrary with ``Z``: the offset is zero
+    is_negative = matrix[max(layout.width - _OFFSET_WIDTH, 0)] == ord("-")  # arbitrary with ``Z``: the offset is zero
     return local - np.where(is_negative, -offset, offset)
 
 
@@ -201,28 +201,28 @@ def _by_layout(
     """
     lengths = np.diff(offsets_of(array))
     for layout in layouts:
-        here = select(rows, (lengths == layout.width) & fallback)
-        if not here.any():
+        matching = select(rows, (lengths == layout.width) & fallback)
+        if not matching.any():
             continue
-        places = of_width(array, layout.width, here)
-        fitting = np.ones(places.shape[1], np.bool_)
-        for place, allowed in layout.literals:
-            fitting &= np.logical_or.reduce([places[place] == code for code in allowed])
+        matrix = byte_matrix(array, layout.width, matching)
+        fitting = np.ones(matrix.shape[1], np.bool_)
+        for position, allowed in layout.literals:
+            fitting &= np.logical_or.reduce([matrix[position] == code for code in allowed])
         if fitting.all():
-            yield layout, here, places
+            yield layout, matching, matrix
         elif fitting.any():
-            here[here] = fitting
-            yield layout, here, places[:, fitting]
+            matching[matching] = fitting
+            yield layout, matching, matrix[:, fitting]
 
 
-def _fields(layout: Layout, places: Bytes) -> tuple[dict[str, Vector], Mask]:
+def _fields(layout: Layout, matrix: Bytes) -> tuple[dict[str, Vector], Mask]:
     """The numbers, and where they are digits in their ranges. Elsewhere they are small, and arbitrary."""
-    sure = np.ones(places.shape[1], np.bool_)
+    sure = np.ones(matrix.shape[1], np.bool_)
     fields: dict[str, Vector] = {letter: np.array(value, np.int32) for letter, value in _DEFAULTS.items()}
     for letter, begin, end in layout.fields:
-        digits = places[begin:end] - np.uint8(ord("0"))
+        digits = matrix[begin:end] - np.uint8(ord("0"))
         sure &= (digits <= 9).all(axis=0)
-        value = np.zeros(places.shape[1], np.int32)
+        value = np.zeros(matrix.shape[1], np.int32)
         for digit in digits[:_FINEST]:
             value = value * np.int32(10) + digit
         if letter == "S":

@@ -61,10 +61,10 @@ def parse_by_pattern(pattern: str, zone: Zone | None, text: str) -> int | None:
         return None
 
 
-def _read(readers: tuple[Reader, ...], text: str, place: int, fields: Fields) -> int:
+def _read(readers: tuple[Reader, ...], text: str, position: int, fields: Fields) -> int:
     for reader in readers:
-        place = reader(text, place, fields)
-    return place
+        position = reader(text, position, fields)
+    return position
 
 
 @lru_cache(maxsize=256)
@@ -109,20 +109,20 @@ def _reserved(parts: Parts) -> list[int]:
     return reserved
 
 
-def _optional(readers: tuple[Reader, ...], text: str, place: int, fields: Fields) -> int:
+def _optional(readers: tuple[Reader, ...], text: str, position: int, fields: Fields) -> int:
     attempt = dict(fields)
     try:
-        place = _read(readers, text, place, attempt)
+        position = _read(readers, text, position, attempt)
     except NoMatch:
-        return place
+        return position
     fields.update(attempt)
-    return place
+    return position
 
 
-def _literal(literal: str, text: str, place: int, fields: Fields) -> int:
-    if not text.startswith(literal, place):
+def _literal(literal: str, text: str, position: int, fields: Fields) -> int:
+    if not text.startswith(literal, position):
         raise NoMatch
-    return place + len(literal)
+    return position + len(literal)
 
 
 def _put(fields: Fields, letter: str, value: int) -> None:
@@ -148,11 +148,11 @@ def _number(part: Field, reserved: int) -> Reader:
 
 def _digits(
     letter: str, least: int, most: int, signed: bool, padded: bool, reserved: int, base: int,
-    text: str, place: int, fields: Fields,
+    text: str, position: int, fields: Fields,
 ) -> int:  # fmt: skip
     """``NumberPrinterParser.parse``. ``padded``: a plus sign stands before more digits than the least, only there."""
-    sign = text[place : place + 1]
-    begin = place
+    sign = text[position : position + 1]
+    begin = position
     if sign == "+" or sign == "-":
         if not signed or (sign == "+" and not padded):
             raise NoMatch
@@ -177,11 +177,11 @@ def _digits(
     return begin + width
 
 
-def _fraction(most: int, text: str, place: int, fields: Fields) -> int:
+def _fraction(most: int, text: str, position: int, fields: Fields) -> int:
     """Read at least one digit and at most ``most``: Spark makes the width variable."""
-    match = _DIGITS.match(text, place, place + most)
+    match = _DIGITS.match(text, position, position + most)
     assert match is not None
-    if match.end() == place:
+    if match.end() == position:
         raise NoMatch
     _put(fields, "S", int(match[0].ljust(9, "0")))
     return match.end()
@@ -198,25 +198,25 @@ def _names(part: Field) -> tuple[tuple[str, int], ...]:
     return tuple((name.lower(), first + i) for i, name in enumerate(names))
 
 
-def _name(letter: str, names: tuple[tuple[str, int], ...], text: str, place: int, fields: Fields) -> int:
+def _name(letter: str, names: tuple[tuple[str, int], ...], text: str, position: int, fields: Fields) -> int:
     for name, value in names:
-        if text.startswith(name, place):
+        if text.startswith(name, position):
             _put(fields, "M" if letter == "L" else letter, value)
-            return place + len(name)
+            return position + len(name)
     raise NoMatch
 
 
 def _offset(
-    colon: str, with_minutes: bool, with_seconds: bool, nothing: str, text: str, place: int, fields: Fields
+    colon: str, with_minutes: bool, with_seconds: bool, nothing: str, text: str, position: int, fields: Fields
 ) -> int:
-    if place == len(text):
+    if position == len(text):
         raise NoMatch
-    if text.startswith(nothing.lower(), place):
+    if text.startswith(nothing.lower(), position):
         _put(fields, "X", 0)
-        return place + len(nothing)
-    if text[place] not in "+-":
+        return position + len(nothing)
+    if text[position] not in "+-":
         raise NoMatch
-    end = place + 1
+    end = position + 1
     values = [0, 0, 0]
     for i, needed in enumerate((True, with_minutes, False)):
         if i == 2 and not with_seconds:
@@ -230,7 +230,7 @@ def _offset(
     if values[0] > 23:
         raise NoMatch
     seconds = values[0] * 3600 + values[1] * 60 + values[2]
-    _put(fields, "X", -seconds if text[place] == "-" else seconds)
+    _put(fields, "X", -seconds if text[position] == "-" else seconds)
     return end
 
 

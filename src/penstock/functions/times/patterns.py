@@ -109,29 +109,29 @@ def _flat(parts: Parts) -> tuple[Text | Field, ...]:
 def _tokens(pattern: str) -> list[tuple[bool, str]]:
     """Quoted texts, and runs of equal characters."""
     tokens: list[tuple[bool, str]] = []
-    place = 0
-    while place < len(pattern):
-        if pattern[place] != "'":
-            run = next(len(list(group)) for _, group in groupby(pattern[place:]))
-            tokens.append((False, pattern[place : place + run]))
-            place += run
+    position = 0
+    while position < len(pattern):
+        if pattern[position] != "'":
+            run = next(len(list(group)) for _, group in groupby(pattern[position:]))
+            tokens.append((False, pattern[position : position + run]))
+            position += run
             continue
-        end, quoted = _closing_quote(pattern, place + 1)
+        end, quoted = _closing_quote(pattern, position + 1)
         tokens.append((True, quoted or "'"))
-        place = end
+        position = end
     return tokens
 
 
-def _closing_quote(pattern: str, place: int) -> tuple[int, str]:
+def _closing_quote(pattern: str, position: int) -> tuple[int, str]:
     """Return the end of the quoted text, and the text."""
     out: list[str] = []
-    while place < len(pattern):
-        if pattern[place] == "'":
-            if pattern[place + 1 : place + 2] == "'":
+    while position < len(pattern):
+        if pattern[position] == "'":
+            if pattern[position + 1 : position + 2] == "'":
                 raise UnknownPattern("a quote within quoted text")
-            return place + 1, "".join(out)
-        out.append(pattern[place])
-        place += 1
+            return position + 1, "".join(out)
+        out.append(pattern[position])
+        position += 1
     raise UnknownPattern("a quote is not closed")
 
 

@@ -279,7 +279,7 @@ class TruncateByUnit(Strict):
         units, moments = arrays if self.unit_first else arrays[::-1]
         levels = map_distinct(self._level, [units], pa.string(), rows)
         return by_distinct_key(
-            levels, rows, lambda level, here: self._truncated(str(level), moments, here), self.data_type
+            levels, rows, lambda level, selected: self._truncated(str(level), moments, selected), self.data_type
         )
 
     def _level(self, unit: object) -> str | None:

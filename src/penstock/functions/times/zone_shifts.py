@@ -39,32 +39,32 @@ class ShiftUtc(Strict):
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         micros = to_vector(arrays[0])
 
-        def shifted(name: object, here: Mask) -> pa.Array:
+        def shifted(name: object, selected: Mask) -> pa.Array:
             zone = zone_named(str(name))
             shift = zone.to_instants if self.to_utc else zone.to_local
-            return from_vector(shift(check_local_range(zone, micros, here)), self.data_type, here)
+            return from_vector(shift(check_local_range(zone, micros, selected)), self.data_type, selected)
 
         return by_distinct_key(arrays[1], rows, shifted, self.data_type)
 
 
 class ConvertTimezone(Strict):
-    """``convert_timezone``: the time on the clock of ``shown`` when the clock of ``read`` shows ``wall``."""
+    """``convert_timezone``: the local time in ``target_zone`` when the local time in ``source_zone`` is ``wall``."""
 
-    def __init__(self, read: Expression, shown: Expression, wall: Expression) -> None:
-        super().__init__((read, shown, wall), wall.data_type)
+    def __init__(self, source_zone: Expression, target_zone: Expression, wall: Expression) -> None:
+        super().__init__((source_zone, target_zone, wall), wall.data_type)
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         wall = to_vector(arrays[2])
 
-        def from_zone(read: object, here: Mask) -> pa.Array:
-            source = zone_named(str(read))
-            instants = source.to_instants(check_local_range(source, wall, here))
+        def from_zone(name: object, selected: Mask) -> pa.Array:
+            source = zone_named(str(name))
+            instants = source.to_instants(check_local_range(source, wall, selected))
             return by_distinct_key(
-                arrays[1], here, lambda name, rows: self._shown(str(name), instants, rows), self.data_type
+                arrays[1], selected, lambda target, rows: self._local_times(str(target), instants, rows), self.data_type
             )
 
         return by_distinct_key(arrays[0], rows, from_zone, self.data_type)
 
-    def _shown(self, name: str, instants: Vector, rows: Mask) -> pa.Array:
+    def _local_times(self, name: str, instants: Vector, rows: Mask) -> pa.Array:
         zone = zone_named(name)
         return from_vector(zone.to_local(check_local_range(zone, instants, rows)), self.data_type, rows)

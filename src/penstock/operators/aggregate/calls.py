@@ -136,8 +136,8 @@ class AggregateCall:
     def remapped(self, position_of: Callable[[int], int]) -> AggregateCall:
         """Return the call with its columns' new positions; ``position_of`` is called for those that it reads."""
         ordinal, second, condition = (
-            position_of(place) if place >= 0 and place in (*self.arguments, self.condition) else place
-            for place in (self.ordinal, self.second, self.condition)
+            position_of(position) if position >= 0 and position in (*self.arguments, self.condition) else position
+            for position in (self.ordinal, self.second, self.condition)
         )
         return replace(self, ordinal=ordinal, second=second, condition=condition)
 
@@ -164,7 +164,7 @@ class AggregateCall:
 def _buffers(call: AggregateCall) -> list[tuple[str, pa.DataType]]:
     if call.distinct:
         kinds = [call.input_type, *([call.second_type] if call.second >= 0 else [])]
-        return [(f"values{place}", pa.list_(kind)) for place, kind in enumerate(kinds)]
+        return [(f"values{index}", pa.list_(kind)) for index, kind in enumerate(kinds)]
     match FUNCTIONS[call.function]:
         case Family.COUNT:
             return [("count", pa.int64())]

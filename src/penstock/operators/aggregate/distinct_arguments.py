@@ -47,8 +47,8 @@ class DistinctArgumentsSpec(OperatorSpec):
     def table_schema(self) -> pa.Schema:
         columns = (*self.keys, *self.arguments)
         return pa.schema(
-            [self.output_schema.field(column).with_name(f"{self.output_schema.field(column).name}_{place}")
-             for place, column in enumerate(columns)]
+            [self.output_schema.field(column).with_name(f"{self.output_schema.field(column).name}_{index}")
+             for index, column in enumerate(columns)]
         )  # fmt: skip
 
     def table_spec(self, max_parallelism: int) -> TableSpec:
@@ -105,7 +105,7 @@ class DistinctArgumentsOperator(OneTableOperator):
 
     def _new(self, batch: pa.RecordBatch) -> Rows:
         """Return the positions of the rows with new values, and remember these values."""
-        columns = [normalize_floats(batch.column(place)) for place in (*self._spec.keys, *self._spec.arguments)]
+        columns = [normalize_floats(batch.column(ordinal)) for ordinal in (*self._spec.keys, *self._spec.arguments)]
         _, first = group_rows(columns, batch.num_rows)
         columns = [column.take(pa.array(first)) for column in columns]
         new = np.flatnonzero(self._table.find(columns, len(first)).rows == NO_ROW)

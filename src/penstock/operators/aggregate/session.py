@@ -181,9 +181,9 @@ def _running_maximum(owner: Rows, moments: Moments) -> Moments:
     if span * (int(owner[-1]) + 1) < 1 << 63:
         shift = owner * span - first  # beyond all times of the owner before, so that the maximum starts again
         return np.maximum.accumulate(moments + shift) - shift
-    distinct, places = np.unique(moments, return_inverse=True)
+    distinct, indices = np.unique(moments, return_inverse=True)
     shift = owner * (len(distinct) + 1)
-    found: Moments = distinct[np.maximum.accumulate(places.reshape(-1) + shift) - shift]
+    found: Moments = distinct[np.maximum.accumulate(indices.reshape(-1) + shift) - shift]
     return found
 
 

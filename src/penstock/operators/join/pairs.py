@@ -76,7 +76,7 @@ class Candidates:
         return Candidates(np.where(none, UNKNOWN, self.begins), np.where(none, 1, self.counts))
 
     def pairs(self, most: int) -> Iterator[tuple[Rows, Rows]]:
-        """Yield row and place in that order of every pair, in the rows' order, at most so many at once."""
+        """Yield the rows and positions of all pairs, ordered by row, at most ``most`` pairs at a time."""
         ends = np.cumsum(self.counts)
         total = int(ends[-1])
         for low in range(0, total, most):

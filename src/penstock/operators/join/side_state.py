@@ -168,9 +168,9 @@ class KeyMatches:
         matched: Mask = data[rows].astype(np.bool_) & valid[rows]
         return matched
 
-    def keys(self, places: Rows) -> list[pa.Array]:
+    def keys(self, positions: Rows) -> list[pa.Array]:
         """Return the complete keys of some of these rows."""
-        chosen = pa.array(self._order[places])
+        chosen = pa.array(self._order[positions])
         return [key.take(chosen) for key in self._emit_matched_left.keys]
 
 
@@ -228,8 +228,8 @@ class JoinSideState:
             with self.table.edit(matches.keys(newly_matched), len(newly_matched)) as found:
                 found.values[-1].set(found.rows, pa.array(np.ones(len(newly_matched), np.bool_)))
 
-    def remove(self, matches: KeyMatches, places: Rows) -> None:
-        self.table.remove(matches.keys(places), len(places))
+    def remove(self, matches: KeyMatches, positions: Rows) -> None:
+        self.table.remove(matches.keys(positions), len(positions))
 
     def take_expired(self, watermark_us: int, at_once: int) -> Iterator[pa.RecordBatch]:
         """Remove the rows that can find no partner any more. Yield those of each step that never had one.

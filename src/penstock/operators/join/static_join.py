@@ -83,7 +83,8 @@ class _StaticIndex:
     """Index of the static rows by key.
 
     Attributes:
-        rows: those of one key next to each other and in their own order; ``UNKNOWN`` at place ``UNKNOWN``, the last.
+        rows: rows grouped by key, in their original order within each key. The last element is ``UNKNOWN``, so that
+            position ``UNKNOWN`` selects it.
     """
 
     def __init__(self, spec: StaticJoinSpec) -> None:
@@ -130,8 +131,8 @@ class StaticJoinOperator(Operator):
             yield from _filtered(batch, matched if self._spec.kind is JoinKind.SEMI else ~matched)
         elif self._condition is None:
             outer = self._spec.kind is JoinKind.OUTER
-            for rows, places in (found.with_unmatched_rows() if outer else found).pairs(self._max_pairs(batch)):
-                yield self._joined(batch, rows, self._index.rows[places])
+            for rows, positions in (found.with_unmatched_rows() if outer else found).pairs(self._max_pairs(batch)):
+                yield self._joined(batch, rows, self._index.rows[positions])
         else:
             yield from self._with_condition(batch, found)
 
@@ -154,8 +155,8 @@ class StaticJoinOperator(Operator):
         """Yield pairs that meet the condition: rows of the batch and static rows."""
         assert self._condition is not None
         static = self._spec.rows.batch
-        for rows, places in found.pairs(self._max_pairs(batch)):
-            static_rows = self._index.rows[places]
+        for rows, positions in found.pairs(self._max_pairs(batch)):
+            static_rows = self._index.rows[positions]
             passed = self._condition.matches(
                 taking_rows(batch.column, rows), taking_rows(static.column, static_rows), len(rows)
             )

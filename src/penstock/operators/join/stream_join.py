@@ -139,10 +139,10 @@ class StreamJoinOperator(Operator):
         matches = other.find_key_matches(own.spec.key_columns(batch), batch.num_rows)
         matched, hit = np.zeros(batch.num_rows, np.bool_), np.zeros(matches.rows, np.bool_)
         semi = self._spec.kind is StreamJoinKind.SEMI
-        for rows, places in self._matching_pairs(number, batch, matches):
-            matched[rows] = hit[places] = True
+        for rows, positions in self._matching_pairs(number, batch, matches):
+            matched[rows] = hit[positions] = True
             if not semi:
-                yield self._pairs(number, batch, rows, matches, places)
+                yield self._pairs(number, batch, rows, matches, positions)
         if semi and number == RIGHT:
             yield from self._emit_matched_left(matches, hit)
         elif semi:
@@ -176,32 +176,32 @@ class StreamJoinOperator(Operator):
 
     def _matching_pairs(self, number: int, batch: pa.RecordBatch, matches: KeyMatches) -> Iterator[tuple[Rows, Rows]]:
         """Yield rows of the batch, and positions of stored rows, that match."""
-        for rows, places in matches.candidates.pairs(MAX_PAIRS):
+        for rows, positions in matches.candidates.pairs(MAX_PAIRS):
             if self._condition is not None:
-                columns = taking_rows(batch.column, rows), taking_rows(matches.column, places)
+                columns = taking_rows(batch.column, rows), taking_rows(matches.column, positions)
                 first, second = columns if number == LEFT else columns[::-1]
                 passed = self._condition.matches(first, second, len(rows))
-                rows, places = rows[passed], places[passed]
+                rows, positions = rows[passed], positions[passed]
             if len(rows):
-                yield rows, places
+                yield rows, positions
 
     def _pairs(
-        self, number: int, batch: pa.RecordBatch, rows: Rows, matches: KeyMatches, places: Rows
+        self, number: int, batch: pa.RecordBatch, rows: Rows, matches: KeyMatches, positions: Rows
     ) -> pa.RecordBatch:
         own = map(taking_rows(batch.column, rows), range(self._spec.sides[number].width))
-        other = map(taking_rows(matches.column, places), range(self._spec.sides[1 - number].width))
+        other = map(taking_rows(matches.column, positions), range(self._spec.sides[1 - number].width))
         columns = [*own, *other] if number == LEFT else [*other, *own]
         return make_batch(columns, self._spec.output_schema, len(rows))
 
     def _emit_matched_left(self, matches: KeyMatches, hit: Mask) -> Iterator[pa.RecordBatch]:
         """Yield rows of the left side that have found their first match, and remove them."""
         if hit.any():
-            places = np.flatnonzero(hit)
-            chosen = pa.array(places)
+            positions = np.flatnonzero(hit)
+            chosen = pa.array(positions)
             width = self._spec.sides[LEFT].width
             columns = [matches.column(column).take(chosen) for column in range(width)]
-            self._sides[LEFT].remove(matches, places)
-            yield make_batch(columns, self._spec.output_schema, len(places))
+            self._sides[LEFT].remove(matches, positions)
+            yield make_batch(columns, self._spec.output_schema, len(positions))
 
     def _with_nulls(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return unmatched rows of a preserved side, with nulls for the other side."""

@@ -7,21 +7,21 @@ from typing import Any
 import pyarrow as pa
 
 
-def as_declared(batch: Any, declared: pa.Schema, wanted: str, verb: str = "yielded") -> pa.RecordBatch:
+def as_declared(batch: Any, declared: pa.Schema, requirement: str, verb: str = "yielded") -> pa.RecordBatch:
     """Return a batch with the declared schema. Columns are matched by name.
 
     Types must be the declared ones (a timestamp may have another zone or unit, a string or binary may be large).
 
     Args:
-        wanted: the beginning of "... pyarrow.RecordBatch, not int".
-        verb: what was done with the batch, likewise for errors.
+        requirement: beginning of the error text "... pyarrow.RecordBatch, not int".
+        verb: verb for error texts that name the batch's columns.
 
     Raises:
         TypeError: it is no batch, or a column is of another type.
         ValueError: it has other columns.
     """
     if not isinstance(batch, pa.RecordBatch):
-        raise TypeError(f"{wanted} pyarrow.RecordBatch, not {type(batch).__name__}")
+        raise TypeError(f"{requirement} pyarrow.RecordBatch, not {type(batch).__name__}")
     if batch.schema.equals(declared, check_metadata=False) or (batch.num_columns == 0 and batch.num_rows == 0):
         return batch if batch.num_columns else declared.empty_table().to_batches()[0]
     if sorted(batch.schema.names) != sorted(declared.names) or len({*declared.names}) != len(declared):

@@ -54,8 +54,8 @@ class PandasColumns:
 
         expected = pd.DataFrame if isinstance(spark_type, StructType) else None
         if not hasattr(result, "__len__") or (expected is not None and not isinstance(result, expected)):
-            wanted = "pandas.DataFrame" if expected is not None else "pandas.Series"
-            raise TypeError(f"the function must return {wanted}, not {type(result).__name__}")
+            required = "pandas.DataFrame" if expected is not None else "pandas.Series"
+            raise TypeError(f"the function must return {required}, not {type(result).__name__}")
         schema = StructType([StructField("_0", spark_type)])
         if not isinstance(result, pd.Series | pd.DataFrame):
             result = pd.Series(result)

@@ -1,7 +1,7 @@
 """UserIterator: a user's ``Iterator -> Iterator`` function driven from outside, input by input.
 
 The function pulls its input when it likes; a subtask pushes. A greenlet turns one into the other without a thread:
-the function runs on its own stack until it asks for input that is not there yet, and goes on from that very place
+the function runs on its own stack until it asks for input that is not there yet, and continues at the same instruction
 when there is some. Everything happens on the caller's thread.
 """
 

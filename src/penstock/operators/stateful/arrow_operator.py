@@ -99,13 +99,13 @@ class ArrowStateOperator(TransformWithStateOperator):
 
     def _call_with_timers(self, keys: Sequence[pa.Array], moments: npt.NDArray[np.int64]) -> pa.RecordBatch:
         handle = self._arrow_processor.handleExpiredTimers
-        return self._call(keys, len(moments), lambda shown, values: handle(shown, moments, values))
+        return self._call(keys, len(moments), lambda key_batch, values: handle(key_batch, moments, values))
 
     def _call_with_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [normalize_floats(batch.column(position)) for position in self._spec.keys]
         owners, first = group_rows(columns, batch.num_rows)
         chosen = pa.array(first)
-        rows = self._shown(batch.select(list(self._spec.data)).columns, self._row_schema, batch.num_rows)
+        rows = self._in_session_zone(batch.select(list(self._spec.data)).columns, self._row_schema, batch.num_rows)
         handle = self._arrow_processor.handleInputBatch
         return self._call(
             [column.take(chosen) for column in columns],
@@ -122,9 +122,9 @@ class ArrowStateOperator(TransformWithStateOperator):
         """Call the user's code once and return its output, which may be empty."""
         values = self._begin_call(keys, count)
         declared, yielded = self._spec.output_schema, []
-        shown = self._shown(keys, self._key_schema, count)
+        key_batch = self._in_session_zone(keys, self._key_schema, count)
         with user_errors(self._label):
-            for item in handle(shown, values):
+            for item in handle(key_batch, values):
                 batch = as_declared(item, declared, "the processor must yield")
                 if batch.num_rows:
                     yielded.append(batch)
@@ -142,7 +142,7 @@ class ArrowStateOperator(TransformWithStateOperator):
             self._timers.begin(keys, count)
         return self._timer_values(now_ms)
 
-    def _shown(self, columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    def _in_session_zone(self, columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
         """Return columns as the user sees them."""
         return make_batch([to_session_zone(c, self._spec.settings.time_zone) for c in columns], schema, rows)
 

@@ -34,9 +34,9 @@ class KeyedRows:
         columns = [normalize_floats(batch.column(position)) for position in positions]
         owners, first = group_rows(columns, batch.num_rows)
         order = np.argsort(first)
-        places = np.empty_like(order)
-        places[order] = np.arange(len(order))
-        owners, chosen = places[owners], pa.array(first[order])
+        rank_of = np.empty_like(order)
+        rank_of[order] = np.arange(len(order))
+        owners, chosen = rank_of[owners], pa.array(first[order])
         if len(first) > 1:
             batch = batch.take(pa.array(order_by(owners)))
         ends: list[int] = np.cumsum(np.bincount(owners, minlength=len(first))).tolist()

@@ -321,9 +321,9 @@ class TransformWithStateOperator(Operator):
         with user_errors(self._label):
             parts = self._rows.split(rows.batch.select(list(initial.data)), rows.ends)
         for start in range(0, len(rows.ends), _INITIAL_KEYS):
-            here = min(_INITIAL_KEYS, len(rows.ends) - start)
-            values = self._begin_unit([column.slice(start, here) for column in rows.keys], here)
-            for key in range(here):
+            count = min(_INITIAL_KEYS, len(rows.ends) - start)
+            values = self._begin_unit([column.slice(start, count) for column in rows.keys], count)
+            for key in range(count):
                 with self._for_key(key):
                     for item in self._rows.initial_items(parts[start + key]):
                         self._processor.handleInitialState(self._keys[key], item, values)
@@ -430,9 +430,9 @@ class TransformWithStateOperator(Operator):
         assert processor is not None
         until_s = time.perf_counter() + _SLICE_S
         while due_timers.fired < len(due_timers.moments):
-            place = due_timers.fired
-            if place not in due_timers.deleted:
-                key, info = due_timers.owners[place], ExpiredTimerInfo(due_timers.moments[place])
+            position = due_timers.fired
+            if position not in due_timers.deleted:
+                key, info = due_timers.owners[position], ExpiredTimerInfo(due_timers.moments[position])
                 with self._for_key(key):
                     self._collect(
                         key,

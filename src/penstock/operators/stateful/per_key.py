@@ -139,7 +139,7 @@ class _OneValue(ArrowValueState):
     def get(self) -> pa.RecordBatch:
         value, codec = self._state.get(), self._codec
         stored = (None,) * len(codec.columns) if value is None else codec.encode(tuple(value))
-        return _shown(codec.to_columns([stored]), codec.columns, _ONE, self._time_zone)
+        return _in_session_zone(codec.to_columns([stored]), codec.columns, _ONE, self._time_zone)
 
     def exists(self) -> npt.NDArray[np.bool_]:
         return np.array([self._state.exists()], np.bool_)
@@ -167,13 +167,13 @@ class _OneValue(ArrowValueState):
 
 def _in_order(rows: Iterable[Row], names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """Yield the values of these columns. Spark's rows have the grouping columns first, called as in the ``groupBy``."""
-    places: list[int] | None = None
+    positions: list[int] | None = None
     for row in rows:
-        if places is None:
-            exact = {name: place for place, name in enumerate(row.__fields__)}
-            folded = {name.lower(): place for name, place in exact.items()}
-            places = [exact[name] if name in exact else folded[name.lower()] for name in names]
-        yield tuple([row[place] for place in places])
+        if positions is None:
+            exact = {name: position for position, name in enumerate(row.__fields__)}
+            folded = {name.lower(): position for name, position in exact.items()}
+            positions = [exact[name] if name in exact else folded[name.lower()] for name in names]
+        yield tuple([row[position] for position in positions])
 
 
 def _columns_of(schema: StructType) -> pa.Schema:
@@ -184,12 +184,12 @@ def _batch(rows: Sequence[Sequence[Any]], schema: StructType, time_zone: str) ->
     """Return rows of values like those of Arrow's ``to_pylist`` as columns."""
     declared = _columns_of(schema)
     columns = [pa.array([row[position] for row in rows], field.type) for position, field in enumerate(declared)]
-    return _shown(columns, declared, len(rows), time_zone)
+    return _in_session_zone(columns, declared, len(rows), time_zone)
 
 
-def _shown(columns: Sequence[pa.Array], declared: pa.Schema, rows: int, time_zone: str) -> pa.RecordBatch:
-    shown = pa.schema([field.with_type(with_zone(field.type, time_zone)) for field in declared])
-    return make_batch([to_session_zone(column, time_zone) for column in columns], shown, rows)
+def _in_session_zone(columns: Sequence[pa.Array], declared: pa.Schema, rows: int, time_zone: str) -> pa.RecordBatch:
+    schema = pa.schema([field.with_type(with_zone(field.type, time_zone)) for field in declared])
+    return make_batch([to_session_zone(column, time_zone) for column in columns], schema, rows)
 
 
 def _moments(moments: npt.ArrayLike, where: Where) -> list[int]:

@@ -42,8 +42,8 @@ class DueTimerBlock:
     def next_turn(self) -> bool:
         """Go on to the next turn that has timers; return False if there is none."""
         while self._turn < len(self._by_turn):
-            places = self._by_turn[self._turn]
-            self._firing = places[self._is_pending[places]]
+            positions = self._by_turn[self._turn]
+            self._firing = positions[self._is_pending[positions]]
             self._turn += 1
             if len(self._firing):
                 return True
@@ -65,32 +65,32 @@ class DueTimerBlock:
 
     def pending(self) -> list[pa.Array]:
         """Return the keys, then the timestamps, of all timers that have not fired."""
-        places = np.flatnonzero(self._is_pending)
-        return [*self._keys_at(places), pa.array(self._moments[places])]
+        positions = np.flatnonzero(self._is_pending)
+        return [*self._keys_at(positions), pa.array(self._moments[positions])]
 
     def contains(self, keys: Rows, moments: Rows) -> Mask:
         """Return a mask of the timers that are pending in this block. ``keys``: numbers in the turn."""
-        return self._places(keys, moments) >= 0
+        return self._positions_of(keys, moments) >= 0
 
     def delete(self, keys: Rows, moments: Rows) -> None:
         """Delete these timers; those that are not in the block are ignored."""
-        places = self._places(keys, moments)
-        self._is_pending[places[places >= 0]] = False
+        positions = self._positions_of(keys, moments)
+        self._is_pending[positions[positions >= 0]] = False
 
-    def _places(self, keys: Rows, moments: Rows) -> Rows:
+    def _positions_of(self, keys: Rows, moments: Rows) -> Rows:
         """Return the positions of pending timers; -1 for others."""
         codes = np.minimum(np.searchsorted(self._distinct, moments), len(self._distinct) - 1)
         names = self._timer_codes(self._owners[self._firing[keys]], codes)
-        places = np.minimum(np.searchsorted(self._codes, names), len(self._codes) - 1)
-        present = (self._distinct[codes] == moments) & (self._codes[places] == names) & self._is_pending[places]
-        return np.where(present, places, -1)
+        positions = np.minimum(np.searchsorted(self._codes, names), len(self._codes) - 1)
+        present = (self._distinct[codes] == moments) & (self._codes[positions] == names) & self._is_pending[positions]
+        return np.where(present, positions, -1)
 
     def _timer_codes(self, owners: Rows, codes: Rows) -> Rows:
         """Return a number per timer, which ascends as the block's order does."""
         return owners * len(self._distinct) + codes
 
-    def _keys_at(self, places: Rows) -> list[pa.Array]:
-        chosen = pa.array(self._owners[places])
+    def _keys_at(self, positions: Rows) -> list[pa.Array]:
+        chosen = pa.array(self._owners[positions])
         return [column.take(chosen) for column in self._columns]
 
 

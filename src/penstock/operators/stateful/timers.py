@@ -30,8 +30,9 @@ class DueTimers:
         count: how many these are.
         owners: by timer, the number of its key.
         moments: by timer, when it was to fire.
-        fired: so many of them are done.
-        deleted: places of timers that a handler deleted before their turn.
+        fired: number of timers that have fired.
+        deleted: positions of timers that a handler deleted before their turn.
+        positions: positions by key number and timestamp.
     """
 
     def __init__(self, keys: Sequence[pa.Array], moments: Sequence[int]) -> None:
@@ -44,11 +45,12 @@ class DueTimers:
         self.moments = list(moments)
         self.fired = 0
         self.deleted: set[int] = set()
-        self.places = {timer: place for place, timer in enumerate(zip(self.owners, self.moments, strict=True))}
+        timers = zip(self.owners, self.moments, strict=True)
+        self.positions = {timer: position for position, timer in enumerate(timers)}
 
     def pending(self) -> list[int]:
         """Return the positions of the timers that are still to fire, or firing."""
-        return [place for place in range(self.fired, len(self.moments)) if place not in self.deleted]
+        return [position for position in range(self.fired, len(self.moments)) if position not in self.deleted]
 
 
 class TimerStore:
@@ -74,15 +76,15 @@ class TimerStore:
 
     def register(self, key: int, moment: int) -> None:
         """Register a timer; an existing one stays."""
-        if self._due_place(key, moment) is None:
+        if self._due_position(key, moment) is None:
             self._changed[key, moment] = True
             if self._listed is not None:
                 self._listed[key].add(moment)
 
     def delete(self, key: int, moment: int) -> None:
-        place = self._due_place(key, moment)
-        if place is not None and self.due_timers is not None:
-            self.due_timers.deleted.add(place)
+        position = self._due_position(key, moment)
+        if position is not None and self.due_timers is not None:
+            self.due_timers.deleted.add(position)
         else:
             self._changed[key, moment] = False
         if self._listed is not None:
@@ -102,8 +104,8 @@ class TimerStore:
         for owner, moment in zip(owners.tolist(), moments, strict=True):
             timers[owner].add(moment)
         if self.due_timers is not None:
-            for place in self.due_timers.pending():
-                timers[self.due_timers.owners[place]].add(self.due_timers.moments[place])
+            for position in self.due_timers.pending():
+                timers[self.due_timers.owners[position]].add(self.due_timers.moments[position])
         for key in range(self._count if self._deferred else 0):
             timers[key] |= {moment for name, moment in self._deferred if name == self._key_identity(key)}
         for (owner, moment), present in self._changed.items():
@@ -113,11 +115,11 @@ class TimerStore:
     def mark_fired(self) -> None:
         """Mark the first pending timer as fired."""
         assert self.due_timers is not None
-        place = self.due_timers.fired
+        position = self.due_timers.fired
         self.due_timers.fired += 1
-        self.due_timers.deleted.discard(place)
+        self.due_timers.deleted.discard(position)
         if self._listed is not None:
-            self._listed[self.due_timers.owners[place]].discard(self.due_timers.moments[place])
+            self._listed[self.due_timers.owners[position]].discard(self.due_timers.moments[position])
 
     def flush(self) -> None:
         """Write what changed."""
@@ -187,19 +189,21 @@ class TimerStore:
 
     def _unprocessed(self) -> tuple[list[pa.Array], int] | None:
         due_timers = self.due_timers
-        places = [] if due_timers is None else due_timers.pending()
-        if due_timers is None or not places:
+        positions = [] if due_timers is None else due_timers.pending()
+        if due_timers is None or not positions:
             return None
-        chosen = pa.array(np.array(due_timers.owners)[places])
-        moments = [due_timers.moments[place] for place in places]
-        return [*[column.take(chosen) for column in due_timers.keys], pa.array(moments, pa.int64())], len(places)
+        chosen = pa.array(np.array(due_timers.owners)[positions])
+        moments = [due_timers.moments[position] for position in positions]
+        return [*[column.take(chosen) for column in due_timers.keys], pa.array(moments, pa.int64())], len(positions)
 
-    def _due_place(self, key: int, moment: int) -> int | None:
+    def _due_position(self, key: int, moment: int) -> int | None:
         """Return the position of a timer among the pending due ones; None if it is not there."""
         if self.due_timers is None:
             return None
-        place = self.due_timers.places.get((key, moment))
-        return None if place is None or place < self.due_timers.fired or place in self.due_timers.deleted else place
+        position = self.due_timers.positions.get((key, moment))
+        if position is None or position < self.due_timers.fired or position in self.due_timers.deleted:
+            return None
+        return position
 
     def _at(self, timers: Sequence[tuple[int, int]]) -> list[pa.Array]:
         chosen = pa.array([key for key, _ in timers], pa.int64())

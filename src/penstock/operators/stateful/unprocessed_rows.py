@@ -43,10 +43,10 @@ class UnprocessedRowsCapture(TableCapture):
         order = np.argsort(groups, kind="stable")
         order = order[slice(*np.searchsorted(groups[order], [first, last + 1]))]
         for begin in range(0, len(order), _AT_ONCE):
-            places = order[begin : begin + _AT_ONCE]
-            rows = batch.take(pa.array(places))
+            indices = order[begin : begin + _AT_ONCE]
+            rows = batch.take(pa.array(indices))
             keys = [rows.column(position) for position in self._keys]
-            columns = [pa.array(groups[places]), *keys, pa.array(places, pa.int64()), *rows.columns]
+            columns = [pa.array(groups[indices]), *keys, pa.array(indices, pa.int64()), *rows.columns]
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def changed_since(self, serial: int) -> int | None:

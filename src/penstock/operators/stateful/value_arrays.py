@@ -28,7 +28,9 @@ class ValueArrays(ArrowValueState):
         self.table = table
         self._name = variable.name
         self._declared = variable.value.columns
-        self._shown = pa.schema([field.with_type(with_zone(field.type, time_zone)) for field in self._declared])
+        self._session_schema = pa.schema(
+            [field.with_type(with_zone(field.type, time_zone)) for field in self._declared]
+        )
         self._time_zone = time_zone
         self._ttl_ms = variable.ttl_ms
         self._keys: Sequence[pa.Array] | None = None
@@ -100,7 +102,7 @@ class ValueArrays(ArrowValueState):
             if self._ttl_ms is not None:
                 present &= _unexpired(values.pop(), found.rows, present, self._now_ms)
             columns = [to_session_zone(_column(value, found.rows, present), self._time_zone) for value in values]
-            self._read = pa.RecordBatch.from_arrays(columns, schema=self._shown), present
+            self._read = pa.RecordBatch.from_arrays(columns, schema=self._session_schema), present
         return self._read
 
 
@@ -118,5 +120,5 @@ def _column(values: Vector, rows: Rows, present: Mask) -> pa.Array:
     if not present.any():
         return pa.nulls(len(rows), values.kind)
     data, valid = values.read()
-    places = np.where(present, rows, rows[np.argmax(present)])
-    return arrow_of(data[places], valid[places] & present, values.kind)
+    indices = np.where(present, rows, rows[np.argmax(present)])
+    return arrow_of(data[indices], valid[indices] & present, values.kind)

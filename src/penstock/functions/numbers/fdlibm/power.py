@@ -44,14 +44,14 @@ def hypot(x: Doubles, y: Doubles) -> Doubles:
     word_a, word_b = high(a), high(b)
     apart, total = word_a - word_b > 0x3C00000, a + b
     shift = np.zeros(len(a), np.int64)
-    for here, factor, words in (
+    for in_range, factor, words in (
         (a > float.fromhex("0x1.00000ffffffffp500"), -600, -0x25800000),
         ((b < 2.0**-500) & (b < 2.0**-1022), 1022, 0),  # the words stay those of the small numbers
         ((b < 2.0**-500) & (b >= 2.0**-1022), 600, 0x25800000),
     ):
-        a, b = (np.where(here, part * 2.0**factor, part) for part in (a, b))
-        word_a, word_b = (np.where(here, word + words, word) for word in (word_a, word_b))
-        shift = np.where(here, shift - factor, shift)
+        a, b = (np.where(in_range, part * 2.0**factor, part) for part in (a, b))
+        word_a, word_b = (np.where(in_range, word + words, word) for word in (word_a, word_b))
+        shift = np.where(in_range, shift - factor, shift)
     w = a - b
     t1 = of_high(word_a)
     far = np.sqrt(t1 * t1 - (b * (-b) - (a - t1) * (a + t1)))

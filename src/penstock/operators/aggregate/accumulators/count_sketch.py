@@ -62,10 +62,10 @@ class CountSketch(Accumulator):
         found = [cells + row * self._table.width + column for row, column in enumerate(self._columns(values))]
         hit, counts = np.unique(np.concatenate(found), return_counts=True)
         ends = np.searchsorted(hit, np.arange(len(present) + 1) * self._size)
-        for place, group in enumerate(present.tolist()):
-            own = slice(ends[place], ends[place + 1])
+        for index, group in enumerate(present.tolist()):
+            own = slice(ends[index], ends[index + 1])
             more = np.zeros(self._size, np.int64)
-            more[hit[own] - place * self._size] = counts[own]
+            more[hit[own] - index * self._size] = counts[own]
             self._keep(buffers[0], group, more)
 
     def _columns(self, values: pa.Array) -> list[Longs]:

@@ -59,16 +59,16 @@ class DistinctSketch(Accumulator):
         values = arguments[0].filter(pa.array(known)) if arguments[0].null_count else arguments[0]
         hashes = hash_columns([values], len(values)).view(np.uint64)
         precision = np.uint64(self._tables.precision)
-        places = (hashes >> (np.uint64(64) - precision)).astype(np.int64)
+        register_indices = (hashes >> (np.uint64(64) - precision)).astype(np.int64)
         zeros = _leading_zeros((hashes << precision) | np.uint64(1 << (self._tables.precision - 1))) + 1
         present, codes = np.unique(groups, return_inverse=True)
         codes = codes.reshape(-1)[known]
         step = max(1, _AT_ONCE // self._size)
         for begin in range(0, len(present), step):
             some = present[begin : begin + step]
-            here = (codes >= begin) & (codes < begin + step)
+            in_step = (codes >= begin) & (codes < begin + step)
             registers = np.zeros((len(some), self._size), np.uint8)
-            np.maximum.at(registers, (codes[here] - begin, places[here]), zeros[here])
+            np.maximum.at(registers, (codes[in_step] - begin, register_indices[in_step]), zeros[in_step])
             for group, more in zip(some.tolist(), registers, strict=True):
                 self._keep(buffers[0], group, more)
 

@@ -1,6 +1,6 @@
 """Functions that keep the values of some rows: ``min`` and ``max``, ``first`` and ``last``, ``min_by`` and ``max_by``.
 
-Rows that are equally good are told apart by when they come, as in Spark: by chance, where there are several subtasks.
+Of equally good rows the order of arrival decides, as in Spark. With several subtasks, that order is random.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def _present(groups: Rows) -> tuple[Rows, Rows]:
     """Return each group that occurs once, and the position of every element's group among these."""
     most = int(groups.max()) + 1
     if most > 2 * len(groups):  # few of many groups: sorting is cheaper than a scan of all
-        present, places = np.unique(groups, return_inverse=True)
-        return present, places.reshape(-1)
+        present, indices = np.unique(groups, return_inverse=True)
+        return present, indices.reshape(-1)
     occurs = np.zeros(most, np.bool_)
     occurs[groups] = True
     return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[groups]
@@ -180,8 +180,8 @@ class BestRows(Accumulator):
         sorting = np.lexsort((-order if self.call.function == "max_by_k" else order, owners))
         owners = owners[sorting]
         begins = np.flatnonzero(np.diff(owners, prepend=-1))
-        places = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
-        kept = places < self._most
+        rank_in_group = np.arange(len(owners)) - np.repeat(begins, np.diff(begins, append=len(owners)))
+        kept = rank_in_group < self._most
         chosen = pa.array(sorting[kept])
         store_lists(buffers, owners[kept], [column.take(chosen) for column in columns])
 
@@ -196,9 +196,9 @@ def last_bests(array: pa.Array, owners: Rows, count: int, largest: bool) -> Rows
         array: at least one value of each owner; a null is less than any value.
         owners: by value, from 0 to below ``count``.
     """
-    places = _bests(array, owners, count, largest)
+    positions = _bests(array, owners, count, largest)
     lasts = np.zeros(count, np.int64)
-    lasts[owners[places]] = places  # the last assignment stays
+    lasts[owners[positions]] = positions  # the last assignment stays
     return lasts
 
 
@@ -207,21 +207,21 @@ def _bests(array: pa.Array, owners: Rows, count: int, largest: bool) -> Rows:
 
     Structs are compared field by field: the first field leaves few rows for the others.
     """
-    places = np.arange(len(array))
+    positions = np.arange(len(array))
     if array.null_count:
-        places = _extreme(validity(array).astype(np.int64), owners, count, largest)
+        positions = _extreme(validity(array).astype(np.int64), owners, count, largest)
     if not pa.types.is_struct(array.type):
-        numbers = _numbers(_at(array, places))
-        return places[_extreme(numbers, owners[places], count, largest)]
+        numbers = _numbers(_at(array, positions))
+        return positions[_extreme(numbers, owners[positions], count, largest)]
     for field in array.flatten():
-        if len(places) == count:
+        if len(positions) == count:
             break
-        places = places[_bests(_at(field, places), owners[places], count, largest)]
-    return places
+        positions = positions[_bests(_at(field, positions), owners[positions], count, largest)]
+    return positions
 
 
-def _at(array: pa.Array, places: Rows) -> pa.Array:
-    return array if len(places) == len(array) else array.take(pa.array(places))
+def _at(array: pa.Array, positions: Rows) -> pa.Array:
+    return array if len(positions) == len(array) else array.take(pa.array(positions))
 
 
 def _numbers(array: pa.Array) -> Ranks:

@@ -68,7 +68,7 @@ class Frequencies(Accumulator):
         return values
 
     def _ordered(self, buffers: Sequence[Vector], rows: Rows) -> tuple[Rows, pa.Array, Rows, Rows]:
-        """Return the owner of each value (its place among these rows, ascending), all values, counts and ranks."""
+        """Return the owner of each value (its index among these rows, ascending), all values, counts and ranks."""
         owners, columns = flattened(np.arange(len(rows)), [buffer.to_arrow(rows) for buffer in buffers])
         owners, [values, counts] = merge_equal_values(owners, columns)
         return owners, values, raw_values(counts), ranks(values)
@@ -106,7 +106,7 @@ class Percentile(Frequencies):
             return float(numbers[np.searchsorted(until, int(np.ceil(total * percentage)))])
         position = (total - 1) * percentage
         below, above = int(np.floor(position)), int(np.ceil(position))
-        low, high = (float(numbers[np.searchsorted(until, place + 1)]) for place in (below, above))
+        low, high = (float(numbers[np.searchsorted(until, index + 1)]) for index in (below, above))
         if below == above or low == high or self._between == "last":
             return low
         with np.errstate(all="ignore"):  # infinities

@@ -46,8 +46,8 @@ class Summary:
     @classmethod
     def exact(cls, values: Doubles) -> Summary:
         """Return the summary of these values."""
-        places = np.arange(1, len(values) + 1)
-        return cls(values[np.argsort(_order(values), kind="stable")], places, places)
+        ranks = np.arange(1, len(values) + 1)
+        return cls(values[np.argsort(_order(values), kind="stable")], ranks, ranks)
 
     @classmethod
     def stored(cls, values: list[float] | None, widths: list[int] | None, slacks: list[int] | None) -> Summary:
