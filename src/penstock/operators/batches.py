@@ -28,7 +28,7 @@ def pieces(rows: int, at_most: int) -> Iterator[tuple[int, int]]:
 
 
 def first_rows(batch: pa.RecordBatch, most_rows: int, most_bytes: int) -> tuple[pa.RecordBatch, int]:
-    """Return the first rows of a batch and their bytes: at most so many rows and bytes, and at least one row.
+    """Return the first rows of a batch and their bytes: at least one row, otherwise within both limits.
 
     It may return fewer rows than would fit: slicing and measuring cost some microseconds per column, so neither is done
     twice.

@@ -194,8 +194,7 @@ def _add_distinct(
     calls: Sequence[AggregateCall],
     parameters: Mapping[str, str],
 ) -> tuple[AggregateCall, ...]:
-    """Whole rows go over the exchange, and the first ones with their values are told from others; DISTINCT functions
-    then count these alone."""
+    """Send whole rows over the exchange and mark the first row of each value; DISTINCT functions use only these."""
     builder = scope.builder
     complete = scope.mode == "complete"
     if complete:

@@ -62,8 +62,9 @@ def check_output_mode(output_mode: str) -> str:
 
 
 def check_by_spark(spark: SparkSession, analyzed: JavaTree, output_mode: str) -> None:
-    """Run the check that ``DataStreamWriter.start`` runs; Spark's message becomes ours. Distinct aggregates, which
-    Spark's engine has not and Penstock has, are shown to it as plain ones.
+    """Run the check that ``DataStreamWriter.start`` runs; Spark's message becomes ours.
+
+    Penstock supports distinct aggregates and Spark's engine does not, so the check sees them as plain ones.
 
     Raises:
         UnsupportedPlan: Spark refuses the plan in this mode.

@@ -71,8 +71,10 @@ def _positions(scope: Scope, keys: list[JavaTree]) -> tuple[int, ...]:
 
 
 def _event_time(node: JavaTree) -> JavaTree | None:
-    """The column of the input that carries the watermark: like Spark, of the optimised plan, where a column that
-    nobody reads is gone."""
+    """Return the input column that carries the watermark.
+
+    As in Spark, only the columns of the optimised plan count, which lacks the columns that no node reads.
+    """
     found = {expr_id(attribute): attribute for attribute in elements(node.child().output()) if is_event_time(attribute)}
     if len(found) > 1:
         raise unsupported.DEDUPLICATE_EVENT_TIMES.error(kind(node))

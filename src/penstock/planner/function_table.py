@@ -1,9 +1,9 @@
-"""``docs/functions.md``: which of Spark's SQL functions run, told by compiling Spark's own examples of each.
+"""``docs/functions.md``: which of Spark's SQL functions run, found by compiling Spark's own examples of each.
 
 ``python -m penstock.planner.function_table`` prints it. Every example in the documentation of a function (``DESCRIBE
 FUNCTION EXTENDED``) becomes a streaming DataFrame, over a stream with the columns of the example's table, and is
-compiled as a query is, with constants left unfolded. A function runs if an example compiles; else the first refusal is
-told.
+compiled as a query is, with constants left unfolded. A function runs if an example compiles; otherwise
+the table shows the first refusal.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def named(df: DataFrame, operator_id: str) -> DataFrame:
 
 
 def late(df: DataFrame) -> DataFrame:
-    """The rows that the aggregation of ``df`` drops because they come behind the watermark; where there is none, those
+    """The rows that the aggregation of ``df`` drops because they are late; without an aggregation, those
     that its last ``dropDuplicates`` or ``dropDuplicatesWithinWatermark`` drops as late.
 
     They have the columns of its input, ``window`` included where ``df`` is grouped by one: a row that is late for two

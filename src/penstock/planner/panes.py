@@ -104,7 +104,7 @@ def _tail(operators: Sequence[OperatorSpec]) -> _Tail | None:
 def _pane(tail: _Tail) -> Expression | None:
     """Return the expression that is equal for rows of the same windows.
 
-    None if there is no such expression, or if rows must be told apart.
+    None if there is no such expression, or if rows of the same windows must be distinguished.
     """
     calls = tail.aggregate.calls
     if any(

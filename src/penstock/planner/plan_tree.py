@@ -46,8 +46,8 @@ class Segment:
     Attributes:
         nodes: analysed, from the source's side up.
         mode: the output mode of those that end above.
-        outputs: which outputs' rows are what comes out at the top.
-        above: what goes on from there.
+        outputs: outputs whose rows are the rows of the top node.
+        above: segments that read the rows of the top node.
         late: segments over the rows that the aggregation or deduplication drops which is the first node here.
         watermark_nodes: watermark of one segment above, with the projections below it, which run here, with the source.
             They add columns and drop none.
@@ -152,8 +152,8 @@ def _late_alone() -> ConfigError:
 def _segment(lines: Sequence[Line], begin: int, late_operators: Sequence[str]) -> Segment:
     """Return the segment that these lines share from node ``begin`` on, with the segments above it.
 
-    An operator whose late rows are wanted begins a segment, because the rows in front of it must stay whole. One that
-    is wanted in two output modes is not shared. Nor is one in complete mode: the whole result has to reach its sink
+    An operator whose late rows are an output begins a segment, because its input rows must stay whole. One that
+    outputs need in two output modes is not shared. Nor is one in complete mode: the whole result has to reach its sink
     within the epoch, without an edge on which a checkpoint could cut it.
     """
     end = begin + 1

@@ -54,11 +54,11 @@ class Scope:
         ordinals: position of each attribute's column in ``builder.schema``, by expression id.
         fields: of structs that have only some of their fields in ``builder.schema``: the ordinals of these, by
             expression id. What reads other fields, or the struct as such, is not compiled on top of it.
-        kept: so many leading columns have to stay as they are: until the operator that drops late rows has judged them,
-            where these are wanted, or until an exchange has its keys. None: none have to.
+        kept: number of leading columns that must not change until the operator that drops late rows has seen them (if
+            the late rows are an output), or until an exchange has its keys. None: no such columns.
         timed: ``withWatermark`` is in the plan of what is compiled now, and not only in another output's (columns bear
             its mark in either case).
-        whole: what is compiled now comes behind the aggregation of complete mode: one subtask has all rows.
+        whole: True after the aggregation of complete mode: one subtask has all rows.
         late: where they come out, and what their columns are.
         definitions: definitions of the attributes of the whole plan.
     """

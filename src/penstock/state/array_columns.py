@@ -72,7 +72,7 @@ class ArrayColumns:
         return sum(part.nbytes for part in self._parts) + self._positions.data.nbytes
 
     def reserve(self, rows: int) -> None:
-        """Make room for so many rows."""
+        """Make room for ``rows`` rows in total."""
         self._positions.reserve(rows)
 
     def put(self, rows: Rows, arrays: Sequence[pa.Array]) -> None:

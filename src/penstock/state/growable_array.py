@@ -45,7 +45,7 @@ class GrowableArray:
         return self._dtype.itemsize
 
     def reserve(self, items: int) -> None:
-        """Make room for so many items."""
+        """Make room for ``items`` items in total."""
         held = len(self.data)
         if items <= held:
             return

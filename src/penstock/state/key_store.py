@@ -120,7 +120,7 @@ class KeyStore:
         self._rows = 0
 
     def nbytes(self, rows: int) -> int:
-        """The memory in use for so many rows."""
+        """Return the bytes of memory that this number of rows uses."""
         fixed = sum(pages.itemsize for pages in self._words) + (8 if self._flags is not None else 0)
         return fixed * rows + sum(text.nbytes(rows) for text in self._texts)
 
@@ -202,7 +202,7 @@ class KeyStore:
         return wrong
 
     def reserve(self, rows: int, keys: Keys) -> None:
-        """Make room for so many rows, the newest of which get these keys."""
+        """Make room for ``rows`` rows in total, of which the newest get these keys."""
         self._rows = max(rows, self._rows)
         for pages in self._words:
             pages.reserve(rows)

@@ -131,7 +131,7 @@ class MemoryChangeLog:
         self.closed = False
 
     def reserve(self, rows: int) -> None:
-        """Make room for so many rows."""
+        """Make room for ``rows`` rows in total."""
         self._stamps.reserve(rows)
 
     @property

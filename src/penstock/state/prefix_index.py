@@ -12,7 +12,7 @@ from penstock.state.vector import Rows
 U64 = npt.NDArray[np.uint64]
 
 _NONE = -1
-_GONE = -2
+_REMOVED = -2
 """Predecessor of a row that is being removed."""
 _FEW = 16
 """With fewer lists to follow, one after the other is faster than one step of all at a time."""
@@ -28,11 +28,11 @@ class PrefixIndex:
         self._heads = HashIndex(lambda rows: self._hashes.data[rows])
 
     def nbytes(self, rows: int) -> int:
-        """The memory in use for so many rows."""
+        """Return the bytes of memory that this number of rows uses."""
         return 16 * rows + self._heads.nbytes
 
     def reserve(self, rows: int) -> None:
-        """Make room for so many rows."""
+        """Make room for ``rows`` rows in total."""
         for pages in (self._hashes, self._next, self._before):
             pages.reserve(rows)
 
@@ -71,13 +71,13 @@ class PrefixIndex:
         """Remove rows that are in the index, each named once."""
         following, before = self._next.data, self._before.data
         predecessors, successors = before[rows], following[rows]
-        before[rows] = _GONE
-        skipping = np.flatnonzero(self._are_gone(successors))
+        before[rows] = _REMOVED
+        skipping = np.flatnonzero(self._are_removed(successors))
         while len(skipping):  # each pass halves the length of a run of removed rows
             onward = following[successors[skipping]]
             successors[skipping] = following[rows[skipping]] = onward
-            skipping = skipping[self._are_gone(onward)]
-        begins = np.flatnonzero(~self._are_gone(predecessors))  # the first row of each run of removed rows
+            skipping = skipping[self._are_removed(onward)]
+        begins = np.flatnonzero(~self._are_removed(predecessors))  # the first row of each run of removed rows
         predecessors, successors = predecessors[begins], successors[begins]
         later = np.flatnonzero(predecessors != _NONE)
         following[predecessors[later]] = successors[later]
@@ -89,9 +89,9 @@ class PrefixIndex:
         self._heads.remove(rows[whole], hashes[whole])
         self._heads.replace(rows[~whole], successors[~whole], hashes[~whole])
 
-    def _are_gone(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    def _are_removed(self, rows: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         """Return True for the rows that are being removed. ``rows`` may have ``_NONE``."""
-        found: npt.NDArray[np.bool_] = (rows != _NONE) & (self._before.data[rows] == _GONE)
+        found: npt.NDArray[np.bool_] = (rows != _NONE) & (self._before.data[rows] == _REMOVED)
         return found
 
     def find(self, hashes: U64) -> tuple[Rows, Rows]:

@@ -220,11 +220,11 @@ class TextStore:
         self._free: dict[int, list[Ints]] = {}
 
     def nbytes(self, rows: int) -> int:
-        """The memory in use for so many rows."""
+        """Return the bytes of memory that this number of rows uses."""
         return 20 * rows + 8 * self._used
 
     def reserve(self, rows: int, texts: Texts) -> None:
-        """Make room for so many rows, and for these texts."""
+        """Make room for ``rows`` rows in total, and for these texts."""
         for pages in (self._lengths, self._starts, self._hashes):
             pages.reserve(rows)
         self._words.reserve(self._used + len(texts.words))
@@ -264,7 +264,7 @@ class TextStore:
         return Texts(self._lengths.data, self._starts.data, self._words.data)
 
     def _allocate(self, counts: Ints) -> Ints:
-        """Allocate space for texts of so many words each: freed space first, then new space at the end."""
+        """Allocate space for texts of these word counts: freed space first, then new space at the end."""
         starts = np.empty(len(counts), np.int64)
         fresh = np.ones(len(counts), np.bool_)
         if self._free:

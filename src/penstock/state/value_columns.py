@@ -50,13 +50,13 @@ class ValueColumns:
         return len(self._kinds)
 
     def nbytes(self, rows: int) -> int:
-        """Estimate the memory in use for so many rows."""
+        """Estimate the bytes of memory that this number of rows uses."""
         kinds = [data.data.dtype for data in self._data.values()]
         fixed = sum(kind.itemsize + (_OBJECT_BYTES if kind.kind == "O" else 0) for kind in kinds)
         return (fixed + len(self._nulls)) * rows + (0 if self._arrays is None else self._arrays.nbytes)
 
     def reserve(self, rows: int) -> None:
-        """Make room for so many rows."""
+        """Make room for ``rows`` rows in total."""
         self._rows = max(rows, self._rows)
         for pages in (*self._data.values(), *self._nulls.values()):
             pages.reserve(self._rows)

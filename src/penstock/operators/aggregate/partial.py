@@ -70,7 +70,7 @@ class PartialAggregateOperator(Operator):
 
 
 def new_buffers(accumulator: Accumulator, count: int) -> list[Vector]:
-    """Return the buffers of so many groups, none of which has a row yet."""
+    """Return the buffers of ``count`` groups without rows."""
     fields = accumulator.call.buffer_fields(0)
     buffers = [Vector(field.type, fill) for field, fill in zip(fields, accumulator.initial_values(), strict=True)]
     for buffer in buffers:

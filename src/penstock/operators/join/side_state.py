@@ -51,7 +51,7 @@ class JoinSide:
 
     Attributes:
         schema: of its rows.
-        width: so many leading columns are part of the result; keys may be computed behind them.
+        width: number of leading columns that are part of the result; computed keys may follow them.
         keys: positions of the key columns, by which the rows are spread.
         is_preserved: rows without a partner come out, with nulls.
         event_time: rows whose event time is at or below the watermark are late. None: none is.

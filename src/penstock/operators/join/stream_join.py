@@ -122,7 +122,7 @@ class StreamJoinOperator(Operator):
         self._closed = ClosedGroups(context.subtask, context.parallelism, context.max_parallelism)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        raise AssertionError("a join is told which input its rows came by")
+        raise AssertionError("a join gets its rows by process_input, with the number of the input")
 
     def process_input(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         own, other = self._sides[number], self._sides[1 - number]

@@ -36,7 +36,7 @@ def selected_keys(where: Where, count: int) -> Rows:
 
 
 def timer_moments(moments: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:
-    """Return the timestamps of so many keys' timers.
+    """Return the timestamps of the timers of ``count`` keys.
 
     Raises:
         TypeError: they are no integers.

@@ -20,7 +20,7 @@ class TtlSweeper:
     ``stores``: of the variables that have a time to live; ``groups``: first and last key group.
 
     Attributes:
-        wake_at_ms: when ``run`` is to be called next; None: nothing is there.
+        wake_at_ms: time of the next call of ``run``; None: no call is needed.
     """
 
     def __init__(self, stores: Sequence[Store], groups: tuple[int, int]) -> None:
