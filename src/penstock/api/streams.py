@@ -66,10 +66,10 @@ class StreamingQueryManager:
             WrongSetting: it is no UUID.
         """
         try:
-            wanted = str(uuid.UUID(id))
+            query_id = str(uuid.UUID(id))
         except (ValueError, AttributeError, TypeError):
             raise WrongSetting(f"{id!r} is not a query's id: that is a UUID, query.id") from None
-        return next((query for query in self.active if query.id == wanted), None)
+        return next((query for query in self.active if query.id == query_id), None)
 
     def awaitAnyTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
         """Block until a query of the session has ended since the beginning or ``resetTerminated``, at most ``timeout``

@@ -203,14 +203,14 @@ class QueryMetrics:
             self._state = ExecutionState.STARTING
             self._newest = None
 
-    def turned(self, dry: bool, pinned: tuple[CheckpointId, ...] = ()) -> None:
+    def turned(self, sources_idle: bool, pinned: tuple[CheckpointId, ...] = ()) -> None:
         """Take what may change with everything that happens: see ``ExecutionView``."""
         if pinned != self._pinned:
             with self._changing():
                 self._pinned = pinned
-        if dry != self._sources_idle:
+        if sources_idle != self._sources_idle:
             with self._changing_later():
-                self._sources_idle = dry
+                self._sources_idle = sources_idle
                 self._note_input()
 
     def metrics(self, message: SlotMetrics) -> None:

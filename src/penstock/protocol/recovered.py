@@ -170,9 +170,9 @@ class RecoveredRows:
         return entries
 
     def check_invariants(self) -> None:
-        here = sum(batch.num_rows for batches in self._loaded for batch, _ in batches) - self._offset
+        loaded_rows = sum(batch.num_rows for batches in self._loaded for batch, _ in batches) - self._offset
         rest = list(self._entries)[len(self._loaded) :]
-        assert self._own_left == here + sum(e.rows for e in rest if not e.narrowed)
+        assert self._own_left == loaded_rows + sum(e.rows for e in rest if not e.narrowed)
         assert self._not_loaded == sum(map(_weight, rest))
         assert len(self._loaded) <= len(self._reserved) <= min(MAX_AHEAD, len(self._entries))
         assert self.reserved_bytes == sum(self._reserved)

@@ -68,8 +68,8 @@ class QueryEvents:
 
     def terminated(self, exception: str | None) -> None:
         """Post the last event; the thread ends after it. Spark stores the exception's text, so secrets are removed."""
-        shown = None if exception is None else without_secrets(exception)
-        self._posts.put(lambda: self._bus.terminated(self._query_id, self._run_id, shown))
+        safe_text = None if exception is None else without_secrets(exception)
+        self._posts.put(lambda: self._bus.terminated(self._query_id, self._run_id, safe_text))
         self._posts.put(None)
 
     def join(self, timeout_s: float) -> None:

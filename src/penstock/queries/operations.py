@@ -246,9 +246,9 @@ class QueryOperations:
         request: object = None,
         counter: ProgressCounter | None = None,
     ) -> Operation:
-        name, running, told = str(uuid.uuid4()), OperationState.RUNNING, counter or ProgressCounter()
+        name, running, progress = str(uuid.uuid4()), OperationState.RUNNING, counter or ProgressCounter()
         operation = Operation(
-            name, query_id, run_id, verb, parallelism, running, _now_ms(), key=key, request=request, counter=told
+            name, query_id, run_id, verb, parallelism, running, _now_ms(), key=key, request=request, counter=progress
         )
         self._operations[name] = operation
         over = [one.id for one in self._operations.values() if one.state is not OperationState.RUNNING]

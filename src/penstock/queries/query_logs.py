@@ -105,11 +105,11 @@ class QueryLogs(logging.Handler):
 
         If no logging is set up, Python writes warnings to stderr, and our handler must not prevent that.
         """
-        here: logging.Logger | None = logging.getLogger(record.name)
-        while here is not None:
-            if any(handler is not self for handler in here.handlers):
+        logger: logging.Logger | None = logging.getLogger(record.name)
+        while logger is not None:
+            if any(handler is not self for handler in logger.handlers):
                 return
-            here = here.parent if here.propagate else None
+            logger = logger.parent if logger.propagate else None
         last = logging.lastResort
         if last is not None and record.levelno >= last.level:
             last.handle(record)

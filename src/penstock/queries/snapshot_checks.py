@@ -52,14 +52,14 @@ def compare_snapshots(facts: QueryFacts, before: SnapshotRecord, after: Snapshot
 
 
 def _bounded(found: Verification) -> Verified:
-    told = found.damage[:MAX_DAMAGE_REPORTED]
+    reported = found.damage[:MAX_DAMAGE_REPORTED]
     return Verified(
         found.log_entries,
         found.snapshots,
         found.sections,
         found.bytes,
         len(found.damage),
-        [msgspec.structs.replace(one, snapshots=one.snapshots[:MAX_DAMAGE_REPORTED]) for one in told],
+        [msgspec.structs.replace(one, snapshots=one.snapshots[:MAX_DAMAGE_REPORTED]) for one in reported],
         len(found.orphans),
         _bytes(found.orphans),
         len(found.unsettled),

@@ -76,7 +76,7 @@ def delete_snapshots(facts: QueryFacts, checkpoints: Sequence[int]) -> Operation
     return OPERATIONS.begin_snapshots(Verb.DELETE_SNAPSHOT, facts.id, facts.run_id, delete, key=key)
 
 
-def label_snapshot(opened: OpenedLocation, wanted: rq.LabelSnapshot) -> bool:
+def label_snapshot(opened: OpenedLocation, request: rq.LabelSnapshot) -> bool:
     """Have the location's owner call it so; returns when it is done. False, with nothing done: too many others wait.
 
     Raises:
@@ -86,7 +86,7 @@ def label_snapshot(opened: OpenedLocation, wanted: rq.LabelSnapshot) -> bool:
         return False
     try:
         ownership.request_change(
-            opened.store, wanted, ask=partial(rq.ask, answer_timeout_s=LABEL_ANSWER_S), known=_known(opened)
+            opened.store, request, ask=partial(rq.ask, answer_timeout_s=LABEL_ANSWER_S), known=_known(opened)
         )
     except OSError as error:
         raise LocationError(f"{opened.path} cannot be used: {error}; check its permissions") from error
@@ -118,9 +118,9 @@ def fork_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation 
     name = snapshot_id(checkpoint)
 
     def fork() -> Outcome:
-        there = opened_location(facts).store
+        source = opened_location(facts).store
         try:
-            forking.fork_snapshot(there, name, open_location(target, facts.access))
+            forking.fork_snapshot(source, name, open_location(target, facts.access))
         except OSError as error:
             raise LocationError(f"{target} cannot be used: {error}; check its permissions") from error
         return Outcome(name, location=target)
@@ -136,10 +136,10 @@ def copy_snapshot(facts: QueryFacts, checkpoint: int, target: str) -> Operation 
     name, counter = snapshot_id(checkpoint), ProgressCounter()
 
     def copy() -> Outcome:
-        there = opened_location(facts).store
+        source = opened_location(facts).store
         try:
-            here = open_location(target, facts.access)
-            copying.copy_snapshots(there, here, [name], progress=counter.update).check([name])
+            destination = open_location(target, facts.access)
+            copying.copy_snapshots(source, destination, [name], progress=counter.update).check([name])
         except OSError as error:
             raise LocationError(f"{target} cannot be used: {error}; check its permissions") from error
         return Outcome(name, location=target)

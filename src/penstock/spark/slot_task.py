@@ -34,18 +34,18 @@ def worker_check(required: tuple[str, ...] = REQUIRED, version: str = __version_
         import socket
         import sys
 
-        here = f"{sys.executable} on {socket.gethostname()}"
+        interpreter = f"{sys.executable} on {socket.gethostname()}"
         missing = [name for name in required if importlib.util.find_spec(name) is None]
         if missing:
             return (
-                f"{here} has no {', '.join(missing)}: install what Penstock needs where Spark's executors run, or name "
-                "a Python that has it with spark.pyspark.python (or PYSPARK_PYTHON)"
+                f"{interpreter} has no {', '.join(missing)}: install what Penstock needs where Spark's executors run, "
+                "or name a Python that has it with spark.pyspark.python (or PYSPARK_PYTHON)"
             )
         package = importlib.import_module("penstock")
         if package.__version__ != version:
             return (
-                f"{here} runs Penstock {package.__version__} from {package.__path__[0]}, the driver {version}: install "
-                "one release everywhere"
+                f"{interpreter} runs Penstock {package.__version__} from {package.__path__[0]}, the driver {version}: "
+                "install one release everywhere"
             )
         return ""
 

@@ -535,10 +535,10 @@ class CheckpointCoordinator:
         failed = cause in life.FAILURES
         if pending.periodic and failed:
             self._count_failure(f"checkpoint {pending.checkpoint}: {reason}")
-        told = pending.request is not None and pending.request.kept
+        request_kept = pending.request is not None and pending.request.kept
         missing = tuple(pending.missing(self._parallelism)) if cause in (life.TIMED_OUT, life.GAVE_WAY) else ()
         commands: list[CheckpointCommand] = [AbortCheckpoint(pending.checkpoint)] if self._running else []
-        commands.append(CheckpointAborted(pending.checkpoint, reason, failed and not told, missing))
+        commands.append(CheckpointAborted(pending.checkpoint, reason, failed and not request_kept, missing))
         if pending.request is not None and answered:
             commands.append(SnapshotFailed(pending.request.ticket, pending.checkpoint, reason, missing))
         return commands

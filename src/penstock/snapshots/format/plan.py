@@ -279,8 +279,8 @@ def _states(operator: Entry) -> Entry:
 def _has_old_output(plan: PlanManifest, vertex: Plain, old: PlanManifest) -> bool:
     """Return True if the output of this vertex reaches a sink that the old plan had."""
     reached = [vertex]
-    for here in reached:
-        reached += [edge["consumer"] for edge in plan.edges.values() if edge["producer"] == here]
+    for vertex_id in reached:
+        reached += [edge["consumer"] for edge in plan.edges.values() if edge["producer"] == vertex_id]
     return any(
         operator["role"] == "sink" and operator["vertex"] in reached and operator_id in old.operators
         for operator_id, operator in plan.operators.items()

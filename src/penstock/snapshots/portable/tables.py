@@ -69,7 +69,7 @@ def _merged(pieces: Sequence[StoredRows], schema: pa.Schema, keys: int | None, w
     if any(piece.is_delta for piece in pieces):
         if keys is None:
             raise NotSupported(f"{what} has changes, and the snapshot does not tell which columns are its key")
-        gone = np.concatenate(
+        is_deleted = np.concatenate(
             [
                 piece.batch.column(width).to_numpy(zero_copy_only=False)
                 if piece.is_delta
@@ -79,7 +79,7 @@ def _merged(pieces: Sequence[StoredRows], schema: pa.Schema, keys: int | None, w
         )
         base = sum(piece.batch.num_rows for piece in pieces if not piece.is_delta)  # bases come first
         rows = _newest_rows(table.columns[1 : 1 + keys], table.num_rows, base, what)
-        rows = rows[~gone[rows]]
+        rows = rows[~is_deleted[rows]]
     groups = table.column(0).to_numpy()[rows]
     return table.take(pa.array(rows[np.argsort(groups, kind="stable")]))
 

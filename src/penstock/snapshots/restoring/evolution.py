@@ -73,14 +73,14 @@ def state_losses(before: _Entry, after: _Entry, hashed: int) -> list[StateLoss]:
         before, after: its entries in both plans; ``after`` evolves.
         hashed: number of leading key columns that determine the key group.
     """
-    there = _states(after)
+    remaining = _states(after)
     passed = {*passing_tables(before), *passing_tables(after)}
     deleted, essential = _listed(after, "deleted"), _listed(after, "essential")
     found: list[StateLoss] = []
     for table, columns in _states(before).items():
         if table in passed:
             continue
-        if table in there:
+        if table in remaining:
             found += _table_losses(table, before, after, hashed)
         elif table not in deleted:
             found.append(StateLoss(table, "", _text(columns[1:]), "absent"))

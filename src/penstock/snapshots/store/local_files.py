@@ -172,15 +172,15 @@ def folder_of(root: str, path: str, *, make: bool = False, change: bool = False)
     *folders, name = path.split("/")
     enter = _open_or_make_folder if make else _open_folder_to_change if change else _open_folder
     with _errors_with_path(f"{root}/{path}"):
-        here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for folder in folders:
-                inner = enter(here, folder, path)
-                os.close(here)
-                here = inner
-            yield here, name
+                inner = enter(folder_fd, folder, path)
+                os.close(folder_fd)
+                folder_fd = inner
+            yield folder_fd, name
         finally:
-            os.close(here)
+            os.close(folder_fd)
 
 
 @contextmanager
@@ -194,34 +194,34 @@ def _errors_with_path(path: str) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, path) from error
 
 
-def _open_folder(here: int, folder: str, path: str) -> int:
+def _open_folder(folder_fd: int, folder: str, path: str) -> int:
     try:
-        return os.open(folder, _FOLDER, dir_fd=here)
+        return os.open(folder, _FOLDER, dir_fd=folder_fd)
     except NotADirectoryError:  # the system raises this error for a link, too
         raise _not_plain_error(path) from None
 
 
-def _open_folder_to_change(here: int, folder: str, path: str) -> int:
+def _open_folder_to_change(folder_fd: int, folder: str, path: str) -> int:
     """Open an inner folder for a change. If a file has its name, raise OSError, as a full disk does.
 
     For a reader the same location is corrupt.
     """
     try:
-        return _open_folder(here, folder, path)
+        return _open_folder(folder_fd, folder, path)
     except CorruptSnapshot:
-        if stat.S_ISREG(os.stat(folder, dir_fd=here, follow_symlinks=False).st_mode):
+        if stat.S_ISREG(os.stat(folder, dir_fd=folder_fd, follow_symlinks=False).st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "a file has the name of a folder", folder) from None
         raise
 
 
-def _open_or_make_folder(here: int, folder: str, path: str) -> int:
+def _open_or_make_folder(folder_fd: int, folder: str, path: str) -> int:
     try:
-        return _open_folder_to_change(here, folder, path)
+        return _open_folder_to_change(folder_fd, folder, path)
     except FileNotFoundError:
         with suppress(FileExistsError):
-            os.mkdir(folder, dir_fd=here)
-        os.fsync(here)
-        return _open_folder_to_change(here, folder, path)
+            os.mkdir(folder, dir_fd=folder_fd)
+        os.fsync(folder_fd)
+        return _open_folder_to_change(folder_fd, folder, path)
 
 
 def check_folders(root: str, path: str) -> None:
@@ -231,17 +231,17 @@ def check_folders(root: str, path: str) -> None:
         CorruptSnapshot: one is a link or another special file.
         NotADirectoryError: one is a plain file.
     """
-    here = root
+    ancestor = root
     for part in path.split("/"):
-        here = f"{here}/{part}"
+        ancestor = f"{ancestor}/{part}"
         try:
-            mode = os.lstat(here).st_mode
+            mode = os.lstat(ancestor).st_mode
         except FileNotFoundError:
             return
         if stat.S_ISREG(mode):
-            raise NotADirectoryError(errno.ENOTDIR, "a file is where a folder has to be", here)
+            raise NotADirectoryError(errno.ENOTDIR, "a file is where a folder has to be", ancestor)
         if not stat.S_ISDIR(mode):
-            raise _not_plain_error(os.path.relpath(here, root))
+            raise _not_plain_error(os.path.relpath(ancestor, root))
 
 
 def check_own_folders(root: Path, names: Iterable[str]) -> None:
