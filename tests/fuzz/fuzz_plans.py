@@ -132,7 +132,7 @@ def stateful(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[p
 
 
 class Counting(StatefulProcessor):
-    """How many rows each key has."""
+    """Counts the rows of each key."""
 
     def init(self, handle: Any) -> None:
         self._count = handle.getValueState("count", "c bigint")
@@ -223,7 +223,7 @@ class _Two:
 
 
 class Finding(AssertionError):
-    """What a plan does that it must not."""
+    """Fault of a plan: it does something that it must not."""
 
 
 def judge(inputs: Inputs, plan: str) -> str:
@@ -327,8 +327,8 @@ def _run(inputs: Inputs, plan: str, mode: str, graph: JobGraph, batch: Callable[
 
 
 def _is_late_by_chance(graph: JobGraph) -> bool:
-    """Whether only one side of a join has a watermark: how many rows of the other one come too late depends on what
-    comes first."""
+    """Return True if only one side of a join has a watermark: the number of late rows of the other side then depends on
+    the order in which the sides are read."""
     inputs = [graph.inputs(vertex.id) for vertex in graph.vertices]
     return any(len({edge.timed for edge in edges}) > 1 for edges in inputs)
 
@@ -368,7 +368,7 @@ def _some(rows: Counter[Any]) -> list[Any]:
 
 
 def fuzz(inputs: Inputs, seeds: range) -> tuple[Counter[str], list[tuple[int, str, Finding]]]:
-    """What became of how many plans, and the findings."""
+    """Run random plans and return the numbers by result, and the findings."""
     grammar = Grammar(inputs.spark, inputs.evaluate)
     outcomes: Counter[str] = Counter()
     findings = []

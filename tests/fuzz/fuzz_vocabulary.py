@@ -1,4 +1,4 @@
-"""What random plans are made of, see ``fuzz_grammar``: pieces of Spark SQL and of DataFrames' Python."""
+"""Parts of random plans, see ``fuzz_grammar``: pieces of Spark SQL and of DataFrames' Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is fuzzed: functions from any bytes to nothing, which raise errors of the tree at most (and those are caught).
+"""Targets of the fuzzers: functions of any bytes. They raise only errors of the tree, which are caught.
 
 Checksums are set right where they would end a try at once: whoever forges a file forges them as well.
 """
@@ -66,7 +66,7 @@ def log(data: bytes) -> None:
 
 
 def metadata(data: bytes) -> None:
-    """Whatever checkpoint they say that they are of."""
+    """Read the bytes as metadata, of whatever checkpoint they name."""
     store = MemoryStore()
     try:
         said = msgspec.json.decode(data)
@@ -108,7 +108,7 @@ COLUMNS = [Column(name, name, kind, "") for name, kind in (("__key_group", "int1
 
 
 def parquet(data: bytes) -> None:
-    """As a part of a table, of as many rows as it says, and as an Arrow stream."""
+    """Read the bytes as a part of a table with as many rows as it says, and as an Arrow stream."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "part")
         path.write_bytes(data)
@@ -132,7 +132,7 @@ TARGETS: dict[str, Target] = {
 
 
 def attempt(target: Target, data: bytes) -> PenstockError | None:
-    """What is refused; anything else that is raised is a finding."""
+    """Call the function; refusals are expected, and anything else that it raises is a finding."""
     try:
         target(data)
     except PenstockError as error:

@@ -90,7 +90,7 @@ def take(target: Path, backend: Backend) -> bool:
 
 
 def chained(location: Path) -> bool:
-    """Whether the state has deltas, and bases of several checkpoints."""
+    """Return True if the state has deltas, and bases of several checkpoints."""
     entries = list(state_entries(newest(location)))
     return {entry.kind for entry in entries} == {BASE, DELTA} and len({e.section.path for e in entries}) > 4
 

@@ -337,7 +337,7 @@ CHAINED = (
 def endings(
     draw: st.DrawFn, columns: Columns, kinds: Sequence[str] = ENDINGS, distinct: bool = True
 ) -> tuple[Step, ...]:
-    """At most one step with state, or two aggregations, and perhaps a filter behind it."""
+    """Return steps with at most one stateful one, or two aggregations, and perhaps a filter behind it."""
     kind = draw(st.sampled_from(kinds))
     others = [name for name in columns if name != "ts" and columns[name] in ("string", "int", "boolean")]
     keys = tuple(draw(st.lists(st.sampled_from(others), min_size=1, max_size=2, unique=True)))
@@ -416,7 +416,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 
 def kinds_of(plan: Plan) -> Sequence[str]:
-    """What a plan covers, for the table."""
+    """Return the features of a plan, for the table."""
     steps = [step.kind if step.kind != "group" else f"group by {step.keys[0].partition('(')[0]}" for step in plan.steps]
     runs = ["runs: 1" if len(plan.parallelisms) == 1 else "runs: several, rescaled"]
     return [*steps, *runs, f"alignment {plan.alignment}", f"{'with' if plan.kills else 'without'} kills", plan.backend]

@@ -81,7 +81,7 @@ def run_late(spark: SparkSession, plan: Plan, folder: Path) -> int:
 
 
 def _structured_streaming(spark: SparkSession, plan: Plan, folder: Path) -> tuple[Counter[Any], int]:
-    """What Spark's own engine writes, and how many rows are late for it."""
+    """Return the output of Spark's own engine, and its number of late rows."""
     source = folder / "sparks-in"
     stream = _stream(spark, plan, source)
     with structured_streaming(stream, folder / "sparks-checkpoint") as oracle:
@@ -97,7 +97,7 @@ def _stream(spark: SparkSession, plan: Plan, source: Path) -> DataFrame:
 
 
 def _shares(files: int, runs: int) -> list[int]:
-    """How many files each run gets."""
+    """Return the number of files of each run."""
     return [len(range(number, files, runs)) for number in range(runs)]
 
 

@@ -113,7 +113,7 @@ class ProcessorPlan:
     change: Change | None = None
 
     def shape_at(self, file: int) -> Shape:
-        """What is declared when this file is read."""
+        """Return the state variables that are declared when this file is read."""
         shape = replace(self.shape, told=self.initial > 0)
         return replace(shape, change=self.change) if self.change and file >= self.change.at else shape
 
@@ -162,7 +162,7 @@ class ProcessorPlan:
         return files
 
     def initial_table(self) -> pa.Table:
-        """As a file; a key has up to three rows, of which none knows of the others."""
+        """Write the initial state as a file; a key has up to three rows, which are independent."""
         random = np.random.default_rng(self.seed + 1)
         kind, key = KEYS[self.key]
         lines = list(self._initial_lines(random, key))
@@ -248,7 +248,7 @@ keyed = st.lists(st.sampled_from(sorted(KEYED)), min_size=1, max_size=2).map(tup
 
 @st.composite
 def changes(draw: st.DrawFn, files: int) -> Change:
-    """What goes on: no other map keys, other types or fewer fields."""
+    """Draw changes that a restart permits: no other map keys, other types or fewer fields."""
     return Change(
         at=draw(st.integers(1, files - 1)),
         front=draw(st.lists(st.sampled_from(sorted(POOLS)), max_size=2).map(tuple)),
@@ -298,7 +298,7 @@ def processor_plans(draw: st.DrawFn) -> ProcessorPlan:
 
 
 def processor_kinds(plan: ProcessorPlan) -> list[str]:
-    """What a plan covers, for the table."""
+    """Return the features of a plan, for the table."""
     shape = plan.shape
     fields = {*shape.value, *(() if plan.form == "groups" else (*shape.element, *shape.map_key, *shape.map_value))}
     told = [

@@ -70,7 +70,7 @@ def _initial(spark: SparkSession, plan: ProcessorPlan, folder: Path) -> DataFram
 
 
 def on_spark(spark: SparkSession, plan: ProcessorPlan, folder: Path) -> Tables:
-    """What Structured Streaming has written and keeps once all files are through, each in a batch of its own.
+    """Return the output and the state of Structured Streaming after all files, each in a batch of its own.
 
     With timers of processing time it never rests, and so it has no batches without data here; the timers of the last
     file stay behind, of which there are none. It declares
@@ -133,12 +133,12 @@ def _sparks_state(spark: SparkSession, plan: ProcessorPlan, checkpoint: str) -> 
 
 
 def _compared_variables(plan: ProcessorPlan) -> dict[str, str]:
-    """By name, the kinds of those that the last start declares; what is hardly ever there is not looked at."""
+    """Return, by name, the kinds of the variables that the last start declares. Rarely filled ones are not compared."""
     return {} if plan.shape.ttl_ms == SHORT_MS else plan.shape_at(plan.files).variables
 
 
 def _rows(df: DataFrame) -> Counter[Any]:
-    """By place: names differ."""
+    """Return rows by position, because names differ."""
     return Counter(tuple(canonical(_unrowed(one)) for one in row) for row in df.collect())
 
 

@@ -65,8 +65,10 @@ def ddl(types: Sequence[str], prefix: str) -> str:
 
 
 def shown(row: Any) -> str:
-    """What a row's columns are for the user's code. Of which type the elements of an array are says pandas, by all rows
-    that are converted at once."""
+    """Return the types and values of a row's columns as the user's code gets them.
+
+    pandas chooses the type of array elements by all rows that are converted at once.
+    """
     return " ".join(f"{name}:{type(row[name]).__name__}:{_listed(row[name])!r}" for name in SEEN)
 
 
@@ -81,7 +83,7 @@ VARIABLES = ("value", "list", "map")
 
 @dataclass(frozen=True)
 class Change:
-    """How a later start declares the same state.
+    """Different declaration of the same state by a later start.
 
     Attributes:
         at: the number of the first file that it reads.
@@ -101,7 +103,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Shape:
-    """What state is declared, by the types of its fields, and what is yielded.
+    """Declared state, by the types of its fields, and the output.
 
     Attributes:
         ttl_ms: of all state.
@@ -122,7 +124,7 @@ class Shape:
     early: bool = False
 
     def fields(self, types: Sequence[str]) -> dict[str, str]:
-        """Of a value that began with these types, by name."""
+        """Return the fields, by name, of a value that began with these types."""
         if self.change is None:
             return _named("v", types)
         kept = [WIDER.get(one, one) if self.change.wider else one for one in types]
@@ -324,8 +326,8 @@ class Tally(StatefulProcessor):
 
 @dataclass(frozen=True)
 class InGroups:
-    """For ``applyInPandasWithState``. Whatever touches the state sets a timeout, too, and a timeout touches the state:
-    otherwise Spark goes by calls."""
+    """Function for ``applyInPandasWithState``. Each call that changes the state also sets a timeout, and each timeout
+    changes the state: otherwise Spark's result depends on its calls."""
 
     shape: Shape
     timed: bool

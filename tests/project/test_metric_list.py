@@ -131,7 +131,7 @@ FAILED = replace(FACTS, id="gone", view=replace(VIEW, state=ExecutionState.FAILE
 
 
 class Exported:
-    """What Prometheus reads of these queries."""
+    """Metrics of these queries as Prometheus reads them."""
 
     def __init__(self, *known: QueryFacts) -> None:
         self._known = known

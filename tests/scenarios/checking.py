@@ -1,4 +1,4 @@
-"""What is wrong with the output of a scenario: lost, doubled, corrupted, out of order."""
+"""Faults in the output of a scenario: lost, doubled, corrupted, out of order."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def faults(shape: Shape, folder: Path) -> list[str]:
 
 
 def _records(folder: Path) -> Iterator[tuple[int, int, int, int, int, int, bytes, int, int]]:
-    """In the order in which they became visible."""
+    """Return the records in the order in which they became visible."""
     for table in visible(folder):
         assert table.schema.names == RECORD.names
         yield from zip(*(column.to_pylist() for column in table.columns), strict=True)

@@ -12,7 +12,7 @@ from tests.support.dataflow.running import EXECUTIONS
 
 @pytest.fixture
 def launcher() -> Iterator[ProcessLauncher]:
-    """At the end of the test every slot process has ended."""
+    """Launcher of slot processes. After the test every one has ended."""
     made = ProcessLauncher(slots=16)
     yield made
     while EXECUTIONS:

@@ -1,4 +1,4 @@
-"""What happens to records on their way: counted per producer and key in a keyed table, beside the inputs' numbers."""
+"""Counter of records on their way, per producer and key in a keyed table, with the inputs' numbers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Counting(Operator):
         yield pa.RecordBatch.from_arrays(columns, schema=RECORD)
 
     def _counts(self, number: int, batch: pa.RecordBatch, spread: int) -> npt.NDArray[np.int64]:
-        """For each record, how many of its producer and key have come by this input, itself included."""
+        """Return, for each record, the number of records of its producer and key up to it on this input."""
         inputs = pa.array(np.full(batch.num_rows, number))
         keys = [batch.column(spread), batch.column(KEY), batch.column(PRODUCER), inputs]
         counts = np.empty(batch.num_rows, np.int64)

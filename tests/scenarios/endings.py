@@ -1,4 +1,4 @@
-"""How a scenario ends: its output is exact, or the story is told."""
+"""End of a scenario: its output is exact, or the story is printed."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Injected(OSError):
 
 
 def arm(folder: Path, place: str) -> Path:
-    """Whoever next comes by this place raises. The returned marker is gone once it has."""
+    """Make the next caller at this point raise. The returned marker is deleted then."""
     marker = folder / f"fail-{place}"
     marker.touch()
     return marker

@@ -121,7 +121,7 @@ def _hashed(number: int, producer: int, consumer: int, column: int = KEY) -> Edg
 
 
 def _pipeline(sources: tuple[Records, ...], folder: str) -> tuple[list[Vertex], list[Edge]]:
-    """By key, by the other key, by key again; the last one is slow."""
+    """Return operators keyed by key, by the other key, and by key again; the last one is slow."""
     vertices = [
         _source(0, sources[0]),
         _counting(1, CountingSpec("first", folder)),

@@ -56,7 +56,7 @@ def write_job(directory: Path) -> Path:
 
 
 def words(job: Path, checkpoint: Path) -> list[str]:
-    """What stands behind ``penstock snapshot import``, without the target."""
+    """Return the arguments of ``penstock snapshot import``, without the target."""
     options = ["--query", f"{job}:build", "--output-mode", "update", "--parallelism", "3"]
     return [*options, str(checkpoint)]
 

@@ -63,7 +63,7 @@ class Story:
 
     @property
     def markers(self) -> Path:
-        """Where failures are armed."""
+        """Folder in which failures are armed."""
         return self._out
 
     @property
@@ -152,7 +152,7 @@ class Story:
         self.until_all_run()
 
     def finish(self) -> list[str]:
-        """At full speed to the end; what is wrong with the output, nothing if it is exact."""
+        """Run at full speed to the end. Return the faults of the output, nothing if it is exact."""
         for marker in ("slow", "pace"):
             (self._out / marker).unlink(missing_ok=True)
         self.tell(f"at full speed, after {sum(p.rows for p in self.query.progress)} records of {self._shape.records}")

@@ -78,7 +78,7 @@ class Campaign:
         self._commits = interval_ms < 10_000
 
     def run(self) -> list[str]:
-        """What is wrong with the output."""
+        """Run a scenario and return the faults of its output."""
         for _ in range(self._chance.randint(*STEPS)):
             self._step()
             time.sleep(self._chance.choice((0.0, 0.0, 0.1, 0.5)))

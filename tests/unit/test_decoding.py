@@ -48,7 +48,7 @@ for _ in range(100):
 
 @pytest.mark.parametrize("use", ["decode_json", "json_decoder", "decode_msgpack", "msgpack_decoder", "convert"])
 def test_the_first_use_of_a_type_in_several_threads(use: str) -> None:
-    """In a process of its own: without the lock it ends with SIGSEGV."""
+    """Runs in another process: without the lock it ends with SIGSEGV."""
     ran = subprocess.run([sys.executable, "-c", FIRST_USES, use], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, f"{ran.returncode}: {ran.stderr[-2000:]}"
 

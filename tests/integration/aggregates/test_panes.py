@@ -75,7 +75,7 @@ def expanded(monkeypatch: pytest.MonkeyPatch) -> Callable[[DataFrame], JobGraph]
 
 
 def partial_rows(graph: JobGraph, rows: pa.Table) -> Iterator[pa.Table]:
-    """What the first vertex yields, batch by batch."""
+    """Return the output of the first vertex, batch by batch."""
     source = graph.vertices[0].source
     assert source is not None
     schema = source.source.schema

@@ -106,7 +106,7 @@ class Values:
 
 
 def write(file_format: FileFormat, table: pa.Table, path: Path) -> Path:
-    """In several pieces, as slots do."""
+    """Write the rows in several pieces, like slots."""
     target = path / f"part-00000{file_format.suffix}"
     path.mkdir()
     writer = file_format.create(target)
@@ -187,7 +187,7 @@ def test_every_style_of_csv_is_sparks(spark: SparkSession, tmp_path: Path) -> No
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["csv", "text"])
 def test_single_columns_are_sparks(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """Where a null is nothing at all: Spark writes no empty lines in CSV, and does in text."""
+    """A null may be nothing at all: Spark writes no empty lines in CSV, and does in text."""
     schema = strings("value")
     table = Values(5, TEXTS + LINE_ENDS).table(schema, 100)
     made = _csv(schema, {}) if kind == "csv" else text_sink_format(schema, OptionTexts("text sink", {}))

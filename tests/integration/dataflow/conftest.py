@@ -14,7 +14,7 @@ from tests.support.dataflow.running import EXECUTIONS
 
 @pytest.fixture
 def launcher() -> Iterator[ProcessLauncher]:
-    """At the end of the test every slot process has ended and no thread of ours is left in this one."""
+    """Launcher of slot processes. After the test every one has ended and this process has no thread of ours left."""
     before = {thread.ident for thread in threading.enumerate()}
     made = ProcessLauncher()
     yield made

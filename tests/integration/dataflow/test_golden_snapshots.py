@@ -1,4 +1,4 @@
-"""What earlier releases wrote is read, verified, and gone on with: the golden snapshots of every format version.
+"""Golden snapshots of every format version: they are read, verified and continued.
 
 They are in tests/golden, one folder per version, and none is ever touched again. Each was taken of the query in
 ``golden_query`` when rows were in flight, files half read and an epoch not committed.
@@ -74,7 +74,7 @@ def test_this_version_has_golden_snapshots() -> None:
 
 @cases
 def test_it_holds_what_it_held(version: str, made_by: str) -> None:
-    """At every parallelism, whoever has which part of it."""
+    """At every parallelism, in any distribution over the subtasks."""
     location = GOLDEN / version / made_by
     told = wanted(version, made_by)
     assert watermarks(location) == told.pop("watermarks")
@@ -116,7 +116,7 @@ def test_the_portable_one_is_the_same_snapshot(version: str, tmp_path: Path) -> 
 def test_a_query_goes_on_from_it_and_its_output_is_exact(
     version: str, made_by: str, parallelism: int, tmp_path: Path, launcher: ProcessLauncher
 ) -> None:
-    """With the other backend than the one that wrote it: the format is the same."""
+    """The other backend than the one that wrote it reads the same format."""
     write_input(tmp_path / "input")
     location = Path(shutil.copytree(GOLDEN / version / made_by, tmp_path / "location"))
     shutil.copytree(GOLDEN / version / f"output-{made_by}", tmp_path / "output")
@@ -167,7 +167,7 @@ def test_pending_batches_of_version_1_keep_their_ids_and_new_ones_get_none_that_
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_query_goes_on_from_the_portable_one(version: str, tmp_path: Path, launcher: ProcessLauncher) -> None:
-    """As a fork: its own output has what the snapshot had not put out, and what came behind it."""
+    """A fork's own output has the rows that the snapshot had not emitted, and the later ones."""
     write_input(tmp_path / "input")
     directory = Path(shutil.copytree(GOLDEN / version / "portable", tmp_path / "portable"))
     body = (directory / "manifest.json").read_text()

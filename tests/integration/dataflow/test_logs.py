@@ -1,4 +1,4 @@
-"""What is logged: lines that say what they are about, and none where nothing happened."""
+"""Log lines: each names its subject, and there are none if nothing happened."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_slots_log_to_stderr_as_spark_does() -> None:
 
 
 def as_json(log_lines: Callable[[logging.LoggerAdapter[logging.Logger]], None]) -> list[dict[str, object]]:
-    """What a handler with ``JsonLines`` writes of it."""
+    """Return what a handler with ``JsonLines`` writes of the record."""
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     handler.setFormatter(JsonLines())

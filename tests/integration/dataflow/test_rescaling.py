@@ -135,7 +135,7 @@ def test_a_backlog_without_keys_is_dealt_out_evenly(
 
 
 def recovered_rows(view: ExecutionView) -> list[int]:
-    """Of each subtask behind the rebalance edge."""
+    """Return the recovered rows of each subtask behind the rebalance edge."""
     return [m.metrics.recovered_rows_left for m in view.subtasks if m.metrics.vertex == 1]
 
 

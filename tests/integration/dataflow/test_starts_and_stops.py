@@ -1,4 +1,4 @@
-"""How long slots may take to start, and what a query without work takes to stop."""
+"""Time limits of slots that start, and of a query without work that stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever speaks to the ports of a running query without its secret gets nothing, and breaks nothing."""
+"""Untrusted clients: without the secret of a running query they get nothing from its ports, and break nothing."""
 
 from __future__ import annotations
 
@@ -86,7 +86,11 @@ def lie(chance: random.Random, port: int) -> bytes:
 
 
 def answer_to(port: int, secret: Secret, identity: Identity, heard: bytes | None = None) -> bytes:
-    """What one is told who knows the secret. ``heard``: another connection's challenge, which it answers instead."""
+    """Return the reply to a client that knows the secret.
+
+    Args:
+        heard: the challenge of another connection, which the client answers instead.
+    """
     with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
         own = challenge(sock)
         hello = ClientHandshake(secret, identity, nonce()).receive(heard or own).send
@@ -102,7 +106,7 @@ def assert_nothing_counts_twice(port: int, role: str, secret: Secret) -> None:
 
 
 def told_to_a_foreign_certificate(port: int) -> bytes:
-    """Which the client of another Generation has; it takes whatever the server shows."""
+    """Return the reply to the client of another Generation, which trusts any certificate."""
     context = Credentials.generate().contexts().client
     context.verify_mode = ssl.CERT_NONE
     try:

@@ -192,7 +192,7 @@ def test_every_row_that_spark_lets_pass_and_no_other(
 
 
 def moments(rows: Rows) -> Rows:
-    """As they are read."""
+    """Return the moments in the form in which they are read."""
     return [(key, value, None if at is None else float(at)) for key, value, at in rows]
 
 

@@ -58,7 +58,7 @@ def test_late_rows_are_an_output_of_their_own(spark: SparkSession, inbox: Inbox,
 
 
 def dropped_by_file(query: Any, inbox: Inbox) -> list[int]:
-    """How many rows were dropped in all after each file; every file is processed before the next one comes."""
+    """Return the total number of dropped rows after each file; every file is processed before the next one comes."""
     dropped = []
     for rows in FILES:
         inbox.add(rows)

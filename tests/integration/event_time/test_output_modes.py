@@ -53,7 +53,7 @@ def top(df: DataFrame) -> DataFrame:
 
 
 def spark_batches(df: DataFrame, mode: str, checkpoint: Path) -> Batches:
-    """What Structured Streaming hands to ``foreachBatch``, empty batches left out."""
+    """Return the batches that Structured Streaming passes to ``foreachBatch``, without empty ones."""
     found: Batches = []
 
     def keep(batch: DataFrame, _: int) -> None:

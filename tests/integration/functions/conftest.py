@@ -95,6 +95,6 @@ def generate_code(spark: SparkSession, generates: bool) -> None:
 
 @pytest.fixture(autouse=True)
 def as_generated_code_computes(request: pytest.FixtureRequest) -> None:
-    """What users see: Spark's interpreter differs from its generated code about a map's keys of -0.0, for one."""
+    """Use Spark's generated code, as users do: its interpreter differs, for one, about a map's keys of -0.0."""
     if request.node.get_closest_marker("spark") is not None:
         request.getfixturevalue("generated_code")

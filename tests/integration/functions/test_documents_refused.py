@@ -1,4 +1,4 @@
-"""What of CSV and Avro is refused at the start, by name, and which texts and messages end a query."""
+"""Refusals of CSV and Avro at the start, by name, and the texts and messages that fail a query."""
 
 from __future__ import annotations
 

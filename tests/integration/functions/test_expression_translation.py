@@ -1,4 +1,4 @@
-"""What is refused, and how; the marks that only the optimizer makes; the documentation."""
+"""Refusals of expressions; the marks that only the optimizer makes; the documentation."""
 
 from __future__ import annotations
 

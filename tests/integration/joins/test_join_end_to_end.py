@@ -24,7 +24,7 @@ def write(directory: Path, names: dict[int, str]) -> None:
 
 
 def named(spark: SparkSession, inbox: Inbox, directory: Path) -> DataFrame:
-    """As a program that is started again makes it."""
+    """Name the DataFrame as a program does that is started again."""
     names = spark.read.schema("key bigint, name string").parquet(str(directory))
     return inbox.stream(spark).join(names, "key", "left").select("value", "name")
 

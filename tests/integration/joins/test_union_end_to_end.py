@@ -90,7 +90,7 @@ def test_rows_without_event_time_come_until_the_end(
 def test_a_watermark_above_a_union_is_one_for_all_its_inputs(
     spark: SparkSession, inboxes: tuple[Inbox, Inbox], out: Path, start: Start
 ) -> None:
-    """As in Spark: an input of which nothing comes holds nobody back, and rows behind the others' time are late."""
+    """Like Spark: an idle input does not hold the watermark back, and rows behind the others' time are late."""
     one, two = inboxes
     query = start(windows(one.stream(spark).union(two.stream(spark)).withWatermark("at", "5 seconds")), parallelism=2)
     one.add(flow(0, 60))

@@ -1,4 +1,4 @@
-"""What is read from the session."""
+"""Settings that are read from the session."""
 
 from __future__ import annotations
 

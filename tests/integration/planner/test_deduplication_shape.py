@@ -1,4 +1,4 @@
-"""What deduplications compile to: keys, event time, exchanges, names, late rows, and what outputs share of them."""
+"""Job graphs of deduplications: keys, event time, exchanges, names, late rows, and vertices that outputs share."""
 
 from __future__ import annotations
 

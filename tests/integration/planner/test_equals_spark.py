@@ -223,7 +223,7 @@ def test_last_updates_equal_spark(spark: SparkSession, folder: Path, rows: pa.Ta
 
 
 def keys_of(plan: Plan, spark: SparkSession, folder: Path) -> int:
-    """How many leading columns are keys: those that ``groupBy`` gave, or all of ``select distinct``."""
+    """Return the number of leading key columns: those of ``groupBy``, or all of ``select distinct``."""
     grouped = plan(spark.read.schema(SCHEMA).parquet(str(folder)))._jdf.queryExecution().analyzed()
     return int(grouped.output().size() if kind(grouped) == "Distinct" else grouped.groupingExpressions().size())
 

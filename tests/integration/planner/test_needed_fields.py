@@ -1,4 +1,4 @@
-"""Of structs in Parquet files the fields that a plan needs are read, and the result is Spark's."""
+"""Structs in Parquet files: the fields that a plan needs are read, and the result is Spark's."""
 
 from __future__ import annotations
 

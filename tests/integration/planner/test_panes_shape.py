@@ -1,4 +1,4 @@
-"""Where sliding windows are aggregated by pane, and where rows are put into windows one by one."""
+"""Job graphs of sliding windows: those aggregated by pane, and those with each row put into its windows."""
 
 from __future__ import annotations
 

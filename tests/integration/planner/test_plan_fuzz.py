@@ -1,5 +1,7 @@
-"""Whatever DataFrame Spark analyses runs to an end, or is refused by name: a few random ones, and those that once did
-neither. `make fuzz-plans N=...` makes many."""
+"""Random DataFrames: each that Spark analyses runs to its end or is refused by name (many: ``make fuzz-plans``).
+
+Ones that once did neither are kept here.
+"""
 
 from __future__ import annotations
 

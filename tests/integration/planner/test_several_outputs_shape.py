@@ -1,4 +1,4 @@
-"""What several DataFrames share in one graph, and what each has for itself."""
+"""Job graphs of several DataFrames: shared vertices and separate ones."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def started(spark: SparkSession, folders: Sequence[Path], plan: Plan) -> TreeRun
 
 
 def inputs_of(runner: TreeRunner, folders: Sequence[Path]) -> list[tuple[int, pa.Schema]]:
-    """By the graph's sources: which of our streams it is, and what is read of it."""
+    """Return, by source of the graph, the stream and the columns that are read."""
     found = []
     for vertex in runner.sources:
         source = runner._graph.vertex(vertex).source

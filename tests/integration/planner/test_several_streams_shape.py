@@ -1,4 +1,4 @@
-"""What plans with several streams compile to: vertices with several inputs, ids that stay, watermarks."""
+"""Job graphs of plans with several streams: vertices with several inputs, stable ids, watermarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What transformWithState compiles to: the exchange, the tables, and what a user's names become in them."""
+"""Job graphs of transformWithState: the exchange, the tables, and the user's names in them."""
 
 from __future__ import annotations
 

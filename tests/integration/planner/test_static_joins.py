@@ -157,7 +157,7 @@ def test_a_join_equals_spark(spark: SparkSession, folder: Path, rows: pa.Table, 
 def test_spark_s_filters_by_the_other_side_are_left_out(
     spark: SparkSession, stream: DataFrame, spark_conf: Callable[[str, str], None]
 ) -> None:
-    """With these settings Spark filters the stream by a Bloom filter of the static side, a subquery."""
+    """These settings make Spark filter the stream by a Bloom filter of the static side, a subquery."""
     spark_conf("spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold", "0")
     spark_conf("spark.sql.autoBroadcastJoinThreshold", "-1")
     some = spark.range(50).filter("id > 3").withColumnRenamed("id", "n")

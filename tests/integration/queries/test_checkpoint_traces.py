@@ -57,7 +57,7 @@ VIEW = ExecutionView(
 
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    """What an SDK exports that was set up for this test alone: the global one can be set up only once."""
+    """Spans that an SDK exports. It is set up for this test alone: the global one can be set up only once."""
     provider, exporter = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)

@@ -31,7 +31,7 @@ def sums(df: DataFrame) -> DataFrame:
 
 
 def expected_sums(rows: list[tuple[int, int, float]], before_s: float) -> list[tuple[object, ...]]:
-    """Of the windows that end at or before ``before_s``."""
+    """Return the sums of the windows that end at or before ``before_s``."""
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
     for key, value, seconds in rows:
         groups[int(seconds // 10) * 10, key].append(value)

@@ -38,7 +38,7 @@ def available(df: DataFrame, out: Path, location: Path, trigger: str) -> None:
 
 
 def sparks_available(df: DataFrame, out: Path, location: Path) -> None:
-    """What Spark makes of the same."""
+    """Return Spark's result of the same query."""
     writer = df.writeStream.trigger(availableNow=True).option("checkpointLocation", str(location))
     assert writer.start(str(out)).awaitTermination(120)
 

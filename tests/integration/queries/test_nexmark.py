@@ -68,6 +68,6 @@ def test_a_query_equals_spark_batch(
 
 
 def assert_same(one: DataFrame, other: DataFrame) -> None:
-    """As multisets of rows."""
+    """Compare tables as multisets of rows."""
     assert one.exceptAll(other).take(3) == []
     assert other.exceptAll(one).take(3) == []

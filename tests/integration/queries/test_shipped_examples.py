@@ -40,7 +40,7 @@ def settings(spark_conf: Callable[[str, str], None]) -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[tuple[str, int]]:
-    """What the examples connect to: sends the lines to everyone, and nothing more."""
+    """Server of the examples: it sends the lines to every client, and nothing else."""
 
     class Sender(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -99,21 +99,21 @@ def running(
 
 
 class Console:
-    """What the examples have printed."""
+    """Console output of an example."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
         self._text = ""
 
     def rows(self, newest: bool) -> list[list[str]]:
-        """Of the last whole table, or of all."""
+        """Return the rows of the last whole table, or of all."""
         self._text += self._capsys.readouterr().out
         tables = re.findall(r"(?m)^\+[-+]+\+\n((?:\|.*\n)+)\+[-+]+\+\n((?:\|.*\n)*)\+[-+]+\+$", self._text)
         rows = [row for _, body in tables[-1 if newest else 0 :] for row in body.splitlines()]
         return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
     def counts(self, word: int, count: int, newest: bool = True) -> dict[str, int]:
-        """By word, summed over the windows."""
+        """Return counts by word, summed over the windows."""
         total: Counter[str] = Counter()
         for row in self.rows(newest):
             total[row[word]] += int(row[count])
@@ -155,7 +155,7 @@ def test_examples_over_a_socket_count_its_words(
 def test_the_example_over_kafka_counts_the_words_of_a_topic(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
-    """Which of Spark's connectors reads it is said at its beginning."""
+    """The example's first lines name the Spark connector that reads the topic."""
     name = "structured_kafka_wordcount"
     with mock_kafka() as kafka:
         kafka.create("words", 2)
@@ -170,7 +170,7 @@ def test_the_example_over_kafka_counts_the_words_of_a_topic(
 def test_one_of_them_is_refused_in_its_own_mode(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, server: tuple[str, int]
 ) -> None:
-    """By Spark's own engine, too, which has no update mode for session windows."""
+    """Spark's own engine refuses it too: session windows have no update mode there."""
     name = "structured_sessionization"
     with pytest.raises(NotSupported, match=r"Spark itself refuses .*session window"):
         execute(monkeypatch, name, source_of(name, START), *server)

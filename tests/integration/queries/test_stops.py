@@ -60,7 +60,7 @@ def test_what_the_rate_source_had_at_the_call_is_committed(
 def test_a_source_beside_the_rate_source_is_read_to_its_end(
     spark: SparkSession, inbox: Inbox, start: Start, out: Path
 ) -> None:
-    """As in Spark, each call waits for files that exist at the call, and no call waits for the rate source to end."""
+    """Like Spark, each call waits for files that exist at the call, and no call waits for the rate source to end."""
     files = inbox.stream(spark).select("key")
     query = start(rate(spark, rowsPerSecond=RATE).selectExpr("-1L as key").union(files))
     for number in range(1, 4):

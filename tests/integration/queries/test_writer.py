@@ -1,4 +1,4 @@
-"""What the writer does with options, triggers and PySpark's methods that are refused; no query is started."""
+"""Writer: options, triggers and PySpark's methods that are refused. No query is started."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def patch(client: Client, query_id: str, spec: Any, tag: str | None = "*") -> An
 
 
 class Seen:
-    """What the service told of a query and an operation on it, look after look, until that ended."""
+    """Responses of the service about a query and an operation on it, poll by poll, until the operation ended."""
 
     def __init__(self, client: Client, query_id: str, accepted: Answer) -> None:
         assert accepted.status == 202, accepted.text
@@ -46,7 +46,7 @@ class Seen:
 
     @property
     def messages(self) -> list[str]:
-        """In the order they came, each once."""
+        """Return the messages in order, each once."""
         return list(dict.fromkeys(one["message"] for one in self.statuses if not one["converged"]))
 
 

@@ -1,4 +1,4 @@
-"""What the REST service tells of running and ended queries, against what the query says itself."""
+"""Responses of the REST service about running and ended queries, compared with the query's own."""
 
 from __future__ import annotations
 

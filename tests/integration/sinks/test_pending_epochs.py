@@ -307,7 +307,7 @@ def check_rows(target: Target, produced: dict[int, Sequence[str]]) -> None:
 def test_output_that_waits_is_delivered_once_after_a_rollback_that_keeps_and_a_rescale(
     waiting: Waiting, kind: str, to: str
 ) -> None:
-    """In the snapshot before it is produced anew, and in its own delivered as it was."""
+    """The snapshot before the output produces it anew; its own snapshot delivers it as it was."""
     target, edited = waiting.target(kind), EDITS["swap"]
     waiting.make(target)
     newest = newest_snapshot(waiting.checkpoint)

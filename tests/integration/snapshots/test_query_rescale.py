@@ -29,7 +29,7 @@ def some_rows(chance: random.Random, since: float) -> Rows:
 
 
 def expected(spark: SparkSession, out: Path, rows: Rows) -> list[tuple[object, ...]]:
-    """What Spark makes of all the rows at once, but for the windows that are still open."""
+    """Return Spark's result of all rows at once, without the windows that are still open."""
     closed = (max(at for _, _, at in rows) - DELAY_S) // 10 * 10
     df = spark.createDataFrame([row for row in rows if row[2] < closed], "key bigint, value bigint, at double")
     grouped = df.groupBy(F.floor(F.col("at") / 10), "key").agg(F.sum("value"), F.count("*"))

@@ -1,4 +1,4 @@
-"""What a task of ``SnapshotWriter`` checks in its rows, without Spark."""
+"""Checks of rows in a task of ``SnapshotWriter``, without Spark."""
 
 from __future__ import annotations
 

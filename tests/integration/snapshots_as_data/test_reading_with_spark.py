@@ -16,10 +16,10 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from penstock.snapshots.catalog import Catalog
 from penstock.snapshots.log.snapshot_log import SnapshotLog
+from tests.support.snapshots.location_kit import flip
 from tests.support.snapshots.portable_kit import LABEL, Scene
 from tests.support.snapshots.snapshot_kit import COUNT
 from tests.support.snapshots.spark_data_kit import Input, Start, as_set, read
-from tests.support.snapshots.verbs_kit import flip
 
 pytestmark = pytest.mark.spark
 

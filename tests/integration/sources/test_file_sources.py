@@ -93,7 +93,7 @@ def test_partition_directories_may_appear_later(spark: SparkSession, start: Star
 def test_columns_of_csv_are_those_that_no_directory_gives(
     spark: SparkSession, start: Start, out: Path, tmp_path: Path, multi_line: str
 ) -> None:
-    """With ``multiLine`` Spark reads the files."""
+    """``multiLine`` makes Spark read the files."""
     inbox = tmp_path / "in"
     inbox.mkdir()
     query = start(

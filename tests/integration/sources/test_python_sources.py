@@ -56,7 +56,7 @@ class RangePartition(InputPartition):
 
 
 class FakeStreamReader(DataSourceStreamReader):
-    """As in PySpark's guide to data sources: two rows whenever it is asked, and nothing taken from a start offset."""
+    """The reader of PySpark's guide to data sources: two rows per read, and no start offset."""
 
     def __init__(self) -> None:
         self.current = 0

@@ -38,7 +38,7 @@ def as_spark_has_them(spark: SparkSession, inbox: Inbox) -> list[str]:
 
 
 def shown(row: Row) -> str:
-    """With every field's name: rows with equal values are equal."""
+    """Return rows with every field's name: rows with equal values are equal."""
 
     def named(value: Any) -> Any:
         if isinstance(value, Row):

@@ -1,4 +1,4 @@
-"""What Spark's log says of a killed slot, and of everything else that fails."""
+"""Lines of Spark's log about a killed slot and other failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Spark task does before it is a slot."""
+"""Work of a Spark task before it becomes a slot."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_slot_does_not_search_what_its_worker_has_imported_for_garbage(
 
 @pytest.mark.spark
 def test_spark_tells_each_barrier_task_where_the_others_are(spark: SparkSession) -> None:
-    """What a slot reads its executor's host from."""
+    """A slot reads its executor's host from this list."""
 
     def addresses(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext

@@ -37,7 +37,7 @@ KILLS = 3
 
 @pytest.fixture
 def spark_launcher(spark: SparkSession) -> Iterator[SparkLauncher]:
-    """At the end of the test all slots are free again."""
+    """Launcher of slots in Spark. After the test all slots are free again."""
     spark.sparkContext.addPyFile(tiny.__file__)
     made = SparkLauncher(spark)
     total = made.free_slots()
@@ -220,7 +220,7 @@ def test_a_stopped_session_is_told_by_name(
 
 
 def test_a_job_of_a_stopped_session_is_over(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Spark itself does at the begin of the job's thread raises then."""
+    """Spark's own call at the start of the job's thread raises then."""
     told: list[Exception | None] = []
     thread = JobThread(lambda: None, told.append, "job")
     thread._props = None

@@ -17,7 +17,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 
 def every_function(df: DataFrame) -> DataFrame:
-    """What Penstock computes, over columns of several types; ``again`` shares its sum."""
+    """Return all functions over columns of several types; ``again`` shares its sum."""
     return df.agg(
         F.count("*").alias("n"),
         F.count("amount").alias("known"),
@@ -95,7 +95,7 @@ def test_what_a_planned_batch_had_read_is_read_again_where_that_is_asked_for(
 
 
 def test_updates_go_on_with_the_groups_that_change(spark: SparkSession, tmp_path: Path) -> None:
-    """At another parallelism than the snapshot was made with."""
+    """The parallelism differs from that of the snapshot."""
     arrivals = Arrivals(tmp_path / "in")
     df = by_user(arrivals.stream(spark))
     arrivals.add((1, "a", 1), (2, "b", 2), (3, None, 3), (4, "e", None))

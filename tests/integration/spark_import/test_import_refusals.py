@@ -1,4 +1,4 @@
-"""What cannot be taken over is named, all of it, and nothing is left behind."""
+"""Refused imports: each reason is named, and nothing is left behind."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_fields_and_variables_come_and_go(
 
 
 def tables_of(location: str) -> set[str]:
-    """Of its newest snapshot."""
+    """Return the tables of the newest snapshot."""
     opened = open_location_to_read(location)
     return {table for _, table in table_entries(opened.metadata(opened.view.lineage[-1]))}
 

@@ -58,7 +58,7 @@ def sessions(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[p
 
 
 def kinds(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-    """What the function sees; it keeps how many calls there were."""
+    """Yield the values that the function sees; its state counts the calls."""
     calls = (state.getOption or (0,))[0] + 1
     state.update((calls,))
     for frame in frames:

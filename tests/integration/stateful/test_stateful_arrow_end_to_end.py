@@ -34,7 +34,7 @@ Line = tuple[int, int, float]
 
 
 def documented() -> dict[str, Any]:
-    """What the example of the documentation defines."""
+    """Return the definitions of the documentation's example."""
     [example] = [one for one in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "(df):" in one]
     names: dict[str, Any] = {"__name__": "documented_sessions"}
     exec(example, names)
@@ -132,7 +132,7 @@ def totals(df: DataFrame) -> DataFrame:
 
 
 class Totals(penstock.ArrowStatefulProcessor):
-    """By a number and a timestamp; nulls and nested values in the state and in what is yielded."""
+    """Totals by a number and a timestamp; nulls and nested values in the state and in the output."""
 
     def init(self, handle: Any) -> None:
         self.total = handle.getValueState("total", "m map<string,bigint>, at timestamp")

@@ -33,7 +33,7 @@ DEFINITIONS = ("import ", "from ", "output_schema ", "state_schema ", "class ", 
 
 
 def documented(method: Any, **names: Any) -> dict[str, Any]:
-    """What the examples in a method's documentation define, in a module of their own, with some names besides."""
+    """Return a module with the definitions of the examples in a method's documentation, and some more names."""
     module: dict[str, Any] = {"__name__": "__main__", **names}
     for example in doctest.DocTestParser().get_examples(method.__doc__):
         if example.source.startswith(DEFINITIONS):
@@ -54,8 +54,8 @@ READINGS = pa.table({"id": ["0", "0", "1", "1", "1"], "temperature": pa.array([1
 def test_the_examples_of_pysparks_documentation(
     spark: SparkSession, tmp_path: Path, out: Path, start: Start, mode: str
 ) -> None:
-    """As they stand there. The Row example yields the key itself, a tuple, where its schema wants a string, which Spark
-    does not take either; its first element is meant."""
+    """They run unchanged but for the Row example: it yields the key, a tuple, where its schema has a string. Spark
+    refuses that, too; the first element is meant."""
     written(tmp_path / "in", "one", READINGS)
     df = spark.readStream.schema("id string, temperature long").parquet(str(tmp_path / "in"))
     if mode == "pandas":

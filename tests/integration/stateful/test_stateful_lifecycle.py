@@ -75,7 +75,7 @@ def test_a_diff_names_the_keys_of_every_kind_of_state(
 
 
 def changes(location: str, before: str, after: str) -> dict[str, list[tuple[Any, ...]]]:
-    """By table: what happened, the key, and the values before and after; sorted."""
+    """Return changes by table, sorted: kind, key, and the values before and after."""
     told = CliRunner().invoke(app, ["snapshot", "diff", location, before, after, "--json", "--rows", "20"])
     assert told.exit_code == 0, told.output
     tables = [table for table in json.loads(told.stdout)["tables"] if table["operator_id"] == OPERATOR]
@@ -91,8 +91,7 @@ def changes(location: str, before: str, after: str) -> dict[str, list[tuple[Any,
 def test_a_query_goes_on_from_a_repaired_key(
     spark: SparkSession, inbox: Inbox, out: Path, start: Start, tmp_path: Path
 ) -> None:
-    """Of one key the value, an element of the list, and an entry of the map are another's from now on; what
-    the others have stays as it is."""
+    """The value, a list element and a map entry of one key are changed; the state of other keys stays as it is."""
     inbox.add(BEFORE)
     query = start(counted(inbox.stream(spark), "pandas"), parallelism=2)
     query.processAllAvailable()

@@ -23,7 +23,7 @@ def lines(first: int, last: int) -> list[Line]:
 
 
 def state_of(spark: SparkSession, location: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """As ``expected_state``, of the newest snapshot."""
+    """Return the state of the newest snapshot in the form of ``expected_state``."""
     found = {}
     for name in ("total", "values", "minutes", "__timers"):
         read = spark.read.format("penstock").option("state", f"transform-with-state-0/{name}").load(str(location))

@@ -289,7 +289,7 @@ def test_a_position_behind_the_end_is_not_the_end(
 
 
 def read_rows_until(reader: SourceReader, count: int) -> list[tuple[Any, ...]]:
-    """At least ``count`` rows, in batches of at most 3."""
+    """Read at least ``count`` rows, in batches of at most 3."""
     rows: list[tuple[Any, ...]] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(rows) < count:

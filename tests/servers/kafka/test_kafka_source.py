@@ -37,7 +37,7 @@ def source_of(cluster: MockKafka, **options: Any) -> KafkaSource:
 
 
 def look(source: KafkaSource, state: Plain = None) -> tuple[dict[str, Any], Discovery]:
-    """What was found as split id -> start, and the discovery with its state through JSON."""
+    """Discover splits: split id -> start, and the discovery with its state through JSON."""
     found = source.discover(state, 2)
     stored = Discovery(found.splits, json.loads(json.dumps(found.state)), found.finished)
     return {split.split_id: split.spec["start"] for split in found.splits}, stored

@@ -22,7 +22,7 @@ from penstock.snapshots.store.store import LocalStore, Store
 from penstock.snapshots.store.stores import store_at
 from tests.support.faulty_proxy import Fault, FaultyProxy
 from tests.support.s3_server import S3Server
-from tests.support.snapshots.verbs_kit import Kept
+from tests.support.snapshots.location_kit import Kept
 
 pytestmark = pytest.mark.cluster
 
@@ -32,7 +32,7 @@ FOLDERS = ("log", "data", "snapshots")
 
 @pytest.fixture(scope="module")
 def filled(s3: S3Server) -> Kept:
-    """To be read only."""
+    """Location with snapshots, read only."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in s3.environment().items():
             patch.setenv(name, value)
@@ -51,7 +51,7 @@ def filled_with(snapshots: int, location: str) -> Kept:
 
 @pytest.fixture
 def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
-    """In front of the store that the environment names."""
+    """Proxy in front of the store that the environment names."""
     with FaultyProxy(s3.endpoint) as running:
         for name, value in s3.environment(running.endpoint).items():
             monkeypatch.setenv(name, value)

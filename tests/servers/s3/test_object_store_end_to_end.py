@@ -27,7 +27,7 @@ Cli = Callable[..., Any]
 
 @pytest.fixture
 def keys(s3: S3Server) -> dict[str, str]:
-    """As writer's options: neither the driver's environment nor the workers' has any."""
+    """Return credentials as writer's options: neither the driver's environment nor the workers' has any."""
     said = {"endpoint": s3.endpoint, "region": "us-east-1", "accessKey": KEY, "secretKey": SECRET, "allowHttp": "true"}
     return {f"spark.penstock.s3.{name}": text for name, text in said.items()}
 

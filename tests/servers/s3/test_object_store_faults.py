@@ -253,7 +253,7 @@ def test_a_claim_knows_itself(proxy: FaultyProxy, store: S3Store, fault: Fault) 
 def test_a_request_that_may_have_been_put_is_withdrawn(
     proxy: FaultyProxy, store: S3Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who was told of an error must not hear later that it was carried out."""
+    """A caller that got an error must not hear later that its request was carried out."""
     monkeypatch.setattr(object_store, "CREATE_PAUSES_S", (0.0,))
     proxy.plan = in_turn("PUT", Fault.RESET_AFTER)
     with pytest.raises(OSError, match="not known whether"):

@@ -57,7 +57,7 @@ def run_at(
     origin: Origin | None = None,
     **options: int,
 ) -> Running:
-    """With all its rights given as options: the slots' environment has none."""
+    """Start a query with all credentials as options: the slots' environment has none."""
     progress: list[EpochProgress] = []
     ends: list[PenstockError | None] = []
     execution = QueryExecution(

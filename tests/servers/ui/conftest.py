@@ -23,14 +23,14 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def context(browser: Browser) -> BrowserContext:
-    """Of all tabs that need none of their own: what the first one fetched the others have."""
+    """Browser context of all tabs that need none of their own; they share its cache."""
     return context_of(browser)
 
 
 @pytest.fixture
 def open_tab(browser: Browser, context: BrowserContext) -> Iterator[OpenTab]:
-    """In a context of its own if anything is said of it. All are closed at the end of the test, which fails if a page
-    did what none may."""
+    """Opens tabs, with arguments in a browser context of their own. All are closed at the end of the test, which fails
+    if a page did something that no page may do."""
     tabs: list[Tab] = []
     own: list[BrowserContext] = []
 
@@ -65,7 +65,7 @@ def same_tab(tab_of_the_file: Tab) -> Iterator[Tab]:
 
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch) -> list[MadeUpQuery]:
-    """What the driver knows; tests put queries in."""
+    """The driver's queries; tests add made-up ones."""
     queries: list[MadeUpQuery] = []
     monkeypatch.setattr(ACTIVE_QUERIES, "known", lambda: [query.facts() for query in queries])
     return queries

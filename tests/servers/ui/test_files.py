@@ -1,4 +1,4 @@
-"""What the web UI is made of: how it is served, that nothing of it leads outside, and that it can be read."""
+"""Files of the web UI: how they are served, that none refers to the outside, and that they are readable."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def figures(index: int, rows: int, busy: float, blocked: float, idle: float, wat
 
 
 def tell(query: MadeUpQuery, rows: int, times: tuple[float, float, float], *watermarks: int | None) -> None:
-    """Of both subtasks of the first vertex."""
+    """Set the metrics of both subtasks of the first vertex."""
     for index, watermark in enumerate(watermarks):
         query.told[0, index] = figures(index, rows, *times, watermark)
 

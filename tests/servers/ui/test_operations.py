@@ -1,4 +1,4 @@
-"""What is under way on a query is found again by a page that is loaded anew."""
+"""Running operations on a query: a reloaded page shows them again."""
 
 from __future__ import annotations
 

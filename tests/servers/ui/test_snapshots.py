@@ -1,4 +1,4 @@
-"""What is done with snapshots from the web UI, over made-up ones: what is asked, sent and shown."""
+"""Snapshot commands in the web UI, over made-up snapshots: questions, requests and results."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_shared_files_are_drawn_and_told(device: str, count: int, look: Look) ->
 
 
 def drawn_bytes(page: Page, line: Locator, kind: str) -> float:
-    """By the widths of its bars."""
+    """Return bytes by the widths of the bars."""
     path = line.locator(f".fill-series-{kind}").get_attribute("d") or ""
     wide = sum(map(float, re.findall(r"h([\d.]+)v", path)))
     room = page.locator(".sharing-lines").evaluate("svg => svg.viewBox.baseVal.width") - 92

@@ -1,4 +1,4 @@
-"""What checkpoints cost: how rates are read, how runs take turns, and what is told of them. Without Flink and Spark."""
+"""Benchmark of checkpoint costs: rates, turns of the runs, and the report. Without Flink and Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``make bench-quick`` makes of what it measures: ratios, and whether their targets are held. Without Spark."""
+"""Report of ``make bench-quick``: ratios, and the verdicts on their targets. Without Spark."""
 
 from __future__ import annotations
 

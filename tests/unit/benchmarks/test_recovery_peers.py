@@ -54,7 +54,7 @@ def test_flinks_answers_say_where_checkpoints_and_savepoints_lie_or_why_there_is
 
 
 class Query:
-    """Of Spark: has committed these micro-batches, and then fails or goes on."""
+    """Spark query that has committed these micro-batches, and then fails or continues."""
 
     def __init__(self, batches: list[int], fails: bool) -> None:
         self.recentProgress = [

@@ -57,13 +57,13 @@ def test_ratios_of_checkpoints_are_those_of_all_windows_together() -> None:
 
 
 def run(clients: Coroutine[object, object, RequestLog]) -> RequestLog:
-    """On a thread of its own: on this one the browser of other tests may keep a loop running."""
+    """Run on another thread: on this one the browser of other tests may keep a loop running."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, clients).result()
 
 
 async def answering(asked: Counter[str], status: str, work: object) -> RequestLog:
-    """What the clients saw of a server that gives every request this status."""
+    """Return what the clients saw of a server that gives every request this status."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while head := await reader.readline():

@@ -1,4 +1,4 @@
-"""Whether a figure is called flat: of made-up figures of which that is known. And the chart of figures over time."""
+"""Flatness of a metric over time, with made-up values; and the chart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LENGTH = Length(1_500.0, 300.0, 10.0, 6)
 
 
 def noisy(rise: float, noise: float = 0.01, seed: int = 1) -> list[float]:
-    """From 100, with so much more at the end, as a share."""
+    """Return values that start at 100 and rise by this share."""
     chance = random.Random(seed)
     return [100.0 * (1 + rise * n / 149 + chance.gauss(0, noise)) for n in range(150)]
 

@@ -22,8 +22,8 @@ from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.store.store import LocalStore
 from penstock.snapshots.transfer import SnapshotTransfer
 from tests.support.snapshots.history_kit import entry
+from tests.support.snapshots.location_kit import flip
 from tests.support.snapshots.snapshot_kit import Driver, Target, graph
-from tests.support.snapshots.verbs_kit import flip
 from tests.unit.cli.test_requests_cli import forget_that_it_ended, ids, location, penstock  # noqa: F401 - the fixture
 from tests.unit.snapshots.test_requests import end
 

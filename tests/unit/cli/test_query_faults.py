@@ -1,4 +1,4 @@
-"""What a service may do wrong: each ends in one line and code 1, and the token is told to nobody."""
+"""Faults of a service: each ends in one line and code 1, and the token is never printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``penstock query watch`` shows: frames as text, rates of two looks, and a service that goes and comes back."""
+"""Frames of ``penstock query watch``: text, rates between two polls, and a service that restarts."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from penstock.cli.texts import age_text, size_text, watermark_text
 from penstock.model.elements import END_OF_TIME_US, START_OF_TIME_US
 from penstock.model.splits import Split
 from penstock.snapshots.commands.opened_location import open_location_to_read
-from tests.support.snapshots.verbs_kit import Kept, contents, flip
+from tests.support.snapshots.location_kit import Kept, contents, flip
 
 
 @pytest.fixture

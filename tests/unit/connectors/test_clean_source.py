@@ -1,4 +1,4 @@
-"""What becomes of files that were read: ``cleanSource``."""
+"""Files that were read: ``cleanSource``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which columns the directories of a file give, by rules that no reader of Spark has to be asked for."""
+"""Partition columns from the directories of a file, by rules that need no reader of Spark."""
 
 from __future__ import annotations
 

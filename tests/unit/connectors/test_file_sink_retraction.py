@@ -66,7 +66,7 @@ def take_back(query: Query) -> str:
 
 
 def outcome(query: Query) -> str:
-    """What a driver that died has left is taken back, by drivers that die at it, and the query goes on."""
+    """Return the output after drivers that die take back the rest of a dead driver, and the query continues."""
     before = {path: path.stat().st_mtime_ns for path in visible_files(query.out)}
     strike = 0
     while True:

@@ -126,7 +126,7 @@ def test_a_source_of_batches_only_is_refused_by_name() -> None:
 
 @pytest.fixture
 def may_go_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Semaphore]:
-    """What ``user_sources.Slow`` waits for before each row."""
+    """File for which ``user_sources.Slow`` waits before each row."""
     made = threading.Semaphore(0)
     monkeypatch.setattr(user_sources.SlowReader, "may_go_on", made)
     yield made

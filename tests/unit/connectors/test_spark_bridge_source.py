@@ -62,7 +62,7 @@ def source_of(bridge: NumbersBridge, location: Path) -> SparkBridgeSource:
 
 
 def look(source: SparkBridgeSource, state: Plain) -> Discovery:
-    """As the driver has it: the state went through a snapshot only when a new driver or Generation begins."""
+    """Discover splits like the driver: the state goes through a snapshot only if a new driver or Generation begins."""
     return source.discover(state, 2)
 
 

@@ -35,7 +35,7 @@ class _Crash(BaseException):
 
 
 class Writer:
-    """In Spark's place: one Parquet file per value of ``k % 2``, in its partition's directory."""
+    """Fake of Spark's writer: one Parquet file per value of ``k % 2``, in its partition's directory."""
 
     def __init__(self, location: Path) -> None:
         self.location = location
@@ -74,7 +74,7 @@ def batch(*keys: int) -> pa.RecordBatch:
 
 
 def visible(location: Path) -> list[dict[str, Any]]:
-    """What a reader of the table sees: names that begin with ``_`` are hidden."""
+    """Return the files that a reader of the table sees: names that begin with ``_`` are hidden."""
     files = [p for p in sorted(location.rglob("*.parquet")) if not any(part.startswith("_") for part in p.parts)]
     return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
 

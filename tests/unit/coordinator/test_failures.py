@@ -1,4 +1,4 @@
-"""What users read when a slot or Spark's job failed."""
+"""Error texts for a failed slot or a failed Spark job."""
 
 from __future__ import annotations
 

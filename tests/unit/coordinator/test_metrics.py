@@ -1,4 +1,4 @@
-"""What the driver shows, when checkpoints complete in any order."""
+"""Metrics of the driver, with checkpoints that complete in any order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From option texts to the coordinator's and the restarts' policy."""
+"""Policies of the coordinator and its restarts, made from option texts."""
 
 from __future__ import annotations
 

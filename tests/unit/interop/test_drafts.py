@@ -20,9 +20,9 @@ from penstock.snapshots.commands.verifying import verify_location
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.snapshots.retention import delete_snapshot, remove_orphans
 from penstock.snapshots.store.store import LocalStore
+from tests.support.snapshots.location_kit import Kept, contents, flip
 from tests.support.snapshots.portable_kit import KEPT, LABEL, Scene, at, names, restored, rewritten
 from tests.support.snapshots.snapshot_kit import COUNT, SOURCE
-from tests.support.snapshots.verbs_kit import Kept, contents, flip
 
 NAME = f"{COUNT}/counts"
 

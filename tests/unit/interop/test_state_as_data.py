@@ -1,4 +1,4 @@
-"""What the data source's readers yield, called as Spark calls them, on snapshots of every kind."""
+"""Readers of the state data source, called as Spark calls them, on snapshots of every kind."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from penstock.snapshots.store.store import LocalStore
 from penstock.state.hashing import groups_of
 from penstock.state.stored_form import KEY_GROUP_COLUMN
 from simulator.jobs.rows import group_of
+from tests.support.snapshots.location_kit import Kept, flip
 from tests.support.snapshots.portable_kit import Scene, at, one_table, rewritten, taken_at
 from tests.support.snapshots.snapshot_kit import COUNT
-from tests.support.snapshots.verbs_kit import Kept, flip
 
 NAME = f"{COUNT}/counts"
 

@@ -1,4 +1,4 @@
-"""Where slots and the driver listen."""
+"""Listening addresses of slots and the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may speak on a link."""
+"""Authentication of a link."""
 
 from __future__ import annotations
 

@@ -378,7 +378,7 @@ def test_no_call_of_a_loop_is_slept_through_and_none_is_dropped_at_its_end(times
 
 
 def in_order(seen: Sequence[tuple[int, int]], senders: int) -> list[int]:
-    """How many came of each sender; fails unless they are 0, 1, 2, ..."""
+    """Return the number of messages of each sender; fail unless they are 0, 1, 2, ..."""
     counts = []
     for sender in range(senders):
         numbers = [number for one, number in seen if one == sender]

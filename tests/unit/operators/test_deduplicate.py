@@ -139,7 +139,10 @@ def test_the_table_has_the_keys_under_names_of_their_own() -> None:
 
 
 class Model:
-    """What Spark does, a row at a time. By key: when it is forgotten, in microseconds; None: never."""
+    """Spark's deduplication, a row at a time.
+
+    ``known``: by key, the time in microseconds when it is forgotten; None: never.
+    """
 
     def __init__(self, one: DeduplicateSpec) -> None:
         self.spec = one
@@ -198,7 +201,7 @@ class Fleet:
         self.rows = 0
 
     def start(self, parallelism: int, parts: Sequence[Any]) -> None:
-        """From what every subtask before had captured, with the key groups that it had."""
+        """Start from the captured state of all former subtasks, with their key groups."""
         self.stop()
         self.watermarks = [-1] * parallelism
         for index in range(parallelism):

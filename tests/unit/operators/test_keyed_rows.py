@@ -13,7 +13,7 @@ def batch(*pairs: tuple[int | None, int]) -> pa.RecordBatch:
 
 
 def turns(rows: KeyedRows) -> list[tuple[int | None, list[int]]]:
-    """Of each key its values."""
+    """Return the values by key."""
     begins = [0, *rows.ends]
     values = rows.batch.column("value").to_pylist()
     keys = rows.keys[0].to_pylist()

@@ -227,7 +227,7 @@ def test_state_is_for_calls_that_have_keys() -> None:
 
 
 def closed(processor: Any) -> None:
-    """On the driver ``close`` follows ``init``, where state is nobody's either."""
+    """Read the state at the end. On the driver ``close`` follows ``init``, which has no state either."""
     if type(processor.state).__name__ == "ValueArrays":
         processor.state.get()
 

@@ -103,7 +103,7 @@ def test_frames_have_the_types_and_indexes_that_sparks_worker_gives_them() -> No
 
 
 def test_state_of_every_type_comes_back_as_spark_gives_it() -> None:
-    """As Spark 4.3's own engine was seen to: naive local datetimes, Rows for structs, copies of lists."""
+    """Like Spark 4.3's own engine: naive local datetimes, Rows for structs, copies of lists."""
     schema = struct(
         t=TimestampType(), d=DateType(), n=DecimalType(10, 2), b=BinaryType(), a=ArrayType(IntegerType()),
         m=MapType(StringType(), IntegerType()), s=struct(x=IntegerType(), y=StringType()), f=DoubleType(),
@@ -189,7 +189,7 @@ def test_a_time_to_live_must_be_positive() -> None:
 
 @pytest.mark.parametrize("mode", TimeMode)
 def test_a_time_to_live_of_nothing_is_none(mode: TimeMode) -> None:
-    """As on Spark, in every time mode."""
+    """Like Spark, in every time mode."""
     [variable] = spec_of(Processor(on_init=declare(("getListState", "x", LONG, 0))), mode).variables
     assert variable.ttl_ms is None
 
@@ -336,8 +336,8 @@ def test_event_time_drops_late_rows_and_fires_at_the_watermark() -> None:
 
 
 def test_a_timer_that_is_due_when_it_is_registered_fires_after_the_rows() -> None:
-    """As in Spark: timers come behind the rows of their batch; a timer that its own handler registers anew for a moment
-    that is over waits for the next batch, here the next turn, and does not keep the watermark."""
+    """Like Spark: timers fire after the rows of their batch. A timer that its own handler registers for a past moment
+    waits for the next batch, here the next turn, and does not hold the watermark."""
 
     def again(self: Any, key: Any, timers: Any, moment: int) -> Iterator[Row]:
         self.handle.registerTimer(moment + 1)
@@ -407,7 +407,7 @@ def test_keys_of_a_large_slice_are_prepared_as_many_as_have_their_turn(monkeypat
 
 
 def test_rows_that_come_meanwhile_join_those_of_their_key_and_the_turn_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a slow processor a row waits for one round of all keys at most."""
+    """A row for a slow processor waits for at most one round of all keys."""
     monkeypatch.setattr(stateful_operator, "_SLICE_S", 0.0)
     monkeypatch.setattr(stateful_operator, "_FEW_ROWS", 6)
 
@@ -485,8 +485,8 @@ def test_preparing_that_takes_long_is_not_done_for_key_after_key(monkeypatch: py
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_a_slow_processor_holds_up_a_barrier_for_one_key(monkeypatch: pytest.MonkeyPatch, parallelism: int) -> None:
-    """In the middle of a slice some keys are done, with all of their rows, state and output; the others' rows are
-    state, and go on from the snapshot."""
+    """Halfway through a slice some keys are done, with all of their rows, state and output. The rows of the other keys
+    are state, and continue from the snapshot."""
     monkeypatch.setattr(stateful_operator, "_SLICE_S", 0.0)
 
     def look(self: Any, key: Any, lines: Iterator[Row], timers: Any) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""What PySpark's own ``TwsTester`` says of a processor, the operator says: output, state and timers, step by step."""
+"""The operator against PySpark's own ``TwsTester``: output, state and timers, step by step."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Both(StatefulProcessor):
 
 
 class Running(Both):
-    """How many rows there were, and their sum, until a row is 0."""
+    """Counts and sums the rows until a row is 0."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.state = handle.getValueState("state", LONG)
@@ -90,7 +90,7 @@ class Largest(Both):
 
 
 class Frequencies(Both):
-    """How often each number came; even ones go with the sixth."""
+    """Counts each number; even ones end with the sixth."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.state = handle.getMapState("state", TEXT, LONG)

@@ -94,7 +94,7 @@ def spec_of(
 
 
 def looped(spec: StaticJoinSpec, stream: pa.RecordBatch) -> list[Row]:
-    """What the join is, by its definition."""
+    """Return the join by its definition."""
     static = spec.rows.batch.to_pylist()
     result = []
     for row in stream.to_pylist():

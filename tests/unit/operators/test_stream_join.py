@@ -67,7 +67,7 @@ def is_pair(one: StreamJoinSpec, left: Row, right: Row) -> bool:
 
 
 def joined(one: StreamJoinSpec, left: Sequence[Row], right: Sequence[Row]) -> Counter[str]:
-    """By its definition: which rows go with which."""
+    """Return the join by its definition."""
     pairs = [(n, m) for n, a in enumerate(left) for m, b in enumerate(right) if is_pair(one, a, b)]
     with_partner = {n for n, _ in pairs}, {m for _, m in pairs}
     if one.kind is StreamJoinKind.SEMI:
@@ -90,7 +90,7 @@ def joined(one: StreamJoinSpec, left: Sequence[Row], right: Sequence[Row]) -> Co
 def test_after_a_drain_it_is_the_join_of_its_definition(
     kept: Any, sides: tuple[list[Row], list[Row]], cuts: list[tuple[int, int]], null_safe: bool
 ) -> None:
-    """In whatever order the inputs come, on two subtasks that are three from the middle on; no row is late."""
+    """Inputs come in any order, on two subtasks that become three halfway; no row is late."""
     semi = kept == "semi"
     one = spec(*SIDES, (False, False) if semi else kept, semi=semi, conditional=True, null_safe=null_safe)
     fleet = Fleet(one)

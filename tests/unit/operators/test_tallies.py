@@ -1,4 +1,4 @@
-"""What percentiles and modes keep: right however it was put together, and of each value at most two on average."""
+"""State of percentiles and modes: correct in any order of merges, with at most two entries per value on average."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_keys_of_timers(kind: type[UserRows], null: list[Any], other: list[Any])
 
 @pytest.mark.parametrize("kind", [SparkRows, PandasRows])
 def test_keys_of_timers_are_pythons_own(kind: type[UserRows]) -> None:
-    """As the values of a state are, in either form: moments naive, in the zone of the process, structs Rows."""
+    """Like values of a state, in either form: moments naive, in the time zone of the process, structs Rows."""
     at = datetime(2024, 3, 31, 0, 30, 0, 2, tzinfo=UTC)
     moments = pa.array([at, None], pa.timestamp("us", "UTC"))
     structs = pa.array([{"x": 1, "at": at}, None], pa.struct([("x", pa.int32()), ("at", moments.type)]))

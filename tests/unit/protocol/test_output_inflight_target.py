@@ -1,4 +1,4 @@
-"""With a target, what lies in front of a consumer is what it takes in that time, whatever its speed. Virtual time."""
+"""In-flight target: the queue of a consumer is what it processes in that time, at any speed. Virtual time."""
 
 from __future__ import annotations
 

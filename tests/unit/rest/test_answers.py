@@ -35,13 +35,13 @@ FROM_MEMORY = (
 
 
 class Changing:
-    """What the driver knows; it changes as the test says."""
+    """The driver's view of a query; it changes as the test says."""
 
     def __init__(self) -> None:
         self.known = [MADE_UP.facts()]
 
     def now(self) -> list[QueryFacts]:
-        """As the engine does: new values, of parts that are the same where nothing has changed."""
+        """Return new values like the engine, made of parts that are the same objects if nothing has changed."""
         return [replace(facts, view=replace(facts.view)) for facts in self.known]
 
     def change(self, **changes: object) -> None:
@@ -69,7 +69,7 @@ NUMBERS = itertools.count()
 
 
 def anew(client: Client, path: str) -> Answer:
-    """As nobody has asked for it: nothing can be kept."""
+    """Return the answer as if nobody had asked before, so that no part is reused."""
     return client.get(f"{path}{'&' if '?' in path else '?'}ignored={next(NUMBERS)}")
 
 

@@ -16,7 +16,7 @@ from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.commands.verifying import verify_location
 from tests.support.queries.query_running import eventually
 from tests.support.rest.rest_client import Answer, Client, assert_problem
-from tests.support.snapshots.verbs_kit import flip
+from tests.support.snapshots.location_kit import flip
 from tests.unit.cli.test_requests_cli import forget_that_it_ended, ids
 
 JSON = {"Content-Type": "application/json"}

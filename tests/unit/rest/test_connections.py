@@ -149,7 +149,7 @@ def test_who_has_asked_is_answered_however_long_it_takes(
 def test_who_does_not_read_is_cut(
     rest: RestServer, monkeypatch: pytest.MonkeyPatch, requests: int, unread_s: float
 ) -> None:
-    """With a little that was not taken, behind a response; or with so much that the next response waits."""
+    """A small unread rest behind a response, or so much that the next response waits."""
     facts = MadeUpQuery(vertices=20, parallelism=8).facts()
     monkeypatch.setattr(ACTIVE_QUERIES, "known", lambda: [facts])
     monkeypatch.setattr(connection, "UNREAD_TIMEOUT_S", unread_s)

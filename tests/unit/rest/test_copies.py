@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def writing(known_query: str, root: Path) -> Iterator[Client]:
-    """Of a service with an export root."""
+    """Client of a service with an export root."""
     with penstock.serve(token="", export_root=root) as server:
         yield Client(server.url)
 

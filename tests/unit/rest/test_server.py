@@ -122,7 +122,7 @@ def test_nothing_is_told_without_the_token(guarded: str, path: str) -> None:
 
 
 def test_no_operation_is_carried_out_for_who_may_not_ask() -> None:
-    """Whatever there is, by the service's own list."""
+    """All operations of the service's own list."""
     strangers: list[tuple[int, str | None, dict[str, str]]] = [
         (401, None, {}), (401, "another-token-of-some-length", {}),
         (403, TOKEN, {"Origin": "http://evil.example.org"}), (421, TOKEN, {"Host": "evil.example.org"}),
@@ -170,7 +170,7 @@ def test_requests_are_bounded(client: Client) -> None:
 
 
 def said_to(client: Client, *pieces: bytes) -> bytes:
-    """What is answered on one connection until it ends."""
+    """Return the responses on one connection until it ends."""
     host, port = client.place.split(":")
     with socket.create_connection((host, int(port)), 30) as raw:
         for piece in pieces:

@@ -27,7 +27,7 @@ SNAPSHOTS = "/api/v1/queries/query-1/snapshots"
 
 @pytest.fixture
 def url(location: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Of a service that takes the location's query for one that runs."""
+    """URL of a service to which the location's query seems to run."""
     facts = replace(MadeUpQuery(vertices=2, parallelism=1).facts(), id="query-1", location=str(location))
     monkeypatch.setattr(ACTIVE_QUERIES, "known", lambda: [facts])
     monkeypatch.setattr(OPERATIONS, "_operations", {})

@@ -104,7 +104,7 @@ def convert(portable: Path) -> SnapshotMetadata:
 
 
 def interrupted(bucket: Bucket, portable: Path, at: int, act: Callable[[], None] = killed) -> str:
-    """What came of a conversion to which that happens then. Nothing is taken back by one that was killed."""
+    """Return the result of a conversion that is interrupted there. A killed one takes nothing back."""
     bucket.at = {bucket.effects + at: act}
     take_back = fd.LocationBootstrap.discard
     try:
@@ -253,7 +253,7 @@ def test_what_an_interrupted_one_has_left_is_verified_and_its_numbers_are_not_us
 
 
 def test_two_that_are_interrupted_in_turn(origin: Origin, bucket: Bucket) -> None:
-    """At a random step of the one the other runs up to a random step of its own, is killed or goes on."""
+    """At a random step of one, the other runs up to a random step of its own, and is killed or continues."""
     total = effects_of(origin.one, bucket)
     rng = random.Random(7)
     for _ in range(120):

@@ -55,7 +55,7 @@ def with_table(checkpoint: int, recorded: list[Captured] | None = None) -> tuple
 
 
 def do(work: WriterTask | None) -> None:
-    """As a writer does it with state."""
+    """Act like a writer with state."""
     match work:
         case SubtaskCapture():
             work.release()

@@ -27,7 +27,7 @@ class Crash(BaseException):
 
 
 def effects_of_a_life(store: MemoryStore, target: Target) -> int:
-    """How many effects (before and after each) a life of four checkpoints with retention of one has."""
+    """Return the number of effects (before and after each) in a life of four checkpoints with retention of one."""
     count = 0
 
     def count_it(effect: Effect) -> None:
@@ -49,7 +49,7 @@ EFFECTS = effects_of_a_life(MemoryStore(), Target())
 
 
 def check_location(store: MemoryStore, target: Target) -> LogView:
-    """Whatever happened, the log is whole, and so is every snapshot that exists."""
+    """Check that the log and every existing snapshot are whole."""
     store.hook = None
     log = SnapshotLog(store, lambda: "reader")
     view = log.refresh()

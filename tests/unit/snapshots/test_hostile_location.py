@@ -53,7 +53,7 @@ def location(scene: Scene, tmp_path: Path) -> Path:
 
 
 def refusals(location: Path, scene: Scene) -> str:
-    """What is said of it; something is."""
+    """Return the error texts; there is at least one."""
     found = read_everything(location, scene.graph)
     assert found
     return "\n".join(map(str, found))

@@ -1,4 +1,4 @@
-"""What says that it is large costs no memory: bombs are read in a process that could not hold what they become."""
+"""Declared sizes cost no memory: bombs are read in a process that could not hold the result."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ PORTABLE: dict[str, tuple[Spoil, str]] = {
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Body]:
-    """By what was read: how it ended, and by how much the peak of memory rose."""
+    """Return, by input, the result and the rise of the memory's peak."""
     folder = tmp_path_factory.mktemp("bombs")
     scene = Scene(folder, rounds=2)
     export_snapshot(str(scene.location), "chk-2", folder / "portable")

@@ -101,7 +101,7 @@ def test_only_what_the_snapshot_has_is_taken(slot: Slot) -> None:
 
 
 def _narrowed(manifest: SubtaskManifest) -> SubtaskManifest:
-    """As behind a rescale."""
+    """Narrow the entries as a rescale does."""
     states = [msgspec.structs.replace(entry, key_group_last=entry.key_group_last - 1) for entry in manifest.states]
     return msgspec.structs.replace(manifest, states=states)
 
@@ -154,7 +154,7 @@ def test_a_restored_table_can_go_back_to_what_it_began_with_and_its_next_checkpo
 
 
 class AnotherTable(MemoryTable):
-    """Of another backend."""
+    """Table of another backend."""
 
 
 @pytest.mark.parametrize(

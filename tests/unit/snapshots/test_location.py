@@ -1,4 +1,4 @@
-"""Whose folder it is, and whether the plan fits what is stored there."""
+"""Ownership of a location's folder, and the check of a plan against the stored one."""
 
 from __future__ import annotations
 

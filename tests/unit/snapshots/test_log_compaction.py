@@ -1,4 +1,4 @@
-"""What the last summary covers is removed, and the log stays the fence and the truth that it was."""
+"""Log compaction: covered entries are removed, and the log stays the fence and the truth."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_driver_whose_last_entry_was_removed_is_fenced_and_one_whose_location_
 
 
 def test_a_listing_that_misses_everything_is_found_out_by_the_entry_itself() -> None:
-    """As if the process had slept in the middle of ``readdir``."""
+    """Acts as if the process had slept in the middle of ``readdir``."""
     store = MemoryStore()
     sleeper, owner = Owner(store, "sleeper"), compacted(store, "owner")
     listed = store.list

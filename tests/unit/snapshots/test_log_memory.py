@@ -1,4 +1,4 @@
-"""Who opens a location again and again reads what its log says now, and no more of it than was appended."""
+"""Repeated opening of a location: each reads the current log, and only the appended entries."""
 
 from __future__ import annotations
 

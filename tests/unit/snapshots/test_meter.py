@@ -1,4 +1,4 @@
-"""What is told of long work: it rises, it ends with all of it, and parts of it add up."""
+"""Progress of long work: it rises, ends with all of it, and parts add up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Told(list[tuple[int, int]]):
         self.append((done, total))
 
     def check(self) -> int:
-        """How often it was told; the end is all of it."""
+        """Check the reports and return their number; the last one is all of the work."""
         [total] = {total for _, total in self}
         done = [done for done, _ in self]
         assert done == sorted(set(done))

@@ -144,7 +144,7 @@ def check(store: MemoryStore) -> LogView:
 
 
 def startable(store: MemoryStore) -> bool:
-    """Whether the query could go on here."""
+    """Return True if the query could continue here."""
     if not store.exists(IDENTITY_PATH) or read_identity(store).archive:
         return False
     return not SnapshotLog(store).refresh().moved
@@ -158,7 +158,7 @@ def check_scene(scene: Scene) -> None:
 
 
 def facts(scene: Scene) -> list[object]:
-    """What a verb has to come to, however often it was begun."""
+    """Return the facts that a command must reach, however often it was started."""
     found: list[object] = []
     for store in scene.stores:
         view = check(store)

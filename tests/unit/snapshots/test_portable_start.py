@@ -39,7 +39,7 @@ def portable(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(portable: Path, location: Path, job: JobGraph, name: str = "") -> tuple[Driver, Forked | None]:
-    """As a query does: claim the location, and give back what a refused start has claimed."""
+    """Start like a query: claim the location, and give back what a refused start has claimed."""
     store, origin = open_location(str(location)), Origin(str(portable), name)
     precheck_start(origin, str(location))
     identity = claim_identity(store, identity_of(job, "query-2", "query-1"))

@@ -174,7 +174,7 @@ class StateBench:
             self.table.load(_pieces(self.store, ready.slots[0][1]))
 
     def restart(self, rival: bool) -> None:
-        """With the same driver or another one."""
+        """Restart, with the same driver or another one."""
         if rival:
             self.driver = Driver(self.store, Target(), "B", retained=1)
         else:

@@ -186,7 +186,7 @@ def stateless(kind: EdgeKind, *keys: int) -> JobGraph:
 
 
 def held_by(metadata: SnapshotMetadata) -> list[list[tuple[int, int, int, int, bool]]]:
-    """Of each consumer: where its entries begin, their rows, the key groups, and whether they are narrowed."""
+    """Return, for each consumer, the start of its entries, their rows, the key groups, and if they are narrowed."""
     return [
         [(e.row_start, e.rows, e.key_group_first, e.key_group_last, e.narrowed) for e in slot.subtasks[1].inflight]
         for slot in metadata.slots

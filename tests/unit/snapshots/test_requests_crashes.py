@@ -65,7 +65,7 @@ def at_effect(store: MemoryStore, at: int, happens: Callable[[], None]) -> Calla
 
 
 def check_labels(store: MemoryStore, verb: str) -> None:
-    """What was done is there, once, and nothing else is called anything."""
+    """Check that the done request shows exactly once, and that no other snapshot has a label."""
     labelled = [(r.checkpoint, r.label, r.note, r.requested) for r in SnapshotLog(store).refresh().snapshots if r.label]
     assert labelled == ([(2, "mine", "by hand", True)] if verb == "label" else [])
     entries = [path for path, data in store.files.items() if path.startswith("log/") and b"snapshot-labelled" in data]

@@ -122,7 +122,7 @@ def test_what_a_subtask_held_of_other_key_groups_was_a_copy_and_stays_behind() -
 
 
 def with_rows_in_flight(store: MemoryStore, job: JobGraph, per_channel: int) -> SnapshotMetadata:
-    """On every channel rows of its consumer's keys, on both sides; values say where they were."""
+    """Put rows of its consumer's keys into every channel, on both sides; values say where they were."""
 
     def inflight(index: int) -> list[object]:
         found = []
@@ -148,7 +148,7 @@ def owner(job: JobGraph, key: int) -> int:
 
 
 def delivered(store: MemoryStore, job: JobGraph, plan: list[list[SubtaskManifest]]) -> list[list[tuple[int, int, str]]]:
-    """By subtask: (producer, key, value) in the order of processing."""
+    """Return, by subtask, (producer, key, value) in the order of processing."""
     return [
         [
             (entry.producer, row["key"], row["value"])
@@ -375,7 +375,7 @@ class ReadCountingStore(MemoryStore):
 
 
 def with_many_sections(store: MemoryStore, job: JobGraph, per_channel: int) -> SnapshotMetadata:
-    """On every channel several sections, all with rows of all keys of its consumer; values count upwards."""
+    """Put several sections into every channel, all with rows of all keys of its consumer; values count upwards."""
 
     def inflight(index: int) -> list[object]:
         keys = [key for key in range(80) if owner(job, key) == index]
@@ -391,7 +391,7 @@ def with_many_sections(store: MemoryStore, job: JobGraph, per_channel: int) -> S
 
 
 def sections_read(store: ReadCountingStore, job: JobGraph, found: SnapshotMetadata) -> list[Counter[tuple[str, int]]]:
-    """By owner: how often it reads which section."""
+    """Return, by owner, how often it reads each section."""
     by_owner = []
     for manifest in counting(plan_restore(found, job)):
         store.reads.clear()
@@ -403,7 +403,7 @@ def sections_read(store: ReadCountingStore, job: JobGraph, found: SnapshotMetada
 
 @pytest.mark.parametrize("path", [(2, 3, 5), (5, 2, 3), (2, 3, 2), (1, 3, 1), (5, 3, 1), (3, 7, 2, 5)])
 def test_chains_of_rescales_read_each_section_once_per_owner(path: tuple[int, ...]) -> None:
-    """Whatever the parallelisms in between, an owner reads what it would have read after one rescale."""
+    """An owner reads what it would have read after one rescale."""
     store, last = ReadCountingStore(), graph(path[-1])
     found = with_many_sections(store, graph(path[0]), 3)
     directly = sections_read(store, last, found)

@@ -1,4 +1,4 @@
-"""Which files snapshots share, told from real chains of state and rows that wait over several checkpoints."""
+"""Files that snapshots share, with real chains of state and in-flight rows over several checkpoints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from penstock.model.ids import snapshot_id
 from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.commands.sharing import find_shared_files
-from tests.support.snapshots.verbs_kit import Kept
+from tests.support.snapshots.location_kit import Kept
 
 
 def test_every_file_has_all_that_need_it(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ class Subtask:
 
 
 def content(store: MemoryStore, entries: Sequence[StateEntry]) -> dict[int, int]:
-    """What a table is restored to."""
+    """Return the restored content of a table."""
     pieces = load_restore(SubtaskManifest(1, 0, states=list(entries)), store).operators[COUNT].tables["counts"]
     return dict(rows_of(pieces, 1))  # type: ignore[arg-type]
 

@@ -315,7 +315,7 @@ def test_columns_that_are_called_otherwise_than_their_fields_are_not_mixed_up() 
 
 
 def test_input_rows_that_wait_keep_their_columns(begin: Begin) -> None:
-    """Where none waits, other columns may come in."""
+    """Without such rows, columns may change."""
     _, metadata = first_run(begin)
     wider = pa.schema([*ROWS, ("more", pa.int64())])
     fewer, more = (job_of(FIRST, rows=schema) for schema in (ROWS, wider))

@@ -1,4 +1,4 @@
-"""What is said about an object store, and that it is not said on."""
+"""Credentials and settings of an object store: how they are given, and that they are not passed on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which columns of a table are its key is stored with the plan; snapshots of earlier releases leave it to be found."""
+"""Key columns of a table: the plan stores them; in snapshots of earlier releases they are derived."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from penstock.snapshots.format.metadata_checks import checked_plan
 from penstock.snapshots.format.plan import differences, key_column_count, plan_of
 from penstock.snapshots.portable.export import export_snapshot
 from tests.support.snapshots.hostile import rewrite_metadata
+from tests.support.snapshots.location_kit import Kept
 from tests.support.snapshots.snapshot_kit import COUNT, STATE, CountSpec, graph
-from tests.support.snapshots.verbs_kit import Kept
 
 
 @dataclass
@@ -64,7 +64,7 @@ def test_a_forged_number_is_refused(count: int) -> None:
 
 
 def test_diff_and_export_go_by_it(tmp_path: Path) -> None:
-    """With both columns as key a changed count is another row; with the first, which is what they are, a change."""
+    """If both columns were the key, a changed count would be another row. The key is the first: it is a change."""
     kept = Kept(tmp_path / "location")
     kept.put({1: 10, 2: 20})
     first = kept.snapshot()

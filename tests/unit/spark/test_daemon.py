@@ -1,4 +1,4 @@
-"""What Spark's Python daemon has done before it forks workers."""
+"""Work of Spark's Python daemon before it forks workers."""
 
 from __future__ import annotations
 

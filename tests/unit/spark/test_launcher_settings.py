@@ -1,4 +1,4 @@
-"""What a launcher reads from Spark's settings: addresses, free slots, what it refuses."""
+"""A launcher's view of Spark's settings: addresses, free slots, refusals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_dynamic_allocation_without_a_bound_needs_a_number() -> None:
 
 
 def test_a_local_master_has_no_executors_to_allocate_or_lose() -> None:
-    """As in Spark; local-cluster has."""
+    """Like Spark; local-cluster has executors."""
     bounded = DYNAMIC | {"spark.dynamicAllocation.maxExecutors": "8", "spark.decommission.enabled": "true"}
     local, small_cluster = launcher("local[4]", bounded, 4), launcher("local-cluster[2,1,512]", bounded, 2)
     assert (local.free_slots(), local.decommissions) == (4, False)

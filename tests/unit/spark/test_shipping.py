@@ -19,7 +19,7 @@ SITE = Path(pyarrow.__file__).parent.parent
 
 
 def elsewhere(program: str, *arguments: str, path: str = "") -> str:
-    """What a Python says that has its dependencies and no Penstock; ``path`` goes in front."""
+    """Return the output of a Python that has the dependencies and no Penstock; ``path`` goes in front."""
     bare = f"import sys; sys.path[:0] = {[path] if path else []!r}; sys.path.append({str(SITE)!r})\n"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", bare + program, *arguments], capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""Which tables the conformance kit tries."""
+"""Tables that the conformance kit tries."""
 
 from __future__ import annotations
 

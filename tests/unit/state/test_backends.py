@@ -1,4 +1,4 @@
-"""Which backend a query's state is held by."""
+"""Choice of a query's state backend."""
 
 from __future__ import annotations
 

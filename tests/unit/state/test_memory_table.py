@@ -1,4 +1,4 @@
-"""What is special to tables in memory: rows that are taken again, and captures that copy nothing.
+"""Tables in memory: rows that are taken again, and captures without copies.
 
 That they do what every backend must is checked by the kit for backends.
 """
@@ -529,7 +529,7 @@ def test_raw_values_of_arrays_can_be_written_to() -> None:
 
 
 def test_nothing_that_was_read_waits_for_a_garbage_collection() -> None:
-    """In a process of its own: other threads leave garbage, too."""
+    """Runs in another process: other threads leave garbage, too."""
     program = "from tests.unit.state.test_memory_table import *; print(garbage_of_reading(table_of_arrays()))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run(

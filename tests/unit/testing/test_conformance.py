@@ -171,7 +171,7 @@ def test_a_source_that_breaks_it_is_found(flaw: str) -> None:
 
 @dataclass
 class Target:
-    """What a reader of the sink sees, and what is staged."""
+    """Target of a sink: the rows that a reader sees, and staged ones."""
 
     staged: dict[str, list[dict[str, int]]] = field(default_factory=dict)
     visible: dict[object, list[dict[str, int]]] = field(default_factory=dict)

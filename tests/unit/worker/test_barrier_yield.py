@@ -31,7 +31,7 @@ class Slot:
         self.pending_checkpoints.began(checkpoint, self.now + in_s)
 
     def rest_s(self, answer_at: dict[float, int] | None = None, captured: int = ALL) -> float:
-        """How long it rests from now on; ``answer_at``: checkpoints that end so many seconds from now."""
+        """Return the length of the yield from now on; ``answer_at``: checkpoints that end so many seconds from now."""
         began = self.now
         while self.barrier_yield.must_yield(captured):
             self.now += 0.001

@@ -127,7 +127,7 @@ def test_what_waits_on_a_port_is_captured() -> None:
 
 
 def _position(job: HandDriven, index: int) -> int:
-    """How far the reader was at the barrier; it has the values from ``1000 * index`` on."""
+    """Return the reader's position at the barrier; its values begin at ``1000 * index``."""
     splits = job.captures[1, SubtaskId(0, index)].splits
     return int(splits[0].position.get("at", 1000 * index)) if splits else 1000 * index + 1000  # type: ignore[arg-type]
 

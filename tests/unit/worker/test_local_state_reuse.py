@@ -1,4 +1,4 @@
-"""What a worker remembers: for its own query, and for a while."""
+"""Local state of a worker: only for its own query, and for a limited time."""
 
 from __future__ import annotations
 

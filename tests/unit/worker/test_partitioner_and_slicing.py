@@ -1,4 +1,4 @@
-"""Who gets which rows, and how many at a time."""
+"""Distribution of rows over consumers, and slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is processed as one slice, and when the watermarks and barriers among its rows are heeded."""
+"""Slices, and the watermarks and barriers among their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a slot's host learns of checkpoints, and when."""
+"""Checkpoint messages between a slot and its subtasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a source subtask asks for splits."""
+"""Split requests of a source subtask."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_a_snapshot_that_overtakes_ends_restores_to_a_job_that_ends_again_with_e
 def restored(
     graph: JobGraph, captures: list[SubtaskCapture]
 ) -> tuple[dict[SubtaskId, SubtaskRestore], dict[str, pa.RecordBatch]]:
-    """What a new Generation starts from: in-flight rows at their consumers, in restore order; and their batches."""
+    """Restored state of a new Generation: in-flight rows at their consumers, in restore order; and their batches."""
     content: dict[str, pa.RecordBatch] = {}
     entries: dict[SubtaskId, list[InflightEntry]] = {}
     parts = [part for capture in captures for part in capture.inflight]

@@ -175,7 +175,7 @@ def with_reference(player: Driver, checkpoint: int, section: SectionRef) -> None
 
 
 def section_of(player: Driver) -> SectionRef:
-    """Of the snapshot that was complete last."""
+    """Return the section of the newest complete snapshot."""
     exists = all_of(player, SnapshotCompleted)[-1]
     assert isinstance(exists, SnapshotCompleted)
     return exists.metadata.slots[0].subtasks[1].states[0].section

@@ -1,4 +1,4 @@
-"""Which parallelism a query has: what its user wants, one wish after the other, and what the cluster has."""
+"""Parallelism of a query: requests one after the other, and the slots that the cluster has."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Query:
         return future
 
     def begins_again(self) -> None:
-        """As the coordinator does it: the Generation is given up, the next one runs."""
+        """Start anew like the coordinator: the Generation is given up, and the next one runs."""
         self.current, before = None, self.current
         self.scaling.generation_ended()
         self.current = Slots(before.generation + 1)

@@ -1,4 +1,4 @@
-"""Who reads what: each split has one owner at every moment, and a source is dry only when it truly is."""
+"""Owners of splits: each split has one at every moment, and a source is idle only if all of its readers are."""
 
 from __future__ import annotations
 

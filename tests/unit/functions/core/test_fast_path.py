@@ -26,7 +26,7 @@ PATTERNS = int(os.environ.get("PENSTOCK_QUICK_PATTERNS", "400"))
 
 
 def outcome(case: Case, value: object) -> object:
-    """What a value gives, as it tells -0.0 from 0.0; the error stands for itself."""
+    """Return the result of a value with -0.0 distinct from 0.0; an error stands for itself."""
     try:
         return repr(case.exact(value))
     except EvaluationError as error:

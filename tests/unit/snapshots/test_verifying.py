@@ -1,4 +1,4 @@
-"""Whatever was damaged is reported, all of it, by name; what is merely unused is no damage."""
+"""Verification: all damage is reported, by name; unused files are no damage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.snapshots.format.envelope import digest, seal_envelope
 from penstock.snapshots.log.entries import MetadataRef
 from penstock.snapshots.log.snapshot_log import SnapshotLog, entry_path
 from penstock.snapshots.store.store import LocalStore
-from tests.support.snapshots.verbs_kit import Kept, contents, flip
+from tests.support.snapshots.location_kit import Kept, contents, flip
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What is listed and shown is what the snapshots hold; nothing at the location changes by it."""
+"""Commands that list and show snapshots; they change nothing at the location."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from penstock.snapshots.format.plan import key_column_count
 from penstock.snapshots.restoring.restore import load_inflight
 from penstock.snapshots.store.store import LocalStore, Store
 from simulator.jobs.rows import group_of
+from tests.support.snapshots.location_kit import Kept, contents, flip
 from tests.support.snapshots.portable_kit import Scene, at, rewritten, taken_at
 from tests.support.snapshots.snapshot_kit import COUNT, SOURCE
-from tests.support.snapshots.verbs_kit import Kept, contents, flip
 
 TAKEN_MS = 1_700_000_000_000
 """When every snapshot of the kit was taken."""

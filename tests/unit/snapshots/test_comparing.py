@@ -1,4 +1,4 @@
-"""What changed between two snapshots is what was changed, through chains, key groups and parallelism."""
+"""Comparison of two snapshots, through chains, key groups and parallelism."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from penstock.snapshots.commands.comparing import SnapshotDiff, compare_snapshot
 from penstock.snapshots.commands.opened_location import open_location_to_read
 from penstock.snapshots.commands.table_rows import column_codes, combine_codes
 from penstock.snapshots.format.table_entries import split_key_groups, table_entries
+from tests.support.snapshots.location_kit import GROUPS, Kept
 from tests.support.snapshots.snapshot_kit import COUNT
-from tests.support.snapshots.verbs_kit import GROUPS, Kept
 
 
 def diff(location: Path, before: int, after: int, examples: int = 0) -> SnapshotDiff:

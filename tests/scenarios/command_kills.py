@@ -1,9 +1,9 @@
-"""Snapshot verbs that are killed at random moments: ``python -m tests.scenarios.verb_kills [MOMENTS] [--verb VERB]``.
+"""Snapshot commands killed at random moments: ``python -m tests.scenarios.command_kills [MOMENTS] [--command NAME]``.
 
 Each moment is a location of its own, with snapshots that share sections, on which the real command runs in a process
 group of its own until it is killed with SIGKILL. After it every snapshot that any location lists must verify, and what
-it restores must be what it always was; then the same command must complete. A verb is one entry of ``VERBS``.
-``import`` begins with a checkpoint of Spark's, and most of its moments are counted from when Spark is up. Verbs that
+it restores must be what it always was; then the same command must complete. A command is one entry of ``COMMANDS``.
+``import`` begins with a checkpoint of Spark's, and most of its moments are counted from when Spark is up. Commands that
 end with ``-bucket`` have their target in an object store.
 """
 
@@ -37,8 +37,8 @@ from penstock.snapshots.restoring.restore import load_restore
 from penstock.snapshots.store.stores import store_at
 from tests.scenarios import spark_origin
 from tests.support import s3_server
+from tests.support.snapshots.location_kit import Kept
 from tests.support.snapshots.snapshot_kit import graph
-from tests.support.snapshots.verbs_kit import Kept
 
 SNAPSHOTS = 12
 EXPORTED = "chk-9"
@@ -83,7 +83,7 @@ class Place:
 
 
 def is_location(location: str) -> bool:
-    """Whether anything at all is there that the verbs take."""
+    """Return True if the commands accept anything at all there."""
     try:
         return store_at(location).exists(IDENTITY_PATH)
     except FileNotFoundError:
@@ -135,7 +135,7 @@ def _import(place: Place) -> list[str]:
     return ["import", *spark_origin.words(place.job, place.location), place.target]
 
 
-VERBS: dict[str, Words] = {
+COMMANDS: dict[str, Words] = {
     "delete": _delete,
     "gc": _gc,
     "copy": lambda place: ["copy", str(place.location), place.target, "--force"],
@@ -179,7 +179,7 @@ Contents = spark_origin.Contents
 
 
 def contents(location: Path | str) -> Contents:
-    """What every listed snapshot restores. Raises for one that is not whole."""
+    """Return the restored contents of every listed snapshot. Raises for a snapshot that is not whole."""
     store = store_at(str(location))
     found: Contents = {}
     for record in view_at(location).snapshots:
@@ -195,7 +195,7 @@ def contents(location: Path | str) -> Contents:
 
 
 def check(place: Place, expected: Contents) -> None:
-    """Whatever happened: what is listed is whole, and the query is at one place."""
+    """Check that every listed snapshot is whole, and that the query is at one location."""
     live = []
     for name, location in {"location": str(place.location), "target": place.target}.items():
         if not is_location(location):
@@ -244,7 +244,7 @@ def complete(words: list[str], sign: str = READY) -> float:
 
 
 def kill(words: list[str], after_s: float, sign: str = READY) -> bool:
-    """Whether it was killed before it ended."""
+    """Kill the process; return True if it had not ended yet."""
     process = started(words, sign)
     time.sleep(after_s)
     os.killpg(process.pid, signal.SIGKILL)
@@ -253,32 +253,32 @@ def kill(words: list[str], after_s: float, sign: str = READY) -> bool:
     return process.returncode != 0
 
 
-def campaign(directory: Path, verb: str, moments: int, seed: int) -> Counter[str]:
-    """Kill one verb so many times; what came of it. Raises AssertionError if anything was lost."""
-    rng = random.Random(f"{seed} {verb}")
-    template = a_template(directory, verb)
-    signs = SIGNS.get(verb, (READY,))
+def campaign(directory: Path, command: str, moments: int, seed: int) -> Counter[str]:
+    """Kill one command so many times; what came of it. Raises AssertionError if anything was lost."""
+    rng = random.Random(f"{seed} {command}")
+    template = a_template(directory, command)
+    signs = SIGNS.get(command, (READY,))
     expected: Contents = {}
     longest_s: dict[str, float] = {}
     for sign in dict.fromkeys(signs):
         calm = _copied(template, directory / f"calm-{len(longest_s)}")
-        longest_s[sign] = complete(VERBS[verb](calm), sign)
+        longest_s[sign] = complete(COMMANDS[command](calm), sign)
         expected = contents(template.location) if calm.job is None else spark_origin.restored(calm.target)
         check(calm, expected)
     result: Counter[str] = Counter()
     for moment in range(moments):
-        place = _copied(template, directory / f"{verb}-{moment}")
+        place = _copied(template, directory / f"{command}-{moment}")
         sign = signs[moment % len(signs)]
-        result[one_moment(place, verb, rng.uniform(0, 1.1 * longest_s[sign]), expected, sign)] += 1
+        result[one_moment(place, command, rng.uniform(0, 1.1 * longest_s[sign]), expected, sign)] += 1
         for now, then in ((str(place.location), str(calm.location)), (place.target, calm.target)):
-            assert _ids(now) == _ids(then), f"{verb}: {now} has {_ids(now)}, not {_ids(then)}"
+            assert _ids(now) == _ids(then), f"{command}: {now} has {_ids(now)}, not {_ids(then)}"
         shutil.rmtree(place.location.parent)
     return result
 
 
-def one_moment(place: Place, verb: str, after_s: float, expected: Contents, sign: str = READY) -> str:
-    """Kill a verb then, look, complete it, and look again."""
-    words = VERBS[verb]
+def one_moment(place: Place, command: str, after_s: float, expected: Contents, sign: str = READY) -> str:
+    """Kill a command then, look, complete it, and look again."""
+    words = COMMANDS[command]
     killed = kill(words(place), after_s, sign)
     check(place, expected)
     complete(words(place))
@@ -286,10 +286,10 @@ def one_moment(place: Place, verb: str, after_s: float, expected: Contents, sign
     return "killed" if killed else "ended before"
 
 
-def a_template(directory: Path, verb: str) -> Place:
-    """What copies are made of."""
-    place = Place(directory / "template" / "location", bucket="s3" if verb.endswith("-bucket") else "")
-    if not verb.startswith("import"):
+def a_template(directory: Path, command: str) -> Place:
+    """Location that is copied for each run."""
+    place = Place(directory / "template" / "location", bucket="s3" if command.endswith("-bucket") else "")
+    if not command.startswith("import"):
         a_location(place.location)
         return place
     job = spark_origin.write_job(place.location.parent)
@@ -311,16 +311,16 @@ def _copied(template: Place, directory: Path) -> Place:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("moments", type=int, nargs="?", default=50)
-    parser.add_argument("--verb", choices=VERBS, action="append")
+    parser.add_argument("--command", choices=COMMANDS, action="append")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    verbs = asked.verb or list(VERBS)
+    commands = asked.command or list(COMMANDS)
     with ExitStack() as stack:
-        if any(verb.endswith("-bucket") for verb in verbs):
+        if any(command.endswith("-bucket") for command in commands):
             os.environ.update(stack.enter_context(s3_server.moto()).environment())
-        for verb in verbs:
+        for command in commands:
             with tempfile.TemporaryDirectory(prefix="penstock-kills-") as directory:
-                print(verb, dict(campaign(Path(directory), verb, asked.moments, asked.seed)), flush=True)
+                print(command, dict(campaign(Path(directory), command, asked.moments, asked.seed)), flush=True)
 
 
 if __name__ == "__main__":

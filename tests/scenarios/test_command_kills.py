@@ -1,4 +1,4 @@
-"""A few moments of ``verb_kills.py``, and that it would see what is lost."""
+"""A few moments of ``command_kills.py``, and that it would see what is lost."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios import verb_kills
-from tests.scenarios.verb_kills import Place, a_location, check, contents, one_moment
+from tests.scenarios import command_kills
+from tests.scenarios.command_kills import Place, a_location, check, contents, one_moment
 from tests.support.s3_server import S3Server
 
 
-@pytest.mark.parametrize(("verb", "after_s"), [("delete", 0.1), ("copy", 0.2), ("move", 0.3)])
-def test_a_verb_that_is_killed_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, after_s: float
+@pytest.mark.parametrize(("command", "after_s"), [("delete", 0.1), ("copy", 0.2), ("move", 0.3)])
+def test_a_command_that_is_killed_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, after_s: float
 ) -> None:
-    monkeypatch.setattr(verb_kills, "SNAPSHOTS", 8)
+    monkeypatch.setattr(command_kills, "SNAPSHOTS", 8)
     place = Place(tmp_path / "location")
     a_location(place.location)
-    one_moment(place, verb, after_s, contents(place.location))
+    one_moment(place, command, after_s, contents(place.location))
 
 
 @pytest.mark.cluster
 def test_a_conversion_into_a_bucket_that_is_killed_is_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: S3Server
 ) -> None:
-    monkeypatch.setattr(verb_kills, "SNAPSHOTS", 10)
+    monkeypatch.setattr(command_kills, "SNAPSHOTS", 10)
     for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
     place = Place(tmp_path / "location", bucket=s3.location())
@@ -35,7 +35,7 @@ def test_a_conversion_into_a_bucket_that_is_killed_is_completed(
 
 
 def test_it_sees_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verb_kills, "SNAPSHOTS", 3)
+    monkeypatch.setattr(command_kills, "SNAPSHOTS", 3)
     place = Place(tmp_path / "location")
     a_location(place.location)
     expected = contents(place.location)
