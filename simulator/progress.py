@@ -51,11 +51,11 @@ class Progress:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """While something else is printed."""
-        shown = self._console.is_terminal
-        if shown:
+        is_terminal = self._console.is_terminal
+        if is_terminal:
             self._bar.stop()
         yield
-        if shown:
+        if is_terminal:
             self._bar.start()
 
     def __enter__(self) -> Progress:

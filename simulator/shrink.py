@@ -156,8 +156,8 @@ def fewer_nodes(settings: Settings) -> Iterator[tuple[str, Settings]]:
 
 def without(nodes: tuple[Node, ...], position: int) -> tuple[Node, ...] | None:
     """The nodes without one; None if nothing that can run would be left."""
-    gone = nodes[position]
-    replacement = gone.inlets[0].producer if gone.inlets else None
+    removed = nodes[position]
+    replacement = removed.inlets[0].producer if removed.inlets else None
     kept: list[Node] = []
     for number, node in enumerate(nodes):
         if number == position:

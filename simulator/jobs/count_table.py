@@ -176,8 +176,8 @@ def merged(pieces: Iterable[StoredRows], key_count: int) -> list[Row]:
     rows: dict[Row, Row] = {}
     for piece in pieces:
         columns = [column.to_pylist() for column in piece.batch.columns[1:]]
-        gone = columns.pop() if piece.is_delta else [False] * piece.batch.num_rows
-        for row, is_gone in zip(zip(*columns, strict=True), gone, strict=True):
+        deleted = columns.pop() if piece.is_delta else [False] * piece.batch.num_rows
+        for row, is_gone in zip(zip(*columns, strict=True), deleted, strict=True):
             key = row[:key_count]
             if is_gone:
                 rows.pop(key, None)

@@ -122,13 +122,13 @@ class _EndlessReader(SourceReader):
         if self._split is None:
             return None
         number = number_of(self._split)
-        there = self._content.partition_at(number, now_ms) if self._stop is None else self._stop
+        end = self._content.partition_at(number, now_ms) if self._stop is None else self._stop
         if self._frozen:
-            self._stop = there
+            self._stop = end
         if self.frontier_begins:
-            self._frontier, self.frontier_begins = there, False
+            self._frontier, self.frontier_begins = end, False
         at = position(self._split)
-        stop = min(at + max_rows, max(at, there))
+        stop = min(at + max_rows, max(at, end))
         self._caught_up = at == stop
         if at == stop:
             return None
@@ -174,7 +174,7 @@ class SimulatedSource(Source):
     """``bounded``: says when it has found everything. ``clock_ms``: when it is.
 
     Attributes:
-        frozen: how many splits were there when it was frozen.
+        frozen: how many splits there were when it was frozen.
     """
 
     content: Content
@@ -194,10 +194,10 @@ class SimulatedSource(Source):
             homes = [None] if count == 1 else range(count)
             splits = [Split(f"split-{n}", {"number": n}, home=home) for n, home in enumerate(() if found else homes)]
             return Discovery(splits, 1, finished=self.frozen is not None)
-        there = self.content.splits_at(self.clock_ms()) if self.frozen is None else self.frozen
-        behind = min(found + 1 + found % AT_ONCE, max(there, found))
+        end = self.content.splits_at(self.clock_ms()) if self.frozen is None else self.frozen
+        behind = min(found + 1 + found % AT_ONCE, max(end, found))
         splits = [Split(f"split-{number}", {"number": number}) for number in range(found, behind)]
-        all_found = behind >= there if self.frozen is not None else self.bounded and behind == self.content.splits
+        all_found = behind >= end if self.frozen is not None else self.bounded and behind == self.content.splits
         return Discovery(splits, behind, finished=all_found)
 
     def freeze(self) -> None:

@@ -95,9 +95,11 @@ class FencingSimulation:
         """Usually where one ran before; now and then at a copy, made now or long ago."""
         if self._chance.random() < 0.4:
             self._places.append(self._chance.choice(self._places).copied())
-        refused = [place for place in self._places if place.told or place.too_new] if self._rolls_back else []
+        refused = (
+            [place for place in self._places if place.named_positions or place.too_new] if self._rolls_back else []
+        )
         place = self._chance.choice(refused if refused and self._chance.random() < 0.6 else self._places)
-        if self._rolls_back and (place.told or place.too_new or self._chance.random() < 0.15):
+        if self._rolls_back and (place.named_positions or place.too_new or self._chance.random() < 0.15):
             self._roll_back(place)
         driver = self._driver(place, lazy=self._chance.random() < 0.3)
         self._running.append((driver, coroutine_of(driver.run)))
@@ -114,11 +116,11 @@ class FencingSimulation:
 
     def _end(self, one: tuple[Driver, Coroutine], outcome: str) -> None:
         self._running.remove(one)
-        self._told(one[0])
+        self._note_refusal(one[0])
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
 
-    def _told(self, driver: Driver) -> None:
-        driver.place.told.update(_OVER.findall(driver.refusal))
+    def _note_refusal(self, driver: Driver) -> None:
+        driver.place.named_positions.update(_OVER.findall(driver.refusal))
         driver.place.too_new = driver.refusal == PENDING
 
     # -- the user -----------------------------------------------------------------------------------------------------
@@ -134,9 +136,9 @@ class FencingSimulation:
         record, before = self._chosen(view, place.too_new), place.copied()
         retracts = all(kind in ("files", "table") for kind in self._kinds) and self._chance.random() < 0.7
         retraction = Retraction(record.checkpoint, view.next_checkpoint, {}) if retracts else None
-        log.append(opened_entry(view, record, retraction, place.told.union(view.over)))
+        log.append(opened_entry(view, record, retraction, place.named_positions.union(view.over)))
         log.append(ended_entry(log.view))
-        place.told.clear()
+        place.named_positions.clear()
         place.before, place.decided_by, place.rolled_back = place.before or before, log.view.owner, True
         self.outcomes["rolled back"] = self.outcomes.get("rolled back", 0) + 1
 
@@ -154,7 +156,7 @@ class FencingSimulation:
             for place in self._places:
                 driver = self._driver(place, lazy=True)
                 driver.run()
-                self._told(driver)
+                self._note_refusal(driver)
                 if driver.outcome == "ended":
                     self._driver(place, lazy=False).run()
                     return
@@ -185,6 +187,6 @@ class FencingSimulation:
 def _has(place: Place, output: int, shown: list[str]) -> bool:
     given = place.given.get(output, [])
     known = [record for record in place.lineage if record.note]
-    own = [record.label for record in known if record.label in given or record.checkpoint > place.settled]
+    own = [record.label for record in known if record.label in given or record.checkpoint > place.committed_then]
     last = max((at for at, name in enumerate(own) if name in given), default=-1)
     return shown[: len(given)] == given and shown[len(given) :] == own[last + 1 :][: len(shown) - len(given)]

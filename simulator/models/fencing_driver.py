@@ -60,30 +60,30 @@ class Place:
 
     Attributes:
         given: by output, what a reader saw there when the user last decided to continue at this location.
-        settled: epoch up to which all were committed then. Another copy may have retracted them since.
+        committed_then: epoch up to which all were committed then. Another copy may have retracted them since.
         before: the place before a decision that is not carried out yet.
         decided_by: Generation of that decision in the log.
-        told: positions that refused starts have named.
+        named_positions: positions that refused starts have named.
         rolled_back: True if it was ever rolled back.
         too_new: True if a start was refused because the snapshot has output that is not committed.
     """
 
     store: SteppedStore = field(default_factory=SteppedStore)
     given: dict[int, list[str]] = field(default_factory=dict)
-    settled: int = 0
+    committed_then: int = 0
     before: Place | None = None
     decided_by: int = 0
-    told: set[str] = field(default_factory=set)
+    named_positions: set[str] = field(default_factory=set)
     rolled_back: bool = False
     too_new: bool = False
 
     def copied(self) -> Place:
         copy = Place(
             given=dict(self.given),
-            settled=self.settled,
+            committed_then=self.committed_then,
             before=self.before,
             decided_by=self.decided_by,
-            told=set(self.told),
+            named_positions=set(self.named_positions),
             too_new=self.too_new,
             rolled_back=self.rolled_back,
         )
@@ -210,7 +210,7 @@ class Driver:
         """No other driver adds to this output from now on: what is there is what the user has decided about."""
         if self._carries_out:
             self.place.given[number] = list(self._outputs[number]())
-            self.place.settled = self._log.view.committed_epoch
+            self.place.committed_then = self._log.view.committed_epoch
 
     def _adopt(self, view: LogView, foreign: bool) -> None:
         restored = view.lineage[-1].checkpoint if view.lineage else 0

@@ -64,8 +64,8 @@ def _stays_aligned(original: Any) -> Any:
 def _before_the_last_barrier(original: Any) -> Any:
     def turn_inputs_as_allowed(self: SubtaskCheckpoints, progress: Any) -> Any:
         waiting = [self._gate.channels[channel] for channel in progress.awaited]
-        here = [channel for channel in waiting if channel.holds_barrier(progress.checkpoint)]
-        ahead = sum(part.cost for channel in here for part in channel.capture(progress.checkpoint))
+        arrived = [channel for channel in waiting if channel.holds_barrier(progress.checkpoint)]
+        ahead = sum(part.cost for channel in arrived for part in channel.capture(progress.checkpoint))
         return self._turn_inputs(progress) if self._allows(progress, ahead) else []
 
     return turn_inputs_as_allowed
@@ -162,8 +162,8 @@ def _barrier_moved_uncaptured(original: Any) -> Any:
 
 def _last_but_one(original: Any) -> Any:
     def may_turn(self: SubtaskCheckpoints, progress: Any) -> bool:
-        here = [self._gate.channels[c].holds_barrier(progress.checkpoint) for c in progress.awaited]
-        return not self._on_last or sum(here) >= len(here) - 1
+        arrived = [self._gate.channels[c].holds_barrier(progress.checkpoint) for c in progress.awaited]
+        return not self._on_last or sum(arrived) >= len(arrived) - 1
 
     return may_turn
 

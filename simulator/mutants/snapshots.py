@@ -159,7 +159,7 @@ def _index_of_the_abandoned(original: Any) -> Any:
     def abandon(self: SlotWriter, checkpoint: CheckpointId) -> None:
         writer, index = self._writers.get(checkpoint), self._indexes._indexes.get(checkpoint)
         parts = [] if writer is None else list(writer._parts.values())
-        pieces = [piece for part in parts for lane in part.layers.values() for piece in lane]
+        pieces = [piece for part in parts for layer in part.layers.values() for piece in layer]
         original(self, checkpoint)
         if pieces or index is not None:
             self._indexes.add(checkpoint, index or BaseIndex(InflightIndex(pieces)))
@@ -177,9 +177,9 @@ def _since_the_last_capture(original: Any) -> Any:
 
 
 def _deltas_in_all_their_groups(original: Any) -> Any:
-    def narrowed(entries: Iterable[StateEntry], gone: Any) -> Iterator[StateEntry]:
+    def narrowed(entries: Iterable[StateEntry], dropped: Any) -> Iterator[StateEntry]:
         everything = list(entries)
-        yield from original([entry for entry in everything if entry.kind == BASE], gone)
+        yield from original([entry for entry in everything if entry.kind == BASE], dropped)
         yield from (entry for entry in everything if entry.kind == DELTA)
 
     return narrowed

@@ -253,10 +253,10 @@ def _held(subtask: Subtask) -> tuple[Split, ...]:
     return subtask._source_task._unfinished
 
 
-def _is_unread(there: dict[str, int | None], subtask: Subtask, pending: set[str] | tuple[()]) -> bool:
+def _is_unread(readable: dict[str, int | None], subtask: Subtask, pending: set[str] | tuple[()]) -> bool:
     held = {split.split_id: position(split) for split in _held(subtask)}
     return any(
-        split in pending or (split in held and (end is None or held[split] < end)) for split, end in there.items()
+        split in pending or (split in held and (end is None or held[split] < end)) for split, end in readable.items()
     )
 
 

@@ -131,9 +131,9 @@ class PromptnessWithinLimit(Promptness):
         if checkpoint not in self._seen:
             return
         channels = self._subtask.gate.channels.values()
-        here = [c for c in channels if c.blocked_by == checkpoint or c.holds_barrier(checkpoint)]
-        if here and len(here) == len(channels) and checkpoint == min(self._seen):  # older ones go first
-            ahead = [part for c in here if c.holds_barrier(checkpoint) for part in c.capture(checkpoint)]
+        arrived = [c for c in channels if c.blocked_by == checkpoint or c.holds_barrier(checkpoint)]
+        if arrived and len(arrived) == len(channels) and checkpoint == min(self._seen):  # older ones go first
+            ahead = [part for c in arrived if c.holds_barrier(checkpoint) for part in c.capture(checkpoint)]
             yield "input", sum(part.cost for part in ahead)
         outputs = self._subtask.outputs
         ahead_bytes = outputs.bytes_ahead_of_waiting(checkpoint)

@@ -43,7 +43,7 @@ class MemoryView:
         self._sink = sink
         self._schema = schema
         self._lock = threading.Lock()
-        self._shown = -1
+        self._version = -1
         self._parts: list[_Part] = []
 
     @property
@@ -55,16 +55,16 @@ class MemoryView:
         """Show what is committed now. May be called from any thread."""
         with self._lock:
             version, epochs = self._sink.epochs()
-            if version != self._shown:
+            if version != self._version:
                 self._show(epochs)
-                self._shown = version
+                self._version = version
 
     def _show(self, epochs: tuple[pa.Table, ...]) -> None:
-        shown = self._parts[-1].stop if self._parts else 0
-        if self._sink.replaces or shown > len(epochs):  # epochs were taken back
-            self._parts, shown = [], 0
-        if shown < len(epochs):
-            self._parts.append(self._part(0, shown, epochs[shown:]))
+        count = self._parts[-1].stop if self._parts else 0
+        if self._sink.replaces or count > len(epochs):  # epochs were taken back
+            self._parts, count = [], 0
+        if count < len(epochs):
+            self._parts.append(self._part(0, count, epochs[count:]))
         while len(tail := self._parts[-MERGED:]) == MERGED and tail[0].level == tail[-1].level:
             del self._parts[-MERGED:]
             self._parts.append(self._part(tail[0].level + 1, tail[0].first, epochs[tail[0].first :]))

@@ -15,8 +15,8 @@ from penstock.functions.core.zones import Zone
 def render_table(table: pa.Table, num_rows: int, truncate: int, time_zone: str) -> str:
     """Spark's ``showString``: at most ``num_rows`` rows; cells, not names, cut at ``truncate`` letters (0: never)."""
     zone = Zone(time_zone)
-    shown = table.slice(0, num_rows)
-    columns = [[cell_text(value, column.type, zone) for value in column] for column in shown.columns]
+    rows = table.slice(0, num_rows)
+    columns = [[cell_text(value, column.type, zone) for value in column] for column in rows.columns]
     rows = [[_escaped(name) for name in table.column_names]]
     rows += [[_cut(_escaped(cell), truncate) for cell in cells] for cells in zip(*columns, strict=True)]
     widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(table.column_names))]
@@ -80,8 +80,8 @@ def _java_double(value: float, single: bool) -> str:
 
 
 def _escaped(cell: str) -> str:
-    for raw, shown in (("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"), ("\f", "\\f"), ("\b", "\\b")):
-        cell = cell.replace(raw, shown)
+    for raw, escaped in (("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"), ("\f", "\\f"), ("\b", "\\b")):
+        cell = cell.replace(raw, escaped)
     return cell
 
 

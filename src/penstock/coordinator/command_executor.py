@@ -338,8 +338,8 @@ class CommandExecutor:
     def _begun(self) -> LogView:
         """The log as it is now; that of a fork has begun."""
         view = self._log.refresh()
-        if gone := self._log.deletion_text():
-            raise FileNotFoundError(gone)  # a mount may return: snapshots are away, and none is damaged
+        if deletion := self._log.deletion_text():
+            raise FileNotFoundError(deletion)  # a mount may return: snapshots are away, and none is damaged
         refuse_moved(view)
         if view.next_seq > 1 or self._forked is None:
             return view

@@ -89,7 +89,7 @@ class GenerationSlots:
         self._task_numbers: list[int] = list(range(self._parallelism))
         self.registered: dict[int, Register] = {}
         self.running: set[int] = set()
-        self._gone: set[int] = set()
+        self._stopped: set[int] = set()
         secret = Secret.generate()
         tls = Credentials.generate() if plan.options.network_tls else None
         address = launcher.control_address()
@@ -170,14 +170,14 @@ class GenerationSlots:
         """True once all slots have registered."""
         return len(self.registered) == self._parallelism
 
-    def gone(self, slot: int) -> None:
+    def note_stopped(self, slot: int) -> None:
         """Note that a slot has stopped or lost its link."""
-        self._gone.add(slot)
+        self._stopped.add(slot)
 
     @property
-    def all_gone(self) -> bool:
-        """True if all slots that registered are gone."""
-        return self._gone >= set(self.registered)
+    def all_stopped(self) -> bool:
+        """True if all registered slots have stopped or lost their link."""
+        return self._stopped >= set(self.registered)
 
     def describe(self, slot: int) -> str:
         register = self.registered.get(slot)

@@ -348,7 +348,7 @@ class CoordinatorService:
             case SlotFailed():
                 self._generation_failed(failures.failure_of(message), failures.error_of(message))
             case Stopped():
-                slots.gone(slot)
+                slots.note_stopped(slot)
             case _:
                 assert_never(message)
 

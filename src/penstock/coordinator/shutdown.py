@@ -32,11 +32,11 @@ def await_slots(
         on_other: called with every other event.
     """
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    while not slots.all_gone and time.monotonic() < deadline:
+    while not slots.all_stopped and time.monotonic() < deadline:
         match next_event():
             case SlotMessageReceived(_, task_number, Stopped()) | SlotLost(_, task_number, _):
                 slot = slots.slot_of(task_number)
-                slots.gone(slot)
+                slots.note_stopped(slot)
                 on_gone(slot)
             case event if event is not None:
                 on_other(event)

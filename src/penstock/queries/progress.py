@@ -89,11 +89,11 @@ def for_listeners(progress: dict[str, Any]) -> dict[str, Any]:
     Spark's own class has no section for Penstock, so its values become metrics of the sink: ``checkpoint.durationMs``
     and so on.
     """
-    told, section = dict(progress), progress[CHECKPOINT]
-    del told[CHECKPOINT]
-    figures = {f"{CHECKPOINT}.{name}": _text(value) for name, value in (section or {}).items()}
-    told["sink"] = {**told["sink"], "metrics": told["sink"]["metrics"] | figures}
-    return told
+    passed, section = dict(progress), progress[CHECKPOINT]
+    del passed[CHECKPOINT]
+    metrics = {f"{CHECKPOINT}.{name}": _text(value) for name, value in (section or {}).items()}
+    passed["sink"] = {**passed["sink"], "metrics": passed["sink"]["metrics"] | metrics}
+    return passed
 
 
 def _text(value: object) -> str:

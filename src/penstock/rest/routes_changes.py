@@ -76,13 +76,13 @@ async def show_operation(operation_id: Annotated[str, Path(max_length=100)]) -> 
 
 
 def operation_of(operation: Operation) -> OperationResource:
-    shown = OperationResource.model_validate(operation)
+    resource = OperationResource.model_validate(operation)
     if operation.state is OperationState.FAILED:
-        shown.error = OperationError(kind=operation.error_kind, text=operation.error_text)
+        resource.error = OperationError(kind=operation.error_kind, text=operation.error_text)
     elif operation.state is OperationState.RUNNING:
         facts = find_query(operation.query_id)
-        shown.progress = operation_progress(operation, facts, status_message(facts))
-    return shown
+        resource.progress = operation_progress(operation, facts, status_message(facts))
+    return resource
 
 
 def _check_tag(facts: QueryFacts, if_match: str | None, *, any_will_do: bool) -> None:

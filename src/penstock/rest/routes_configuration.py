@@ -66,8 +66,8 @@ _DEFAULTS = option_texts(Options())
 @router.get("/configuration", response_model=ConfigurationResource, responses=responses(404))
 async def show_configuration(query_id: QueryId) -> Response:
     """The options of the query: what counts now, what it was started with, and what is the default."""
-    told = options, spec = _configured(query_id)
-    return KeptAnswer(_resource(options, spec).model_dump_json(), told, partial(_configured, query_id))
+    configured = options, spec = _configured(query_id)
+    return KeptAnswer(_resource(options, spec).model_dump_json(), configured, partial(_configured, query_id))
 
 
 def _configured(query_id: str) -> tuple[Options, QuerySpec]:
@@ -84,7 +84,7 @@ def _resource(options: Options, spec: QuerySpec) -> ConfigurationResource:
         checkpoint_alignment=alignment("checkpoint.alignment", checkpoint.alignment),
     )
     at_start = option_texts(options)
-    shown = [
+    resources = [
         OptionResource(
             name=name,
             value=value,
@@ -95,4 +95,4 @@ def _resource(options: Options, spec: QuerySpec) -> ConfigurationResource:
         )
         for name, value in option_texts(now).items()
     ]
-    return ConfigurationResource(options=shown)
+    return ConfigurationResource(options=resources)

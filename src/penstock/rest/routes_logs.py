@@ -51,7 +51,7 @@ async def list_logs(
     twice a second: 1,000 are remembered."""
     facts = access, _ = _logged(query_id)
     lines, more = QUERY_LOGS.page(query_id, LEVELS[level], before, limit)
-    records = [_shown(one, access) for one in lines]
+    records = [_record(one, access) for one in lines]
     page = LogPage(records=records, next=lines[-1].number if more else None)
     return KeptAnswer(page.model_dump_json(), facts, partial(_logged, query_id))
 
@@ -61,7 +61,7 @@ def _logged(query_id: str) -> tuple[StoreAccess | None, int]:
     return find_query(query_id).access, QUERY_LOGS.newest(query_id)
 
 
-def _shown(line: LogLine, access: StoreAccess | None) -> LogRecord:
+def _record(line: LogLine, access: StoreAccess | None) -> LogRecord:
     message, exception = line.message, line.exception
     if access is not None:
         message, exception = access.without_secrets(message), access.without_secrets(exception)

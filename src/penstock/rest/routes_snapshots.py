@@ -82,15 +82,15 @@ def show_stored(
     """Show the contents of one snapshot, and what the query was waiting for when it was taken."""
     facts = find_query(query_id)
     opened = opened_location(facts)
-    shown = show_snapshot(opened, opened.record(snapshot), now_ms(), pinned=facts.view.pinned)
+    details = show_snapshot(opened, opened.record(snapshot), now_ms(), pinned=facts.view.pinned)
     resource = SnapshotResource(
-        snapshot=SnapshotSummary.model_validate(shown.snapshot),
-        max_parallelism=shown.max_parallelism,
-        drained=shown.drained,
-        bottleneck=BottleneckResource.model_validate(shown.bottleneck),
-        operators=[StoredOperator.model_validate(operator) for operator in shown.operators],
-        edges=[StoredEdge.model_validate(edge) for edge in shown.edges],
-        subtasks=[StoredSubtask.model_validate(subtask) for subtask in shown.subtasks],
+        snapshot=SnapshotSummary.model_validate(details.snapshot),
+        max_parallelism=details.max_parallelism,
+        drained=details.drained,
+        bottleneck=BottleneckResource.model_validate(details.bottleneck),
+        operators=[StoredOperator.model_validate(operator) for operator in details.operators],
+        edges=[StoredEdge.model_validate(edge) for edge in details.edges],
+        subtasks=[StoredSubtask.model_validate(subtask) for subtask in details.subtasks],
     )
     return answer(resource)
 

@@ -156,8 +156,8 @@ class SparkJob:
 def reason(problem: BaseException) -> str:
     """Why a job failed, as one line: Spark says it last, before the first Java frame (a worker's Python error, too)."""
     lines = [line.strip() for line in str(problem).split("\n\tat ", 1)[0].splitlines()]
-    told = [line for line in lines if line and not line.startswith("SQLSTATE")]
-    return told[-1].removeprefix(": ") if told else type(problem).__name__
+    reasons = [line for line in lines if line and not line.startswith("SQLSTATE")]
+    return reasons[-1].removeprefix(": ") if reasons else type(problem).__name__
 
 
 def _first_line(problem: BaseException) -> str:

@@ -82,9 +82,9 @@ def check_memory(graph: JobGraph, options: Options, limit: WorkerLimit | None) -
 
 def _overhead(master: str, conf: Conf) -> int:
     name = "spark.executor.memoryOverhead"
-    told = conf(name)
-    if told is not None:
-        return _jvm_size(name, told)
+    configured = conf(name)
+    if configured is not None:
+        return _jvm_size(name, configured)
     usual = "0.4" if master.startswith("k8s") else "0.1"
     factor = float(conf(f"{name}Factor") or conf("spark.kubernetes.memoryOverheadFactor") or usual)
     heap = _jvm_size("spark.executor.memory", conf("spark.executor.memory") or "1g")

@@ -70,7 +70,7 @@ def package_zip(folder: Path) -> Path:
 def _require_workers(spark: SparkSession, parallelism: int) -> None:
     check = worker_check()
 
-    def look(_: int) -> str:
+    def check_worker(_: int) -> str:
         trouble = check()
         if not trouble:
             import penstock.worker.slot  # noqa: F401 - what takes long is done before slots are waited for
@@ -78,7 +78,7 @@ def _require_workers(spark: SparkSession, parallelism: int) -> None:
 
     try:
         numbers = spark.sparkContext.parallelize(range(parallelism), parallelism)
-        troubles = sorted({trouble for trouble in numbers.map(look).collect() if trouble})
+        troubles = sorted({trouble for trouble in numbers.map(check_worker).collect() if trouble})
     except Exception as problem:
         raise ResourceError(f"Spark's executors cannot run Python as it is needed: {reason(problem)}") from problem
     if troubles:

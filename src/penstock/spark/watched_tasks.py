@@ -45,7 +45,7 @@ def watched_tasks(spark: SparkSession, meter: Meter) -> Iterator[None]:
 
 
 def _watch(context: SparkContext, group: str, meter: Meter, ended: threading.Event) -> None:
-    told = 0
+    reported = 0
     while not ended.wait(EVERY_S):
         try:
             done, total = _tasks(context, group)
@@ -53,8 +53,8 @@ def _watch(context: SparkContext, group: str, meter: Meter, ended: threading.Eve
             log.debug("the tasks of %s cannot be counted: %s", group, error)
             return
         share = meter.total * done // total if total else 0
-        meter.add(share - told if share > told else 0)
-        told = max(told, share)
+        meter.add(share - reported if share > reported else 0)
+        reported = max(reported, share)
 
 
 def _tasks(context: SparkContext, group: str) -> tuple[int, int]:

@@ -101,7 +101,7 @@ class MemoryTable(KeyedTable):
                 if not vector.is_unchanged:  # those are null already
                     data, valid = vector.write()
                     data[is_new], valid[is_new] = start.read()
-        if self.spec.has_marks:
+        if self.spec.marks_changes:
             data, valid = vectors[0].write()
             data[:], valid[:] = 1, True
             self._may_have_marks = True
@@ -112,7 +112,7 @@ class MemoryTable(KeyedTable):
             self._put(rows, vectors, len(rows))
 
     def add(self, keys: Sequence[pa.Array], values: Sequence[pa.Array], count: int) -> None:
-        assert not self.spec.has_marks
+        assert not self.spec.marks_changes
         columns = [normalize_floats(key) for key in keys]
         encoded = self._keys.encode(columns, count)
         groups = groups_of(columns[: self._key_group_columns], count, self.spec.max_parallelism)
@@ -265,7 +265,7 @@ class MemoryTable(KeyedTable):
         """Start a new change log: the current content is capture 0."""
         self._log = MemoryChangeLog(self.spec.value_fields, self._lock)
         self._log.reserve(self._size)
-        self._may_have_marks = self.spec.has_marks
+        self._may_have_marks = self.spec.marks_changes
         return self
 
     def load(self, pieces: Iterable[StoredRows]) -> None:
@@ -328,7 +328,7 @@ class MemoryTable(KeyedTable):
 
     def _read(self, rows: Rows) -> TableRows:
         values = [self._values.read_one(position, rows) for position in range(len(self._values))]
-        marked = values[0].read()[0] != 0 if self.spec.has_marks else None
+        marked = values[0].read()[0] != 0 if self.spec.marks_changes else None
         return TableRows(np.arange(len(rows)), values, self._keys.decode(self._keys.take(rows)), marked)
 
     def _find(self, keys: Keys, hashes: U64, texts: Sequence[U64]) -> Rows:
@@ -437,7 +437,7 @@ class MemoryTable(KeyedTable):
             self._prefixes.remove(rows)
         self._keys.free(rows)
         self._values.forget(rows)
-        if self.spec.has_marks:
+        if self.spec.marks_changes:
             self._values.column(0).data[rows] = 0
         self._groups.data[rows] = -1
         self._count -= len(rows)

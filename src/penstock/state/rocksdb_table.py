@@ -84,8 +84,8 @@ class RocksDBTable(KeyedTable):
         self._rows = store.create_family(f"{name}/rows")
         self._changes = store.create_family(f"{name}/changes")
         self._times = store.create_family(f"{name}/times") if spec.event_time is not None else None
-        self._marks = store.create_family(f"{name}/marks") if spec.has_marks else None
-        self._mark_at = self._layout.values.location_of(0)[0] if spec.has_marks else 0
+        self._marks = store.create_family(f"{name}/marks") if spec.marks_changes else None
+        self._mark_at = self._layout.values.location_of(0)[0] if spec.marks_changes else 0
         timed = spec.timed_value
         self._time_at = self._layout.values.location_of(timed) if timed is not None else None
         self._log = RocksDBChangeLog(self._changes)
@@ -110,7 +110,7 @@ class RocksDBTable(KeyedTable):
         stored = self._rows.get(located.keys)
         vectors = self._vectors(stored)
         yield TableRows(located.numbers, vectors)
-        if self.spec.has_marks:
+        if self.spec.marks_changes:
             data, valid = vectors[0].write()
             data[:], valid[:] = 1, True
         everything = np.arange(len(stored))
@@ -283,7 +283,7 @@ class RocksDBTable(KeyedTable):
 
     def _table_rows(self, keys: list[bytes], stored: Sequence[bytes]) -> TableRows:
         vectors = self._vectors(stored)
-        marked = vectors[0].read()[0] != 0 if self.spec.has_marks else None
+        marked = vectors[0].read()[0] != 0 if self.spec.marks_changes else None
         return TableRows(np.arange(len(keys)), vectors, self._layout.keys.decode(keys), marked)
 
     def _put(self, located: _DistinctKeys, values: list[bytes], stored: Sequence[bytes | None]) -> WriteBatch:

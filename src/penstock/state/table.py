@@ -39,8 +39,9 @@ class TableSpec:
             which takes about 0.2 s for a million rows.
         keeps_arrays: keep values as Arrow arrays that would be Python objects otherwise. It is for operators that move
             values without reading single ones.
-        has_marks: True if the first value column (bool) marks the rows that were written since they were last taken.
-            ``edit`` sets marks, ``take_marked`` and ``clear_marks`` clear them. Marks are part of the stored content.
+        marks_changes: True if the first value column (bool) marks the rows that were written since they were last
+            taken. ``edit`` sets marks, ``take_marked`` and ``clear_marks`` clear them. Marks are part of the stored
+            content.
     """
 
     schema: pa.Schema
@@ -49,7 +50,7 @@ class TableSpec:
     initial_values: tuple[object, ...] | None = None
     key_group_columns: int | None = None
     event_time: tuple[int, ...] | None = None
-    has_marks: bool = False
+    marks_changes: bool = False
     prefix: int = 0
     indexes_keys: bool = True
     keeps_arrays: bool = False
@@ -228,7 +229,7 @@ class KeyedTable(ABC):
             values: the value columns.
             count: their length.
         """
-        assert not self.spec.has_marks
+        assert not self.spec.marks_changes
         with self.edit(keys, count) as new:
             for vector, column in zip(new.values, values, strict=True):
                 vector.set(new.rows, column)

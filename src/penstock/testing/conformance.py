@@ -276,10 +276,10 @@ class _SinkRun:
     def run(self, seed: int) -> None:
         while self._done < len(self.batches):
             self._one_generation()
-            shown = multiset(self.visible())
+            visible = multiset(self.visible())
             expected = multiset([row for batch in self.batches[: self._done] for row in batch.to_pylist()])
-            if shown != expected:
-                raise SimulationFailure(f"seed {seed}: a reader sees {shown}\ninstead of {expected}", "sinks")
+            if visible != expected:
+                raise SimulationFailure(f"seed {seed}: a reader sees {visible}\ninstead of {expected}", "sinks")
 
     def _one_generation(self) -> None:
         """Begins as after a crash, and ends with one, unless everything is committed."""

@@ -182,7 +182,7 @@ def taking_what_is_due(bench: Bench) -> None:
 
 @check("edit marks, taking and clearing clear, and what was cleared is in the next delta")
 def marks_come_and_go(bench: Bench) -> None:
-    for shape in [shape for shape in SHAPES if shape.has_marks]:
+    for shape in [shape for shape in SHAPES if shape.marks_changes]:
         with about(shape.name):
             random = Random(1)
             driver = bench.driver(shape)
@@ -341,7 +341,7 @@ def loading_bases_and_deltas(bench: Bench) -> None:
             for _ in range(3):
                 edit(driver, some_keys(shape, random), random)
                 driver.remove(driver.present(random, 2))
-                if shape.has_marks:
+                if shape.marks_changes:
                     list(driver.take_marked(3))
                 before, moment = moment, driver.capture()
                 delta = driver.check_delta(before, moment)
@@ -405,7 +405,7 @@ def _change_something(driver: TableDriver, random: Random) -> None:
     shape = driver.shape
     edit(driver, some_keys(shape, random), random)
     driver.remove(some_keys(shape, random) + driver.present(random, 3))
-    if shape.has_marks and random.random() < 0.3:
+    if shape.marks_changes and random.random() < 0.3:
         list(driver.take_marked(3))
     if shape.event_time is not None and random.random() < 0.3:
         list(driver.take_due(micros(random.choice(TIMES.values)), 3))
@@ -437,8 +437,8 @@ class _AnySequence:
     def run(self) -> None:
         calls: list[Callable[[], None]] = [self._edit] * 6 + [self._remove, self._find, self._scan, self._capture]
         calls += [self._read, self._release, self._load]
-        calls += [self._take_marked, self._clear_marks] if self._shape.has_marks else []
-        calls += [] if self._shape.has_marks else [self._add] * 3
+        calls += [self._take_marked, self._clear_marks] if self._shape.marks_changes else []
+        calls += [] if self._shape.marks_changes else [self._add] * 3
         calls += [self._take_due, self._forget_due] if self._shape.event_time is not None else []
         for _ in range(STEPS):
             self._random.choice(calls)()

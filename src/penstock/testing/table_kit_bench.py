@@ -99,7 +99,7 @@ def go_on(driver: TableDriver, random: Random) -> None:
     edit(driver, some_keys(shape, random), random)
     if driver.rows:
         driver.remove(driver.present(random, 1))
-    if shape.has_marks:
+    if shape.marks_changes:
         list(driver.take_marked(2))
     moment = driver.capture()
     driver.check_base(moment)

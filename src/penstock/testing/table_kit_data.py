@@ -125,16 +125,16 @@ class Shape:
     initial_values: tuple[object, ...] | None = None
     key_group_columns: int | None = None
     event_time: tuple[int, ...] | None = None
-    has_marks: bool = False
+    marks_changes: bool = False
     keeps_arrays: bool = False
 
     @property
     def spec(self) -> TableSpec:
         fields = [pa.field(f"k{position}", kind.type) for position, kind in enumerate(self.keys)]
-        fields += [pa.field("marked", pa.bool_())] if self.has_marks else []
+        fields += [pa.field("marked", pa.bool_())] if self.marks_changes else []
         fields += [pa.field(f"v{position}", kind.type) for position, kind in enumerate(self.values)]
         initial_values = (
-            self.initial_values if self.initial_values is None or not self.has_marks else (0, *self.initial_values)
+            self.initial_values if self.initial_values is None or not self.marks_changes else (0, *self.initial_values)
         )
         return TableSpec(
             pa.schema(fields),
@@ -143,7 +143,7 @@ class Shape:
             initial_values,
             self.key_group_columns,
             self.event_time,
-            self.has_marks,
+            self.marks_changes,
             indexes_keys=not self.keeps_arrays,
             keeps_arrays=self.keeps_arrays,
         )
@@ -168,12 +168,12 @@ LARGE = Shape("a number and its name", (SMALL_INT, NAME), (COUNT,))
 
 SHAPES: tuple[Shape, ...] = (
     PLAIN,
-    Shape("no key column", (), (COUNT, VALUE_KINDS["nested"]), has_marks=True),
-    Shape("event time", (SMALL_INT, TIMES), (COUNT,), event_time=(1,), has_marks=True),
+    Shape("no key column", (), (COUNT, VALUE_KINDS["nested"]), marks_changes=True),
+    Shape("event time", (SMALL_INT, TIMES), (COUNT,), event_time=(1,), marks_changes=True),
     Shape("a time as value", (NAME,), (COUNT, TIMES), event_time=(2,)),
-    Shape("a time as marked value", (SMALL_INT, NAME), (TIMES,), event_time=(3,), has_marks=True),
+    Shape("a time as marked value", (SMALL_INT, NAME), (TIMES,), event_time=(3,), marks_changes=True),
     Shape("windows", (WINDOWS, NAME), (COUNT, VALUE_KINDS["decimal(38,2)"]), event_time=(0, 1), key_group_columns=1),
-    Shape("marks", (SMALL_INT,), (COUNT, VALUE_KINDS["list"]), initial_values=(7, 0), has_marks=True),
+    Shape("marks", (SMALL_INT,), (COUNT, VALUE_KINDS["list"]), initial_values=(7, 0), marks_changes=True),
     Shape("spread by nothing", (NAME, SMALL_INT), (VALUE_KINDS["double"],), key_group_columns=0),
     Shape("nothing but keys", (SMALL_INT, NAME), ()),
     *(Shape(f"key {name}", (kind, NAME), (COUNT,)) for name, kind in KEY_KINDS.items()),
@@ -183,5 +183,5 @@ SHAPES: tuple[Shape, ...] = (
         for name, kind in VALUE_KINDS.items()
     ),
     Shape("arrays, with a time", (NAME,), (NAME, TIMES), event_time=(2,), keeps_arrays=True),
-    Shape("arrays, with marks", (SMALL_INT,), (NAME, COUNT), has_marks=True, keeps_arrays=True),
+    Shape("arrays, with marks", (SMALL_INT,), (NAME, COUNT), marks_changes=True, keeps_arrays=True),
 )

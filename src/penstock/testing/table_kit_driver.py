@@ -72,12 +72,12 @@ class TableDriver:
             chosen = list(last.values())
             written = arrays(self.shape.values, [values[position] for position in chosen])
             for column in columns:
-                edited.values[column + self.shape.has_marks].set(edited.rows[chosen], written[column])
+                edited.values[column + self.shape.marks_changes].set(edited.rows[chosen], written[column])
         for key, position in last.items():
-            row = list(self.rows.get(key, (None,) * (len(self.shape.values) + self.shape.has_marks)))
+            row = list(self.rows.get(key, (None,) * (len(self.shape.values) + self.shape.marks_changes)))
             for column in columns:
-                row[column + self.shape.has_marks] = freeze(values[position][column])
-            if self.shape.has_marks:
+                row[column + self.shape.marks_changes] = freeze(values[position][column])
+            if self.shape.marks_changes:
                 row[0] = True
             self.rows[key] = tuple(row)
             self._raw[key] = keys[position]
@@ -103,25 +103,25 @@ class TableDriver:
         self._check_values(edited, list(place_of), np.array(list(place_of.values()), np.int64), "edit")
         initial_values = self.shape.initial_values
         for position, fill in enumerate(initial_values or ()):
-            data = edited.values[position + self.shape.has_marks].read()[0]
+            data = edited.values[position + self.shape.marks_changes].read()[0]
             for key, place in place_of.items():
                 if key not in self.rows:
                     expect(data[place], fill, f"edit: what a new row starts with in value column {position}")
 
     def _check_values(self, found: TableRows, keys: list[Key], places: Any, what: str) -> None:
-        marks = int(self.shape.has_marks)
-        shown = frozen_rows([vector.to_arrow(places) for vector in found.values][marks:], len(keys))
+        marks = int(self.shape.marks_changes)
+        values = frozen_rows([vector.to_arrow(places) for vector in found.values][marks:], len(keys))
         nothing = (None,) * (len(self.shape.values) + marks)
         expect(
-            dict(zip(keys, shown, strict=True)),
+            dict(zip(keys, values, strict=True)),
             {key: self.rows.get(key, nothing)[marks:] for key in keys},
             f"{what}: the values it shows",
         )
 
     def remove(self, keys: Sequence[tuple[Any, ...]]) -> None:
-        gone = {self._freeze_key(key) for key in keys} & set(self.rows)
-        expect(self.table.remove(self._key_arrays(keys), len(keys)), len(gone), "remove: how many there were")
-        for key in gone:
+        removed = {self._freeze_key(key) for key in keys} & set(self.rows)
+        expect(self.table.remove(self._key_arrays(keys), len(keys)), len(removed), "remove: how many there were")
+        for key in removed:
             del self.rows[key]
 
     def take_due(self, until_us: int, batch_rows: int) -> Iterator[None]:
@@ -129,7 +129,7 @@ class TableDriver:
         due = self._due(until_us)
         taken: list[int] = []
         for found in self.table.take_due(until_us, batch_rows):
-            rows = self._shown(found, batch_rows, "take_due")
+            rows = self._checked_rows(found, batch_rows, "take_due")
             expect(rows, {key: self.rows.get(key) for key in rows}, "take_due: the rows it shows")
             expect([key for key in rows if key not in due], [], "take_due: rows that are not due")
             taken += [due[key] for key in rows]
@@ -141,9 +141,9 @@ class TableDriver:
 
     def forget_due(self, until_us: int, batch_rows: int) -> None:
         due, left = self._due(until_us), len(self.rows)
-        for gone in self.table.forget_due(until_us, batch_rows):
-            expect(0 < gone <= batch_rows, True, f"forget_due: {gone} rows in a step of at most {batch_rows}")
-            left -= gone
+        for forgotten in self.table.forget_due(until_us, batch_rows):
+            expect(0 < forgotten <= batch_rows, True, f"forget_due: {forgotten} rows in a step of at most {batch_rows}")
+            left -= forgotten
             expect(len(self.table), left, "forget_due: the rows left when it yields")
         for key in due:
             del self.rows[key]
@@ -159,11 +159,11 @@ class TableDriver:
         expect(self.table.has_marks, bool(marked), "has_marks")
         seen: set[Key] = set()
         for found in self.table.take_marked(batch_rows):
-            shown = {key: row[1:] for key, row in self._shown(found, batch_rows, "take_marked").items()}
-            expect(shown, {key: marked[key][1:] for key in shown if key in marked}, "take_marked: the rows it shows")
-            expect(seen & set(shown), set(), "take_marked: rows that come twice")
-            seen |= set(shown)
-            for key in shown:
+            rows = {key: row[1:] for key, row in self._checked_rows(found, batch_rows, "take_marked").items()}
+            expect(rows, {key: marked[key][1:] for key in rows if key in marked}, "take_marked: the rows it shows")
+            expect(seen & set(rows), set(), "take_marked: rows that come twice")
+            seen |= set(rows)
+            for key in rows:
                 self.rows[key] = (False, *self.rows[key][1:])
             yield
         expect(seen, set(marked), "take_marked: all of them")
@@ -171,7 +171,7 @@ class TableDriver:
 
     def clear_marks(self) -> None:
         self.table.clear_marks()
-        if self.shape.has_marks:
+        if self.shape.marks_changes:
             self.rows = {key: (False, *row[1:]) for key, row in self.rows.items()}
         expect(self.table.has_marks, False, "has_marks, after they were cleared")
 
@@ -198,21 +198,21 @@ class TableDriver:
         expect(
             {key: place >= 0 for key, place in places.items()}, {key: key in self.rows for key in places}, "find: found"
         )
-        there = [key for key in places if key in self.rows]
-        self._check_values(found, there, np.array([places[key] for key in there], np.int64), "find")
+        present = [key for key in places if key in self.rows]
+        self._check_values(found, present, np.array([places[key] for key in present], np.int64), "find")
 
     def scan(self, batch_rows: int, first: int = 0, last: int = LAST) -> None:
         expect(len(self.table), len(self.rows), "len")
         rows: Rows = {}
         for found in self.table.scan(batch_rows, first, last):
-            shown = self._shown(found, batch_rows, "scan")
-            expect(set(rows) & set(shown), set(), "scan: rows that come twice")
+            part = self._checked_rows(found, batch_rows, "scan")
+            expect(set(rows) & set(part), set(), "scan: rows that come twice")
             if found.marked is not None:
-                expect(found.marked.tolist(), [bool(row[0]) for row in shown.values()], "scan: which rows are marked")
-            rows.update(shown)
+                expect(found.marked.tolist(), [bool(row[0]) for row in part.values()], "scan: which rows are marked")
+            rows.update(part)
         expect(_unmarked(rows, self.shape), _unmarked(self.in_groups(self.rows, first, last), self.shape), "scan")
 
-    def _shown(self, found: TableRows, batch_rows: int, what: str) -> Rows:
+    def _checked_rows(self, found: TableRows, batch_rows: int, what: str) -> Rows:
         count = len(found.rows)
         if not 0 < count <= batch_rows:
             raise Difference(f"{what}: {count} rows in a step of at most {batch_rows}")
@@ -330,4 +330,4 @@ class TableDriver:
 
 def _unmarked(rows: Rows, shape: Shape) -> Rows:
     """Null and False are alike as marks."""
-    return {key: (bool(row[0]), *row[1:]) for key, row in rows.items()} if shape.has_marks else rows
+    return {key: (bool(row[0]), *row[1:]) for key, row in rows.items()} if shape.marks_changes else rows

@@ -168,7 +168,7 @@ class DictTable(KeyedTable):
             identities = list(distinct)
         vectors = self._vectors(rows, [identity not in self.rows for identity in identities])
         yield TableRows(numbers, vectors)
-        if self.spec.has_marks:
+        if self.spec.marks_changes:
             data, valid = vectors[0].write()
             data[:], valid[:] = 1, True
         columns = [vector.to_arrow(np.arange(len(rows))).to_pylist() for vector in vectors]
@@ -201,7 +201,7 @@ class DictTable(KeyedTable):
         rows = [self.rows[identity] for identity in identities]
         fields = enumerate(self.spec.key_schema)
         keys = [pa.concat_arrays([row.columns[position] for row in rows]) for position, _ in fields]
-        marked = np.array([bool(row.values[0]) for row in rows]) if self.spec.has_marks else None
+        marked = np.array([bool(row.values[0]) for row in rows]) if self.spec.marks_changes else None
         return TableRows(np.arange(len(rows)), self._vectors(rows), keys, marked)
 
     def _steps(self, identities: list[Any], batch_rows: int) -> Iterator[list[Any]]:
@@ -250,10 +250,10 @@ class DictTable(KeyedTable):
 
     @property
     def has_marks(self) -> bool:
-        return self.spec.has_marks and any(row.values[0] for row in self.rows.values())
+        return self.spec.marks_changes and any(row.values[0] for row in self.rows.values())
 
     def clear_marks(self) -> None:
-        if self.spec.has_marks:
+        if self.spec.marks_changes:
             self._clear([identity for identity, row in self.rows.items() if row.values[0]])
 
     def scan(self, batch_rows: int, first: int = 0, last: int | None = None) -> Iterator[TableRows]:
@@ -280,7 +280,7 @@ class DictTable(KeyedTable):
                 self.rows.pop(identity, None)
                 if not deleted[position]:
                     row.values = [column[position] for column in values]
-                    if self.spec.has_marks and self.flaw == "loading forgets the marks":
+                    if self.spec.marks_changes and self.flaw == "loading forgets the marks":
                         row.values[0] = False
                     self.rows[identity] = row
         if self.flaw == "loading begins no epoch":

@@ -131,10 +131,10 @@ class Demo:
         self._take_aligned()
         metadata = self._query.snapshot(label="demo", alignment=Alignment.UNALIGNED.value, timeout=30)
         taken = [c for c in self._query.view().checkpoints if c.checkpoint == metadata.checkpoint]
-        metrics = [figures for slot in metadata.slots for figures in slot.metrics]
+        metrics = [subtask for slot in metadata.slots for subtask in slot.metrics]
         self._results.unaligned_ms = taken[-1].duration_ms if taken else 0.0
-        self._results.unaligned_bytes = sum(figures.inflight_bytes for figures in metrics)
-        self._results.unaligned_rows = sum(figures.inflight_rows for figures in metrics)
+        self._results.unaligned_bytes = sum(subtask.inflight_bytes for subtask in metrics)
+        self._results.unaligned_rows = sum(subtask.inflight_rows for subtask in metrics)
         self._note(
             f"[green]unaligned: {self._results.unaligned_ms:.0f} ms[/], "
             f"{megabytes(self._results.unaligned_bytes)} in flight ({self._results.unaligned_rows:,} rows) are in it"
@@ -191,7 +191,7 @@ class Demo:
         epoch = self._query.view().committed_epoch
         drained = self._watch(
             "[green]draining[/]",
-            # A newer epoch: the figures are those of slots that run again.
+            # A newer epoch: the metrics are those of slots that run again.
             lambda sample: (
                 sample.inflight_rows_left == 0
                 and sample.view.inflight_bytes < little

@@ -103,10 +103,10 @@ class RowConverter:
                 try:
                     pa.array([convert(value) if convert is not None else value], field.type)
                 except Exception as problem:  # noqa: BLE001 - Spark's converters raise what they like
-                    shown = repr(value)
-                    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+                    text = repr(value)
+                    text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
                     why = f"{type(problem).__name__}: {problem}"
-                    return self._error(number, f"column {field.name}: {shown} is no {field.type}: {why}")
+                    return self._error(number, f"column {field.name}: {text} is no {field.type}: {why}")
         return None
 
     def _checked(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:

@@ -254,8 +254,8 @@ class StagedRowsCommitter(SinkCommitter):
         try:
             size = path.lstat().st_size
         except OSError as error:
-            gone = isinstance(error, FileNotFoundError)
-            raise (CommitUnknown if gone else CommitFailed)(
+            is_missing = isinstance(error, FileNotFoundError)
+            raise (CommitUnknown if is_missing else CommitFailed)(
                 f"epoch {epoch}: {path} with {staged.rows} rows cannot be read ({error}); staged files belong to the "
                 "checkpoint location and must not be removed"
             ) from error

@@ -237,9 +237,9 @@ class _TableCommitter(StagedRowsCommitter):
         for path in list(self._location.rglob(f"part-{self._key}-e*")):
             if above < _epoch_after(path.name, f"part-{self._key}-e") < below and path.exists():
                 # A driver that has lost the output has no work directory, so it removes nothing.
-                gone = self._ready(0).with_name(f".{secrets.token_hex(8)}")
-                os.rename(path, gone)
-                gone.unlink()
+                hidden = self._ready(0).with_name(f".{secrets.token_hex(8)}")
+                os.rename(path, hidden)
+                hidden.unlink()
                 fsync_directory(path.parent)
 
     def check_columns(self, columns: str) -> None:

@@ -99,10 +99,10 @@ class TimersReader(SnapshotReader):
         operator = self._operators[partition.operator]
         table = replace(operator.table, entries=())
         for rows in read_rows(store_at(self._snapshot_ref.location), partition.entries, table.schema, table.key_count):
-            yield self._projection.apply(_shown(rows, operator))
+            yield self._projection.apply(_visible_rows(rows, operator))
 
 
-def _shown(rows: pa.RecordBatch, operator: OperatorTimers) -> pa.RecordBatch:
+def _visible_rows(rows: pa.RecordBatch, operator: OperatorTimers) -> pa.RecordBatch:
     grouping = readable_rows(rows.select(range(1, rows.num_columns - 1)))
     keys = [json.dumps(key, ensure_ascii=False, separators=(",", ":"), default=str) for key in grouping]
     moments = rows.column(rows.num_columns - 1).to_numpy(zero_copy_only=False)

@@ -164,7 +164,7 @@ _NULLABLE = ("nullable", "containsNull", "valueContainsNull", "metadata")
 
 def _copy_data_files(origin: Origin, metadata: SnapshotMetadata, bootstrap: LocationBootstrap) -> SnapshotMetadata:
     """Copy the data files that the metadata refers to, and return it with their new names. Verifies all checksums."""
-    there, store = origin.opened.store, bootstrap.store
+    source, store = origin.opened.store, bootstrap.store
     files = dict.fromkeys(ref.path for ref in sections_of(metadata))
     first = bootstrap.first_file + COPIED_FROM
     names = {
@@ -174,7 +174,7 @@ def _copy_data_files(origin: Origin, metadata: SnapshotMetadata, bootstrap: Loca
     def copy_files() -> SnapshotMetadata:
         for path, name in names.items():
             try:
-                store.copy_from(path, there, name)
+                store.copy_from(path, source, name)
             except FileNotFoundError:
                 raise CorruptSnapshot(f"{path} is missing") from None
         moved = with_renamed_files(metadata, names)
@@ -186,12 +186,12 @@ def _copy_data_files(origin: Origin, metadata: SnapshotMetadata, bootstrap: Loca
 
 def _copy_source_files(origin: Origin, bootstrap: LocationBootstrap) -> None:
     """Copy the files of sources. They keep their names and are never removed: other attempts may copy them, too."""
-    there = origin.opened.store
+    source = origin.opened.store
 
     def copy_files() -> None:
         for path in dict.fromkeys([*sorted(origin.source_files), *origin.stored_source_files]):
             try:
-                bootstrap.store.copy_from(path, there)
+                bootstrap.store.copy_from(path, source)
             except FileNotFoundError:
                 if path in origin.source_files:
                     raise CorruptSnapshot(f"{path} is missing") from None
@@ -225,14 +225,14 @@ def _write_entries(
 
 def _without_tables(draft: Draft, tables: Sequence[StateTable], label: str, note: str) -> SnapshotMetadata:
     """Return the draft's metadata without the entries of these tables."""
-    gone = {(table.operator_id, table.table) for table in tables}
+    removed = {(table.operator_id, table.table) for table in tables}
     slots = [
         msgspec.structs.replace(
             slot,
             subtasks=[
                 msgspec.structs.replace(
                     subtask,
-                    states=[entry for entry in subtask.states if (entry.operator_id, entry.table) not in gone],
+                    states=[entry for entry in subtask.states if (entry.operator_id, entry.table) not in removed],
                 )
                 for subtask in slot.subtasks
             ],

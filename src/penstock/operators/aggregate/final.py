@@ -93,7 +93,7 @@ class FinalAggregateSpec(OperatorSpec):
             initial_values=(0, *initial_values),
             key_group_columns=0 if self.mode == "complete" else None,
             event_time=event_time,
-            has_marks=True,
+            marks_changes=True,
         )
 
     @property

@@ -66,7 +66,7 @@ class SessionAggregateSpec(FinalAggregateSpec):
             initial_values=(0, 0, *initial_values),
             key_group_columns=0 if self.mode == "complete" else self.key_count - 1,
             event_time=None if self.event_time is None else (self.key_count + 1,),
-            has_marks=True,
+            marks_changes=True,
             prefix=self.key_count - 1,
         )
 

@@ -64,6 +64,6 @@ def find_bottleneck(loads: Sequence[InputLoad], parallelism: int) -> Bottleneck 
 def _downstream(vertex: int, loads: Mapping[int, InputLoad]) -> list[int]:
     """Return every vertex downstream of this one."""
     reached = [*loads[vertex].outputs]
-    for here in reached:
-        reached += [output for output in (loads[here].outputs if here in loads else ()) if output not in reached]
+    for one in reached:
+        reached += [output for output in (loads[one].outputs if one in loads else ()) if output not in reached]
     return reached

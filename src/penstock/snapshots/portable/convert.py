@@ -198,7 +198,7 @@ class _Conversion:
         states = self._states()
         inflight = self._inflight()
         metadata = self._with_blobs(self._filled(states, inflight))
-        for ref in self._manifest.lane:
+        for ref in self._manifest.source_files:
             self._copy_file(ref)
         return metadata
 

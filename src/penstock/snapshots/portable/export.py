@@ -165,8 +165,8 @@ class _Export:
         stored_tables = [table.stored(written) for table in tables]
         stored_streams = [stream.stored(next(written)) for stream in streams]
         blobs = [self._blobs(source.operator_id) for source in self._metadata.sources if source.sections]
-        bare, lane = without_data_references(self._metadata), list(self._source_files())
-        return Manifest(FORMAT, FORMAT_VERSION, bare, stored_tables, stored_streams, blobs, lane)
+        bare, source_files = without_data_references(self._metadata), list(self._source_files())
+        return Manifest(FORMAT, FORMAT_VERSION, bare, stored_tables, stored_streams, blobs, source_files)
 
     # -- state --------------------------------------------------------------------------------------------------------
 

@@ -109,24 +109,24 @@ def checked_file(folder: Path, ref: FileRef, meter: Meter | None = None) -> Path
         CorruptSnapshot: the path leads out of the directory, or the file is missing or does not match.
     """
     try:
-        here = folder
+        path = folder
         for part in checked_path(ref.path).split("/"):
-            here = here / part
-            if here.is_symlink():
+            path = path / part
+            if path.is_symlink():
                 raise CorruptSnapshot(f"{ref.path} in {folder} is a symbolic link")
-        status = here.stat()
+        status = path.stat()
         if not S_ISREG(status.st_mode):
             raise CorruptSnapshot(f"{ref.path} in {folder} is not a file")
         if status.st_size != ref.length:
             raise CorruptSnapshot(f"{ref.path} in {folder} has {status.st_size} bytes instead of {ref.length}")
-        actual = _digest(here, meter)
+        actual = _digest(path, meter)
     except FileNotFoundError:
         raise CorruptSnapshot(f"{ref.path} in {folder} is missing") from None
     except (ValueError, OSError) as error:
         raise CorruptSnapshot(f"{ref.path!r:.200} in {folder}: {error!s:.300}") from None
     if actual != ref.checksum:
         raise CorruptSnapshot(f"{ref.path} in {folder} does not match its checksum; export the snapshot again")
-    return here
+    return path
 
 
 def _digest(path: Path, meter: Meter | None) -> str:

@@ -103,7 +103,7 @@ class Manifest(msgspec.Struct, frozen=True):
     Attributes:
         metadata: as in the native format, but without references to data: ``states``, ``inflight`` and ``sections`` are
             empty. It has a plan.
-        lane: files that splits name, with the same paths as at a checkpoint location.
+        source_files: files that splits name (stored as ``lane``), with the same paths as at a checkpoint location.
     """
 
     format: FreeText
@@ -112,7 +112,7 @@ class Manifest(msgspec.Struct, frozen=True):
     tables: list[Table]
     streams: list[Stream]
     blobs: list[Blobs]
-    lane: list[FileRef]
+    source_files: list[FileRef] = msgspec.field(name="lane")
 
     def files(self) -> list[FileRef]:
         """Return all files except the manifest."""
@@ -120,7 +120,7 @@ class Manifest(msgspec.Struct, frozen=True):
             *(part.file for table in self.tables for part in table.parts),
             *(stream.file for stream in self.streams),
             *(file for blobs in self.blobs for file in blobs.files),
-            *self.lane,
+            *self.source_files,
         ]
 
     def outline(self) -> SnapshotMetadata:

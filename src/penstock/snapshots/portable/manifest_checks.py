@@ -59,9 +59,9 @@ def _check(manifest: Manifest) -> None:
     for path in paths:
         checked_path(path)
     require(len(set(paths)) == len(paths) and MANIFEST not in paths, "two parts are one file")
-    lane = {ref.path for ref in manifest.lane}
-    require(all(path.startswith(f"{SOURCE_FOLDER}/") for path in lane), f"a file is not below {SOURCE_FOLDER}/")
-    require(source_files(metadata) <= lane, "a split names a file that is not there")
+    listed = {ref.path for ref in manifest.source_files}
+    require(all(path.startswith(f"{SOURCE_FOLDER}/") for path in listed), f"a file is not below {SOURCE_FOLDER}/")
+    require(source_files(metadata) <= listed, "a split names a file that is not there")
 
 
 def _check_blobs(manifest: Manifest) -> None:
