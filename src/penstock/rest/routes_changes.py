@@ -134,7 +134,7 @@ def _apply(facts: QueryFacts, patch: SpecPatch, resume_from: ResumePatch | None)
     query = _running(facts, requested.state)
     if requested.state is not spec.state and not resumes:
         if requested != spec.model_copy(update={"state": requested.state}):
-            raise ProblemError(409, f"state {requested.state} cannot be combined with other changes: send it alone")
+            raise ProblemError(409, f"state {requested.state} cannot be combined with other changes: send state alone")
         return OPERATIONS.stop(query) if requested.state is WantedState.STOPPED else OPERATIONS.suspend(query)
     if requested.parallelism > (most := facts.shape.max_parallelism):
         raise ProblemError(409, f"parallelism {requested.parallelism} is above maxParallelism ({most}), which is fixed")

@@ -206,7 +206,7 @@ class KafkaSource(Source):
         missing = [(t, int(p)) for t, numbers in known.items() for p in numbers if (t, int(p)) not in found.partitions]
         self._missing_count = self._missing_count + 1 if missing else 0
         if self._missing_count == self._options.fetch_retries:
-            self._report_data_loss(f"{_text(missing)} is missing: rows that were not read are lost")
+            self._report_data_loss(f"{_text(missing)} is gone: rows that were not read are lost")
 
     def _report_data_loss(self, what: str) -> None:
         if self._options.fail_on_data_loss:
