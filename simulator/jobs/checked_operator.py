@@ -194,10 +194,10 @@ class CheckedOperator(Operator):
         self.restore_tables(state)
 
     def _closed_by_now(self) -> list[tuple[int, int, int]]:
-        """Return ranges of key groups that this subtask or former owners closed: first, last, closed until.
+        """Return key groups with the watermark of this subtask or a former owner: first, last, watermark.
 
-        They name the owner's key groups themselves: parts of a restored state name all of them if an edge into this
-        vertex was edited.
+        The key groups are stored, because the parts of a restored state cannot tell them: if an edge into this vertex
+        was edited, each part has all key groups.
         """
         own = [] if self._watermark_us is None else [(*self._owned, self._watermark_us)]
         return list(dict.fromkeys([*self._closed, *own]))
@@ -212,9 +212,8 @@ class CheckedOperator(Operator):
                         f"{self._subtask}: a row of {name_of(emitter)} comes by input {number}", "order"
                     )
                 known = self._received[emitter] = Received()
-            last = {Order.CHANNEL: known.last, Order.KEY: self._last_of_key.get((emitter, key), 0), Order.NONE: 0}[
-                order
-            ]
+            of_key = self._last_of_key.get((emitter, key), 0)
+            last = {Order.CHANNEL: known.last, Order.KEY: of_key, Order.NONE: 0}[order]
             if seq <= last:
                 raise SimulationFailure(f"{self._subtask}: row {seq} of {name_of(emitter)} comes after {last}", "order")
             self._last_of_key[emitter, key] = seq

@@ -127,7 +127,7 @@ CASES = {
 
 
 RUNS = [*((name, 3) for name in CASES), *((name, 1) for name in one_in(len(CASES), list(CASES)))]
-"""Several subtasks agree on a watermark. A single one executes no line that they do not: one case is enough."""
+"""Several subtasks agree on a watermark. A single one executed no line that no other test does: one case is enough."""
 
 
 @pytest.mark.parametrize(("name", "parallelism"), RUNS)

@@ -69,7 +69,7 @@ NUMBERS = itertools.count()
 
 
 def anew(client: Client, path: str) -> Answer:
-    """Return the answer as if nobody had asked before, so that no part is reused."""
+    """Return the answer to a first request: no part of an earlier answer is reused."""
     return client.get(f"{path}{'&' if '?' in path else '?'}ignored={next(NUMBERS)}")
 
 
