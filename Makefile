@@ -9,7 +9,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 # Bytecode is kept: hundreds of processes are started here, and each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup java javac chromium environment demo test costs compiled lint pending copies fuzz fuzz-format fuzz-plans fuzz-files oracle simulate mutants torture release-check docs bench bench-quick flink clean lock
+.PHONY: help setup java javac chromium environment demo test costs compiled lint fuzz fuzz-format fuzz-plans fuzz-files oracle simulate mutants torture release-check docs bench bench-quick flink clean lock
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -71,14 +71,9 @@ costs: test ## All tests, and what each file costs into tests/support/costs.json
 compiled: $(VENV)/.ready
 	-@$(BIN)/python -m pytest --collect-only -qq > /dev/null 2>&1
 
-pending: setup ## Every sink, edit and way to leave an epoch waiting for its commit: make test runs a part of these
-	@PENSTOCK_PENDING=all $(BIN)/python -m pytest tests/integration/sinks/test_pending_epochs.py -n $(WORKERS) --dist load
-
-copies: setup ## Copies of a location in two applications: each sink, and a driver paused in front of every step
-	@PENSTOCK_COPIES=all $(BIN)/python -m pytest tests/integration/snapshots/test_copied_locations_applications.py -n $(WORKERS) --dist load
-
-fuzz: setup ## All tests in another order, with new and more examples of every property
-	@PENSTOCK_EFFORT=1 $(BIN)/python -m pytest --randomly-seed=default --hypothesis-seed=$$RANDOM
+fuzz: setup ## All tests in full, in another order, with new examples of every property: make test runs a part of the cases
+	@PENSTOCK_EFFORT=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+	  --randomly-seed=default --hypothesis-seed=$$RANDOM
 
 MINUTES ?= 1
 fuzz-format: $(VENV)/.ready ## Fuzz the readers of snapshots, each for so long: make fuzz-format MINUTES=10
@@ -123,8 +118,6 @@ release-check: ## All that is run before a release, in order: make release-check
 	$(STEP) fuzz-files N=$(FILES) SEED=$(TODAY)
 	$(STEP) fuzz-plans N=$(PLANS) SEED=$(TODAY)
 	$(STEP) oracle N=$(PLANS) SEED=$(TODAY)
-	$(STEP) pending
-	$(STEP) copies
 	$(STEP) torture HOURS=2 SEED=$(TODAY)
 	$(STEP) fuzz
 

@@ -201,12 +201,12 @@ class Faults:
 
     def _slow_subtask(self) -> None:
         settings = self._world.settings
-        place = (
+        subtask = (
             self._random.randrange(len(settings.nodes)),
             self._random.randrange(settings.most_subtasks),
         )
         self._seen("slow subtask")
-        self._slow[place] = self._slowness((5.0, 50.0, 300.0))
+        self._slow[subtask] = self._slowness((5.0, 50.0, 300.0))
 
     def _blocked_sinks(self) -> None:
         settings = self._world.settings
@@ -275,8 +275,8 @@ class Faults:
 
     def _flipped_byte(self) -> None:
         def flip(data: bytes) -> bytes:
-            place = self._random.randrange(len(data))
-            return data[:place] + bytes([data[place] ^ (1 << self._random.randrange(8))]) + data[place + 1 :]
+            index = self._random.randrange(len(data))
+            return data[:index] + bytes([data[index] ^ (1 << self._random.randrange(8))]) + data[index + 1 :]
 
         self._tamper("flipped byte", flip)
 

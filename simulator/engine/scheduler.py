@@ -24,13 +24,13 @@ class Actor:
         weight: relative probability of being picked, in (0, 1].
     """
 
-    __slots__ = ("act", "busy_until_ms", "dead", "name", "place", "timer_ms", "weight")
+    __slots__ = ("act", "busy_until_ms", "dead", "name", "ready_index", "timer_ms", "weight")
 
     def __init__(self, name: str, act: Callable[[], bool], weight: float = 1.0) -> None:
         self.name = name
         self.act = act
         self.weight = weight
-        self.place = -1
+        self.ready_index = -1
         self.timer_ms = NEVER
         self.busy_until_ms = 0.0
         self.dead = False
@@ -52,24 +52,24 @@ class Scheduler:
 
     def ready(self, actor: Actor) -> None:
         """Make an actor ready: it gets a turn once it is no longer busy."""
-        if actor.place >= 0 or actor.dead:
+        if actor.ready_index >= 0 or actor.dead:
             return
         if actor.busy_until_ms > self._context.now_ms:
             self.wake(actor, actor.busy_until_ms)
             return
-        actor.place = len(self._ready)
+        actor.ready_index = len(self._ready)
         self._ready.append(actor)
 
     def rest(self, actor: Actor) -> None:
         """Remove an actor from the ready ones."""
-        place = actor.place
-        if place < 0:
+        ready_index = actor.ready_index
+        if ready_index < 0:
             return
-        actor.place = -1
+        actor.ready_index = -1
         last = self._ready.pop()
         if last is not actor:
-            self._ready[place] = last
-            last.place = place
+            self._ready[ready_index] = last
+            last.ready_index = ready_index
 
     def wake(self, actor: Actor, at_ms: float) -> None:
         """Make an actor ready at this time, or earlier."""
@@ -81,7 +81,7 @@ class Scheduler:
     def busy(self, actor: Actor, until_ms: float) -> None:
         """Keep an actor from acting before this time."""
         actor.busy_until_ms = max(actor.busy_until_ms, until_ms)
-        if actor.place >= 0:
+        if actor.ready_index >= 0:
             self.rest(actor)
             self.wake(actor, actor.busy_until_ms)
 

@@ -14,7 +14,7 @@ from penstock.testing.failure import SimulationFailure
 from simulator.jobs.rows import group_of
 
 Row = tuple[int, ...]
-Places = tuple[tuple[Row, int, Row | None, int], ...]
+StoredCounts = tuple[tuple[Row, int, Row | None, int], ...]
 """Of every key: the key, its group, its values (None: a tombstone), and the serial of the capture before its last
 write."""
 
@@ -60,9 +60,9 @@ class CountTable(MutableMapping[Row, int]):
         """Fill an empty one; this is capture 0."""
         self._counts = {row[:-1]: row[-1] for row in merged(pieces, len(self.schema) - 2)}
 
-    def restore(self, places: Places) -> None:
+    def restore(self, stored: StoredCounts) -> None:
         """To what a capture had; this is capture 0 then."""
-        self._counts = {key: values[0] for key, _, values, _ in places if values is not None}
+        self._counts = {key: values[0] for key, _, values, _ in stored if values is not None}
         self._written = {}
         self._serial = self.known_since = 0
 
@@ -74,11 +74,11 @@ class CountTable(MutableMapping[Row, int]):
         self._serial += 1
         self._written = {key: written for key, written in self._written.items() if written >= self.known_since}
         keys = sorted((group_of(key[0], self._max_parallelism), key) for key in {**self._counts, **self._written})
-        places = tuple(
+        stored = tuple(
             (key, group, (self._counts[key],) if key in self._counts else None, self._written.get(key, -1))
             for group, key in keys
         )
-        return CountCapture(self, self._serial, places)
+        return CountCapture(self, self._serial, stored)
 
     def forget_before(self, serial: int) -> None:
         """Deltas since captures older than this one are not asked for any more. May be called on another thread: the
@@ -89,12 +89,12 @@ class CountTable(MutableMapping[Row, int]):
 class CountCapture(TableCapture):
     """Capture of a ``CountTable``; fails if it is read after its release, or released twice."""
 
-    def __init__(self, table: CountTable, serial: int, places: Places) -> None:
+    def __init__(self, table: CountTable, serial: int, stored: StoredCounts) -> None:
         self.schema = table.schema
         self.serial = serial
-        self.rows = sum(values is not None for _, _, values, _ in places)
+        self.rows = sum(values is not None for _, _, values, _ in stored)
         self._table = table
-        self._places = places
+        self._stored = stored
         self._released = False
         self._kept = False
 
@@ -107,7 +107,7 @@ class CountCapture(TableCapture):
     def changed_since(self, serial: int) -> int | None:
         if serial < self._table.known_since:
             return None
-        return sum(written >= serial for _, _, _, written in self._places)
+        return sum(written >= serial for _, _, _, written in self._stored)
 
     def delta(self, since: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
         if since < self._table.known_since or since >= self.serial:
@@ -127,7 +127,7 @@ class CountCapture(TableCapture):
     def keep(self) -> CountRestorePoint:
         self.release()
         self._kept = True
-        return CountRestorePoint(self._table, self._places)
+        return CountRestorePoint(self._table, self._stored)
 
     def release(self) -> None:
         if self._released and not self._kept:
@@ -137,7 +137,7 @@ class CountCapture(TableCapture):
     def _read(self, first: int, last: int) -> Iterator[tuple[Row, int, Row | None, int]]:
         if self._released:
             raise SimulationFailure("a capture is read after its release", "state")
-        return (place for place in self._places if first <= place[1] <= last)
+        return (count for count in self._stored if first <= count[1] <= last)
 
     @staticmethod
     def _batches(schema: pa.Schema, rows: Sequence[Sequence[int | None]]) -> Iterator[pa.RecordBatch]:
@@ -150,16 +150,16 @@ class CountCapture(TableCapture):
 class CountRestorePoint(RestorePoint):
     """Restore point of a ``CountTable``; fails if it is used after its release, or twice."""
 
-    def __init__(self, table: CountTable, places: Places) -> None:
+    def __init__(self, table: CountTable, stored: StoredCounts) -> None:
         self._table = table
-        self._places = places
+        self._stored = stored
         self._over = False
 
     def restore(self) -> KeyedTable | None:
         if self._over:
             raise SimulationFailure("a table goes back to what was let go", "state")
         self._over = True
-        self._table.restore(self._places)
+        self._table.restore(self._stored)
         return cast(KeyedTable, self._table)
 
     def release(self) -> None:

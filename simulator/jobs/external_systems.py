@@ -48,12 +48,12 @@ class Table:
 
     def _show(self, subtask: int, row: tuple[int, ...]) -> None:
         origin, key, time, note, emitter, seq = row
-        place = subtask, emitter
-        if seq <= self._newest.get(place, 0):
+        channel = subtask, emitter
+        if seq <= self._newest.get(channel, 0):
             raise SimulationFailure(
-                f"sink v{self.vertex}[{subtask}]: row {seq} of {emitter} after {self._newest[place]}", "order"
+                f"sink v{self.vertex}[{subtask}]: row {seq} of {emitter} after {self._newest[channel]}", "order"
             )
-        self._newest[place] = seq
+        self._newest[channel] = seq
         if self._expected is not None and self._missing[origin, key, time] <= 0:
             raise SimulationFailure(f"sink v{self.vertex}: row {row} is wrong or there already", "output")
         if self._expected is not None and self._missing_notes[key, note] <= 0:

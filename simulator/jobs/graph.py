@@ -41,15 +41,15 @@ def build_job(
         )
         for position, node in enumerate(settings.nodes)
     )
-    places = [(position, inlet) for position, node in enumerate(settings.nodes) for inlet in range(len(node.inlets))]
-    edges = tuple(_edge(settings, number, *place, edit) for number, place in enumerate(places))
+    inlets = [(position, number) for position, node in enumerate(settings.nodes) for number in range(len(node.inlets))]
+    edges = tuple(_edge(settings, number, *inlet, edit) for number, inlet in enumerate(inlets))
     return JobGraph(vertices, edges, settings.parallelism, settings.max_parallelism)
 
 
 def _edge(settings: Settings, number: int, consumer: int, position: int, edit: Edit | None) -> Edge:
     inlet = settings.nodes[consumer].inlets[position]
     kind, column, exchange_id = inlet.kind, KEY, ""
-    if edit is not None and edit.place == (consumer, position):
+    if edit is not None and edit.inlet == (consumer, position):
         if edit.kind == NEW_EDGE:
             exchange_id = NEW_EDGE
         else:
@@ -61,7 +61,7 @@ def _edge(settings: Settings, number: int, consumer: int, position: int, edit: E
 
 def _inbound(settings: Settings, position: int, number: int, edit: Edit | None) -> Inbound:
     inlet = settings.nodes[position].inlets[number]
-    if edit is not None and edit.place == (position, number):
+    if edit is not None and edit.inlet == (position, number):
         return Inbound(inlet.producer, Order.NONE, edit.column if edit.kind == EdgeKind.HASH.value else None)
     if not settings.rescales and edit is None:
         return Inbound(inlet.producer, Order.CHANNEL)

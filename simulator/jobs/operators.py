@@ -157,20 +157,20 @@ class Window(CheckedOperator):
         self, number: int, origins: list[int], keys: list[int], times: list[int], notes: list[int]
     ) -> Iterator[pa.RecordBatch]:
         for key, time in zip(keys, times, strict=True):
-            place = key, time // self._length_us
-            self._counts[place] = self._counts.get(place, 0) + 1
+            key_and_window = key, time // self._length_us
+            self._counts[key_and_window] = self._counts.get(key_and_window, 0) + 1
         return iter(())
 
     def due(self, watermark_us: int) -> Iterator[pa.RecordBatch]:
-        closed = sorted(place for place in self._counts if (place[1] + 1) * self._length_us <= watermark_us)
+        closed = sorted(key for key in self._counts if (key[1] + 1) * self._length_us <= watermark_us)
         for first in range(0, len(closed), AT_ONCE):
-            places = closed[first : first + AT_ONCE]
-            counts = [self._counts.pop(place) for place in places]
+            part = closed[first : first + AT_ONCE]
+            counts = [self._counts.pop(key) for key in part]
             yield self.stamp.batch(
                 [window_origin(self._vertex, count) for count in counts],
-                [key for key, _ in places],
-                [(window + 1) * self._length_us - 1 for _, window in places],
-                [0] * len(places),
+                [key for key, _ in part],
+                [(window + 1) * self._length_us - 1 for _, window in part],
+                [0] * len(part),
             )
 
     def tables(self) -> dict[str, TableCapture]:

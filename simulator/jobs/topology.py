@@ -33,12 +33,12 @@ class Edit(msgspec.Struct, frozen=True):
     """An edited version of a job: one edge is of another ``kind``, or by another ``column`` if it is hashed.
     ``NEW_EDGE``: it has another id.
 
-    ``place``: a node and the number of its input. None: the ``editable`` edge with the most rows in flight.
+    ``inlet``: a node and the number of its input. None: the ``editable`` edge with the most rows in flight.
     """
 
     kind: str
     column: int = 0
-    place: tuple[int, int] | None = None
+    inlet: tuple[int, int] | None = None
 
 
 NEW_EDGE = "new"

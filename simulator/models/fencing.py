@@ -17,7 +17,7 @@ from penstock.snapshots.log.entries import LogView, Retraction, SnapshotRecord
 from penstock.snapshots.log.snapshot_log import SnapshotLog
 from penstock.testing.failure import SimulationFailure
 from simulator.engine.coroutine import Coroutine, coroutine_of
-from simulator.models.fencing_driver import PENDING, Driver, Input, Place
+from simulator.models.fencing_driver import PENDING, Driver, Input, Location
 from simulator.models.fencing_outputs import Directory, Function, sink_of, target_of
 
 STEPS = 600
@@ -60,7 +60,7 @@ class FencingSimulation:
         self._source = Input(cleans=self._chance.random() < 0.3)
         self._is_hasty = self._chance.random() < 0.4
         self._rolls_back = self._is_hasty or self._chance.random() < 0.4
-        self._places = [Place()]
+        self._locations = [Location()]
         self._running: list[tuple[Driver, Coroutine]] = []
         self._asleep: dict[int, int] = {}
         self._started = 0
@@ -80,28 +80,30 @@ class FencingSimulation:
                 self._act(step, self._chance.choice(awake))
             elif not self._running and self._started >= DRIVERS:
                 break
-        if all(place.before is None for place in self._places):
+        if all(location.before is None for location in self._locations):
             self._judge()  # else a rollback may be carried out in part
         self._go_on()
         self._judge()
 
-    def _driver(self, place: Place, lazy: bool) -> Driver:
+    def _driver(self, location: Location, lazy: bool) -> Driver:
         sinks = [sink_of(kind, target) for kind, target in zip(self._kinds, self._targets, strict=True)]
         shown = [lambda target=target: target.shown for target in self._targets]
         self._started += 1
-        return Driver(self._started, place, sinks, shown, self._source, self._chance, lazy, self._compacts)
+        return Driver(self._started, location, sinks, shown, self._source, self._chance, lazy, self._compacts)
 
     def _start(self) -> None:
         """Usually where one ran before; now and then at a copy, made now or long ago."""
         if self._chance.random() < 0.4:
-            self._places.append(self._chance.choice(self._places).copied())
+            self._locations.append(self._chance.choice(self._locations).copied())
         refused = (
-            [place for place in self._places if place.named_positions or place.too_new] if self._rolls_back else []
+            [location for location in self._locations if location.named_positions or location.too_new]
+            if self._rolls_back
+            else []
         )
-        place = self._chance.choice(refused if refused and self._chance.random() < 0.6 else self._places)
-        if self._rolls_back and (place.named_positions or place.too_new or self._chance.random() < 0.15):
-            self._roll_back(place)
-        driver = self._driver(place, lazy=self._chance.random() < 0.3)
+        location = self._chance.choice(refused if refused and self._chance.random() < 0.6 else self._locations)
+        if self._rolls_back and (location.named_positions or location.too_new or self._chance.random() < 0.15):
+            self._roll_back(location)
+        driver = self._driver(location, lazy=self._chance.random() < 0.3)
         self._running.append((driver, coroutine_of(driver.run)))
 
     def _act(self, step: int, one: tuple[Driver, Coroutine]) -> None:
@@ -120,26 +122,26 @@ class FencingSimulation:
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
 
     def _note_refusal(self, driver: Driver) -> None:
-        driver.place.named_positions.update(_OVER.findall(driver.refusal))
-        driver.place.too_new = driver.refusal == PENDING
+        driver.location.named_positions.update(_OVER.findall(driver.refusal))
+        driver.location.too_new = driver.refusal == PENDING
 
     # -- the user -----------------------------------------------------------------------------------------------------
 
-    def _roll_back(self, place: Place) -> None:
+    def _roll_back(self, location: Location) -> None:
         """Run ``penstock snapshot rollback --force`` to a random snapshot of the lineage, over all positions that
         refused starts have named.
         """
-        log = SnapshotLog(place.store, lambda: f"{self._chance.getrandbits(128):032x}")
+        log = SnapshotLog(location.store, lambda: f"{self._chance.getrandbits(128):032x}")
         view = log.refresh()
         if not view.lineage:
             return
-        record, before = self._chosen(view, place.too_new), place.copied()
+        record, before = self._chosen(view, location.too_new), location.copied()
         retracts = all(kind in ("files", "table") for kind in self._kinds) and self._chance.random() < 0.7
         retraction = Retraction(record.checkpoint, view.next_checkpoint, {}) if retracts else None
-        log.append(opened_entry(view, record, retraction, place.named_positions.union(view.over)))
+        log.append(opened_entry(view, record, retraction, location.named_positions.union(view.over)))
         log.append(ended_entry(log.view))
-        place.named_positions.clear()
-        place.before, place.decided_by, place.rolled_back = place.before or before, log.view.owner, True
+        location.named_positions.clear()
+        location.before, location.decided_by, location.rolled_back = location.before or before, log.view.owner, True
         self.outcomes["rolled back"] = self.outcomes.get("rolled back", 0) + 1
 
     def _chosen(self, view: LogView, too_new: bool) -> SnapshotRecord:
@@ -153,40 +155,40 @@ class FencingSimulation:
             if isinstance(target, Directory):
                 target.moves = 0
         for _ in range(WAYS_OUT):
-            for place in self._places:
-                driver = self._driver(place, lazy=True)
+            for location in self._locations:
+                driver = self._driver(location, lazy=True)
                 driver.run()
                 self._note_refusal(driver)
                 if driver.outcome == "ended":
-                    self._driver(place, lazy=False).run()
+                    self._driver(location, lazy=False).run()
                     return
-            for place in self._places if self._rolls_back else ():
-                self._roll_back(place)
+            for location in self._locations if self._rolls_back else ():
+                self._roll_back(location)
         raise SimulationFailure("no copy may write to the outputs any more", "progress")
 
     # -- the oracle ---------------------------------------------------------------------------------------------------
 
     def _judge(self) -> None:
-        if not any(self._explains(place) for place in self._places):
+        if not any(self._explains(location) for location in self._locations):
             shown = [target.shown for target in self._targets]
-            histories = [[record.label for record in place.lineage] for place in self._places]
+            histories = [[record.label for record in location.lineage] for location in self._locations]
             raise SimulationFailure(f"{shown} are the epochs of none of {histories}", "output")
 
-    def _explains(self, place: Place) -> bool:
+    def _explains(self, location: Location) -> bool:
         """One location has all that is there, each once, in order and without a gap: the rows are one history's."""
         for number, target in enumerate(self._targets):
-            if isinstance(target, Function) and place.rolled_back:
+            if isinstance(target, Function) and location.rolled_back:
                 continue  # a driver from before the rollback may be within the call, and the user said that rows stay
-            before = place.before is not None and _has(place.before, number, target.shown)
-            if not before and not _has(place, number, target.shown):
+            before = location.before is not None and _has(location.before, number, target.shown)
+            if not before and not _has(location, number, target.shown):
                 return False
-        everything = {record.label for record in place.lineage}
-        return place.rolled_back or everything.issuperset(self._source.cleaned)
+        everything = {record.label for record in location.lineage}
+        return location.rolled_back or everything.issuperset(self._source.cleaned)
 
 
-def _has(place: Place, output: int, shown: list[str]) -> bool:
-    given = place.given.get(output, [])
-    known = [record for record in place.lineage if record.note]
-    own = [record.label for record in known if record.label in given or record.checkpoint > place.committed_then]
+def _has(location: Location, output: int, shown: list[str]) -> bool:
+    given = location.given.get(output, [])
+    known = [record for record in location.lineage if record.note]
+    own = [record.label for record in known if record.label in given or record.checkpoint > location.committed_then]
     last = max((at for at, name in enumerate(own) if name in given), default=-1)
     return shown[: len(given)] == given and shown[len(given) :] == own[last + 1 :][: len(shown) - len(given)]

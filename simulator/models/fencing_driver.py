@@ -55,13 +55,13 @@ class SteppedStore(MemoryStore):
 
 
 @dataclass
-class Place:
+class Location:
     """Location, or a copy of one.
 
     Attributes:
         given: by output, what a reader saw there when the user last decided to continue at this location.
         committed_then: epoch up to which all were committed then. Another copy may have retracted them since.
-        before: the place before a decision that is not carried out yet.
+        before: the location before a decision that is not carried out yet.
         decided_by: Generation of that decision in the log.
         named_positions: positions that refused starts have named.
         rolled_back: True if it was ever rolled back.
@@ -71,14 +71,14 @@ class Place:
     store: SteppedStore = field(default_factory=SteppedStore)
     given: dict[int, list[str]] = field(default_factory=dict)
     committed_then: int = 0
-    before: Place | None = None
+    before: Location | None = None
     decided_by: int = 0
     named_positions: set[str] = field(default_factory=set)
     rolled_back: bool = False
     too_new: bool = False
 
-    def copied(self) -> Place:
-        copy = Place(
+    def copied(self) -> Location:
+        copy = Location(
             given=dict(self.given),
             committed_then=self.committed_then,
             before=self.before,
@@ -116,7 +116,7 @@ class Driver:
     def __init__(
         self,
         number: int,
-        place: Place,
+        location: Location,
         sinks: Sequence[SinkModel],
         shown: Sequence[Callable[[], list[str]]],
         source: Input,
@@ -125,14 +125,14 @@ class Driver:
         compacts: bool,
     ) -> None:
         self._number = number
-        self.place = place
+        self.location = location
         self._sinks = sinks
         self._outputs = shown
         self._source = source
         self._chance = chance
         self._lazy = lazy
         self._compacts = compacts
-        self._log = SnapshotLog(place.store, self._token, summary_every=_SUMMARY_EVERY)
+        self._log = SnapshotLog(location.store, self._token, summary_every=_SUMMARY_EVERY)
         self._generation = self._adopted = self._committed = 0
         self._ids_from, self._batches_from = 1, 0
         self._pending: list[Epoch] = []
@@ -188,7 +188,7 @@ class Driver:
         if self._compacts:
             self._log.summarise()
         if self._carries_out:
-            self.place.before = None
+            self.location.before = None
         return True
 
     def _check_fences(self) -> bool:
@@ -204,13 +204,13 @@ class Driver:
     @property
     def _carries_out(self) -> bool:
         """There is a decision of the user, and it is in the log that this driver owns."""
-        return self.place.before is not None and self._log.view.owner > self.place.decided_by
+        return self.location.before is not None and self._log.view.owner > self.location.decided_by
 
     def _give(self, number: int) -> None:
         """No other driver adds to this output from now on: what is there is what the user has decided about."""
         if self._carries_out:
-            self.place.given[number] = list(self._outputs[number]())
-            self.place.committed_then = self._log.view.committed_epoch
+            self.location.given[number] = list(self._outputs[number]())
+            self.location.committed_then = self._log.view.committed_epoch
 
     def _adopt(self, view: LogView, foreign: bool) -> None:
         restored = view.lineage[-1].checkpoint if view.lineage else 0
@@ -219,7 +219,7 @@ class Driver:
         retract = view.retract
         if retract is not None and foreign:
             retract = msgspec.structs.replace(retract, below=LARGEST)
-        self._kept = {} if self.place.before is None else self.place.before.given
+        self._kept = {} if self.location.before is None else self.location.before.given
         first = view.next_checkpoint
         entry = GenerationOpened(
             view.next_generation,

@@ -17,7 +17,7 @@ from penstock.snapshots.restoring.local_state import LocalStateStore
 from penstock.snapshots.writing.state_index import TableId
 from penstock.state.table import RestorePoint
 from penstock.worker import subtask as subtask_module
-from simulator.jobs.count_table import CountTable, Places
+from simulator.jobs.count_table import CountTable, StoredCounts
 from simulator.mutants.mutation import mutant
 
 NEWER_LAYER = 1_000_000
@@ -104,7 +104,7 @@ def _whatever_is_kept(original: Any) -> Any:
 
 
 def _as_it_is(original: Any) -> Any:
-    def restore(self: CountTable, places: Places) -> None:
+    def restore(self: CountTable, stored: StoredCounts) -> None:
         self._serial = 0
 
     return restore

@@ -35,8 +35,8 @@ class _CheckpointCounts:
     accounted: dict[tuple[int, int, int], Sums] = field(default_factory=dict)
 
     def add(self, emitter: int, edge: int, consumer: int, sums: Sums) -> None:
-        place = emitter, edge, consumer
-        self.accounted[place] = plus(self.accounted.get(place, NOTHING), sums)
+        channel = emitter, edge, consumer
+        self.accounted[channel] = plus(self.accounted.get(channel, NOTHING), sums)
 
 
 class CaptureOracle:

@@ -152,10 +152,10 @@ class _Cold:
         for entry in (entry for slot in newest.slots for subtask in slot.subtasks for entry in subtask.inflight):
             in_flight[entry.edge] += entry.rows
         nodes = world.settings.nodes
-        places = [(position, number) for position, node in enumerate(nodes) for number in range(len(node.inlets))]
-        edge = max((places.index(place) for place in editable(nodes)), key=lambda edge: in_flight[edge])
+        inlets = [(position, number) for position, node in enumerate(nodes) for number in range(len(node.inlets))]
+        edge = max((inlets.index(inlet) for inlet in editable(nodes)), key=lambda edge: in_flight[edge])
         rows = in_flight[edge]
-        new = self._job(msgspec.structs.replace(edit, place=places[edge]))
+        new = self._job(msgspec.structs.replace(edit, inlet=inlets[edge]))
         counters.count("edited jobs", new.edges != old.edges)
         world.graph, world.edited = new, edge
         if self._starts("edited"):

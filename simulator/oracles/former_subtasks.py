@@ -38,8 +38,8 @@ class FormerCounts:
                 scalars: Mapping[str, Any] = state
                 emitted |= {int(emitter): rows for emitter, rows in scalars.get(EMITTED, {}).items()}
                 for emitter, (_, *sums) in scalars.get(RECEIVED, {}).items():
-                    place = int(emitter), subtask.vertex
-                    received[place] = plus(received.get(place, NOTHING), tuple(sums))
+                    channel = int(emitter), subtask.vertex
+                    received[channel] = plus(received.get(channel, NOTHING), tuple(sums))
         return FormerCounts(emitted, received)
 
 

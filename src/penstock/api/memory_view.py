@@ -82,7 +82,7 @@ def _with_fields_of(schema: StructType, rows: DataFrame) -> DataFrame:
     """Rows whose structs have fields of the query's names: several of one name have others in Arrow."""
     if not any(list(repeated_fields(field.name, field.dataType.jsonValue())) for field in schema):
         return rows
-    numbered = rows.toDF(*(str(place) for place in range(len(schema))))
+    numbered = rows.toDF(*(str(index) for index in range(len(schema))))
     return numbered.select(
-        [col(str(place)).cast(field.dataType._as_nullable()).alias(field.name) for place, field in enumerate(schema)]
+        [col(str(index)).cast(field.dataType._as_nullable()).alias(field.name) for index, field in enumerate(schema)]
     )

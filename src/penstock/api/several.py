@@ -70,7 +70,7 @@ def combined(requests: Sequence[QueryRequest]) -> QueryRequest:
     options[INTERVAL] = _agreed(INTERVAL, intervals, lambda text: duration_ms(INTERVAL, text))
     return QueryRequest(
         names[0] if names else None,
-        _agreed("checkpointLocation", [request.checkpoint_location for request in requests], _place),
+        _agreed("checkpointLocation", [request.checkpoint_location for request in requests], _location_key),
         {name: value for name, value in options.items() if value is not None},
         _agreed("trigger", triggers) or Trigger(),
         _agreed("startFrom", [request.start_from for request in requests]),
@@ -93,7 +93,7 @@ def _agreed(what: str, said: Sequence[_T | None], normal: Callable[[_T], object]
     return values[0][1] if values else None
 
 
-def _place(location: str) -> str:
+def _location_key(location: str) -> str:
     try:
         return canonical_location(location)
     except PenstockError:

@@ -59,7 +59,7 @@ def file_output(df: DataFrame, request: SinkRequest, schema: pa.Schema) -> Outpu
                 "ALL_PARTITION_COLUMNS_NOT_ALLOWED",
                 {},
             )
-        rows = pa.schema([rows.field(place) for place in partitions.data_columns])
+        rows = pa.schema([rows.field(index) for index in partitions.data_columns])
     file_format = _format(spark, name, rows, options)
     sizes = file_sizes(options)
     options.finish()

@@ -93,10 +93,10 @@ def parse_start(
         if start_mode is not None:
             raise ConfigError(f"option {MODE_OPTION}={start_mode} says nothing without {OPTION}; give that, too")
         return StartFrom()
-    place, _, snapshot = start_from.rpartition("#") if "#" in start_from else (start_from, "", "")
-    if not place:
+    location, _, snapshot = start_from.rpartition("#") if "#" in start_from else (start_from, "", "")
+    if not location:
         raise ConfigError(f"option {OPTION}={start_from!r}: write <location> or <location>#<snapshot>")
-    origin = Origin(location_text(place), snapshot, access=access)
+    origin = Origin(location_text(location), snapshot, access=access)
     if mode is StartMode.FORK:
         return StartFrom(origin)
     if checkpoint_location is not None and not is_same_location(origin.location, checkpoint_location):

@@ -80,14 +80,14 @@ def _interval_ms(name: str, text: str) -> int:
     Penstock's options do (``90s``)."""
     left = text.strip().lower()
     left = re.sub(r"^interval\s+", "", left)
-    total_us, place = Decimal(0), 0
-    while (term := _TERM.match(left, place)) is not None and _is_term(term[2], term[3]):
+    total_us, offset = Decimal(0), 0
+    while (term := _TERM.match(left, offset)) is not None and _is_term(term[2], term[3]):
         total_us += Decimal(f"{term[1]}{term[2]}") * _UNIT_US[term[3]]
-        place = term.end()
-    if place == 0:
+        offset = term.end()
+    if offset == 0:
         with suppress(ConfigError):
             return duration_ms(name, text)
-    if place < len(left):
+    if offset < len(left):
         raise WrongSetting(f"trigger({name}={text!r}) is not an interval; write for example '5 seconds'")
     if total_us < 0:
         raise WrongSetting(f"trigger({name}={text!r}): the interval must not be negative")

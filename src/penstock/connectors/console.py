@@ -57,11 +57,11 @@ class _ConsoleWriter(SinkWriter):
         self._kept = self._kept or RowsMessage(self._schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        wanted = min(batch.num_rows, self._limit - self._rows)
-        if wanted > 0:
+        rows = min(batch.num_rows, self._limit - self._rows)
+        if rows > 0:
             self._kept = self._kept or RowsMessage(self._schema)
-            self._kept.add(batch.slice(0, wanted))
-            self._rows += wanted
+            self._kept.add(batch.slice(0, rows))
+            self._rows += rows
 
     def prepare(self, epoch: int) -> bytes | None:
         kept, self._kept, self._rows = self._kept, None, 0

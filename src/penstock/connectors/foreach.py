@@ -73,7 +73,7 @@ class _ForeachWriter(SinkWriter):
         self._subtask = 0
         self._epoch = 0
         self._user: Any = None
-        self._wanted = True
+        self._is_open = True
 
     def open(self, context: SinkContext) -> None:
         self._operator = f"{context.operator_id} {NAME}"
@@ -84,7 +84,7 @@ class _ForeachWriter(SinkWriter):
         with user_errors(self._operator):
             if self._user is None:
                 self._begin()
-            if self._wanted:
+            if self._is_open:
                 self._process(batch)
 
     def prepare(self, epoch: int) -> bytes | None:
@@ -100,7 +100,7 @@ class _ForeachWriter(SinkWriter):
         """Create and open a copy of ``f``. If ``open`` raises, ``close`` is not called, as in PySpark."""
         user = cloudpickle.loads(self._sink.pickled)
         opens = not callable(user) and hasattr(user, "open")
-        self._wanted = bool(user.open(self._subtask, self._epoch)) if opens else True
+        self._is_open = bool(user.open(self._subtask, self._epoch)) if opens else True
         self._user = user
 
     def _process(self, batch: pa.RecordBatch) -> None:

@@ -112,7 +112,7 @@ def make_folders(directory: Path, top: Path) -> None:
 
 def fsync_tree(directory: Path, root: Path) -> None:
     """Make names in a directory durable, and its own name up to ``root``, which contains it."""
-    for place in (directory, *directory.parents):
-        fsync_directory(place)
-        if place == root:
+    for path in (directory, *directory.parents):
+        fsync_directory(path)
+        if path == root:
             return

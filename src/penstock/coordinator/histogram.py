@@ -33,8 +33,8 @@ class Distribution:
         return cls(SECONDS, (0,) * (len(SECONDS) + 1))
 
     def with_value(self, value: float) -> Distribution:
-        place = bisect_left(self.bounds, value)
-        counts = (*self.counts[:place], self.counts[place] + 1, *self.counts[place + 1 :])
+        index = bisect_left(self.bounds, value)
+        counts = (*self.counts[:index], self.counts[index] + 1, *self.counts[index + 1 :])
         return replace(self, counts=counts, total=self.total + value)
 
     @property

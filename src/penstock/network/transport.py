@@ -344,7 +344,7 @@ class Listener:
     """Accepts links. Created listening; connections wait in the kernel's backlog until ``accept`` is called.
 
     Connections that are not authenticated yet have ``MAX_UNAUTHENTICATED`` places, ``MAX_UNAUTHENTICATED_PER_ADDRESS``
-    of them for one address. If no place is free, the oldest connection is closed if it is older than ``GRACE_S``;
+    of them for one address. If there is no room, the oldest connection is closed if it is older than ``GRACE_S``;
     otherwise the next connection waits. The closed one is of the same address if that has all of its places, otherwise
     of the address with most connections.
 
@@ -373,15 +373,15 @@ class Listener:
                 log.debug("a connection was gone before it was accepted")
                 return
             self._next = (sock, str(peer[0]))
-            place()
+            wait_for_room()
 
-        def place() -> None:
+        def wait_for_room() -> None:
             if self._closed or self._next is None:
                 return
             sock, address = self._next
             if not self._has_room(address):
                 self._loop.forget(self._sock)
-                self._loop.call_later(ROOM_POLL_S, place)
+                self._loop.call_later(ROOM_POLL_S, wait_for_room)
                 return
             self._next = None
             self._unknown.append(_Unknown(make_link(sock), address, time.monotonic()))
@@ -391,7 +391,7 @@ class Listener:
             self._loop.watch(self._sock, selectors.EVENT_READ, ready)
 
     def _has_room(self, address: str) -> bool:
-        """Return True if a place is free or was made free."""
+        """Return True if there is room or room was made."""
         self._unknown = [one for one in self._unknown if one.link.peer is None and not one.link.closed]
         crowd = Counter(one.address for one in self._unknown)
         if crowd[address] < MAX_UNAUTHENTICATED_PER_ADDRESS:
@@ -427,9 +427,9 @@ def _listen(host: str, ports: range) -> socket.socket:
             problem = error
             if error.errno != errno.EADDRINUSE:
                 break
-    wanted = "a port" if ports == ANY_PORT else f"ports {ports.start} to {ports.stop - 1}"
+    tried = "a port" if ports == ANY_PORT else f"ports {ports.start} to {ports.stop - 1}"
     raise ResourceError(
-        f"cannot listen on {wanted} of {host}: {problem}; see spark.penstock.driver.port, spark.penstock.slot.port and "
+        f"cannot listen on {tried} of {host}: {problem}; see spark.penstock.driver.port, spark.penstock.slot.port and "
         "Spark's own spark.driver.bindAddress and SPARK_LOCAL_IP"
     ) from problem
 

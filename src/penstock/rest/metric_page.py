@@ -24,11 +24,11 @@ def with_metrics(page: str) -> str:
         ConfigError: the page wants a group that does not exist.
     """
 
-    def written(place: re.Match[str]) -> str:
-        group = GROUPS.get(place[1])
+    def written(match: re.Match[str]) -> str:
+        group = GROUPS.get(match[1])
         if group is None:
-            raise ConfigError(f"there is no group of metrics {place[1]!r}; there are {', '.join(GROUPS)}")
-        return f"<!-- metrics: {place[1]} -->\n{_table(group)}\n<!-- end -->"
+            raise ConfigError(f"there is no group of metrics {match[1]!r}; there are {', '.join(GROUPS)}")
+        return f"<!-- metrics: {match[1]} -->\n{_table(group)}\n<!-- end -->"
 
     return _PLACE.sub(written, page)
 

@@ -149,13 +149,13 @@ class SliceSizer:
         per_row_ms = (self._ms - self._fixed_ms * self._weight) / self._rows
         # A fixed cost beyond the target is paid anyway: rows may then cost as much again.
         room_ms = max(TARGET_MS - self._fixed_ms, self._fixed_ms)
-        wanted = room_ms / per_row_ms if per_row_ms * self._max_rows > room_ms else float(self._max_rows)
+        rows_that_fit = room_ms / per_row_ms if per_row_ms * self._max_rows > room_ms else float(self._max_rows)
         if output_bytes > 0:
-            wanted = min(wanted, rows * self.max_output_bytes / output_bytes)
-        if wanted > self._limit and rows < self._limit:
+            rows_that_fit = min(rows_that_fit, rows * self.max_output_bytes / output_bytes)
+        if rows_that_fit > self._limit and rows < self._limit:
             return  # there were no more rows: nothing is known about larger slices
         least = _SECOND_ROWS if self._weight == 1 else 1
-        self._limit = int(max(least, min(wanted, self._limit * GROWTH)))
+        self._limit = int(max(least, min(rows_that_fit, self._limit * GROWTH)))
         self._probe()
 
     def _judge_fixed(self, rows: int, input_bytes: int, elapsed_ms: float) -> None:

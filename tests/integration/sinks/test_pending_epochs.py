@@ -2,14 +2,13 @@
 
 After an edit its rows are delivered once with their original columns, or the start is refused before anything runs.
 
-``make pending`` runs every combination. By default each pair of values of two dimensions is in one combination,
-but for the other file formats.
+In full every combination runs. Otherwise each pair of values of two dimensions is in one combination, but for the
+other file formats.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import shutil
 from collections import Counter
@@ -25,6 +24,7 @@ from penstock.cli.main import app
 from penstock.errors import LocationError, PlanChanged, SinkError
 from penstock.queries.streaming_query import StreamingQuery
 from penstock.snapshots import catalog
+from tests.support.effort import FULL
 from tests.support.newest_snapshot import newest_snapshot
 from tests.support.places import GOLDEN
 from tests.support.queries.pending_epochs_kit import (
@@ -50,17 +50,14 @@ REFUSED_BY_MEMORY = ("drop", "insert", "rename")
 """One table has one list of columns."""
 
 
-ALL = os.environ.get("PENSTOCK_PENDING") == "all"
-
-
 def cases() -> list[Case]:
     every = [Case(*values) for values in itertools.product(SINKS, EDITS, STAGED, ENDS)]
-    return every if ALL else pairwise(every)
+    return every if FULL else pairwise(every)
 
 
 def with_each(sinks: Sequence[str], values: Sequence[str]) -> list[tuple[str, str]]:
     """Return each sink with each value. Other file sinks share the commit of Parquet's: each has one value, in turn."""
-    others = [] if ALL else [sink for sink in sinks if sink in OTHER_FILE_SINKS]
+    others = [] if FULL else [sink for sink in sinks if sink in OTHER_FILE_SINKS]
     every = itertools.product([sink for sink in sinks if sink not in others], values)
     return [*every, *zip(others, itertools.cycle(values), strict=False)]
 

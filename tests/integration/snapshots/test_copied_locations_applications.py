@@ -1,7 +1,7 @@
 """Copies of a location in applications of their own: each row comes once, and the driver that has lost is told why.
 
 Two processes, each with a Spark of its own, start copies of one location that share input and output. One of them is
-paused in front of a step, and goes on when the other one has written. ``make copies`` pauses it in front of every step.
+paused in front of a step, and goes on when the other one has written. In full it is paused in front of every step.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.effort import FULL
 from tests.support.queries import copied_application
 from tests.support.queries.query_running import Inbox, eventually, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PROGRAM = Path(copied_application.__file__)
-EVERY = os.environ.get("PENSTOCK_COPIES") == "all"
 COPIES = {"stopped": ["cp", "-a"], "linked": ["cp", "-al"], "running": ["cp", "-a"]}
 SINKS = ("files", "table", "database")
 
@@ -194,7 +194,7 @@ def settled(application: Application) -> str:
     return str(application.ask("settle")["failed"])
 
 
-@pytest.mark.parametrize(("sink", "how"), list(itertools.product(SINKS, COPIES)) if EVERY else [("files", "linked")])
+@pytest.mark.parametrize(("sink", "how"), list(itertools.product(SINKS, COPIES)) if FULL else [("files", "linked")])
 def test_one_after_the_other(
     applications: tuple[Application, Application], scene_of: Callable[..., Scene], sink: str, how: str
 ) -> None:
@@ -223,7 +223,7 @@ def assert_newer(text: str, location: Path) -> None:
     assert f"written by the location at '{location}'" in text, text
 
 
-@pytest.mark.parametrize(("sink", "how"), list(itertools.product(SINKS, COPIES)) if EVERY else [("files", "running")])
+@pytest.mark.parametrize(("sink", "how"), list(itertools.product(SINKS, COPIES)) if FULL else [("files", "running")])
 def test_both_at_the_same_time(
     applications: tuple[Application, Application], scene_of: Callable[..., Scene], sink: str, how: str
 ) -> None:
@@ -248,7 +248,7 @@ SOME = [("files", 5), ("files", 14), ("files", 19), ("table", 20), ("database", 
 MOST = 40
 
 
-@pytest.mark.parametrize(("sink", "step"), list(itertools.product(SINKS, range(1, MOST))) if EVERY else SOME)
+@pytest.mark.parametrize(("sink", "step"), list(itertools.product(SINKS, range(1, MOST))) if FULL else SOME)
 def test_a_driver_that_is_paused_in_front_of_a_step(
     applications: tuple[Application, Application], scene_of: Callable[..., Scene], sink: str, step: int
 ) -> None:
@@ -262,7 +262,7 @@ def test_a_driver_that_is_paused_in_front_of_a_step(
         one.order("settle")
         begun = one.answered_or_paused()
     if begun is not None:
-        assert EVERY, f"there are {begun['steps']} steps only"
+        assert FULL, f"there are {begun['steps']} steps only"
         pytest.skip(f"there are {begun['steps']} steps")
     if step % 2:
         one.pause_all()

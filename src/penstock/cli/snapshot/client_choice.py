@@ -51,14 +51,14 @@ def snapshot_client_of(
 
 
 def _running_at(location: str, service: Service) -> Query | None:
-    place = canonical_location(location)
-    query = next((one for one in all_queries(service) if not one.over and _is_at(one, place)), None)
+    canonical = canonical_location(location)
+    query = next((one for one in all_queries(service) if not one.over and _is_at(one, canonical)), None)
     return None if query is None or _id_at(location) not in (None, query.id) else query
 
 
-def _is_at(query: Query, place: str) -> bool:
+def _is_at(query: Query, canonical: str) -> bool:
     try:
-        return canonical_location(query.location) == place
+        return canonical_location(query.location) == canonical
     except LocationError:  # a later release knows more schemes
         return False
 

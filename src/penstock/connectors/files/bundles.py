@@ -83,10 +83,10 @@ class Bundles:
         """
         home = self._path(name, State.OPEN)
         for source, target in moves.items():
-            place = home / target
-            make_folders(place.parent, self._private)
+            path = home / target
+            make_folders(path.parent, self._private)
             if source.exists():
-                os.rename(source, place)
+                os.rename(source, path)
         for directory in sorted({(home / target).parent for target in moves.values()}):
             fsync_tree(directory, self._root)
         for directory in sorted({source.parent for source in moves}):
@@ -157,9 +157,9 @@ class Bundles:
     def _publish(self, name: str, final: str) -> None:
         target = self._root / final
         if not target.exists():
-            place = self._path(name, State.SEALED) / PurePosixPath(final).parent
-            merged = place / f"{_MERGED}{secrets.token_hex(8)}"
-            sources = sorted(path for path in place.iterdir() if not path.name.startswith(_MERGED))
+            directory = self._path(name, State.SEALED) / PurePosixPath(final).parent
+            merged = directory / f"{_MERGED}{secrets.token_hex(8)}"
+            sources = sorted(path for path in directory.iterdir() if not path.name.startswith(_MERGED))
             self._format.merge(sources, merged)
             fsync_file(merged)
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -138,7 +138,7 @@ def _root_of(path: str) -> str:
 def archive_matches_source(directory: str, pattern: str) -> bool:
     """Check as Spark does: both paths, cut to the shorter one's depth, match part by part."""
     pairs = zip(_parts(directory), _parts(pattern), strict=False)
-    return all(re.match(glob_regex(wanted), part) for part, wanted in pairs)
+    return all(re.match(glob_regex(source_part), part) for part, source_part in pairs)
 
 
 def _parts(path: str) -> list[str]:

@@ -61,7 +61,7 @@ class ListedPaths:
         pattern = self.options.name_pattern
         return entered and not is_hidden(name) and (pattern is None or pattern.match(name) is not None)
 
-    def _matches(self, part: str, wanted: str) -> bool:
+    def _matches(self, part: str, pattern: str) -> bool:
         if not is_glob(self.path):
-            return part == wanted
-        return fnmatch.fnmatchcase(part, wanted)
+            return part == pattern
+        return fnmatch.fnmatchcase(part, pattern)

@@ -81,7 +81,7 @@ def nullable_table(table: pa.Table) -> pa.Table:
 def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table with the columns of a schema, by position.
 
-    A column of the wanted type stays as it is. Arrow's own cast would fail where a field that cannot be null is null
+    A column of the requested type stays as it is. Arrow's own cast would fail where a field that cannot be null is null
     because its struct is null.
     """
     pairs = zip(table.columns, schema, strict=True)

@@ -63,8 +63,8 @@ class Partitioning:
         paths = [""]
         codes = np.zeros(batch.num_rows, np.int64)
         zone = Zone(self.time_zone)
-        for place, name in zip(self.columns, self.names, strict=True):
-            encoded = batch.column(place).dictionary_encode(null_encoding="encode")
+        for index, name in zip(self.columns, self.names, strict=True):
+            encoded = batch.column(index).dictionary_encode(null_encoding="encode")
             texts = cast_texts(encoded.dictionary, zone, self.ansi).to_pylist()
             components = [directory_name(name, text) for text in texts]
             combined = codes * len(components) + encoded.indices.to_numpy(zero_copy_only=False)
@@ -89,20 +89,20 @@ def partitioning(
     def key(name: str) -> str:
         return name if case_sensitive else name.lower()
 
-    places = {key(field.name): place for place, field in enumerate(schema)}
+    indexes = {key(field.name): index for index, field in enumerate(schema)}
     columns: list[int] = []
     for name in names:
-        place = places.get(key(name))
-        if place is None:
+        index = indexes.get(key(name))
+        if index is None:
             known = ", ".join(field.name for field in schema)
             raise ConfigError(f"partitionBy names column {name}, which the rows do not have; they have {known}")
-        if place in columns:
+        if index in columns:
             raise ConfigError(f"partitionBy names column {name} twice")
-        kind = schema.field(place).type
+        kind = schema.field(index).type
         if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_duration(kind):
             raise NotSupported(f"partitionBy cannot use column {name} of type {kind}: cast it to a string")
-        columns.append(place)
-    others = tuple(place for place in range(len(schema)) if place not in columns)
+        columns.append(index)
+    others = tuple(index for index in range(len(schema)) if index not in columns)
     return Partitioning(tuple(columns), tuple(schema.field(c).name for c in columns), others, time_zone, ansi)
 
 

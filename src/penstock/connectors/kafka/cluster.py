@@ -67,9 +67,9 @@ class KafkaCluster:
         found = self._metadata()
         missing = [topic for topic in self._topics.named if topic not in found]
         if self._topics.choice is Choice.ASSIGN:
-            wanted = [(topic, p) for topic, numbers in self._topics.partitions.items() for p in numbers]
-            missing += [f"{topic}-{p}" for topic, p in wanted if topic in found and p not in found[topic]]
-            existing = [(topic, p) for topic, p in wanted if p in found.get(topic, ())]
+            requested = [(topic, p) for topic, numbers in self._topics.partitions.items() for p in numbers]
+            missing += [f"{topic}-{p}" for topic, p in requested if topic in found and p not in found[topic]]
+            existing = [(topic, p) for topic, p in requested if p in found.get(topic, ())]
         else:
             existing = [(topic, p) for topic, numbers in found.items() for p in numbers]
         return PartitionList(tuple(sorted(existing)), tuple(missing))

@@ -231,8 +231,8 @@ class _OpenSplit:
             self._convert(max_rows)
         while self._ready:
             batch = self._ready.popleft()
-            wanted = max_rows if not self._progress.skip else min(max_rows, self._progress.skip - self._progress.rows)
-            head, _ = first_rows(batch, wanted, max_bytes)
+            rows = max_rows if not self._progress.skip else min(max_rows, self._progress.skip - self._progress.rows)
+            head, _ = first_rows(batch, rows, max_bytes)
             if head.num_rows < batch.num_rows:
                 self._ready.appendleft(batch.slice(head.num_rows))
                 batch = head

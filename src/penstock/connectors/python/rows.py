@@ -111,9 +111,9 @@ class RowConverter:
 
     def _checked(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         kinds = [(field.name, field.type) for field in batch.schema]
-        wanted = [(field.name, field.type) for field in self._schema]
-        if kinds != wanted:
-            raise self._error(first_row, f"yielded a RecordBatch of {kinds}; the schema is {wanted}")
+        declared = [(field.name, field.type) for field in self._schema]
+        if kinds != declared:
+            raise self._error(first_row, f"yielded a RecordBatch of {kinds}; the schema is {declared}")
         return self._without_forbidden_nulls(batch.columns, first_row)
 
     def _without_forbidden_nulls(self, arrays: Sequence[pa.Array], first_row: int) -> pa.RecordBatch:

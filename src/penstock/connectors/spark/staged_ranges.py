@@ -68,8 +68,8 @@ class StagedRanges:
         for count, path in enumerate(files):
             fsync_file(path)
             status = path.stat()
-            place = path.relative_to(self._location).as_posix()
-            spec: dict[str, Plain] = {"path": place, "size": status.st_size, "modified_ns": status.st_mtime_ns}
+            relative = path.relative_to(self._location).as_posix()
+            spec: dict[str, Plain] = {"path": relative, "size": status.st_size, "modified_ns": status.st_mtime_ns}
             splits.append(Split(f"{number}/{count}", spec))
         for parent in (directory, self.directory, self.directory.parent):
             fsync_directory(parent)
@@ -80,8 +80,8 @@ class StagedRanges:
         for path in self.directory.glob("*") if self.directory.exists() else ():
             match = _RANGE.fullmatch(path.name)
             if match and is_dropped(int(match[1])):
-                place = path.relative_to(self._location).as_posix()
-                with suppress(FileNotFoundError), folder_of(str(self._location), place) as (folder, name):
+                relative = path.relative_to(self._location).as_posix()
+                with suppress(FileNotFoundError), folder_of(str(self._location), relative) as (folder, name):
                     shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
 
     def reader(self) -> SourceReader:

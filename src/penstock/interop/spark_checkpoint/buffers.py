@@ -120,11 +120,11 @@ def check_columns(spec: FinalAggregateSpec, key: Any, value: Any) -> list[Findin
     except NotSupported as error:
         return [Finding(what, str(error), "start the query anew")]
     findings = []
-    wanted_keys = [type_text(spec.input_schema.field(position).type) for position in range(spec.key_count)]
+    expected_keys = [type_text(spec.input_schema.field(position).type) for position in range(spec.key_count)]
     stored_keys = [type_text(field.type) for field in keys]
-    if stored_keys != wanted_keys:
+    if stored_keys != expected_keys:
         findings.append(
-            Finding(f"{what}, keys", f"Spark's are {column_list(stored_keys)}, not {column_list(wanted_keys)}", SAME)
+            Finding(f"{what}, keys", f"Spark's are {column_list(stored_keys)}, not {column_list(expected_keys)}", SAME)
         )
     unread = [call.function for call in spec.calls if call.function not in _READ]
     if unread:
@@ -132,9 +132,9 @@ def check_columns(spec: FinalAggregateSpec, key: Any, value: Any) -> list[Findin
         return [*findings, Finding(what, "what Spark keeps of these is not read", "start the query anew")]
     stored = buffer_texts(buffers)
     if stored_shapes(spec.calls, stored) is None:
-        wanted = [text for call in spec.calls for text in possible_shapes(call)[0].texts]
+        expected = [text for call in spec.calls for text in possible_shapes(call)[0].texts]
         findings.append(
-            Finding(f"{what}, buffers", f"Spark's are {column_list(stored)}, not {column_list(wanted)}", SAME)
+            Finding(f"{what}, buffers", f"Spark's are {column_list(stored)}, not {column_list(expected)}", SAME)
         )
     return findings
 

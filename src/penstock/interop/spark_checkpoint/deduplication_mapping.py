@@ -44,10 +44,10 @@ class DeduplicationMapping(StateMapping):
         except NotSupported as error:
             return [Finding(what, str(error), "start the query anew")]
         findings = []
-        wanted = [type_text(spec.table_schema.field(position).type) for position in range(len(spec.keys))]
-        if keys != wanted:
+        expected = [type_text(spec.table_schema.field(position).type) for position in range(len(spec.keys))]
+        if keys != expected:
             findings.append(
-                Finding(f"{what}, keys", f"Spark's are {column_list(keys)}, not {column_list(wanted)}", SAME)
+                Finding(f"{what}, keys", f"Spark's are {column_list(keys)}, not {column_list(expected)}", SAME)
             )
         if values != _VALUES[self.spark_name]:
             why = f"Spark's are {column_list(values)}, not {column_list(_VALUES[self.spark_name])}"

@@ -245,25 +245,25 @@ def _pair_operators(
     Returns:
         The pairs; or findings if they do not correspond.
     """
-    wanted = stateful_operators(graph)[::-1]  # Spark counts from the sink, a graph from the source
+    stateful = stateful_operators(graph)[::-1]  # Spark counts from the sink, a graph from the source
     findings = [
         Finding(f"state of {spec.name}", "it has no counterpart in Spark", "start the query anew")
-        for _, spec in wanted
+        for _, spec in stateful
         if type(spec) not in MAPPINGS
     ]
     if findings:
         return findings
-    if not wanted:
+    if not stateful:
         return [Finding(f"state/{one.number} ({one.name})", "the DataFrame has none", SAME) for one in operators]
     if not operators:
-        return [Finding(f"state of {spec.name}", "Spark's query kept none", SAME) for _, spec in wanted]
-    mappings = [MAPPINGS[type(spec)](spec) for _, spec in wanted]
+        return [Finding(f"state of {spec.name}", "Spark's query kept none", SAME) for _, spec in stateful]
+    mappings = [MAPPINGS[type(spec)](spec) for _, spec in stateful]
     theirs, ours = [one.name for one in operators], [mapping.spark_name for mapping in mappings]
     if theirs != ours:
         return [Finding("state", f"Spark has {', '.join(theirs)}, the DataFrame {', '.join(ours)}", SAME)]
     return {
         operator: (vertex, spec, mapping)
-        for operator, (vertex, spec), mapping in zip(operators, wanted, mappings, strict=True)
+        for operator, (vertex, spec), mapping in zip(operators, stateful, mappings, strict=True)
     }
 
 

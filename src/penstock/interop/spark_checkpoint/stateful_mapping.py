@@ -91,11 +91,11 @@ class StatefulMapping(StateMapping):
             theirs, ours = (with_ttl, without) if stored.ttl_enabled else (without, with_ttl)
             return [Finding(what, f"Spark's is {theirs}, the processor's {ours}", SAME)]
         rows = _rows(state, variable)
-        wanted = {"grouping keys": ("key", self._spec.grouping), "values": ("value", variable.value.columns)}
+        expected = {"grouping keys": ("key", self._spec.grouping), "values": ("value", variable.value.columns)}
         if variable.map_key is not None:
-            wanted["keys of the map"] = ("user_map_key", variable.map_key.columns)
+            expected["keys of the map"] = ("user_map_key", variable.map_key.columns)
         findings = []
-        for part, (column, columns) in wanted.items():
+        for part, (column, columns) in expected.items():
             kind = _value_type(rows, variable) if column == "value" else rows.schema[column].dataType
             try:
                 stored_columns = [type_text(field.type) for field in to_arrow_schema(kind.jsonValue())]

@@ -50,19 +50,19 @@ class Projection:
     target: pa.Schema
 
     @staticmethod
-    def of(available: pa.Schema, wanted: StructType, what: str) -> Projection:
+    def of(available: pa.Schema, requested: StructType, what: str) -> Projection:
         """Create the projection.
 
         Args:
             available: the available columns.
-            wanted: result of ``spark_schema``, or the user's ``schema(...)``. Values are cast to its types.
+            requested: result of ``spark_schema``, or the user's ``schema(...)``. Values are cast to its types.
             what: description of the read, for messages.
 
         Raises:
             ConfigError: a column is not available.
         """
-        positions = tuple(column_position(available, name, what) for name in wanted.names)
-        return Projection(positions, to_arrow_schema(wanted, timezone="UTC"))
+        positions = tuple(column_position(available, name, what) for name in requested.names)
+        return Projection(positions, to_arrow_schema(requested, timezone="UTC"))
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Convert a batch. Raises ConfigError for values that do not fit the user's types."""

@@ -28,7 +28,7 @@ class ReadOptions:
         view: one of ``VIEWS``, or ``STATE`` or ``INFLIGHT``.
         name: name of the state table or of the exchange.
         columns: names of the columns to read; empty: all.
-        keys: keys of a state table whose rows are read, see ``wanted_keys``; empty: all.
+        keys: keys of a state table whose rows are read, see ``parse_key_filter``; empty: all.
         bookkeeping: read the engine's own columns, too.
         partition_bytes: see ``PARTITION_BYTES``.
     """

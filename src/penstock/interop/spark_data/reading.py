@@ -45,7 +45,7 @@ class SnapshotReader(DataSourceReader):  # type: ignore[misc]
     """Base class of the readers.
 
     No reader has ``pushFilters``: Spark 4.3 applies pushed filters to every later use of the same DataFrame as well,
-    see ``wanted_keys``.
+    see ``parse_key_filter``.
     """
 
     def __init__(self, projection: Projection) -> None:

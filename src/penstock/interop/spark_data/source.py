@@ -14,12 +14,12 @@ from penstock.errors import LocationError
 from penstock.interop.spark_data import timers_reader
 from penstock.interop.spark_data.columns import Projection, select_columns, spark_schema
 from penstock.interop.spark_data.inflight_reader import InflightReader, find_inflight
+from penstock.interop.spark_data.key_filter import parse_key_filter
 from penstock.interop.spark_data.read_options import INFLIGHT, SNAPSHOTS, STATE, TIMERS, ReadOptions, parse_read_options
 from penstock.interop.spark_data.reading import RowsReader, SnapshotRef
 from penstock.interop.spark_data.state_reader import StateTableReader, shown_schema
 from penstock.interop.spark_data.timers_reader import TimersReader, find_timers
 from penstock.interop.spark_data.views import snapshot_view, snapshots_view
-from penstock.interop.spark_data.wanted_keys import wanted_keys
 from penstock.model.ids import snapshot_id
 from penstock.model.manifest import PlanManifest, SnapshotMetadata
 from penstock.snapshots.commands.opened_location import OpenedLocation, open_location_to_read, plan_of_snapshot
@@ -85,7 +85,7 @@ class _ResolvedRead:
         options, store = self._options, self._opened.store
         if options.view == STATE:
             self._table = find_table(store, metadata, plan, options.name)
-            self._wanted = wanted_keys(options.keys, self._table)
+            self._filter = parse_key_filter(options.keys, self._table)
             self.available = shown_schema(self._table)
             self.hidden = frozenset(self.available.names[position] for position in self._table.internal_columns)
         elif options.view == INFLIGHT:
@@ -106,7 +106,7 @@ class _ResolvedRead:
             return RowsReader(projection, self._rows)
         snapshot_ref = SnapshotRef(self._opened.path, self._record.checkpoint)
         if options.view == STATE:
-            return StateTableReader(snapshot_ref, self._table, self._wanted, projection, options.partition_bytes)
+            return StateTableReader(snapshot_ref, self._table, self._filter, projection, options.partition_bytes)
         if options.view == TIMERS:
             return TimersReader(snapshot_ref, self._timers, projection, options.partition_bytes)
         return InflightReader(snapshot_ref, self._inflight, projection, options.partition_bytes)

@@ -12,8 +12,8 @@ from pyspark.sql.datasource import InputPartition
 
 from penstock.errors import CorruptSnapshot
 from penstock.interop.spark_data.columns import Projection
+from penstock.interop.spark_data.key_filter import KeyFilter
 from penstock.interop.spark_data.reading import SnapshotReader, SnapshotRef
-from penstock.interop.spark_data.wanted_keys import WantedKeys
 from penstock.model.manifest import StateEntry
 from penstock.snapshots.format.table_entries import entries_of_groups, split_key_groups
 from penstock.snapshots.restoring.state_tables import StateTable, entries_with_groups, read_rows
@@ -41,7 +41,7 @@ class StateTableReader(SnapshotReader):
     Args:
         snapshot_ref: the snapshot.
         table: the table.
-        wanted: the keys whose rows are read.
+        key_filter: the keys whose rows are read.
         projection: the columns to read.
         partition_bytes: see ``PARTITION_BYTES``.
     """
@@ -50,14 +50,14 @@ class StateTableReader(SnapshotReader):
         self,
         snapshot_ref: SnapshotRef,
         table: StateTable,
-        wanted: WantedKeys,
+        key_filter: KeyFilter,
         projection: Projection,
         partition_bytes: int,
     ) -> None:
         super().__init__(projection)
         self._snapshot_ref = snapshot_ref
         self._table = table
-        self._wanted = wanted
+        self._filter = key_filter
         self._partition_bytes = partition_bytes
 
     def __getstate__(self) -> dict[str, Any]:
@@ -65,12 +65,12 @@ class StateTableReader(SnapshotReader):
         return self.__dict__ | {"_table": replace(self._table, entries=())}
 
     def partitions(self) -> list[InputPartition]:
-        """Return the partitions by key group; one without entries if no wanted key group has rows."""
-        wanted = self._wanted.groups
-        groups = int(np.flatnonzero(wanted)[0]), int(np.flatnonzero(wanted)[-1])
-        entries = entries_with_groups(entries_of_groups(self._table.entries, groups), wanted)
+        """Return the partitions by key group; one without entries if no such key group has rows."""
+        groups_read = self._filter.groups
+        groups = int(np.flatnonzero(groups_read)[0]), int(np.flatnonzero(groups_read)[-1])
+        entries = entries_with_groups(entries_of_groups(self._table.entries, groups), groups_read)
         found = [
-            StatePartition(entries_with_groups(entries_of_groups(entries, some), wanted))
+            StatePartition(entries_with_groups(entries_of_groups(entries, some), groups_read))
             for some in split_key_groups(entries, groups, self._partition_bytes)
         ]
         return found or [StatePartition([])]
@@ -81,13 +81,13 @@ class StateTableReader(SnapshotReader):
     def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not partition.entries:
             return
-        table, groups = self._table, self._wanted.groups
+        table, groups = self._table, self._filter.groups
         for batch in read_rows(store_at(self._snapshot_ref.location), partition.entries, table.schema, table.key_count):
             rows = batch
             if not groups.all():
                 rows = batch.filter(pa.array(groups[batch.column(0).to_numpy(zero_copy_only=False)]))
                 self._check_groups(rows)
-            rows = self._wanted.rows(rows)
+            rows = self._filter.rows(rows)
             if rows.num_rows:
                 yield self._projection.apply(rows)
 

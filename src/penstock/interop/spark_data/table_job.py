@@ -125,8 +125,8 @@ def write_empty(table: StateTable, target: TableTarget, store: Store, path: str,
 
 def _tasks(rows: DataFrame, parallelism: int, max_parallelism: int) -> int:
     """Return the number of tasks: a multiple of the parallelism, so that each task has key groups of one subtask."""
-    wanted: int = min(MOST_TASKS, rows.sparkSession.sparkContext.defaultParallelism * 2)
-    each = max(1, min(-(-wanted // parallelism), max_parallelism // parallelism))
+    tasks: int = min(MOST_TASKS, rows.sparkSession.sparkContext.defaultParallelism * 2)
+    each = max(1, min(-(-tasks // parallelism), max_parallelism // parallelism))
     return parallelism * each
 
 

@@ -45,8 +45,8 @@ def writable_schema(table: StateTable) -> StructType:
     """Return the columns that a DataFrame for the table must have, without the engine's own columns."""
     schema = shown_schema(table)
     hidden = {0, *table.internal_columns}
-    wanted = [field for position, field in enumerate(schema) if position not in hidden]
-    return spark_schema(pa.schema(wanted), f"state table {table.name}")
+    fields = [field for position, field in enumerate(schema) if position not in hidden]
+    return spark_schema(pa.schema(fields), f"state table {table.name}")
 
 
 def write_snapshot(
@@ -122,11 +122,11 @@ def _checked_frame(table: StateTable, df: DataFrame | None) -> DataFrame | None:
     if len(given) < len(df.columns):
         raise ConfigError(f"the DataFrame for state table {table.name} has two columns of one name: {df.columns}")
     names = table.display_names
-    wanted = spark_schema(shown_schema(table), f"state table {table.name}")
+    expected = spark_schema(shown_schema(table), f"state table {table.name}")
     own = {names[position] for position in table.internal_columns}
     known = {name.lower() for name in names}
     columns, wrong = [], [f"{name} is no column of it" for name in df.columns if name.lower() not in known]
-    for field in wanted.fields[1:]:
+    for field in expected.fields[1:]:
         found = given.get(field.name.lower())
         if found is None and field.name in own:
             columns.append(F.lit(False).alias(field.name))

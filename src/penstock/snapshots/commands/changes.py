@@ -40,7 +40,7 @@ def collect_orphans(owned: OwnedLocation, dry_run: bool) -> rq.Answer:
     return answer
 
 
-def label_snapshot(owned: OwnedLocation, wanted: rq.LabelSnapshot) -> rq.Answer:
+def label_snapshot(owned: OwnedLocation, request: rq.LabelSnapshot) -> rq.Answer:
     """Set the label and the note of a snapshot by one log entry; none if they are the same already.
 
     Raises:
@@ -48,10 +48,10 @@ def label_snapshot(owned: OwnedLocation, wanted: rq.LabelSnapshot) -> rq.Answer:
         Fenced: another driver owns the location.
         OSError: the store fails; the request may be repeated.
     """
-    name = snapshot_id(wanted.checkpoint)
-    record = owned.view.snapshot(wanted.checkpoint)
+    name = snapshot_id(request.checkpoint)
+    record = owned.view.snapshot(request.checkpoint)
     if record is None:
         raise LocationError(f"there is no snapshot {name} any more: it was deleted, or collected, meanwhile")
-    if relabeled(record, wanted.label, wanted.note) != record:
-        owned.log.append(SnapshotLabelled(owned.view.owner, wanted.checkpoint, wanted.label, wanted.note))
+    if relabeled(record, request.label, request.note) != record:
+        owned.log.append(SnapshotLabelled(owned.view.owner, request.checkpoint, request.label, request.note))
     return rq.Answer(snapshot=name)

@@ -87,9 +87,9 @@ class SnapshotDiff(msgspec.Struct, frozen=True):
 
 @dataclass
 class _TableDifferences:
-    """Differences found so far in one table. ``wanted`` is the number of examples per kind of change."""
+    """Differences found so far in one table. ``max_examples`` is the number of examples per kind of change."""
 
-    wanted: int
+    max_examples: int
     names: list[str] = field(default_factory=list)
     added: int = 0
     changed: int = 0
@@ -208,7 +208,7 @@ def _compare_rows(
     }
     for change, (before, after) in pairs.items():
         setattr(found, change, getattr(found, change) + len(before))
-        room = max(0, found.wanted - sum(example.change == change for example in found.examples))
+        room = max(0, found.max_examples - sum(example.change == change for example in found.examples))
         for left, right in zip(before[:room], after[:room], strict=True):
             found.examples.append(_example(change, table, keyed.stop, int(left), int(right)))
 

@@ -95,16 +95,16 @@ def copy_snapshots(
             f"{archive.root}: another command is writing to this archive, or was killed. If none is, use --force"
         )
     result = CopyResult()
-    wanted = [record for record in chosen if not _is_archived(seen, record, result)]
-    if not wanted and (seen.ended or not seen.owner):
+    missing = [record for record in chosen if not _is_archived(seen, record, result)]
+    if not missing and (seen.ended or not seen.owner):
         return result
     with take_over(archive, seen, lambda now: _opened_entry(now, origin_view)) as owned:
-        for done, record in enumerate(wanted):
-            progress(done, len(wanted))
+        for done, record in enumerate(missing):
+            progress(done, len(missing))
             _copy(origin, owned, record, result)
         if result.deleted or result.damaged:
             collect_orphans(owned, dry_run=False)
-        progress(len(wanted), len(wanted))
+        progress(len(missing), len(missing))
     return result
 
 
@@ -118,8 +118,8 @@ def _chosen(origin: Store, view: LogView, names: Sequence[str]) -> list[Snapshot
 
 
 def _create_archive(archive: Store, identity: QueryIdentity) -> None:
-    wanted = msgspec.structs.replace(identity, archive=True)
-    if archive.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(wanted))):
+    archive_identity = msgspec.structs.replace(identity, archive=True)
+    if archive.create_if_absent(IDENTITY_PATH, seal_envelope(msgspec.to_builtins(archive_identity))):
         return
     stored = read_identity(archive)
     if not stored.archive:

@@ -81,12 +81,12 @@ def plan_files_of_deletion(owned: OwnedLocation, checkpoints: Iterable[Checkpoin
     Raises:
         CorruptSnapshot: the references of another snapshot cannot be read, so no file is known to be unneeded.
     """
-    view, wanted = owned.view, set(checkpoints)
-    deleted = [record for record in view.snapshots if record.checkpoint in wanted]
-    remaining = tuple(record for record in view.snapshots if record.checkpoint not in wanted)
+    view, doomed = owned.view, set(checkpoints)
+    deleted = [record for record in view.snapshots if record.checkpoint in doomed]
+    remaining = tuple(record for record in view.snapshots if record.checkpoint not in doomed)
     damaged = owned.catalog.unreadable(remaining)
     if damaged:
-        raise CorruptSnapshot(deletion_refusal(wanted, (), unreadable=damaged))
+        raise CorruptSnapshot(deletion_refusal(doomed, (), unreadable=damaged))
     used: set[str] = set()
     for record in deleted:
         # Its data is left to a garbage collection, which only asks the other snapshots.

@@ -136,8 +136,8 @@ def _batch_header(message: bytes) -> _BatchHeader:
     codec: int | None = None
     if compression := _field(message, header, _COMPRESSION):
         table = _table_at(message, compression)
-        place = _field(message, table, _CODEC)
-        codec = struct.unpack_from("<b", message, place)[0] if place else _LZ4
+        position = _field(message, table, _CODEC)
+        codec = struct.unpack_from("<b", message, position)[0] if position else _LZ4
     return _BatchHeader(rows, buffers, codec)
 
 

@@ -56,10 +56,10 @@ def insert_blobs(state: Plain, blobs: Sequence[bytes]) -> Plain:
     """
     if isinstance(state, dict):
         if set(state) == {PLACEHOLDER}:
-            place = state[PLACEHOLDER]
-            if type(place) is not int or not 0 <= place < len(blobs):
-                raise IndexError(f"there is no blob {place!r:.40}")
-            return cast("Plain", Blob(blobs[place]))
+            index = state[PLACEHOLDER]
+            if type(index) is not int or not 0 <= index < len(blobs):
+                raise IndexError(f"there is no blob {index!r:.40}")
+            return cast("Plain", Blob(blobs[index]))
         return {key: insert_blobs(item, blobs) for key, item in state.items()}
     if isinstance(state, list):
         return [insert_blobs(item, blobs) for item in state]

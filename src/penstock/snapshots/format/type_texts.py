@@ -29,8 +29,8 @@ def parse_column(text: str) -> pa.Field | None:
 
 def _name_and_type_candidates(text: str) -> list[tuple[str, str]]:
     """Return all divisions at blanks, since names and types may contain blanks."""
-    places = [place for place, letter in enumerate(text) if letter == " "]
-    return [(text[:place], text[place + 1 :]) for place in places]
+    spaces = [space for space, letter in enumerate(text) if letter == " "]
+    return [(text[:space], text[space + 1 :]) for space in spaces]
 
 
 def parse_type(text: str) -> pa.DataType | None:

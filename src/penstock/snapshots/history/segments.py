@@ -123,8 +123,10 @@ def build_segment(entries: Iterable[StoredCheckpoint], token: str) -> tuple[Segm
     ordered = sorted(entries, key=lambda entry: entry.record.checkpoint)
     lines, offset = [], 0
     for entry in ordered:
-        place = SubtaskMetricsRef(offset, len(entry.packed), entry.size, digest(entry.packed)) if entry.packed else None
-        lines.append(_HeaderEntry(entry.record, place))
+        metrics_ref = (
+            SubtaskMetricsRef(offset, len(entry.packed), entry.size, digest(entry.packed)) if entry.packed else None
+        )
+        lines.append(_HeaderEntry(entry.record, metrics_ref))
         offset += len(entry.packed)
     header = seal_envelope(msgspec.to_builtins(_Header(lines)))
     first, last = ordered[0].record.checkpoint, ordered[-1].record.checkpoint
@@ -185,10 +187,12 @@ class OpenSegment:
     def entry(self, checkpoint: int) -> StoredCheckpoint:
         """Return one of its checkpoints in its stored form. Raises as the constructor."""
         line = self._lines[checkpoint]
-        place = line.subtasks
-        if place is None:
+        metrics_ref = line.subtasks
+        if metrics_ref is None:
             return StoredCheckpoint(line.checkpoint)
-        packed = self._store.read_range(self._path, self._end + place.offset, min(place.length, MAX_SUBTASKS_BYTES))
-        if digest(packed) != place.checksum:
+        packed = self._store.read_range(
+            self._path, self._end + metrics_ref.offset, min(metrics_ref.length, MAX_SUBTASKS_BYTES)
+        )
+        if digest(packed) != metrics_ref.checksum:
             raise CorruptSnapshot(f"{self._path}: the figures of checkpoint {checkpoint} do not match their checksum")
-        return StoredCheckpoint(line.checkpoint, packed, place.size)
+        return StoredCheckpoint(line.checkpoint, packed, metrics_ref.size)

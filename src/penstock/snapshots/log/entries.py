@@ -352,8 +352,8 @@ class LogView:
         return self.reserved_until
 
     def snapshot(self, checkpoint: CheckpointId) -> SnapshotRecord | None:
-        place = bisect_left(self.snapshots, checkpoint, key=_checkpoint)
-        found = self.snapshots[place : place + 1]
+        index = bisect_left(self.snapshots, checkpoint, key=_checkpoint)
+        found = self.snapshots[index : index + 1]
         return found[0] if found and found[0].checkpoint == checkpoint else None
 
     def is_covered(self, seq: int) -> bool:
@@ -362,8 +362,8 @@ class LogView:
 
     def was_written(self, position: LogPosition) -> bool:
         """Return True if a covered entry had this position; False also if its writer is no longer known."""
-        place = bisect_right(self.writers, position.seq, key=_first)
-        return bool(place) and position.token[:STEM_DIGITS] == self.writers[place - 1].stem
+        index = bisect_right(self.writers, position.seq, key=_first)
+        return bool(index) and position.token[:STEM_DIGITS] == self.writers[index - 1].stem
 
     @property
     def recent_from(self) -> int:
@@ -558,8 +558,8 @@ def _with_label(view: LogView, after: LogView, entry: SnapshotLabelled) -> LogVi
 
 def _with_record(records: tuple[SnapshotRecord, ...], record: SnapshotRecord) -> tuple[SnapshotRecord, ...]:
     """Insert a record in order. With ten thousand snapshots and hundreds of entries, sorting would be slow."""
-    place = bisect_left(records, record.checkpoint, key=_checkpoint)
-    return (*records[:place], record, *records[place:])
+    index = bisect_left(records, record.checkpoint, key=_checkpoint)
+    return (*records[:index], record, *records[index:])
 
 
 def _checkpoint(record: SnapshotRecord) -> CheckpointId:

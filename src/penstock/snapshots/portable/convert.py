@@ -57,8 +57,8 @@ class StatePart:
 
     def prefix(self, generation: int, checkpoint: int) -> str:
         """Return the prefix of its sections' identities."""
-        place = f"g{generation}/c{checkpoint}/{SubtaskId(self.vertex, self.part.subtask)}"
-        return f"{place}/state/{self.table.operator_id}/{self.table.table}"
+        subtask_prefix = f"g{generation}/c{checkpoint}/{SubtaskId(self.vertex, self.part.subtask)}"
+        return f"{subtask_prefix}/state/{self.table.operator_id}/{self.table.table}"
 
 
 WriteStates = Callable[[LocationBootstrap, Manifest, Sequence[StatePart], Meter], StatesBySubtask]
@@ -234,10 +234,10 @@ class _Conversion:
                 for consumer in range(self._metadata.parallelism)
             ]
             for stream in self._manifest.streams:
-                for place, entry in self._stream(writers[stream.consumer], stream):
-                    if place in found:
-                        raise CorruptSnapshot(f"{stream.file.path} has rows for place {place}, which has others")
-                    found[place] = entry
+                for position, entry in self._stream(writers[stream.consumer], stream):
+                    if position in found:
+                        raise CorruptSnapshot(f"{stream.file.path} has rows for position {position}, which has others")
+                    found[position] = entry
                 self._meter.add(stream.file.length)
         return found
 

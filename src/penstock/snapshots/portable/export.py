@@ -249,5 +249,5 @@ def _texts(part: Plain) -> list[str]:
 
 
 def _restore_order(placed: tuple[EntryPosition, InflightEntry]) -> tuple[int, bool, tuple[int, int, int]]:
-    place, entry = placed
-    return entry.layer, entry.side != Side.CONSUMER.value, place
+    position, entry = placed
+    return entry.layer, entry.side != Side.CONSUMER.value, position

@@ -123,13 +123,13 @@ class StreamJob:
         rows = 0
         with NewFile(target, self.path) as file:
             writer: pa.RecordBatchStreamWriter | None = None
-            for place, entry in self.entries:
+            for entry_position, entry in self.entries:
                 content = read_content(source, entry.section)
                 if writer is None:
                     schema = declared_schema(self.columns, content.schema, f"exchange {self.exchange}")
                     writer = pa.ipc.new_stream(pa.PythonFile(file, mode="w"), schema)
                 for batch, metadata in self._own(content, entry):
-                    described = {**metadata, **_entry_text(place, entry)}
+                    described = {**metadata, **_entry_text(entry_position, entry)}
                     writer.write_batch(as_schema(batch, schema), custom_metadata=described)
                     rows += batch.num_rows
                 if meter is not None:
@@ -176,9 +176,9 @@ def run_in_threads(jobs: Sequence[Job], source: Store, target: Store, meter: Met
             raise
 
 
-def _entry_text(place: EntryPosition, entry: InflightEntry) -> dict[str, str]:
+def _entry_text(position: EntryPosition, entry: InflightEntry) -> dict[str, str]:
     return {
-        PLACE: ":".join(map(str, place)),
+        PLACE: ":".join(map(str, position)),
         "producer": str(entry.producer),
         "consumer": str(entry.consumer),
         "layer": str(entry.layer),

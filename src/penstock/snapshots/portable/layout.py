@@ -142,8 +142,8 @@ class Manifest(msgspec.Struct, frozen=True):
             edge = plan.edges[stream.exchange]
             vertex = int(str(edge["consumer"]))
             one = found.setdefault((vertex, stream.consumer), SubtaskManifest(vertex, stream.consumer))
-            place = 0, int(str(edge["id"])), 0, stream.consumer, Side.CONSUMER.value, 0, stream.rows
-            one.inflight.append(InflightEntry(*place, *groups, _NO_DATA))
+            position = 0, int(str(edge["id"])), 0, stream.consumer, Side.CONSUMER.value, 0, stream.rows
+            one.inflight.append(InflightEntry(*position, *groups, _NO_DATA))
 
         def outlined(subtask: SubtaskManifest) -> SubtaskManifest:
             one = found.get((subtask.vertex, subtask.index))

@@ -147,7 +147,7 @@ def _fetch_files(store: Store, manifest: Manifest, folder: Path, meter: Meter) -
 
 def _fetch_file(store: Store, ref: FileRef, path: Path, meter: Meter) -> None:
     """Download at most the declared number of bytes, one piece in memory at a time."""
-    found, place = xxhash.xxh3_128(), f"{ref.path} in {store.root}"
+    found, source = xxhash.xxh3_128(), f"{ref.path} in {store.root}"
     try:
         with path.open("xb") as file:
             for offset in range(0, ref.length, COPY_BYTES):
@@ -156,8 +156,8 @@ def _fetch_file(store: Store, ref: FileRef, path: Path, meter: Meter) -> None:
                 file.write(data)
                 meter.add(len(data))
     except FileNotFoundError:
-        raise CorruptSnapshot(f"{place} is missing") from None
+        raise CorruptSnapshot(f"{source} is missing") from None
     except OSError as error:
-        raise LocationError(f"{place} cannot be downloaded: {error}") from error
+        raise LocationError(f"{source} cannot be downloaded: {error}") from error
     if found.hexdigest() != ref.checksum:
-        raise CorruptSnapshot(f"{place} does not match its checksum; export the snapshot again")
+        raise CorruptSnapshot(f"{source} does not match its checksum; export the snapshot again")

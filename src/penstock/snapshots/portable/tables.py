@@ -54,9 +54,9 @@ def _stored(store: Store, entries: Sequence[StateEntry], schema: pa.Schema, grou
     parts = entries_of_groups(entries, groups)
     operators = load_restore(SubtaskManifest(0, 0, states=parts), store).operators
     for piece in (piece for state in operators.values() for rows in state.tables.values() for piece in rows):
-        wanted = as_schema(piece.batch, delta_schema(schema) if piece.is_delta else schema)
+        batch = as_schema(piece.batch, delta_schema(schema) if piece.is_delta else schema)
         # A copy: a slice would keep the whole section.
-        yield StoredRows(wanted.take(pa.array(np.arange(wanted.num_rows))), piece.is_delta)
+        yield StoredRows(batch.take(pa.array(np.arange(batch.num_rows))), piece.is_delta)
 
 
 def _merged(pieces: Sequence[StoredRows], schema: pa.Schema, keys: int | None, what: str) -> pa.Table:

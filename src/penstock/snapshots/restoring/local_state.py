@@ -64,8 +64,8 @@ class LocalStateStore:
         with self._lock:
             kept = self._checkpoints.pop(checkpoint, {})
         self.release()
-        wanted = entries_by_table(manifests)
-        found = {table: one.point for table, one in kept.items() if list(one.entries) == wanted.get(table)}
+        entries = entries_by_table(manifests)
+        found = {table: one.point for table, one in kept.items() if list(one.entries) == entries.get(table)}
         for table, one in kept.items():
             if table not in found:
                 one.point.release()

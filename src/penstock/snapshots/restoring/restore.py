@@ -110,8 +110,8 @@ def load_inflight(store: Store, entry: InflightEntry, schema: pa.Schema | None =
         first = max(entry.row_start - position, 0)
         rows = min(end - position, batch.num_rows) - first
         if rows > 0:
-            wanted = batch.slice(first, rows)
-            found.append(wanted if schema is None else as_schema(wanted, schema))
+            part = batch.slice(first, rows)
+            found.append(part if schema is None else as_schema(part, schema))
         position += batch.num_rows
     if position < end:
         raise CorruptSnapshot(f"section {entry.section.identity!r} has {position} rows; {end} are referred to")
@@ -140,11 +140,11 @@ def _load_table(store: Store, entries: Sequence[StateEntry], schema: pa.Schema |
             if rows != entry.rows:
                 raise CorruptSnapshot(f"section {ref.identity!r} has {rows} rows instead of {entry.rows}")
             for batch in batches:
-                wanted = _of_key_groups(batch, entry.key_group_first, entry.key_group_last)
+                part = _of_key_groups(batch, entry.key_group_first, entry.key_group_last)
                 if entry.without:
-                    wanted = wanted.drop_columns([name for name in entry.without if name in wanted.schema.names])
-                if wanted.num_rows:
-                    yield _with_schema(StoredRows(wanted, entry.kind == DELTA), schema)
+                    part = part.drop_columns([name for name in entry.without if name in part.schema.names])
+                if part.num_rows:
+                    yield _with_schema(StoredRows(part, entry.kind == DELTA), schema)
 
 
 def _has_tombstones(batch: pa.RecordBatch) -> bool:

@@ -101,10 +101,10 @@ def _declared_columns(plan: PlanManifest, operator_id: str, table: str) -> list[
     return [str(column) for column in columns]
 
 
-def entries_with_groups(entries: Iterable[StateEntry], wanted: npt.NDArray[np.bool_]) -> list[StateEntry]:
+def entries_with_groups(entries: Iterable[StateEntry], groups: npt.NDArray[np.bool_]) -> list[StateEntry]:
     """Return the entries with any of the marked key groups."""
-    before = np.concatenate([[0], np.cumsum(wanted)])
-    top = len(wanted)
+    before = np.concatenate([[0], np.cumsum(groups)])
+    top = len(groups)
     return [
         entry
         for entry in entries

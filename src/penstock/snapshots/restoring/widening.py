@@ -93,15 +93,15 @@ def as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             their snapshot's plan.
     """
     written = [(field.name, field.type) for field in batch.schema]
-    wanted = [(field.name, field.type) for field in schema]
-    if written == wanted:
+    expected = [(field.name, field.type) for field in schema]
+    if written == expected:
         return batch
-    if not wanted:
+    if not expected:
         return batch.select([])
     try:
         columns = [
             batch.column(written.index(column)) if column in written else _widened_column(batch, field)
-            for column, field in zip(wanted, schema, strict=True)
+            for column, field in zip(expected, schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     except (KeyError, ValueError, pa.ArrowException) as error:

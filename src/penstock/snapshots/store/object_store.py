@@ -206,8 +206,8 @@ class S3Store(Store):
         for path in paths:
             by_folder[checked_path(path).rpartition("/")[0].partition("/")[0]].add(path)
         found.update(super().sizes(by_folder.pop("", ())))
-        for folder, wanted in by_folder.items():
-            found.update((path, size) for path, size in self._listed(folder) if path in wanted)
+        for folder, names in by_folder.items():
+            found.update((path, size) for path, size in self._listed(folder) if path in names)
         return found
 
     def top_names(self) -> list[str]:
@@ -256,10 +256,10 @@ class S3Store(Store):
     def delete_all(self, paths: Sequence[str]) -> None:
         import obstore
 
-        wanted = [checked_path(path) for path in paths]
-        if wanted:
-            with self._translated_errors(wanted[0], writes=True):
-                obstore.delete(self._client, wanted)  # 1,000 with each request
+        checked = [checked_path(path) for path in paths]
+        if checked:
+            with self._translated_errors(checked[0], writes=True):
+                obstore.delete(self._client, checked)  # 1,000 with each request
 
     # -- the library --------------------------------------------------------------------------------------------------
 

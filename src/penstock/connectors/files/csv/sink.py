@@ -96,7 +96,7 @@ class _LineEncoder:
         self._triggers = f"[{codes}\\n\\r]"
 
     def rows(self, columns: list[pa.Array]) -> pa.Array:
-        fields = [self._field(texts, place == 0) for place, texts in enumerate(columns)]
+        fields = [self._field(texts, index == 0) for index, texts in enumerate(columns)]
         joined = pc.binary_join_element_wise(*fields, self._style.delimiter)
         # One column alone can make an empty line; Spark writes none, as its readers would not see it.
         return joined if len(columns) > 1 else joined.filter(pc.not_equal(joined, ""))

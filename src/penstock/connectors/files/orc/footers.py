@@ -60,11 +60,11 @@ def _check_columns(path: str, footer: bytes) -> None:
     if len(columns) > MAX_COLUMNS:
         raise DataError(f"{path} has {len(columns)} columns and fields of columns; at most {MAX_COLUMNS} are read")
     depths *= len(columns)
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         for inner in _numbers(column, 2):
-            if not place < inner < len(columns):
-                raise ValueError(f"column {place} holds column {inner}")
-            depths[inner] = depths[place] + 1
+            if not index < inner < len(columns):
+                raise ValueError(f"column {index} holds column {inner}")
+            depths[inner] = depths[index] + 1
     if max(depths, default=0) > MAX_DEPTH:
         raise DataError(f"{path} has columns that are more than {MAX_DEPTH} deep")
 
@@ -139,12 +139,12 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         at += length
 
 
-def _numbers(message: bytes, wanted: int) -> Iterator[int]:
+def _numbers(message: bytes, field: int) -> Iterator[int]:
     """Yield the numbers of a repeated field, packed or not."""
     for number, value in _fields(message):
-        if number == wanted and isinstance(value, int):
+        if number == field and isinstance(value, int):
             yield value
-        elif number == wanted and isinstance(value, bytes):
+        elif number == field and isinstance(value, bytes):
             at = 0
             while at < len(value):
                 one, at = _number(value, at)

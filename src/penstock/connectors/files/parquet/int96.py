@@ -61,8 +61,8 @@ def is_int96(leaf: pa.Array, kind: pa.DataType) -> bool:
 def instants(array: pa.FixedSizeBinaryArray) -> pa.Array:
     """Return timestamps in microseconds, with Java's overflows and truncating division."""
     data = array.buffers()[1] or b""
-    place = array.offset * _PARTS.itemsize
-    parts: npt.NDArray[Any] = np.frombuffer(data, dtype=_PARTS, count=len(array), offset=place)
+    offset = array.offset * _PARTS.itemsize
+    parts: npt.NDArray[Any] = np.frombuffer(data, dtype=_PARTS, count=len(array), offset=offset)
     nanos = parts["nanos"].astype(np.int64)
     micros = nanos // 1000
     micros += (nanos < 0) & (micros * 1000 != nanos)
@@ -73,31 +73,31 @@ def instants(array: pa.FixedSizeBinaryArray) -> pa.Array:
 
 def _changed(footer: bytes) -> bytes:
     parts: list[bytes] = []
-    place = 0
+    start = 0
     for begin, end, text in _changes(footer, CompactReader(footer)):
-        parts += footer[place:begin], text
-        place = end
-    return b"".join([*parts, footer[place:]])
+        parts += footer[start:begin], text
+        start = end
+    return b"".join([*parts, footer[start:]])
 
 
 def _changes(footer: bytes, reader: CompactReader, path: tuple[int, ...] = ()) -> Iterator[tuple[int, int, bytes]]:
     """Yield the start, the end and the new bytes of each change, in order. ``path``: to the structure to read."""
     for number, kind in reader.fields():
-        place = (*path, number)
-        if place in _PHYSICAL_TYPES:
+        position = (*path, number)
+        if position in _PHYSICAL_TYPES:
             begin = reader.at
             if reader.value(kind) != _INT96:
                 continue
             yield begin, reader.at, bytes([2 * _FIXED_LEN_BYTE_ARRAY])
-            if place == _SCHEMA_TYPE:
+            if position == _SCHEMA_TYPE:
                 # The number of the next field is written as its distance from the one before, now field 2.
                 following = footer[reader.at]
                 delta = following >> 4
                 yield reader.at, reader.at + 1, _TYPE_LENGTH + bytes([following - 16 if delta else following])
-        elif not any(wanted[: len(place)] == place for wanted in _PHYSICAL_TYPES):
+        elif not any(changed[: len(position)] == position for changed in _PHYSICAL_TYPES):
             reader.value(kind)
         elif kind == STRUCT:
-            yield from _changes(footer, reader, place)
+            yield from _changes(footer, reader, position)
         else:
             for _ in range(reader.count_structures(kind)):
-                yield from _changes(footer, reader, place)
+                yield from _changes(footer, reader, position)

@@ -117,7 +117,7 @@ def max_batch_rows(
     """Check all pages of some columns in some row groups.
 
     Args:
-        rows: wanted number of rows per batch.
+        rows: requested number of rows per batch.
         most: largest page in bytes.
 
     Returns:
@@ -262,7 +262,7 @@ def _widest_value(path: str, metadata: pq.FileMetaData, group: int, column: str)
 def _leaves(arrays: list[pa.Array]) -> Iterator[pa.Array]:
     for array in arrays:
         if pa.types.is_struct(array.type):
-            yield from _leaves([array.field(place) for place in range(array.type.num_fields)])
+            yield from _leaves([array.field(index) for index in range(array.type.num_fields)])
         elif pa.types.is_map(array.type):
             yield from _leaves([array.keys, array.items])
         elif pa.types.is_nested(array.type):

@@ -160,10 +160,10 @@ def _gregorian(path: str, batch: pa.RecordBatch, present: pa.Schema, calendar: F
 
 def leaves_of(metadata: pq.FileMetaData, names: list[str]) -> list[int]:
     """Return the numbers of the leaf columns at and below these (dotted) columns."""
-    wanted = set(names)
+    chosen = set(names)
     paths = (metadata.schema.column(number).path for number in range(metadata.num_columns))
     prefixes = (accumulate(path.split("."), "{}.{}".format) for path in paths)
-    return [number for number, found in enumerate(prefixes) if not wanted.isdisjoint(found)]
+    return [number for number, found in enumerate(prefixes) if not chosen.isdisjoint(found)]
 
 
 def batch_rows(metadata: pq.FileMetaData, groups: list[int], leaves: list[int]) -> int:
@@ -175,16 +175,16 @@ def batch_rows(metadata: pq.FileMetaData, groups: list[int], leaves: list[int]) 
     return max(BATCH_ROWS, min(MOST_ROWS, BATCH_BYTES * rows // max(1, size)))
 
 
-def find_columns(path: str, wanted: pa.Schema, present: pa.Schema, case_sensitive: bool) -> list[str | None]:
+def find_columns(path: str, requested: pa.Schema, present: pa.Schema, case_sensitive: bool) -> list[str | None]:
     """Return for each column of the schema its name in the file, or None.
 
     Raises:
         DataError: the file has several columns of one name.
     """
-    places = _places([field.name for field in present], case_sensitive)
+    indexes = _indexes_by_key([field.name for field in present], case_sensitive)
     columns: list[str | None] = []
-    for name in wanted.names:
-        candidates = [present.field(place).name for place in places.get(_key(name, case_sensitive), [])]
+    for name in requested.names:
+        candidates = [present.field(index).name for index in indexes.get(_key(name, case_sensitive), [])]
         if len(candidates) > 1:
             raise DataError(f"{path} has more than one column {name}: {', '.join(candidates)}")
         columns.append(candidates[0] if candidates else None)
@@ -195,26 +195,26 @@ def _key(name: str, case_sensitive: bool) -> str:
     return name if case_sensitive else name.lower()
 
 
-def _places(names: Iterable[str], case_sensitive: bool) -> dict[str, list[int]]:
+def _indexes_by_key(names: Iterable[str], case_sensitive: bool) -> dict[str, list[int]]:
     """Return the positions of each name, by the key of ``_key``."""
-    places: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        places.setdefault(_key(name, case_sensitive), []).append(place)
-    return places
+    indexes: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        indexes.setdefault(_key(name, case_sensitive), []).append(index)
+    return indexes
 
 
-def paths_to_read(name: str, present: pa.DataType, wanted: pa.DataType, case_sensitive: bool = False) -> list[str]:
-    """Return the dotted paths to read of a column: of a struct only the wanted fields.
+def paths_to_read(name: str, present: pa.DataType, requested: pa.DataType, case_sensitive: bool = False) -> list[str]:
+    """Return the dotted paths to read of a column: of a struct only the requested fields.
 
     If the file has none of these fields, the whole struct is read, to know where it is null.
     """
-    if not (pa.types.is_struct(present) and pa.types.is_struct(wanted)):
+    if not (pa.types.is_struct(present) and pa.types.is_struct(requested)):
         return [name]
-    places = _places((field.name for field in present), case_sensitive)
+    indexes = _indexes_by_key((field.name for field in present), case_sensitive)
     pairs = [
-        (present.field(place), field.type)
-        for field in wanted
-        for place in places.get(_key(field.name, case_sensitive), [])
+        (present.field(index), field.type)
+        for field in requested
+        for index in indexes.get(_key(field.name, case_sensitive), [])
     ]
     return [
         path
@@ -223,69 +223,71 @@ def paths_to_read(name: str, present: pa.DataType, wanted: pa.DataType, case_sen
     ] or [name]
 
 
-def conform(array: pa.Array, wanted: pa.DataType, rules: Conformity) -> pa.Array:
-    """Convert the array to the type ``wanted``, if Spark's reader would widen it too.
+def conform(array: pa.Array, requested: pa.DataType, rules: Conformity) -> pa.Array:
+    """Convert the array to the type ``requested``, if Spark's reader would widen it too.
 
     Raises:
         TypeError: Spark would not read one as the other.
     """
     kind = array.type
-    if kind == wanted:
+    if kind == requested:
         return array
     if pa.types.is_dictionary(kind):
-        return conform(array.dictionary_decode(), wanted, rules)
-    if pa.types.is_struct(kind) and pa.types.is_struct(wanted):
-        return _struct(array, wanted, rules)
-    if pa.types.is_map(kind) and pa.types.is_map(wanted):
-        keys = conform(array.keys, wanted.key_type, rules)
-        items = conform(array.items, wanted.item_type, rules)
-        return pa.MapArray.from_arrays(nullable_offsets(array), keys, items, type=wanted)
-    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_list(wanted):
-        values = conform(array.values, wanted.value_type, rules)
-        return pa.ListArray.from_arrays(nullable_offsets(array), values, type=wanted)
-    if not _readable_as(kind, wanted, rules):
+        return conform(array.dictionary_decode(), requested, rules)
+    if pa.types.is_struct(kind) and pa.types.is_struct(requested):
+        return _struct(array, requested, rules)
+    if pa.types.is_map(kind) and pa.types.is_map(requested):
+        keys = conform(array.keys, requested.key_type, rules)
+        items = conform(array.items, requested.item_type, rules)
+        return pa.MapArray.from_arrays(nullable_offsets(array), keys, items, type=requested)
+    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_list(requested):
+        values = conform(array.values, requested.value_type, rules)
+        return pa.ListArray.from_arrays(nullable_offsets(array), values, type=requested)
+    if not _readable_as(kind, requested, rules):
         raise TypeError
     if pa.types.is_null(kind):
-        return pa.nulls(len(array), wanted)
-    if pa.types.is_string(wanted):
-        return array.cast(pa.binary()).view(wanted)  # ``with_valid_texts`` looks at the bytes
-    return array.cast(wanted)
+        return pa.nulls(len(array), requested)
+    if pa.types.is_string(requested):
+        return array.cast(pa.binary()).view(requested)  # ``with_valid_texts`` looks at the bytes
+    return array.cast(requested)
 
 
-def _struct(array: pa.StructArray, wanted: pa.StructType, rules: Conformity) -> pa.Array:
-    places = _places((field.name for field in array.type), rules.case_sensitive)
+def _struct(array: pa.StructArray, requested: pa.StructType, rules: Conformity) -> pa.Array:
+    indexes = _indexes_by_key((field.name for field in array.type), rules.case_sensitive)
     children = []
-    for field in wanted:
-        found = places.get(_key(field.name, rules.case_sensitive), [])
+    for field in requested:
+        found = indexes.get(_key(field.name, rules.case_sensitive), [])
         if len(found) > 1:
             raise TypeError(f"it has {len(found)} fields {field.name}")
         if not found:
             children.append(pa.nulls(len(array), field.type))
         else:
-            # ``field`` is unsliced in places; flatten applies the parent's offset and nulls.
+            # ``field`` is unsliced in some cases; flatten applies the parent's offset and nulls.
             children.append(conform(array.flatten()[found[0]], field.type, rules))
-    return pa.StructArray.from_arrays(children, fields=list(wanted), mask=array.is_null())
+    return pa.StructArray.from_arrays(children, fields=list(requested), mask=array.is_null())
 
 
-def _readable_as(kind: pa.DataType, wanted: pa.DataType, rules: Conformity) -> bool:
+def _readable_as(kind: pa.DataType, requested: pa.DataType, rules: Conformity) -> bool:
     types = pa.types
     if types.is_null(kind):  # whose pages are those of 32-bit integers
-        return bool(types.is_integer(wanted) or types.is_float64(wanted) or types.is_date32(wanted))
-    if types.is_uint32(kind) and types.is_float64(wanted):
+        return bool(types.is_integer(requested) or types.is_float64(requested) or types.is_date32(requested))
+    if types.is_uint32(kind) and types.is_float64(requested):
         return False  # in Spark large numbers become negative
     if types.is_integer(kind):
-        exact = types.is_integer(wanted) and (wanted.bit_width >= kind.bit_width)
-        return bool(exact or (kind.bit_width <= 32 and types.is_float64(wanted)) or types.is_decimal(wanted))
+        exact = types.is_integer(requested) and (requested.bit_width >= kind.bit_width)
+        return bool(exact or (kind.bit_width <= 32 and types.is_float64(requested)) or types.is_decimal(requested))
     if types.is_float32(kind):
-        return bool(types.is_float64(wanted))
-    if types.is_decimal(kind) and types.is_decimal(wanted):
-        return bool(wanted.scale >= kind.scale and wanted.precision - wanted.scale >= kind.precision - kind.scale)
-    if types.is_timestamp(kind) and types.is_timestamp(wanted):
-        return bool(wanted.tz is not None or kind.tz is None)
+        return bool(types.is_float64(requested))
+    if types.is_decimal(kind) and types.is_decimal(requested):
+        return bool(
+            requested.scale >= kind.scale and requested.precision - requested.scale >= kind.precision - kind.scale
+        )
+    if types.is_timestamp(kind) and types.is_timestamp(requested):
+        return bool(requested.tz is not None or kind.tz is None)
     if types.is_date32(kind):
-        return bool(types.is_timestamp(wanted) and wanted.tz is None)
+        return bool(types.is_timestamp(requested) and requested.tz is None)
     texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
     if not any(is_one(kind) for is_one in texts):
         return False
     is_text = types.is_string(kind) or types.is_large_string(kind)
-    return bool(types.is_binary(wanted) or (types.is_string(wanted) and (is_text or rules.binary_is_text)))
+    return bool(types.is_binary(requested) or (types.is_string(requested) and (is_text or rules.binary_is_text)))

@@ -23,13 +23,13 @@ from penstock.snapshots.restoring.state_tables import StateTable
 from penstock.state.hashing import groups_of
 from penstock.state.key_index import UNKNOWN, KeyIndex, is_indexable
 
-Wanted = npt.NDArray[np.bool_]
+GroupMask = npt.NDArray[np.bool_]
 _UNFIT = (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError, ArithmeticError)
 """Errors of a value that does not fit its column."""
 
 
 @dataclass(frozen=True)
-class WantedKeys:
+class KeyFilter:
     """Keys whose rows are read.
 
     Attributes:
@@ -38,7 +38,7 @@ class WantedKeys:
         index: the keys; None: all rows are read.
     """
 
-    groups: Wanted
+    groups: GroupMask
     positions: tuple[int, ...] = ()
     index: KeyIndex | None = None
 
@@ -50,7 +50,7 @@ class WantedKeys:
         return batch.filter(pa.array(found != UNKNOWN))
 
 
-def wanted_keys(text: str, table: StateTable) -> WantedKeys:
+def parse_key_filter(text: str, table: StateTable) -> KeyFilter:
     """Parse the option.
 
     Args:
@@ -60,7 +60,7 @@ def wanted_keys(text: str, table: StateTable) -> WantedKeys:
         ConfigError: the text has another form, a column is missing or unknown, or a value does not fit its column.
     """
     if not text:
-        return WantedKeys(np.ones(table.max_parallelism, np.bool_))
+        return KeyFilter(np.ones(table.max_parallelism, np.bool_))
     names = table.display_names[1 : 1 + (table.key_count or 0)]
     needed = names if table.hash_key_count is None else names[: table.hash_key_count]
     keys = _objects(text)
@@ -80,7 +80,7 @@ def wanted_keys(text: str, table: StateTable) -> WantedKeys:
             np.arange(table.max_parallelism),
             groups_of(columns[: table.hash_key_count], len(keys), table.max_parallelism),
         )
-    return WantedKeys(groups, positions, KeyIndex(columns, len(keys), [True] * len(columns)))
+    return KeyFilter(groups, positions, KeyIndex(columns, len(keys), [True] * len(columns)))
 
 
 def _objects(text: str) -> list[dict[str, Any]]:
