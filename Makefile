@@ -9,7 +9,7 @@ export SPARK_LOCAL_IP ?= 127.0.0.1
 # Bytecode is kept: hundreds of processes are started here, and each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup java javac chromium environment demo test costs compiled lint fuzz fuzz-format fuzz-plans fuzz-files oracle simulate mutants torture release-check docs bench bench-quick flink clean lock
+.PHONY: help setup java javac chromium environment demo test test-servers costs compiled lint fuzz fuzz-format fuzz-plans fuzz-files oracle simulate mutants torture release-check docs bench bench-quick flink clean lock
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -60,20 +60,23 @@ $(ARCHIVE): $(VENV)/.ready tests/support/java_archive.py tests/support/quick_jav
 # Whole files at a time: the tests of one share what is dear to set up. More workers than cores: tests wait for servers
 # and for each other's processes.
 WORKERS ?= 4
-test: setup ## Lint, types and all tests
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+test: environment ## Lint, types and all tests but those with servers
 	@$(MAKE) --no-print-directory -j 2 lint compiled $(ARCHIVE)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	@$(PYTEST) --ignore tests/servers
+
+test-servers: setup $(ARCHIVE) ## Tests with a browser, an S3 server and Kafka
+	@$(PYTEST) tests/servers
 
 costs: export PENSTOCK_WRITE_COSTS := 1
-costs: test ## All tests, and what each file costs into tests/support/costs.json: dear ones begin first
+costs: test test-servers ## All tests, and what each file costs into tests/support/costs.json: dear ones begin first
 
 # Once, and not by every worker. What is wrong is for the tests to say.
 compiled: $(VENV)/.ready
 	-@$(BIN)/python -m pytest --collect-only -qq > /dev/null 2>&1
 
 fuzz: setup ## All tests in full, in another order, with new examples of every property: make test runs a part of the cases
-	@PENSTOCK_EFFORT=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
-	  --randomly-seed=default --hypothesis-seed=$$RANDOM
+	@PENSTOCK_EFFORT=1 $(PYTEST) --randomly-seed=default --hypothesis-seed=$$RANDOM
 
 MINUTES ?= 1
 fuzz-format: $(VENV)/.ready ## Fuzz the readers of snapshots, each for so long: make fuzz-format MINUTES=10
@@ -112,6 +115,7 @@ TODAY := $(shell date +%Y%m%d)
 STEP := @$(MAKE) --no-print-directory
 release-check: ## All that is run before a release, in order: make release-check [SCHEDULES=30000] [FILES=1000] [PLANS=300]
 	$(STEP) test
+	$(STEP) test-servers
 	$(STEP) mutants
 	$(STEP) simulate N=$(SCHEDULES) SEED=$(TODAY)00000
 	$(STEP) fuzz-format MINUTES=10

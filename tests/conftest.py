@@ -17,7 +17,7 @@ import pytest
 import typer.testing
 from py4j.java_gateway import JavaPackage, JVMView
 
-from tests.support.effort import some
+from tests.support.effort import left_out, some
 from tests.support.places import ROOT
 from tests.support.quick_java import quick_java
 from tests.support.s3_server import S3Server, moto
@@ -77,6 +77,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests.support.spark_first import SparkFirst
 
     return SparkFirst(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    names = left_out(items)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in names])
+    items[:] = [item for item in items if item.nodeid not in names]
 
 
 def pytest_collection_finish() -> None:

@@ -21,7 +21,7 @@ OWN_TEXT = {
 """Files whose patterns are applied to trusted texts only, and these texts."""
 URI_CHARACTERS = (java_uri._URIC, java_uri._PATH, java_uri._USER, java_uri._REGISTERED)
 MADE: dict[str, list[str]] = {
-    "glob_regex(wanted)": [],
+    "glob_regex(source_part)": [],
     "glob_regex(pattern)": [],
     "text": [],
     "like_to_python(pattern, escape)": [like_to_python(like, "\\") for like in ("%a%a%b", "a%_a%b%a_", "%", "a_%_%a")],

@@ -56,6 +56,7 @@ def test_several_rescales_in_a_row_from_one_snapshot(tmp_path: Path, launcher: P
     assert restored_rows(story) > 0
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("place", [*IN_OPERATORS, *IN_SINKS])
 def test_a_failure_inside_a_call_is_recovered_from(tmp_path: Path, launcher: ProcessLauncher, place: str) -> None:
     """Some calls happen only when a Generation ends or begins: so one ends besides."""

@@ -15,6 +15,7 @@ from tests.support.dataflow.process_launcher import ProcessLauncher
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_killed_and_rescaled_under_backpressure_each_record_comes_once_unharmed_and_in_order(
     tmp_path: Path, launcher: ProcessLauncher, shape: Shape
@@ -32,6 +33,7 @@ def test_killed_and_rescaled_under_backpressure_each_record_comes_once_unharmed_
         assert restored_rows(story) > 0, "no record in flight was ever restored"
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("shape", [PIPELINE, UNION, NEARLY_EMPTY], ids=lambda shape: shape.name)
 def test_aligned_it_is_the_same(tmp_path: Path, launcher: ProcessLauncher, shape: Shape) -> None:
     story = Story(shape, tmp_path, launcher, 4, Alignment.ALIGNED, crowded=False)

@@ -12,7 +12,7 @@ from simulator.jobs.topology import Inlet, Node
 from simulator.schedule import Result, Task
 from simulator.settings import Fault, Settings
 from simulator.workers import Workers
-from tests.support.effort import one_in, some
+from tests.support.effort import some
 
 pytestmark = pytest.mark.simulation
 
@@ -56,6 +56,7 @@ def run(workers: Workers, before: int, after: int, seeds: range, mutant: str | N
     return list(workers.run(Task(seed, settings, mutant=mutant) for seed in seeds))
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize(("before", "after"), PAIRS)
 def test_a_job_goes_on_at_another_parallelism_with_rows_in_flight(before: int, after: int, workers: Workers) -> None:
     results = run(workers, before, after, SEEDS)
@@ -70,7 +71,7 @@ def test_a_job_goes_on_at_another_parallelism_with_rows_in_flight(before: int, a
     assert any(narrowed), "nobody carried on what had been in flight before"
 
 
-@pytest.mark.parametrize(("before", "after"), one_in(3, PAIRS))
+@pytest.mark.parametrize(("before", "after"), PAIRS)
 def test_it_is_noticed_if_heirs_of_rows_in_flight_all_process_them(before: int, after: int, workers: Workers) -> None:
     """So there are some that have to be narrowed, whatever the pair."""
     seeds = SEEDS[: some(len(SEEDS), 1)]

@@ -7,8 +7,12 @@
 from __future__ import annotations
 
 import os
+import zlib
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TypeVar
+
+import pytest
 
 T = TypeVar("T")
 
@@ -25,5 +29,20 @@ def some(full: int, least: int = LEAST) -> int:
 
 
 def one_in(number: int, cases: Sequence[T]) -> Sequence[T]:
-    """Return one case in so many, always the same ones; all of them if every example is tried, too."""
+    """Return one case in so many, always the same ones; all of them in a full run."""
     return cases if FULL else cases[::number]
+
+
+def left_out(items: Sequence[pytest.Item]) -> set[str]:
+    """Return the ids of tests that are not of this run: of a test marked with ``one_in(number)`` one case in so many is.
+
+    These are always the same ones and spread over the values of all its parameters, in whichever order the tests come.
+    """
+    cases = defaultdict(list)
+    for item in items if not FULL else ():
+        if mark := item.get_closest_marker("one_in"):
+            cases[item.nodeid.partition("[")[0], *mark.args].append(item.nodeid)
+    found: set[str] = set()
+    for (_, number), names in cases.items():
+        found.update(sorted(names, key=lambda name: zlib.crc32(name.encode()))[-(-len(names) // number) :])
+    return found

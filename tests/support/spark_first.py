@@ -15,6 +15,8 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
+from tests.support.places import ROOT
+
 _SIGNS = ("SparkSession", "mark.spark")
 
 COSTS = Path(__file__).with_name("costs.json")
@@ -45,7 +47,9 @@ class Costs:
         self._seconds[file] = self._seconds.get(file, 0) + report.duration
 
     def pytest_sessionfinish(self) -> None:
-        dear = {file: round(seconds) for file, seconds in sorted(self._seconds.items()) if seconds >= CHEAP_S}
+        # Files that did not run keep their cost.
+        seconds = {file: kept for file, kept in _costs().items() if (ROOT / file).exists()} | self._seconds
+        dear = {file: round(cost) for file, cost in sorted(seconds.items()) if cost >= CHEAP_S}
         COSTS.write_text(json.dumps(dear, indent=0) + "\n", encoding="utf-8")
 
 

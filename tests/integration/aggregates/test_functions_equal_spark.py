@@ -172,6 +172,7 @@ def plan_of(functions: list[str]) -> Callable[[DataFrame], DataFrame]:
 ANSI = [*((name, "true") for name in GROUPS), ("sums", "false")]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "ansi"), ANSI)
 def test_windowed_results_equal_spark(
     spark: SparkSession, spark_conf: Callable[[str, str], None], folder: Path, rows: pa.Table, name: str, ansi: str

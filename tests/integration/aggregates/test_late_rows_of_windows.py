@@ -82,6 +82,7 @@ def make_files() -> list[pa.Table]:
     return files
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", PLANS)
 def test_append_output_equals_structured_streaming(
     spark: SparkSession, spark_conf: Callable[[str, str], None], tmp_path: Path, name: str

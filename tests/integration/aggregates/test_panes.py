@@ -15,7 +15,6 @@ from penstock.model.job_graph import JobGraph
 from penstock.operators.aggregate.partial import MergePartialsSpec, PartialAggregateSpec
 from penstock.operators.expand import ExpandSpec
 from tests.support.aggregates.aggregate_kit import SCHEMA, Plan, assert_same_rows, compiled, run, watermarked
-from tests.support.effort import one_in
 
 pytestmark = pytest.mark.spark
 
@@ -97,7 +96,8 @@ def stream_of(spark: SparkSession, folder: Path, plan: Plan) -> DataFrame:
     return plan(spark.readStream.schema(SCHEMA).parquet(str(folder)))
 
 
-@pytest.mark.parametrize("name", one_in(2, [*PLANS]))
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("name", PLANS)
 def test_batches_yield_what_their_rows_do(
     spark: SparkSession, folder: Path, rows: pa.Table, expanded: Callable[[DataFrame], JobGraph], name: str
 ) -> None:
@@ -112,6 +112,7 @@ def test_batches_yield_what_their_rows_do(
         assert_same_rows(found, expected, keys)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", [name for name in PLANS if name != "in order"])
 def test_results_equal_spark(spark: SparkSession, folder: Path, rows: pa.Table, name: str) -> None:
     """But for the order of rows, which Spark does not keep where there are many groups."""

@@ -145,6 +145,7 @@ def check(spark: SparkSession, folder: Path, rows: pa.Table, keys: int, plan: Pl
     return job
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", APPEND)
 def test_results_equal_spark(spark: SparkSession, folder: Path, rows: pa.Table, name: str) -> None:
     job = check(spark, folder, rows, *APPEND[name], Backend.MEMORY)

@@ -96,6 +96,7 @@ def sparks_rows(spark: SparkSession, kind: str, folder: Path, ddl: str) -> int |
         return None
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("wanted", NULL_AS)
 def test_a_column_of_nothing_but_nulls(spark: SparkSession, tmp_path: Path, wanted: str) -> None:
     """pandas writes it as 32-bit integers of the logical type Null."""

@@ -60,12 +60,14 @@ def assert_alike(spark: SparkSession, kind: str, folder: Path, ddl: str, options
     assert not wrong, "\n".join(f"{name} {(folder / name).read_bytes()!r}:\n   {wrong[name]}" for name in wrong)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("options", JSON_OPTIONS, ids=str)
 def test_json_lines(spark: SparkSession, tmp_path: Path, options: dict[str, str]) -> None:
     write(tmp_path, [b'{"id":0}\n' + document + b'\n{"id":"end"}' for document in documents()])
     assert_alike(spark, "json", tmp_path, DDL, options)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("options", JSON_OPTIONS, ids=str)
 def test_json_files_of_one_value(spark: SparkSession, tmp_path: Path, options: dict[str, str], suffix: str) -> None:

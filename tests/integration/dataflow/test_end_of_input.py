@@ -25,6 +25,7 @@ class Bounded(Numbers):
         return replace(found, finished=found.state == self.total)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("parallelism", [1, 2])
 @pytest.mark.parametrize("alignment", list(Alignment))
 def test_a_query_ends_by_itself_when_all_input_ended(

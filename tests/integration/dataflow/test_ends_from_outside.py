@@ -150,6 +150,7 @@ def _rolled_back(location: Path) -> None:
     roll_back(store, f"chk-{oldest.checkpoint}", output=Output.RETRACT, force=True, ask=lambda *arguments: None)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("end", [_stopped, _stopped_with_snapshot, _suspended, _drained, _ended_by_itself])
 @pytest.mark.parametrize(("lose", "error"), [(_rolled_back, Fenced), (shutil.rmtree, LocationError)])
 def test_a_query_that_loses_its_location_at_its_end_has_failed(

@@ -64,6 +64,7 @@ def goes_on_edited(tmp_path: Path, launcher: ProcessLauncher, graph: JobGraph) -
     finish(run(edited(graph), tmp_path / "chk", launcher), tmp_path / "out", ROWS)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("parallelism", [1, 2])
 @pytest.mark.parametrize("alignment", [Alignment.UNALIGNED, Alignment.ALIGNED])
 def test_an_edited_query_starts_from_a_drained_snapshot(

@@ -25,6 +25,7 @@ def committed_up_to(epoch: int, folder: Path) -> None:
             path.unlink()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("parallelism", "converted"), [(2, True), (3, True), (2, False), (3, False), (1, False)])
 def test_a_query_goes_on_from_a_portable_snapshot_with_exact_rows(
     tmp_path: Path, launcher: ProcessLauncher, parallelism: int, converted: bool

@@ -58,6 +58,7 @@ def beside_a_silent_input(spark: SparkSession, empty: Path) -> DataFrame:
     return rate(spark).union(silent).withWatermark("at", "200 milliseconds")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("stream", [filtered, without_times, fewer_splits, beside_a_silent_input])
 def test_windows_are_emitted_although_a_reader_has_no_event_time(
     spark: SparkSession,

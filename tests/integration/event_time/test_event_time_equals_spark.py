@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from penstock.queries.streaming_query import StreamingQuery
-from tests.support.effort import one_in
 from tests.support.queries.query_running import Inbox, Start, rows_of
 from tests.support.structured_streaming import structured_streaming
 
@@ -126,11 +125,9 @@ CASES = {
 }
 
 
-RUNS = [*((name, 3) for name in CASES), *((name, 1) for name in one_in(len(CASES), list(CASES)))]
-"""Several subtasks agree on a watermark. A single one executed no line that no other test does: one case is enough."""
-
-
-@pytest.mark.parametrize(("name", "parallelism"), RUNS)
+@pytest.mark.one_in(5)
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("parallelism", [3, 1])
 def test_rows_and_late_rows_are_sparks_after_each_step(
     spark: SparkSession,
     spark_conf: SetConf,
@@ -146,6 +143,7 @@ def test_rows_and_late_rows_are_sparks_after_each_step(
     _compare(spark, spark_conf, tmp_path, out, CASES[name], begin)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["null times", "union with a silent input", "fewer splits than subtasks"])
 def test_restores_at_another_parallelism_change_nothing(
     spark: SparkSession, spark_conf: SetConf, tmp_path: Path, out: Path, start: Start, name: str

@@ -64,6 +64,7 @@ def spark_batches(df: DataFrame, mode: str, checkpoint: Path) -> Batches:
     return found
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("query", "mode", "ordered"),
     [

@@ -149,6 +149,7 @@ PLANS: dict[str, Plan] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", PLANS)
 def test_a_join_equals_spark(spark: SparkSession, folder: Path, rows: pa.Table, names: DataFrame, name: str) -> None:
     assert_equals_spark(spark, folder, rows, lambda df: PLANS[name](df, names))

@@ -52,6 +52,7 @@ def test_events_have_nexmarks_proportions_and_hot_ratios() -> None:
     assert all(auction["expires"] > auction["dateTime"] for auction in auctions)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 @pytest.mark.parametrize("name", IN_CI)
 def test_a_query_equals_spark_batch(

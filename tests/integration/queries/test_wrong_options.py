@@ -152,6 +152,7 @@ def to_noop(folder: Path) -> Callable[[DataFrame], StreamingQuery]:
     return start
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.spark
 @pytest.mark.parametrize("name", FORMATS)
 def test_options_of_file_sources(spark: SparkSession, folder: Path, refused: Refused, name: str) -> None:
@@ -265,6 +266,7 @@ def text_stream(spark: SparkSession, folder: Path) -> DataFrame:
     return spark.readStream.schema("value string").text(str(folder / "text"))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 @pytest.mark.parametrize("name", settings_page._SINKS)
 def test_options_of_file_sinks(spark: SparkSession, folder: Path, refused: Refused, name: str) -> None:
@@ -313,6 +315,7 @@ WRONG_FOR_TABLES = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.spark
 @pytest.mark.parametrize("provider", WRONG_FOR_TABLES)
 def test_options_of_tables(spark: SparkSession, folder: Path, refused: Refused, provider: str) -> None:

@@ -18,13 +18,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import penstock
 from penstock.rest import server as rest_server
+from tests.support.effort import some
 from tests.support.queries.query_running import Inbox, Start
 from tests.support.rest.rest_client import Client
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 TOKEN = "a-token-of-some-length"
-EXAMPLES = 12
+EXAMPLES = some(12, 4)
 """Per operation and phase."""
 
 

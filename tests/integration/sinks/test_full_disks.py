@@ -91,6 +91,7 @@ class Sinks:
         return writer.toTable("full_disk", path=str(self.folder), format="parquet")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.spark
 @pytest.mark.parametrize("outage", OUTAGES)
 @pytest.mark.parametrize(

@@ -91,6 +91,7 @@ def queries() -> Iterator[list[StreamingQuery]]:
         query.stop()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", cases(), ids=str)
 def test_rows_come_as_they_were_produced(
     case: Case,
@@ -200,6 +201,7 @@ class Waiting:
             leave_waiting(query, case, interrupted, self.checkpoint, 1)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("before", "after", "why"),
     [
@@ -256,6 +258,7 @@ def test_a_table_that_does_not_fit_pending_rows_refuses_the_start_with_the_ways_
     assert all(set(row) == {"a", "c"} for row in target.rows())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("kind", "end"), with_each(["foreachBatch", "table", "memory", "parquet", "partitioned", "rolled"], ENDS)
 )
@@ -310,6 +313,7 @@ def check_rows(target: Target, produced: dict[int, Sequence[str]]) -> None:
         assert sorted(row) == sorted(names(produced[int(row["a"]) // 10]))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("kind", "to"), with_each(SEVERAL, ["good", "waiting"]))
 def test_output_that_waits_is_delivered_once_after_a_rollback_that_keeps_and_a_rescale(
     waiting: Waiting, kind: str, to: str
@@ -324,6 +328,7 @@ def test_output_that_waits_is_delivered_once_after_a_rollback_that_keeps_and_a_r
     check_rows(target, {0: BASE, 1: edited if to == "good" else BASE, 2: edited, 3: edited})
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", SEVERAL)
 def test_output_that_waits_is_its_origins_and_none_of_a_fork_that_is_rescaled(waiting: Waiting, kind: str) -> None:
     target, fork, edited = waiting.target(kind), waiting.target(kind, "fork"), EDITS["insert"]

@@ -27,6 +27,7 @@ MEANINGS = GOLDEN / "meanings"
 """Files of the first release that stored parameters. They never change."""
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_a_changed_parameter_of_state_is_refused_by_name(
     spark: SparkSession,

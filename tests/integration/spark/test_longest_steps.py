@@ -172,6 +172,7 @@ def streams(spark: SparkSession, tmp_path: Path) -> Streams:
     return Streams(spark, tmp_path)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", QUERIES)
 def test_no_step_of_an_operator_or_a_source_takes_long(streams: Streams, name: str) -> None:
     df = QUERIES[name](streams)

@@ -41,6 +41,7 @@ PAIRS = [("none", 1, "aligned"), ("none", 2, "unaligned"), ("process", 1, "unali
 """Each two values are together once. None of the eight combinations executed a line that no other test does."""
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("isolation", "functions", "alignment"), PAIRS)
 def test_held_rows_are_not_late_and_the_last_window_is_emitted(
     spark: SparkSession, inbox: Inbox, out: Path, start: Start, functions: int, alignment: str, isolation: str

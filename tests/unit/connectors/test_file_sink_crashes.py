@@ -144,6 +144,7 @@ def staged_epochs(path: Path, form: str, deaths: Deaths) -> Callable[[str], Quer
     return copy
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_death_at_every_operation(tmp_path: Path, deaths: Deaths, form: str) -> None:
     copy = staged_epochs(tmp_path, form, deaths)
@@ -159,6 +160,7 @@ def test_death_at_every_operation(tmp_path: Path, deaths: Deaths, form: str) -> 
         assert len(visible_files(query.out)) == len(visible_files(calm.out)) or FORMS[form][1]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", FORMS)
 def test_deaths_at_random(tmp_path: Path, deaths: Deaths, form: str, kind: str) -> None:
@@ -200,6 +202,7 @@ def _never_twice(query: Query) -> None:
     assert not seen - query.committed - Counter(v for _, values in query.pending for v in values)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_two_drivers_at_once(tmp_path: Path, deaths: Deaths, form: str) -> None:
     """An outdated driver is interrupted at each operation, its successor does everything, and then it goes on."""

@@ -41,6 +41,7 @@ DOCUMENTS = {
 }
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

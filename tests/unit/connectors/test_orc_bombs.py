@@ -76,6 +76,7 @@ def read(path: Path, tmp_path: Path) -> tuple[str, int, int]:
     return said, rows, taken
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("compression", ["zstd", "zlib", "snappy", "lz4"])
 def test_a_stripe_that_becomes_large_is_read_little_by_little(tmp_path: Path, compression: str) -> None:
     path = tmp_path / "bomb.orc"
@@ -88,6 +89,7 @@ def test_a_stripe_that_becomes_large_is_read_little_by_little(tmp_path: Path, co
     assert taken < 64 << 20, "of 160 MB"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("columns", "block", "complaint"),
     [

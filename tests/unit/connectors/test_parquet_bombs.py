@@ -128,6 +128,7 @@ def long_footer(path: Path) -> pa.Schema:
     return TEXT
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
@@ -207,6 +208,7 @@ def wide_rows(path: Path) -> pa.Schema:
     return TEXT
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("make", [dictionary_bomb, delta_bomb, wide_rows])
 def test_columns_of_large_values_are_read_in_small_batches(tmp_path: Path, make: Callable[[Path], pa.Schema]) -> None:
     path = tmp_path / "bomb.parquet"

@@ -58,6 +58,7 @@ def bombs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["x.gz", "x.bz2"])
 @pytest.mark.parametrize(
     ("kind", "options", "where"),

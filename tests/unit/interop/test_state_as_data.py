@@ -188,7 +188,7 @@ def test_nested_keys_are_found(tmp_path: Path) -> None:
     for number in range(len(KEYS)):
         one = opened(location, state=NAME, keys=json.dumps({"key": _as_json(KEYS[number])}))
         assert [row["count"] for row in rows(one)] == [number]
-        assert sum(one._wanted.groups) == 1
+        assert sum(one._filter.groups) == 1
     several = json.dumps([{"key": _as_json(KEYS[number])} for number in (0, 1, 5)])
     assert {row["count"] for row in rows(opened(location, state=NAME, keys=several))} == {0, 1, 5}
     with pytest.raises(ConfigError, match="give all fields: id, price, wide, at, ratio, inner"):

@@ -403,6 +403,7 @@ def streams() -> dict[str, bytes]:
     }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("match", streams())
 def test_a_section_that_is_not_what_it_should_be(
     location: Path, scene: Scene, match: str, monkeypatch: pytest.MonkeyPatch

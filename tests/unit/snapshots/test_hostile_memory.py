@@ -170,6 +170,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Body]:
     return dict(zip([*NATIVE, *PORTABLE], lines, strict=True))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of address space are Linux's")
 @pytest.mark.parametrize("name", [*NATIVE, *PORTABLE])
 def test_a_bomb_is_refused_in_bounded_memory(reports: dict[str, Body], name: str) -> None:

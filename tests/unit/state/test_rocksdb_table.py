@@ -43,6 +43,7 @@ def write(table: RocksDBTable, keys: pa.Array, value: int) -> None:
         data[edited.rows], valid[edited.rows] = value, True
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.usefixtures("some_shapes")
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_it_keeps_the_contract(check: Check, make_backend: Callable[[], RocksDBBackend], tmp_path: Path) -> None:
