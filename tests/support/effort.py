@@ -34,9 +34,9 @@ def one_in(number: int, cases: Sequence[T]) -> Sequence[T]:
 
 
 def left_out(items: Sequence[pytest.Item]) -> set[str]:
-    """Return the ids of tests that are not of this run: of a test marked with ``one_in(number)`` one case in so many is.
+    """Return the ids of cases that this run leaves out: it has one in so many of a test marked ``one_in(number)``.
 
-    These are always the same ones and spread over the values of all its parameters, in whichever order the tests come.
+    The same ones always stay, spread over the values of all parameters, in whichever order the tests come.
     """
     cases = defaultdict(list)
     for item in items if not FULL else ():
