@@ -70,9 +70,10 @@ class UserSnapshot(msgspec.Struct, frozen=True):
 
 
 class UserCommand(msgspec.Struct, frozen=True):
-    """A user runs ``penstock snapshot`` (one of ``commands.COMMAND_KINDS``), or stops the query with a snapshot
-    (``stop``; ``drained stop``: with nothing in flight; ``declined drain``: the same, but a slot cannot write it), at
-    this step."""
+    """A user runs one of ``COMMANDS`` at this step: a command of ``penstock snapshot``, or ``stop`` with a snapshot.
+
+    ``drained stop``: with nothing in flight. ``declined drain``: the same, but a slot cannot write it.
+    """
 
     kind: str
     step: int

@@ -19,7 +19,6 @@ from simulator.engine.scheduler import Actor
 from simulator.engine.store import Crash
 from simulator.engine.world import World
 
-COMMAND_KINDS = ("take", "delete", "gc", "forced delete", "forced gc")
 KILLED = 0.2
 """That a command is killed before its end, if it would get so far."""
 EFFECTS = 40
@@ -33,7 +32,7 @@ class SimulatedCommand:
     """One command; it starts at once.
 
     Args:
-        kind: one of ``COMMAND_KINDS``.
+        kind: one of ``settings.COMMANDS``, but for ``stop``.
         number: makes its name.
     """
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.dataflow.process_launcher import ProcessLauncher
-from tests.support.dataflow.running import EXECUTIONS
+from tests.support.dataflow.running import stop_executions
 
 
 @pytest.fixture
@@ -15,8 +15,7 @@ def launcher() -> Iterator[ProcessLauncher]:
     """Launcher of slot processes. After the test every one has ended."""
     made = ProcessLauncher(slots=16)
     yield made
-    while EXECUTIONS:
-        EXECUTIONS.pop().stop()
+    stop_executions()
     for job in made.jobs:
         if not job.wait(30):
             job.cancel()

@@ -29,7 +29,7 @@ from tests.scenarios.injected import IN_OPERATORS, IN_SINKS, arm
 from tests.scenarios.shapes import HUGE, SHAPES, Shape
 from tests.scenarios.story import Story
 from tests.support.dataflow.process_launcher import ProcessLauncher
-from tests.support.dataflow.running import EXECUTIONS
+from tests.support.dataflow.running import stop_executions
 
 SLOTS = 16
 PARALLELISMS = (1, 1, 2, 2, 3, 4, 4, 7)
@@ -136,8 +136,7 @@ def torture(seed: int) -> bool:
     except Exception:  # noqa: BLE001 - whatever it was, it is told
         wrong = [traceback.format_exc()]
     finally:
-        while EXECUTIONS:
-            EXECUTIONS.pop().stop()
+        stop_executions()
         for job in launcher.jobs:
             if not job.wait(10):
                 wrong.append(f"slots were left behind: {[process.pid for process in job.processes]}")

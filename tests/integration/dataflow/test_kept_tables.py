@@ -15,7 +15,7 @@ import pytest
 from penstock.coordinator import generation_slots as attempt
 from penstock.coordinator.generation_slots import match_slots_to_tasks
 from penstock.coordinator.metrics import QueryMetrics
-from tests.support.dataflow.running import EXECUTIONS, Running, finish, run
+from tests.support.dataflow.running import Running, finish, run, stop_executions
 from tests.support.dataflow.tiny import CountSpec, Numbers, tiny_graph
 from tests.support.dataflow.worker_pool import PoolLauncher
 
@@ -29,8 +29,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[PoolLauncher]:
     monkeypatch.setattr(attempt, "JOB_GRACE_S", 10.0)  # on a busy machine slots may need more to end by themselves
     made = PoolLauncher()
     yield made
-    while EXECUTIONS:
-        EXECUTIONS.pop().stop()
+    stop_executions()
     made.end()
 
 

@@ -21,7 +21,7 @@ from penstock.model.elements import Alignment
 from penstock.spark.job import JobThread, other_tasks
 from penstock.spark.launcher import SparkLauncher
 from tests.support.dataflow import tiny
-from tests.support.dataflow.running import EXECUTIONS, Running, run
+from tests.support.dataflow.running import Running, run, stop_executions
 from tests.support.dataflow.tiny import CountSpec, Numbers, assert_exact, tiny_graph
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ def spark_launcher(spark: SparkSession) -> Iterator[SparkLauncher]:
     made = SparkLauncher(spark)
     total = made.free_slots()
     yield made
-    while EXECUTIONS:
-        EXECUTIONS.pop().stop()
+    stop_executions()
     deadline = time.monotonic() + 30
     while made.free_slots() < total and time.monotonic() < deadline:
         time.sleep(0.02)

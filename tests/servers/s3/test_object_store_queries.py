@@ -30,7 +30,7 @@ from penstock.snapshots.store.store_access import StoreAccess
 from penstock.worker import slot
 from penstock.worker.slot_task import SlotTask
 from tests.support.dataflow.process_launcher import ProcessLauncher
-from tests.support.dataflow.running import EXECUTIONS, FAST, Running, finish
+from tests.support.dataflow.running import EXECUTIONS, FAST, Running, finish, stop_executions
 from tests.support.dataflow.thread_launcher import ThreadLauncher
 from tests.support.dataflow.tiny import Numbers, assert_exact, tiny_graph
 from tests.support.faulty_proxy import Fault, FaultyProxy, Seen
@@ -157,8 +157,7 @@ def test_behind_faults_the_result_is_exact(
             break
         except (PenstockError, ProcessLookupError, AssertionError) as error:  # the next driver goes on
             print("ended:", error)
-            for execution in EXECUTIONS:
-                execution.stop()
+            stop_executions()
     proxy.plan = lambda seen: None
     assert_exact(tmp_path / "out", total)
     assert len(met) >= 3, "hardly anything went wrong"

@@ -94,6 +94,12 @@ def run(
     return Running(execution, progress, ends)
 
 
+def stop_executions() -> None:
+    """Stop what the test has started."""
+    while EXECUTIONS:
+        EXECUTIONS.pop().stop()
+
+
 def finish(query: Running, folder: Path, total: int, keys: int = 17) -> None:
     """Wait until all rows of a tiny job are visible, stop it, and check every one of them."""
     deadline_s = time.monotonic() + FINISH_TIMEOUT_S
