@@ -218,7 +218,7 @@ class SimulatedDriver:
 
     def relax(self) -> None:
         """The user sees that checkpoints do not get through, and asks for less."""
-        policy = replace(self.policy, timeout_ms=60_000, tolerable_failures=None, interval_ms=400)
+        policy = replace(self.policy, timeout_ms=5_000, tolerable_failures=None, interval_ms=400)
         if policy.alignment is Alignment.ALIGNED:
             policy = replace(policy, alignment=Alignment.UNALIGNED)
         self._change_policy(policy)

@@ -181,7 +181,8 @@ class EventTimeWatch:
         slot = generation.slots[progress.index]
         runner = slot.runners.get(vertex)
         key = vertex, progress.index
-        if runner is None or assigner.finished:
+        # A dead slot has closed its subtasks; what it had sent before still comes.
+        if runner is None or assigner.finished or not slot.alive:
             self._below.pop(key, None)
             self._rises.pop(key, None)
             return

@@ -121,8 +121,10 @@ class PromptnessWithinLimit(Promptness):
 
     def step_ended(self) -> None:
         for checkpoint, side, cost in self._costs:
-            still = dict(self._waiting(checkpoint)).get(side)  # more than before, if an older one has overtaken
-            if still is not None and max(cost, still) <= self._room(checkpoint):
+            still = dict(self._waiting(checkpoint)).get(side)
+            # The rows that an older one has overtaken are then in front of this one, until they leave.
+            overtaken = sum(other for older, its_side, other in self._costs if older < checkpoint and its_side == side)
+            if still is not None and max(cost + overtaken, still) <= self._room(checkpoint):
                 name = f"{self._subtask.subtask}: checkpoint {checkpoint} still waits at its {side}"
                 raise SimulationFailure(f"{name}, and {cost} bytes fit", "progress")
 

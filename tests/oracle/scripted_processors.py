@@ -137,9 +137,9 @@ class Shape:
         return value(tuple(self.fields(types).values()), number)
 
     def looked_at(self, stored: Any) -> Any:
-        """A value that was read, or None."""
+        """Return the fields of a value that both declarations have, as a tuple; None if there is no value."""
         if stored is None or not self.early or self.change is None:
-            return stored
+            return stored if stored is None else tuple(stored)
         return stored[len(self.change.front) : len(stored) - len(self.change.back)]
 
     def schema(self, types: Sequence[str]) -> str:
@@ -238,7 +238,8 @@ class InRows(StatefulProcessor):
                 return [sorted(self.map.keys(), key=repr), sorted(values, key=repr)]
             case "get":
                 inner = value(shape.map_key, number)
-                return [self.map.containsKey(inner), shape.looked_at(self.map.getValue(inner))]
+                found = self.map.getValue(inner)
+                return [self.map.containsKey(inner), type(found).__name__, shape.looked_at(found)]
             case "set":
                 return self.map.updateValue(value(shape.map_key, number), shape.made(shape.map_value, number))
             case "remove":

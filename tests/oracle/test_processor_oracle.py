@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from penstock.coordinator import generation_slots as attempt
 from tests.oracle.processor_plans import ProcessorPlan
@@ -130,6 +130,16 @@ def test_processors_that_are_kept_equal_sparks(spark: SparkSession, tmp_path: Pa
         for table in ("output", "state"):
             with pytest.raises(AssertionError, match=rf"{table}: too many: \[\(\(.*missing: \[\(\("):
                 compared({**expected, table: found[table]}, expected)
+
+
+def test_values_of_both_declarations_are_compared_as_tuples() -> None:
+    """A part of a Row is a tuple, so a Row would differ from the same fields under an earlier declaration."""
+    shape = Shape(value=("int",))
+    changed = replace(shape, change=Change(2, (), ("int",), False, False, ""))
+    for one, stored in ((shape, Row(7)), (changed, Row(7)), (replace(changed, early=True), Row(7, 8))):
+        found = one.looked_at(stored)
+        assert (type(found), found) == (tuple, (7,))
+    assert shape.looked_at(None) is None
 
 
 def test_a_row_more_is_a_difference() -> None:
