@@ -33,7 +33,4 @@ def launcher() -> Iterator[ProcessLauncher]:
     made = ProcessLauncher()
     yield made
     stop_executions()
-    for job in made.jobs:
-        if not job.wait(30):
-            job.cancel()
-            pytest.fail("a slot process was left behind")
+    made.check_ended()

@@ -81,6 +81,13 @@ class ProcessLauncher:
     def control_address(self) -> ControlAddress:
         return ControlAddress("127.0.0.1", "127.0.0.1")
 
+    def check_ended(self) -> None:
+        """Raise AssertionError if a job goes on after 30 s, and cancel it."""
+        for job in self.jobs:
+            if not job.wait(30):
+                job.cancel()
+                raise AssertionError("a slot process was left behind")
+
     def lose(self, slots: int) -> None:
         """So many are not there any more; of a negative number, again."""
         self._slots -= slots

@@ -96,10 +96,10 @@ def _table_losses(table: str, before: _Entry, after: _Entry, hashed: int) -> Ite
         yield StateLoss(table, "", f"by {_text(old_keys)}", f"by {_text(new_keys)}")
         return
     old_fields, new_fields = _renamed(before, table), _renamed(after, table)
-    names = {column_name(column): column for column in new}
+    by_name = {column_name(column): column for column in new}
     for column in stored:
         name = column_name(column)
-        other = names.get(name)
+        other = by_name.get(name)
         if other is None or not can_evolve(column, other):
             yield StateLoss(table, name, column, other or "absent")
         elif evolves(before) and old_fields.get(name) != new_fields.get(name):
