@@ -133,17 +133,20 @@ def test_a_silent_partition_does_not_stop_event_time_while_another_one_brings_ro
     query = start(counts.count().selectExpr("cast(window.start as long) start", "count"), parallelism=2)
     sent: list[int] = []
 
-    def three_came_out() -> bool:
+    def first_three_came_out() -> bool:
         second = 1_700_000_000 + 2 * len(sent)
         kafka.send("t", [(None, b"x")], 0, timestamp=1_000 * second)
         sent.append(second)
-        return len(rows_of(out)) >= 3
+        return {1_700_000_000 + 10 * number for number in range(3)} <= {row[0] for row in rows_of(out)}
 
-    eventually(three_came_out, "windows", 60)
+    eventually(first_three_came_out, "windows", 60)
     query.stop()
     times = spark.createDataFrame([(second,) for second in sent], "second long").selectExpr("timestamp(second) at")
     made = times.groupBy(window("at", "10 seconds")).count().selectExpr("cast(window.start as long)", "count")
-    assert sorted(rows_of(out)) == sorted(tuple(row) for row in made.collect())[: len(rows_of(out))]
+    # One subtask can be windows behind the other, and the last window is not whole.
+    came_out = rows_of(out)
+    assert len(came_out) == len(set(came_out))
+    assert set(came_out) <= {tuple(row) for row in made.collect()}
     assert sum(state.numRowsDroppedByWatermark for p in query.recentProgress for state in p.stateOperators) == 0
 
 
