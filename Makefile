@@ -65,7 +65,7 @@ test: environment ## Lint, types and all tests but those with servers
 	@$(MAKE) --no-print-directory -j 2 lint compiled $(ARCHIVE)
 	@$(PYTEST) --ignore tests/servers
 
-test-servers: setup $(ARCHIVE) ## Tests with a browser, an S3 server and Kafka
+test-servers: setup $(ARCHIVE) ## Tests with servers: a browser, a Spark cluster, S3 and Kafka
 	@$(PYTEST) tests/servers
 
 costs: export PENSTOCK_WRITE_COSTS := 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.errors import CorruptSnapshot, Fenced, LocationError
+from penstock.errors import CorruptSnapshot, LocationError
 from penstock.model.ids import CheckpointId
 from penstock.snapshots.commands import ownership
 from penstock.snapshots.commands import requests as rq
@@ -76,7 +76,6 @@ class SimulatedCommand:
             return False
         except (LocationError, OSError) as refusal:
             self._world.context.note(f"{self.name} is refused: {refusal}")
-            self._world.counters.count(f"commands fenced: {self._kind}", isinstance(refusal, Fenced))
             self._world.counters.count(f"commands refused: {self._kind}")
             return False
         self._world.counters.count(f"commands done: {self._kind}", done)
@@ -94,9 +93,6 @@ class SimulatedCommand:
             store, verb, token, claim_timeout_s=PATIENCE_S, answer_timeout_s=ANSWER_S, clock=clock, sleep=self._sleep
         )
 
-    def _token(self) -> str:
-        return self._world.context.token() * 2
-
     # -- what it does -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -110,7 +106,9 @@ class SimulatedCommand:
     def _take(self) -> None:
         label = self.name
         try:
-            taken = ownership.request_snapshot(self._world.store, rq.TakeSnapshot(label), self._ask, self._token)
+            taken = ownership.request_snapshot(
+                self._world.store, rq.TakeSnapshot(label), self._ask, self._world.context.token
+            )
         except LocationError as refusal:
             if "no driver answers" in str(refusal):
                 self._world.log.never_taken(label)
@@ -131,7 +129,7 @@ class SimulatedCommand:
 
     def _change(self, verb: rq.DeleteSnapshots | rq.CollectOrphans) -> None:
         force = self._kind.startswith("forced")
-        ownership.request_change(self._world.store, verb, force=force, ask=self._ask, token=self._token)
+        ownership.request_change(self._world.store, verb, force=force, ask=self._ask, token=self._world.context.token)
 
     def _check_gone(self, checkpoints: list[CheckpointId]) -> None:
         left = [one for one in checkpoints if self._world.log.view.snapshot(one) is not None]

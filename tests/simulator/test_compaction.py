@@ -14,7 +14,7 @@ from simulator.models.compaction import CompactionSimulation
 from simulator.mutants.compaction import COMPACTION
 from tests.support.effort import some
 
-SCHEDULES = some(600)
+SCHEDULES = some(600, 120)
 WITHIN = 600
 """Seeds that are tried for a mutant whose recorded one does not kill it."""
 KILLS = {

@@ -11,14 +11,17 @@ import pytest
 from simulator.coverage import Coverage
 from simulator.mutants.table import read_kills
 from simulator.schedule import Task, run_task
+from simulator.settings import COMMANDS
 from simulator.workers import Workers
-from tests.support.effort import some
+from tests.support.effort import one_in, some
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.simulation
 
-SEEDS = sorted({*range(some(200, 60)), *(kill.seed for kill in read_kills(ROOT).values())})
-"""Sixty meet most kinds of faults; with the others every mutant would be found. ``make simulate`` runs thousands."""
+KILLING = sorted(kill.seed for kill in read_kills(ROOT).values())
+SEEDS = sorted({*range(some(200, 60)), *one_in(4, KILLING)})
+"""Sixty meet most kinds of faults; with all of the killing ones every mutant would be found. ``make simulate`` runs
+thousands."""
 CALM = some(20, 8)
 REPLAYED = (3, 4)
 DIGESTS = f"""
@@ -61,6 +64,8 @@ def test_no_schedule_loses_duplicates_or_reorders_anything(workers: Workers) -> 
     assert coverage.median("faults") >= 1
     seen = [name for name in coverage.counts if name.startswith("fault: ")]
     assert len(seen) >= 20, f"of the kinds of faults only {seen} were met"
+    commands = sorted(set(COMMANDS) - {"stop"})
+    assert [kind for kind in commands if not coverage.counts.get(f"commands done: {kind}")] == []
 
 
 def test_schedules_without_faults_and_pressure_pass_too(workers: Workers) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 T = TypeVar("T")
 
-EFFORT = float(os.environ.get("PENSTOCK_EFFORT", "0.2"))
+EFFORT = float(os.environ.get("PENSTOCK_EFFORT", "0.1"))
 FULL = EFFORT >= 1
 """Every case of every test runs."""
 LEAST = 10

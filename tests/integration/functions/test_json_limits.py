@@ -103,7 +103,7 @@ def peak():
 begin, repeated, end = json.loads(sys.argv[1])
 kind = pa.struct([("a", pa.string()), ("b", pa.list_(pa.list_(pa.string())))])
 parse = RecordParser(kind, JsonOptions(RecordTimes(Zone("UTC")), JsonRules()))
-count = (4 << 20) // len(repeated)
+count = (2 << 20) // len(repeated)
 document = begin + repeated * count + end
 before = peak()
 parse.fast_path(pa.array([document]), None)

@@ -289,6 +289,7 @@ def test_groups_that_never_change_keep_their_base_and_a_hot_one_is_rebased_once_
     assert content(subtask.store, entries) == now(subtask.table)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("groups", [8, 64])
 def test_chains_stay_bounded_if_every_checkpoint_is_followed_by_a_restart(groups: int) -> None:
     store = MemoryStore()
