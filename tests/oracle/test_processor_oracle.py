@@ -113,7 +113,7 @@ def quick_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "JOB_GRACE_S", 10.0)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("plan", KEPT, ids=lambda plan: f"{plan.form}-{plan.seed}-{plan.initial}")
 def test_processors_that_are_kept_equal_sparks(spark: SparkSession, tmp_path: Path, plan: ProcessorPlan) -> None:
     """The last one also shows that a difference is noticed: its output and its state are told from other values'."""

@@ -157,6 +157,7 @@ def silent_socket(spark: SparkSession, closing_: ExitStack) -> DataFrame:
     return lines.select(F.col("timestamp").alias("at"), F.col("value").cast("bigint").alias("value"))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("silent", [silent_kafka, silent_python, silent_simple_python, silent_socket])
 def test_a_silent_source_below_a_common_watermark_does_not_stop_the_others(
     spark: SparkSession, out: Path, start: Start, silent: Callable[[SparkSession, ExitStack], DataFrame]

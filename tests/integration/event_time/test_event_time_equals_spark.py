@@ -125,7 +125,7 @@ CASES = {
 }
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(10)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("parallelism", [3, 1])
 def test_rows_and_late_rows_are_sparks_after_each_step(

@@ -112,7 +112,7 @@ print((peak() - before) / len(document))
 """
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize(
     ("begin", "repeated", "end", "most"),
     [

@@ -119,6 +119,7 @@ WANTED = [
 ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("keys", [("k",), ("s",), ("d",), ("w",), ("k", "s", "d", "w"), ("w", "text")], ids=str)
 def test_every_function_over_every_type(
     spark: SparkSession, spark_conf: Callable[[str, str], None], keys: tuple[str, ...]

@@ -25,7 +25,7 @@ from tests.support.rest.rest_client import Client
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 TOKEN = "a-token-of-some-length"
-EXAMPLES = some(12, 4)
+EXAMPLES = some(12, 2)
 """Per operation and phase."""
 
 

@@ -91,7 +91,7 @@ def queries() -> Iterator[list[StreamingQuery]]:
         query.stop()
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("case", cases(), ids=str)
 def test_rows_come_as_they_were_produced(
     case: Case,

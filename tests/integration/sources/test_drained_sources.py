@@ -202,6 +202,7 @@ def is_paused(query: StreamingQuery, checkpoints: int) -> bool:
 SOURCES = [files, kafka, rate, rate_micro_batch, sockets, python_ranges, simple_python, spark_stream]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_drained_source_reads_nothing_and_goes_on_at_its_position(
     spark: SparkSession, tmp_path: Path, out: Path, start: Start, source: Callable[..., Any]

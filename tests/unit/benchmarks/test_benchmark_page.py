@@ -181,6 +181,7 @@ def test_charts_can_be_read_on_white_and_on_black() -> None:
             assert (most + 0.05) / (least + 0.05) >= contrast, shown[color]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", sorted(page.charts()))
 def test_every_color_of_a_chart_has_one_for_dark_pages(name: str) -> None:
     chart = page.charts()[name]
