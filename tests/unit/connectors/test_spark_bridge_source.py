@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +72,11 @@ def through_json(state: Plain) -> Any:
 
 
 def numbers(source: SparkBridgeSource, *found: Discovery) -> list[int]:
-    reader = new_reader(source)
-    for discovery in found:
-        for split in discovery.splits:
-            reader.add_split(stored(split))
-    return sorted(n for (n,) in read_rows(reader))
+    with closing(new_reader(source)) as reader:
+        for discovery in found:
+            for split in discovery.splits:
+                reader.add_split(stored(split))
+        return sorted(n for (n,) in read_rows(reader))
 
 
 def directories(location: Path) -> list[int]:
