@@ -2,8 +2,9 @@
 
 The job is: a source, a hash edge, a running aggregation, a sink. Its slots are threads of this process. Only what runs
 on the threads of subtasks and sockets counts for a buffer; for a barrier, everything from the trigger to the complete
-snapshot counts, the coordinator included. Operators, connectors and functions are left out. What is not executed in
-each round is left out as well: it is a report or a time-out that happened to fall into the round.
+snapshot counts, the coordinator included. Operators, connectors and functions are left out. A module counts if one of
+its functions is called in every round, and never while nothing is sent: other calls are reports and time-outs that
+happened to fall into a round.
 
 Run it with ``python -m benchmarks.suites.walks``; it prints both numbers and lists the modules.
 """
@@ -41,34 +42,39 @@ ROUNDS = 8
 ROWS_PER_BATCH = 1_000
 SETTLE_S = 0.05
 """Credit is back by then."""
+IDLE_S = 0.5
+"""Length of a round in which nothing is sent."""
 TIMEOUT_S = 30.0
 LEFT_OUT = ("connectors", "functions", "operators")
 ROWS = pa.schema([("key", pa.int64())])
 
+Function = tuple[str, str]
+"""File below the package, and qualified name."""
+
 
 class Recorder:
-    """Collects the files whose functions are called during a round, on threads that begin after the recorder."""
+    """Collects the functions that are called during a round, on threads that begin after the recorder."""
 
     def __init__(self) -> None:
         self._root = str(Path(penstock.__file__).parent) + "/"
         self._open: Callable[[str], bool] | None = None
-        self._seen: set[str] = set()
+        self._seen: set[Function] = set()
         threading.setprofile(self._called)
 
-    def round(self, action: Callable[[], None], counts: Callable[[str], bool]) -> set[str]:
-        """Return the modules that were executed by ``action`` on threads whose name ``counts``."""
+    def round(self, action: Callable[[], None], counts: Callable[[str], bool]) -> set[Function]:
+        """Return the functions that were called during ``action`` on threads whose name ``counts``."""
         self._seen = set()
         self._open = counts
         action()
         self._open = None
-        return {name for name in self._seen if name.split("/")[0] not in LEFT_OUT}
+        return {function for function in self._seen if function[0].split("/")[0] not in LEFT_OUT}
 
     def _called(self, frame: FrameType, event: str, _: object) -> None:
         counts = self._open
         if event == "call" and counts is not None:
             file = frame.f_code.co_filename
             if file.startswith(self._root) and counts(threading.current_thread().name):
-                self._seen.add(file[len(self._root) :])
+                self._seen.add((file[len(self._root) :], frame.f_code.co_qualname))
 
 
 @dataclass
@@ -220,7 +226,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.002)
 
 
-def measure(location: str) -> tuple[set[str], set[str]]:
+def measure(location: str) -> tuple[set[str], ...]:
     """Return the modules of a buffer's walk and those of a barrier's."""
     recorder = Recorder()
     options = Options(checkpoint_interval_ms=600_000, checkpoint_alignment=Alignment.UNALIGNED)
@@ -250,11 +256,13 @@ def measure(location: str) -> tuple[set[str], set[str]]:
 
         send_buffer()  # schemas travel with the first one
         on_the_way = ("penstock-io-", "penstock-v")
+        idle = [recorder.round(lambda: time.sleep(IDLE_S), lambda _: True) for _ in range(ROUNDS)]
         buffer = [recorder.round(send_buffer, lambda name: name.startswith(on_the_way)) for _ in range(ROUNDS)]
         barrier = [recorder.round(take_snapshot, lambda _: True) for _ in range(ROUNDS)]
     finally:
         execution.stop()
-    return set.intersection(*buffer), set.intersection(*barrier)
+    passed = (set.intersection(*rounds) - set.union(*idle) for rounds in (buffer, barrier))
+    return tuple({file for file, _ in functions} for functions in passed)
 
 
 def main() -> None:
