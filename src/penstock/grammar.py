@@ -40,8 +40,11 @@ OriginId = Annotated[str, msgspec.Meta(pattern=rf"\A(?:{_QUERY})?\Z")]
 REFUSAL = ", which a later release of Penstock runs: use that release"
 OwnerText = Annotated[str, msgspec.Meta(pattern=rf"\A{_QUERY}(?:{REFUSAL})?\Z")]
 """A query's id. ``REFUSAL`` may follow: releases that know only format 1 of ``owner.json`` print it in their error."""
-OperatorName = Annotated[str, msgspec.Meta(pattern=rf"\A(?:{_PART}/){{0,4}}{_PART}\Z", max_length=300)]
-"""Stable id of an operator, source or sink."""
+OPERATOR_NAME_LENGTH = 300
+OperatorName = Annotated[
+    str, msgspec.Meta(pattern=rf"\A(?:{_PART}/){{0,149}}{_PART}\Z", max_length=OPERATOR_NAME_LENGTH)
+]
+"""Stable id of an operator, source, sink or exchange. It has two parts for each join or union that it is below."""
 Fingerprint = Annotated[str, msgspec.Meta(pattern=r"\A(?:[0-9a-f]{8})?\Z")]
 """Fingerprint of a file format, see ``FileFormat.fingerprint``. It is empty in messages of the first release."""
 StagedPath = Annotated[str, msgspec.Meta(pattern=rf"\A_penstock/(?:forks/{_QUERY}/)?staged/{STAGED_NAME}\Z")]

@@ -27,6 +27,15 @@ KEPT = (
         kills=True,
         backend="rocksdb",
     ),
+    # The names of operators below several unions and joins had too many parts to be read again.
+    Plan(
+        Data(rows=20, files=2, keys=1, skew=0.0, holes=0.0, seed=0),
+        (Step("union", ("b", "b")), Step("union", ("b", "b")), Step("join", ("left_semi",), ("k",))),
+        parallelisms=(1, 2),
+        alignment="auto",
+        kills=False,
+        backend="memory",
+    ),
 )
 """One of much at once; and plans that failed once, as small as they got."""
 KEPT_LATE = (

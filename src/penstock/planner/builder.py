@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, NotSupported
+from penstock.grammar import OPERATOR_NAME_LENGTH
 from penstock.model.job_graph import ONE_CLOCK, Edge, EdgeKind, JobGraph, OperatorSpec, SinkSpec, SourceSpec, Vertex
 from penstock.operators.watermark import WatermarkSpec
 
@@ -53,10 +54,11 @@ class Pipeline:
 
         Raises:
             ConfigError: a name of the user's is also another operator's id.
+            NotSupported: joins and unions are nested so deeply that an id is too long to be stored.
         """
         by_vertex = {end.vertex: sink for end, sink in zip(self.ends, sinks, strict=True)}
         vertices = tuple(_ended(vertex, by_vertex.get(vertex.id)) for vertex in self.vertices)
-        _check_ids(vertices)
+        _check_ids(vertices, self.edges)
         return JobGraph(vertices, self.edges, parallelism, max_parallelism)
 
 
@@ -67,7 +69,7 @@ def _ended(vertex: Vertex, sink: SinkSpec | None) -> Vertex:
     return Vertex(vertex.id, name, vertex.source, vertex.operators, sink)
 
 
-def _check_ids(vertices: Sequence[Vertex]) -> None:
+def _check_ids(vertices: Sequence[Vertex], edges: Sequence[Edge]) -> None:
     specs = [spec for v in vertices for spec in (v.source, *v.operators, v.sink) if spec is not None]
     taken: dict[str, str] = {}
     for spec in specs:
@@ -77,6 +79,13 @@ def _check_ids(vertices: Sequence[Vertex]) -> None:
                 "give penstock.named another name"
             )
         taken[spec.operator_id] = spec.name
+    length = max(map(len, (*taken, *(edge.exchange_id for edge in edges))))
+    if length > OPERATOR_NAME_LENGTH:
+        raise NotSupported(
+            f"joins and unions are nested too deeply: the id of an operator would have {length} characters, and at "
+            f"most {OPERATOR_NAME_LENGTH} can be stored; put the result of an inner join on the left side of the next "
+            "one, or write it to a table that another query reads"
+        )
 
 
 def _chain_name(names: list[str]) -> str:

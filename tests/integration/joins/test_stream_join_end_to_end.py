@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
@@ -74,3 +75,54 @@ def test_over_a_kill_a_rescale_and_a_restart(
     again.processAllAvailable()
     again.stop(drain=True)
     assert rows_of(out) == expected(spark, inboxes, kind)
+
+
+def joined_on_the_right(sides: list[DataFrame]) -> DataFrame:
+    """Return a join whose right side is a join whose right side is a join, and so on."""
+    *others, joined = sides
+    for side in reversed(others):
+        joined = side.join(joined, "key")
+    return joined
+
+
+def sides(stream: DataFrame, number: int) -> list[DataFrame]:
+    return [
+        stream.where(f"value % {number} = {side}").selectExpr("key", f"value v{side}", f"at t{side}")
+        for side in range(number)
+    ]
+
+
+def test_joins_on_the_right_of_joins_go_on_after_a_kill_and_a_restart(
+    spark: SparkSession, inboxes: tuple[Inbox, Inbox], out: Path, start: Start
+) -> None:
+    inbox = inboxes[0]
+    values = [f"v{side}" for side in range(5)]
+
+    def add(first: int, last: int) -> None:
+        inbox.add([(value % 3, value, value / 2) for value in range(first, last)])
+
+    def joined(df: DataFrame) -> DataFrame:
+        return joined_on_the_right(sides(df, 5)).select("key", *values)
+
+    stream = inbox.stream(spark).withWatermark("at", "1 hour")
+    add(0, 15)
+    query = start(joined(stream), parallelism=2)
+    query.processAllAvailable()
+    before = query.generation
+    os.kill(query.view().slots[-1].pid, signal.SIGKILL)
+    eventually(lambda: query.generation > before, "the next generation")
+    query.stop()
+    add(15, 25)
+    again = start(joined(stream), parallelism=1)
+    again.processAllAvailable()
+    batch = joined(spark.read.schema(SCHEMA).parquet(str(inbox.directory)))
+    assert rows_of(out) == sorted((tuple(row) for row in batch.collect()), key=repr)
+
+
+def test_joins_that_are_nested_too_deeply_are_refused_before_anything_is_written(
+    spark: SparkSession, inboxes: tuple[Inbox, Inbox], tmp_path: Path, start: Start
+) -> None:
+    stream = inboxes[0].stream(spark).withWatermark("at", "1 hour")
+    with pytest.raises(AnalysisException, match=r"nested too deeply.* at most 300 can be stored"):
+        start(joined_on_the_right(sides(stream, 17)).select("key"))
+    assert not (tmp_path / "checkpoint").exists()
