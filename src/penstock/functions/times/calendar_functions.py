@@ -128,7 +128,7 @@ class MonthsBetween(Strict):
         return from_vector(np.where(alike, whole, exact), self.data_type, rows)
 
     def _parts(self, micros: Vector, rows: Mask | None) -> tuple[Vector, Vector, Vector, Vector]:
-        """Months since year 0, the day, how many days follow in its month, and the seconds since its start."""
+        """Return the months since year 0, the day, the number of days left in its month, and the seconds of the day."""
         date = self.zone.to_local(check_local_range(self.zone, micros, rows)) // MICROS_PER_DAY
         year, month, day = calendar.civil(date)
         seconds = np.fix((micros - self.zone.starts_of_days(date)) / MICROS_PER_SECOND).astype(np.int64)

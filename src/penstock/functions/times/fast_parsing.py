@@ -51,7 +51,7 @@ class Layout:
     zoned: bool = False
 
     def with_zones(self, letter: bool, offset: bool) -> Iterator[Layout]:
-        """Yield the layout followed by ``Z``, and by ``+01:00``."""
+        """Yield the layout followed by ``Z`` if ``letter``, and followed by ``+01:00`` or similar if ``offset``."""
         end = self.width
         if letter:
             yield Layout(end + 1, self.fields, (*self.literals, (end, b"Z")), zoned=True)
