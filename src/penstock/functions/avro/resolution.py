@@ -14,9 +14,9 @@ import numpy as np
 from penstock.functions.avro.schema import Field, InvalidValue, Schema, UnsupportedSchema
 
 MAX_ITEMS = 2**31 - 9
-"""Java's maximum number of items of an array or map."""
+"""Java's maximum number of items of an array or map, and of bytes of a string."""
 MAX_EMPTY_ITEMS = 1 << 20
-"""Maximum number of items that need no bytes, such as nulls. It keeps a damaged count from creating billions of items."""
+"""Maximum number of items that need no bytes, such as nulls. A damaged count must not create billions of items."""
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
 
@@ -27,7 +27,7 @@ class MalformedMessage(Exception):
 class IncompatibleSchemas(UnsupportedSchema):
     """Data of one schema can never be read as the other.
 
-    For a branch of a union this matters only if a value has it.
+    For a branch of a written union, the error is deferred until a message has a value of that branch.
     """
 
 

@@ -122,7 +122,7 @@ def parse_boolean(text: str) -> bool | None:
 
 
 def parse_decimal(text: str) -> Decimal | None:
-    """Parse like ``new BigDecimal(text.trim())``. A value of 1e-10000 or less in size becomes zero."""
+    """Parse like ``new BigDecimal(text.trim())``. A value below 1e-9999 in size becomes zero."""
     body = text.strip(JAVA_BLANKS)
     if not _DECIMAL.fullmatch(body):
         return None

@@ -162,7 +162,7 @@ def sort(descending: bool, exact: bool, arrays: Arrays, rows: Mask | None, data_
 
     Args:
         descending: sort in descending order.
-        exact: sort -0.0 before 0.0, as Spark does for arrays of primitive types.
+        exact: sort -0.0 before 0.0, as Spark does for arrays of primitive values without nulls.
         arrays: one array.
         rows: the selected rows.
         data_type: the result's type.

@@ -81,7 +81,7 @@ def path_of(text: str) -> Path | None:
 def get_json_object(document: str, path: str) -> str | None:
     """Return the value at the path, with strings unquoted.
 
-    Return None if there is no value, if the path is invalid, or if the document is not JSON up to the value.
+    Return None if there is no value, if the path is invalid, or if a part of the document that is read is not JSON.
     """
     steps = path_of(path)
     if steps is None:

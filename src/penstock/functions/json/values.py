@@ -73,10 +73,7 @@ class Converters:
         self._options = options
 
     def root(self, data_type: pa.DataType) -> Converter:
-        """Return the converter of a document.
-
-        An object is converted as an array of one element if an array is expected.
-        """
+        """Return the converter of a document. If an array of structs is expected, an object is an array of one."""
         if Types.is_struct(data_type):
             return self._expecting({Token.START_OBJECT: self._object(data_type, root=True)})
         if Types.is_map(data_type):

@@ -96,12 +96,10 @@ class Arithmetic(Strict):
 
 
 class Division(Strict):
-    """``/``, ``div``, ``%`` and ``pmod``.
+    """``/``, ``div``, ``%`` and ``pmod``. The divisor is evaluated first.
 
-    The divisor is evaluated first, and a row with a divisor of zero is decided there.
-
-    Except in ANSI mode, the dividend is not evaluated where the divisor is zero. In ANSI mode ``null / 0`` is null too,
-    as in Spark.
+    Outside ANSI mode, a row with a divisor of zero is null, and its dividend is not evaluated. In ANSI mode such a row
+    raises unless its dividend is null: ``null / 0`` is null, as in Spark.
     """
 
     def __init__(self, left: Expression, right: Expression, data_type: pa.DataType, mode: EvalMode) -> None:

@@ -83,7 +83,7 @@ def to_number(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastRe
 
 
 def to_text(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult | None:
-    """Write plain digits; None if the scale is above 6. Java and Arrow may then write an exponent."""
+    """Write plain digits; None if the scale is not from 0 to 6. Java and Arrow may then write an exponent."""
     if not 0 <= array.type.scale <= _PLAIN_PLACES:
         return None
     return FastResult(null_outside(array, rows).cast(target))

@@ -54,7 +54,7 @@ def month_length(year: Vector, month: Vector) -> Vector:
 
 
 def add_months(days: Vector, months: Vector) -> Vector:
-    """Return the same day of a month that many months later, or that month's last day if it has no such day."""
+    """Add months. The day of the month is kept, or becomes the last day if the month is too short."""
     year, month, day = civil(days)
     total = year * 12 + (month - 1) + months
     year, month = total // 12, total % 12 + 1
