@@ -84,9 +84,10 @@ def _digits(values: Vector) -> tuple[Longs, Longs, Mask]:
 
 
 def _fractions(values: Vector) -> tuple[Longs, Longs, Longs, Longs, Mask]:
-    """Return ``b``, ``s``, ``m``, ``exponent``, and a mask of the rows where these fit into a long.
+    """Return ``b``, ``s``, ``m``, ``exponent``, and a mask of the rows where they are valid.
 
-    ``b / s * 10**exponent`` is the value, and ``m / s`` is half its unit in the last place.
+    ``b / s * 10**exponent`` is the value, and ``m / s`` is half its unit in the last place. A row is valid if these
+    numbers fit into longs and Java's algorithm uses longs for it, too.
     """
     bits = values.view(np.int64)
     fraction, bin_exp = (bits & _FRACTION_MASK) | (1 << _EXP_SHIFT), (bits >> _EXP_SHIFT) - _EXP_BIAS

@@ -68,7 +68,7 @@ def write_hexadecimal(array: pa.Array, rows: Mask | None) -> FastResult:
 
 
 def _signed(array: pa.Array) -> tuple[Vector, Vector, Vector, Vector]:
-    """Return the bytes of the texts, the begin and end of each text, and 1 for each text with a leading minus sign."""
+    """Return the bytes of the texts, the start and end of each text, and 1 for each text with a leading minus sign."""
     data, offsets = bytes_of(array)
     begins, ends = offsets[:-1], offsets[1:]
     return data, begins, ends, ((_byte_at(data, begins) == _MINUS) & (ends > begins)).astype(np.int32)

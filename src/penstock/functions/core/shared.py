@@ -81,7 +81,7 @@ class SharedExpressions:
     def evaluate_concatenated(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Evaluate in parts if necessary and return the concatenated arrays.
 
-        For expressions with large intermediate values and small results, such as conditions.
+        This suits expressions with large intermediate values and small results, such as conditions.
         """
         parts = [arrays for _, arrays in self.evaluate_in_parts(batch)]
         return parts[0] if len(parts) == 1 else [pa.concat_arrays(each) for each in zip(*parts, strict=True)]

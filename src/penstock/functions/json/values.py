@@ -259,7 +259,7 @@ def _days_since_1970(text: str) -> int:
 
     Raises:
         Unreadable: the text is not an integer.
-        EvaluationError: the date is before the start of the Gregorian calendar.
+        EvaluationError: the date is before 1582-10-15, the start of the Gregorian calendar.
     """
     try:
         days = parse_integer(text, 32)

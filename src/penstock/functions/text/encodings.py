@@ -148,7 +148,7 @@ def url_encode(text: str) -> str:
 
 
 def url_decode(text: str) -> str | None:
-    """Decode a URL; None if two hexadecimal digits do not follow a percent sign."""
+    """Decode a URL; None if a percent sign is not followed by a valid byte."""
     out: list[str] = []
     position = 0
     for match in _ESCAPES.finditer(text):

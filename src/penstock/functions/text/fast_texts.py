@@ -127,8 +127,8 @@ def substring_index(delimiter: str, count: int, array: pa.Array, rows: Mask | No
         hit = np.append(hits, -1)[np.where(index >= 0, index, -1)]
         begins = np.maximum(hit + 1, begins)
     marks = np.zeros(len(data) + 1, np.int8)
-    # Each position is the begin of at most one piece and the end of at most one. But an empty piece begins and ends at
-    # the same position.
+    # Each position starts at most one piece and ends at most one. But an empty piece starts and ends at the same
+    # position.
     some = begins < ends
     marks[begins[some]] = 1
     marks[ends[some]] -= 1

@@ -82,7 +82,7 @@ def power(x: Doubles, y: Doubles) -> Doubles:
 
 
 def _far(size: Doubles, y: Doubles, sign: Doubles, out: Doubles) -> Doubles:
-    """Set the results for huge exponents. Only for numbers close to one the result is computed."""
+    """Set the results for huge exponents. The result is computed only for numbers close to one."""
     below, above = size < float.fromhex("0x1.fffff00000000p-1"), size > float.fromhex("0x1.00000ffffffffp0")
     large = sign * np.where(below == (y < 0.0), np.inf, 0.0)
     return np.where(below | above, large, out)
