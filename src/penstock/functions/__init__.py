@@ -1,7 +1,7 @@
-"""SQL functions over Arrow batches, equal to Catalyst's bit for bit: a folder per family.
+"""SQL functions over Arrow batches, with results bit for bit equal to Catalyst's. Each family has its own folder.
 
-In each, ``plan`` compiles Catalyst's expressions, on the driver; all other modules compute, in the slots. ``fast_...``
-modules are fast paths of whole columns, beside the exact path of each distinct value.
+The ``plan`` module of a family compiles Catalyst expressions on the driver. All other modules compute in the slots.
+``fast_...`` modules are fast paths over whole columns; the exact path computes each distinct value.
 """
 
 from penstock.functions.core.base import BoundReference, Expression, Literal, Mask

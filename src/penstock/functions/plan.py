@@ -1,4 +1,7 @@
-"""Compiler of Catalyst's expressions. A class that is not in the registry is refused; nothing is approximated."""
+"""Compiler of Catalyst expressions.
+
+A class that is not in the registry is refused. No function is approximated.
+"""
 
 from __future__ import annotations
 
@@ -40,23 +43,24 @@ FAMILIES = (
 def translate(
     tree: JavaTree, ordinals: Mapping[int, int], conf: SessionConf, fields: Mapping[int, Sequence[int]] | None = None
 ) -> Expression:
-    """Compile one resolved, optimised Catalyst expression.
+    """Compile one resolved, optimized Catalyst expression.
 
     Args:
-        tree: the expression; an ``Alias`` is looked through.
-        ordinals: exprId of every attribute that it may read -> position of that column in the batches.
-        conf: the session's settings; what an expression says itself (``evalMode``, ``timeZoneId``) goes first.
-        fields: exprId of every attribute that has only some of its struct's fields -> their ordinals; None: none has.
+        tree: the expression. An ``Alias`` is replaced by its child.
+        ordinals: exprId of every attribute that the expression may read -> position of that column in the batches.
+        conf: the session's settings. A setting of the expression itself (``evalMode``, ``timeZoneId``) overrides them.
+        fields: exprId of every struct attribute of which only some fields are read -> ordinals of these fields; None if
+            there is no such attribute.
 
     Raises:
-        NotSupported: a class is not registered, or this use of it is not; it is named with its SQL text and, where
-            there is one, the workaround.
+        NotSupported: a class is not registered, or it is not supported in this form. The message has the SQL text of
+            the expression and, if there is one, a workaround.
     """
     return Translation(ordinals, conf, fields or {})(tree)
 
 
 def documentation() -> str:
-    """The text of ``docs/expressions.md``: the registry as tables."""
+    """Return the text of ``docs/expressions.md``: the registry as tables."""
     lines = [
         "# Expressions",
         "",

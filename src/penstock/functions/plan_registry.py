@@ -1,7 +1,7 @@
-"""The one table of Catalyst expressions that Penstock compiles: class name -> how to build the kernel.
+"""Registry of the Catalyst expressions that Penstock compiles: class name -> builder of the kernel.
 
-A class is listed only with a test that compares it with Catalyst on edge values (``tests/integration/functions``);
-whatever is not listed is refused by ``translate``.
+A class is registered only if a test compares it with Catalyst on edge values (``tests/integration/functions``).
+``translate`` refuses all other classes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from penstock.functions.numbers.arithmetic import EvalMode
 
 @dataclass(frozen=True)
 class Translation:
-    """Context of a kernel's builder besides the Catalyst node. Calling it compiles a child.
+    """Context of a kernel's builder, besides the Catalyst node. Calling it compiles a child.
 
     Attributes:
         ordinals: exprId -> position of the column.
         conf: the session's settings.
-        fields: exprId of a struct's column that has only some of its fields -> their ordinals.
+        fields: exprId of a struct column of which only some fields are read -> ordinals of these fields.
     """
 
     ordinals: Mapping[int, int]
@@ -51,7 +51,7 @@ Builder = Callable[[JavaTree, Translation], Expression]
 
 @dataclass(frozen=True)
 class Entry:
-    """One Catalyst class: its area, its SQL forms and its limits for the documentation, and its builder."""
+    """Registered Catalyst class: its builder, and its area, SQL forms and limits for the documentation."""
 
     area: str
     forms: str
@@ -63,10 +63,10 @@ REGISTRY: dict[str, Entry] = {}
 
 _TEXT = re.compile("string|char")
 _IN_CONTEXT: dict[str, bool] = {}
-"""Classes whose evaluation mode is in a context (True) or in the expression."""
+"""Per class: True if the evaluation mode is in ``evalContext``, False if it is an attribute of the expression."""
 
 SPLIT = "StringSplitSQL"
-"""Class that splits by a text. Catalyst makes it for ``split_part`` only, as the child of what takes the part."""
+"""Class that splits a text by a text. Catalyst creates it only for ``split_part``, as the child of ``ElementAt``."""
 
 WORKAROUNDS: dict[str, str] = {
     "CurrentTimestamp": "take the time from the data, or use a Python UDF",
@@ -80,11 +80,11 @@ WORKAROUNDS: dict[str, str] = {
         "the JVM computes it by instructions of the processor, and its last bit may differ; use a pandas_udf",
     ),
 }
-"""Alternatives to expressions that are refused."""
+"""Workarounds for expressions that are refused, by class."""
 
 
 def catalyst(*names: str, area: str, forms: str, limits: str = "") -> Callable[[Builder], Builder]:
-    """Register a builder for Catalyst classes, by simple name, or for Java methods, see ``entry_name``."""
+    """Register a builder for Catalyst classes, by simple name, or for Java methods (see ``entry_name``)."""
 
     def register(build: Builder) -> Builder:
         for name in names:
@@ -96,8 +96,11 @@ def catalyst(*names: str, area: str, forms: str, limits: str = "") -> Callable[[
 
 
 def entry_name(tree: JavaTree) -> str:
-    """An expression's name in the registry: its class, or ``Class.method`` of the Java method that Catalyst put in its
-    place (``StaticInvoke``, ``Invoke``), or what two classes in one another stand for."""
+    """Return the name of an expression in the registry.
+
+    The name is the expression's class. A Java method that Catalyst calls (``StaticInvoke``, ``Invoke``) is named
+    ``Class.method``. ``ElementAt`` of ``StringSplitSQL`` has a name of its own.
+    """
     name = kind(tree)
     if name == "ElementAt" and kind(children(tree)[0]) == SPLIT:
         return f"{name}({SPLIT})"
@@ -111,7 +114,10 @@ def entry_name(tree: JavaTree) -> str:
 
 
 def _is_collated(tree: JavaTree) -> bool:
-    """Return True if a type has a collation. JSON has no collations, but tells most types that cannot have one."""
+    """Return True if a type in the expression's data type has a collation.
+
+    The JSON form of a type does not contain the collation, but shows quickly that most types cannot have one.
+    """
     return _TEXT.search(data_type_json(tree)) is not None and "collate" in str(data_type(tree).catalogString())
 
 
@@ -120,7 +126,7 @@ def _simple(class_name: str) -> str:
 
 
 def refuse(tree: JavaTree, reason: str = "") -> NoReturn:
-    """Refuse an expression by its SQL text and class.
+    """Raise NotSupported with the SQL text and the class of an expression.
 
     Raises:
         NotSupported: always.
@@ -130,17 +136,18 @@ def refuse(tree: JavaTree, reason: str = "") -> NoReturn:
 
 
 def refuse_repeated(tree: JavaTree, records: JavaTree) -> None:
-    """Refuse an expression that reads or writes records by field name if some names are equal.
+    """Refuse an expression that reads or writes records by field name if a record has two fields of one name.
 
     Args:
-        records: the expression whose type the records have.
+        tree: the expression that is refused.
+        records: the expression that has the type of the records.
     """
     for path, name in repeated_fields("the record", json.loads(data_type_json(records))):
         refuse(tree, f"{path} has more than one field {name}: rename them")
 
 
 def eval_mode(tree: JavaTree) -> EvalMode:
-    """ANSI, legacy or try, as the expression itself says."""
+    """Return the evaluation mode of the expression: ANSI, legacy or try."""
     name = kind(tree)
     if name not in _IN_CONTEXT:
         _IN_CONTEXT[name] = "evalContext" in str(tree.productElementNames().mkString(",")).split(",")
@@ -149,7 +156,7 @@ def eval_mode(tree: JavaTree) -> EvalMode:
 
 
 def constant(expression: Expression) -> object:
-    """A literal's value; None for anything else and for null."""
+    """Return the value of a literal; None for a null literal and for any other expression."""
     return expression.scalar.as_py() if isinstance(expression, Literal) else None
 
 

@@ -1,4 +1,4 @@
-"""Avro: messages taken apart and put together, without a registry of schemas."""
+"""Avro functions that read and write messages, without a schema registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``from_avro``: messages as values, one at a time, as Spark's ``AvroDeserializer`` converts what Avro reads."""
+"""``from_avro``: decodes messages one at a time and converts the values like Spark's ``AvroDeserializer``."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ class FromAvro(Strict):
     """``from_avro``. Entries of maps are in the order of the message.
 
     Args:
+        child: the messages.
+        data_type: the result's type.
         writer_schema: the schema of the messages, as JSON.
-        reader_schema: the schema that they are read as.
-        permissive: a malformed message gives null, or a struct of nulls; otherwise it raises.
+        reader_schema: the schema to read them as, as JSON.
+        permissive: a malformed message gives null, or a struct of nulls. Otherwise it raises.
 
     Raises:
-        EvaluationError: a message is malformed, unless ``permissive``.
-        DataError: a string that is not UTF-8.
+        EvaluationError: a message is malformed and ``permissive`` is False.
+        DataError: a string is not UTF-8.
     """
 
     def __init__(
@@ -63,10 +65,10 @@ class FromAvro(Strict):
 
 @lru_cache(maxsize=64)
 def message_reader(writer_schema: str, reader_schema: str) -> Callable[[bytes], object]:
-    """Return a function that decodes one message into a value, as ``pyarrow.array`` takes it.
+    """Return a function that decodes one message to a value that ``pyarrow.array`` accepts.
 
     Raises:
-        UnsupportedSchema: immediately, if a schema is not supported, or one cannot be read as the other.
+        UnsupportedSchema: immediately, if a schema is not supported, or if data of one cannot be read as the other.
         MalformedMessage: by the returned function, for a malformed message.
         InvalidValue: by the returned function, for a value that cannot be read in any mode.
     """
@@ -76,7 +78,7 @@ def message_reader(writer_schema: str, reader_schema: str) -> Callable[[bytes], 
 
 
 def converter(schema: Schema) -> Convert:
-    """Return the conversion from a decoded Avro value to the value that Spark makes of it."""
+    """Return the conversion from a decoded Avro value to Spark's value."""
     if schema.kind == "union":
         return _union(schema)
     if schema.kind == "record":
@@ -113,7 +115,13 @@ def _union(schema: Schema) -> Convert:
 
 
 def _decimal(schema: Schema, data: bytes) -> Decimal:
-    """Java's ``BigInteger`` of the bytes; Spark takes the low 64 bits if the precision fits into them."""
+    """Decode like Java's ``BigInteger`` of the bytes.
+
+    If the precision is at most 18 digits, Spark uses only the low 64 bits.
+
+    Raises:
+        MalformedMessage: there are no bytes, or the value needs more digits than the precision.
+    """
     if not data:
         raise MalformedMessage
     value = int.from_bytes(data, "big", signed=True)

@@ -1,6 +1,6 @@
-"""Schema resolution: readers of data of one Avro schema as another, by Avro's specification.
+"""Schema resolution by Avro's specification: readers of data written with one schema as another schema.
 
-What is built are functions that take the next value off a ``Cursor``.
+A reader is a function that takes the next value from a ``Cursor``.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ import numpy as np
 from penstock.functions.avro.schema import Field, InvalidValue, Schema, UnsupportedSchema
 
 MAX_ITEMS = 2**31 - 9
-"""Java's limit for items of an array or map, and for bytes of a string."""
+"""Java's maximum number of items of an array or map, and of bytes of a string."""
 MAX_EMPTY_ITEMS = 1 << 20
-"""Limit for items without bytes, such as nulls: a damaged count must not demand thousands of millions of them."""
+"""Maximum number of items that need no bytes, such as nulls. A damaged count must not create billions of items."""
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
 
 class MalformedMessage(Exception):
-    """The bytes are not of the schema."""
+    """The bytes do not match the schema."""
 
 
 class IncompatibleSchemas(UnsupportedSchema):
-    """Data of one schema is never read as of the other: of a union's branch that is known when it is met."""
+    """Data of one schema can never be read as the other.
+
+    For a branch of a written union, the error is deferred until a message has a value of that branch.
+    """
 
 
 class Cursor:
@@ -43,7 +46,7 @@ class Cursor:
         return self.data[start:end]
 
     def number(self, bits: int) -> int:
-        """A zigzag number of 32 or 64 bits; what does not fit is cut off, as Java does."""
+        """Read a zigzag number of 32 or 64 bits. Bits that do not fit are dropped, as in Java."""
         value, shift = 0, 0
         while True:
             if self.at >= len(self.data) or shift >= bits:
@@ -62,10 +65,12 @@ Read = Callable[[Cursor], Any]
 
 
 def schema_reader(writer: Schema, reader: Schema) -> Read:
-    """Return the reader of data of ``writer`` as ``reader``; a union is read as (number of the branch, value).
+    """Return the reader of data of ``writer`` as ``reader``.
+
+    A union is read as a pair: the number of the branch, and the value.
 
     Raises:
-        UnknownSchema: that is not possible, or not known here.
+        UnsupportedSchema: such data cannot be read as ``reader``, or a schema is not supported.
     """
     if writer.kind == "union":
         return _of_written_union([_of_branch(branch, reader) for branch in writer.children])
@@ -90,7 +95,7 @@ def schema_reader(writer: Schema, reader: Schema) -> Read:
         return _blocks(schema_reader(writer.children[0], reader.children[0]), list)
     if writer.kind == "map":
         value = schema_reader(writer.children[0], reader.children[0])
-        # The value of the last of equal keys counts, at the position of the first.
+        # Of equal keys, the value of the last is used, at the position of the first.
         return _blocks(lambda cursor: (_string(cursor), value(cursor)), lambda pairs: list(dict(pairs).items()))
     return _PLAIN[writer.kind]
 
@@ -162,7 +167,11 @@ def _of_written_union(branches: list[Read]) -> Read:
 
 
 def _branch(writer: Schema, reader: Schema) -> int:
-    """The first branch of the same type, else the first that the type can be promoted to."""
+    """Return the first branch of the same type, or else the first branch to which the type can be promoted.
+
+    Raises:
+        UnsupportedSchema: there is no such branch.
+    """
     for number, branch in enumerate(reader.children):
         if branch.kind == writer.kind and branch.name == writer.name:
             return number
@@ -170,7 +179,7 @@ def _branch(writer: Schema, reader: Schema) -> int:
         kinds = writer.kind, branch.kind
         if kinds in _WIDER or kinds in (("bytes", "string"), ("string", "bytes")):
             return number
-    if writer.name:  # Java looks for a record of another name that has the same fields
+    if writer.name:  # Java also accepts a record of another name with the same fields
         raise UnsupportedSchema(f"{writer.name} is not among the types of a union")
     raise IncompatibleSchemas(f"{writer.kind} is not among the types of a union")
 
@@ -214,7 +223,7 @@ def _blocks(item: Read, made: Callable[[list[Any]], list[Any]]) -> Read:
         items: list[Any] = []
         while count := cursor.number(64):
             if count < 0:
-                cursor.number(64)  # the bytes of the block
+                cursor.number(64)  # the size of the block in bytes
                 count = -count
             left = len(cursor.data) - cursor.at
             if len(items) + count > MAX_ITEMS or count > max(left, MAX_EMPTY_ITEMS):
@@ -226,10 +235,10 @@ def _blocks(item: Read, made: Callable[[list[Any]], list[Any]]) -> Read:
 
 
 def default_value(field: Field) -> Any:
-    """A field's default, in the form of what is read.
+    """Return the default of a field, in the form of decoded values.
 
     Raises:
-        UnknownSchema: it has none, or one that is not supported.
+        UnsupportedSchema: the field has no default, or the default is not supported.
     """
     if not field.has_default:
         raise UnsupportedSchema(f"the field {field.name} is not in the data's schema and has no default")

@@ -1,4 +1,4 @@
-"""Avro schemas: parsed, and matched with Spark's types."""
+"""Parser for Avro schemas, and their mapping to Spark's types."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _NAMED = ("record", "enum", "fixed")
 
 
 class InvalidValue(Exception):
-    """A value that cannot be read or written in any mode.
+    """A value cannot be read or written in any mode.
 
     Args:
-        reason: follows the field's name in the error.
-        path: names of the records' fields that lead to the value.
+        reason: the text that follows the field's name in the error.
+        path: the names of the record fields that lead to the value.
     """
 
     def __init__(self, reason: str, path: tuple[str, ...] = ()) -> None:
@@ -27,7 +27,7 @@ class InvalidValue(Exception):
         self.reason, self.path = reason, path
 
     def within(self, name: str) -> InvalidValue:
-        """The same, of a record that has this one as its field."""
+        """Return the same error for a value inside the field ``name`` of a record."""
         return InvalidValue(self.reason, (name, *self.path))
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class InvalidValue(Exception):
 
 
 class UnsupportedSchema(Exception):
-    """The schema is broken, or of a kind that is not supported; the text says which."""
+    """The schema is malformed or not supported. The text says which part."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class Field:
 
 @dataclass(frozen=True)
 class Schema:
-    """One node; what does not belong to its kind is empty.
+    """Node of a schema. Attributes that do not apply to its kind are empty.
 
     Attributes:
-        kind: Avro's name of the type; ``union`` too.
+        kind: Avro's name of the type, or ``union``.
         name: the full name of a named type.
-        children: an array's or a map's elements, a union's branches.
-        default: of an enum: the symbol for those that a reader does not know.
+        children: the element type of an array or map, or the branches of a union.
+        default: the symbol of an enum for symbols that a reader does not know.
     """
 
     kind: str
@@ -72,15 +72,15 @@ class Schema:
 
     @property
     def branches(self) -> tuple[Schema, ...]:
-        """A union's, without null."""
+        """Branches of a union, without null."""
         return tuple(child for child in self.children if child.kind != "null")
 
 
 def parse_schema(text: str) -> Schema:
-    """The schema that a JSON text describes.
+    """Parse a schema in JSON.
 
     Raises:
-        UnknownSchema: it is none, or it contains itself.
+        UnsupportedSchema: the text is not a schema, the schema contains itself, or it is not supported.
     """
     try:
         return _Parser().schema(json.loads(text), "")
@@ -90,7 +90,7 @@ def parse_schema(text: str) -> Schema:
 
 class _Parser:
     def __init__(self) -> None:
-        self._named: dict[str, Schema | None] = {}  # None while it is read
+        self._named: dict[str, Schema | None] = {}  # None while the type is being read
 
     def schema(self, given: Any, space: str) -> Schema:
         if isinstance(given, str):
@@ -166,7 +166,7 @@ _LOGICAL = {
 
 
 def promoted_type(union: Schema) -> str | None:
-    """The type that stands for both of two numbers in a union."""
+    """Return the common type of a union of two numeric types; None for other unions."""
     kinds = {branch.kind for branch in union.branches}
     if len(union.branches) == 2:
         return "long" if kinds == {"int", "long"} else "double" if kinds == {"float", "double"} else None
@@ -177,7 +177,7 @@ def require_type(schema: Schema, data_type: pa.DataType) -> None:
     """Check that Spark reads the schema as this type, ignoring nullability.
 
     Raises:
-        UnknownSchema: it does not, by what is known here; the text names the part.
+        UnsupportedSchema: Spark does not, or the part that the text names is not supported.
     """
     kind, inner = schema.kind, [data_type.field(i).type for i in range(data_type.num_fields)]
     if kind == "union":

@@ -1,4 +1,4 @@
-"""``to_avro``: values as messages, column by column, as Spark's ``AvroSerializer`` and Avro for Java write them."""
+"""``to_avro``: values as messages, column by column, in the format of Spark's ``AvroSerializer`` and Avro for Java."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _NULL = Schema("null")
 
 
 def schema_of(data_type: pa.DataType, nullable: bool) -> Schema:
-    """Return the schema that Spark writes a type with by default.
+    """Return Spark's default schema for a type.
 
     Raises:
-        UnknownSchema: the type is not supported.
+        UnsupportedSchema: the type is not supported.
     """
     if Types.is_struct(data_type):
         fields = tuple(Field(f.name, schema_of(f.type, f.nullable), False, None) for f in data_type)
@@ -54,10 +54,10 @@ def schema_of(data_type: pa.DataType, nullable: bool) -> Schema:
 
 
 def require_writable(schema: Schema, data_type: pa.DataType) -> None:
-    """Check that a schema given by the user can take values of the type.
+    """Check that a schema given by the user accepts values of the type.
 
     Raises:
-        UnknownSchema: it cannot; the text names the part.
+        UnsupportedSchema: it does not. The text names the part.
     """
     if schema.kind == "union":
         if len(schema.branches) != 1 or len(schema.children) > 2:
@@ -86,10 +86,10 @@ def _fits(schema: Schema, data_type: pa.DataType) -> bool:
 
 
 class ToAvro(Strict):
-    """``to_avro``; null gives null.
+    """``to_avro``. Null gives null.
 
     Raises:
-        EvaluationError: a value is not of the schema that was given.
+        EvaluationError: a value does not match the given schema.
     """
 
     def __init__(self, child: Expression, schema: Schema, nullable: bool) -> None:
@@ -108,10 +108,10 @@ class ToAvro(Strict):
 
 
 def written(array: pa.Array, schema: Schema) -> list[bytes]:
-    """Every value's bytes.
+    """Return the bytes of each value.
 
     Raises:
-        BadValue: one is not of the schema.
+        InvalidValue: a value does not match the schema.
     """
     if schema.kind == "union":
         return _union(array, schema)
@@ -167,7 +167,7 @@ def _atomic(array: pa.Array, schema: Schema) -> list[bytes]:
 
 
 def number(value: int) -> bytes:
-    """Zigzag, seven bits in a byte."""
+    """Encode an integer as zigzag with seven bits per byte."""
     value = value << 1 if value >= 0 else (-value << 1) - 1
     out = bytearray()
     while value > 0x7F:

@@ -1,1 +1,1 @@
-"""Casts, and texts of numbers, dates and times."""
+"""Casts, and conversions between texts and numbers, dates and times."""

@@ -17,9 +17,9 @@ _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
 def jvm_truncate(values: Vector, target: np.dtype[np.signedinteger]) -> Vector:
-    """Java's cast of a double to ``int`` or ``long``: towards zero, saturating, NaN is zero."""
+    """Cast doubles to ``int`` or ``long`` as Java does: toward zero, saturating, NaN to zero."""
     low, high = np.iinfo(target).min, np.iinfo(target).max
-    # float(2**63 - 1) is 2**63: at or above it the result saturates, and what is below is cast exactly.
+    # float(2**63 - 1) is 2**63: values at or above it saturate, and smaller values are cast exactly.
     saturated = np.where(values >= float(high), high, low)
     inside = (values > float(low)) & (values < float(high))
     with np.errstate(invalid="ignore"):
@@ -58,7 +58,10 @@ class NumericCast(Strict):
 
 
 class TimestampToNumber(Strict):
-    """Seconds since 1970: floored for integers, null if out of range in legacy mode; with the fraction for floats."""
+    """Timestamp to seconds since 1970.
+
+    Integers are rounded down. A value out of range raises in ANSI mode and is null otherwise. Floats keep the fraction.
+    """
 
     def __init__(self, child: Expression, data_type: pa.DataType, mode: EvalMode) -> None:
         super().__init__((child,), data_type)
@@ -82,7 +85,7 @@ class TimestampToNumber(Strict):
 
 
 def saturating_micros(values: Vector, micros_per_unit: int) -> Vector:
-    """``TimeUnit.toMicros``: stops at the ends of ``long``."""
+    """Convert to microseconds like ``TimeUnit.toMicros``, saturating at the ends of ``long``."""
     limit = _LONG_MAX // micros_per_unit
     wide = values.astype(np.int64)
     inside = np.clip(wide, -limit, limit) * micros_per_unit
@@ -90,7 +93,11 @@ def saturating_micros(values: Vector, micros_per_unit: int) -> Vector:
 
 
 class NumberToTimestamp(Strict):
-    """A number of seconds since 1970 as an instant; NaN and infinities have none."""
+    """Number of seconds since 1970 to an instant.
+
+    NaN and infinities raise in ANSI mode and are null otherwise. Integers out of range saturate. Floats out of range
+    raise in ANSI mode, saturate in legacy mode and are null in try mode.
+    """
 
     def __init__(self, child: Expression, data_type: pa.DataType, mode: EvalMode) -> None:
         super().__init__((child,), data_type)

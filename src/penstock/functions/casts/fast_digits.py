@@ -1,7 +1,7 @@
-"""``Double.toString`` of many everyday doubles at once: ``java_digits`` step by step, on NumPy's longs.
+"""Fast path of ``Double.toString``: the algorithm of ``java_digits``, step by step, on NumPy vectors of longs.
 
-Everyday are zero and those from a 64th to ten million that Java, too, works out in longs without any of them running
-over; of all others the exact function has to be asked (``core.fast_path.with_exact_values``).
+It computes zero, and doubles from 1/64 to ten million for which Java's algorithm also uses longs that do not overflow.
+For all others the exact function is used (``core.fast_path.with_exact_values``).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _BITS_OF_5_POW = np.array([(5**n).bit_length() for n in range(10)])
 _POWERS_OF_5 = 5 ** np.arange(10)
 _POWERS_OF_10 = 10 ** np.arange(19)
 _MAX_BITS = 60
-"""Numbers of so many bits can be multiplied by ten, and added, in a long."""
+"""Maximum number of bits: such numbers can be multiplied by ten, and added, in a long."""
 _MOST_DIGITS = 18
 _DIGITS = 18
 _PLACEHOLDER = 1.5
-"""Value in the place of doubles that the fast path does not compute."""
+"""Value used in place of doubles that the fast path does not compute."""
 
 
 def double_texts(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult:
-    """The texts."""
+    """Return the texts as ``Double.toString`` writes them."""
     values = to_vector(array)
     size = np.abs(values)
     zero = (values == 0) & ~np.signbit(values)
@@ -47,13 +47,13 @@ def double_texts(array: pa.Array, rows: Mask | None, target: pa.DataType) -> Fas
 
 
 def all_double_texts(array: pa.Array) -> pa.Array:
-    """``Double.toString`` of every one; null stays null."""
+    """Return ``Double.toString`` of every value; null stays null."""
     rows = valid_rows(array)
     return with_exact_values(double_texts(array, rows, pa.string()), double_text, [array], pa.string(), rows)
 
 
 def _written(number: Longs, decimal_places: Longs) -> pa.Array:
-    """Return the texts of numbers, each with its count of digits after the point (at least one)."""
+    """Return the texts of numbers, given the number of digits after the point (at least one) of each."""
     order = np.argsort(decimal_places, kind="stable")
     edges = np.searchsorted(decimal_places[order], np.arange(_MOST_DIGITS + 2))
     parts = [pa.array([], pa.string())]
@@ -67,13 +67,14 @@ def _written(number: Longs, decimal_places: Longs) -> pa.Array:
 
 
 def _digits(values: Vector) -> tuple[Longs, Longs, Mask]:
-    """Return the digits as an integer, the number of them after the point, and a mask of rows where both are right."""
+    """Return the digits as an integer, their number after the point, and a mask of rows where both are correct."""
     whole = np.floor(values)
     integral = whole == values
     b, s, m, exponent, sure = _fractions(values)
     number, exponent, count, exact = _generated(b, s, m, exponent)
     decimal_places = count - exponent - 1
-    short = np.where(decimal_places < 1, 1 - decimal_places, 0)  # trailing zeros, and one after the point
+    # The number of zeros to append, so that at least one digit follows the point.
+    short = np.where(decimal_places < 1, 1 - decimal_places, 0)
     number = number * _POWERS_OF_10[np.clip(short, 0, 18)]
     return (
         np.where(integral, whole.astype(np.int64) * 10, number),
@@ -83,7 +84,11 @@ def _digits(values: Vector) -> tuple[Longs, Longs, Mask]:
 
 
 def _fractions(values: Vector) -> tuple[Longs, Longs, Longs, Longs, Mask]:
-    """``b / s * 10**exponent`` is the value and ``m / s`` half its unit in the last place; and where these fit."""
+    """Return ``b``, ``s``, ``m``, ``exponent``, and a mask of the rows where they are valid.
+
+    ``b / s * 10**exponent`` is the value, and ``m / s`` is half its unit in the last place. A row is valid if these
+    numbers fit into longs and Java's algorithm uses longs for it, too.
+    """
     bits = values.view(np.int64)
     fraction, bin_exp = (bits & _FRACTION_MASK) | (1 << _EXP_SHIFT), (bits >> _EXP_SHIFT) - _EXP_BIAS
     tail_zeros = np.log2((fraction & -fraction).astype(np.float64)).astype(np.int64)
@@ -117,8 +122,11 @@ def _estimate(bin_exp: Longs, fraction: Longs) -> Longs:
 
 
 def _generated(b: Longs, s: Longs, m: Longs, exponent: Longs) -> tuple[Longs, Longs, Longs, Mask]:
-    """Digits until the rest is within ``m``: as an integer, the first one's power of ten, and how many; and where the
-    last one need not be carried."""
+    """Generate digits until the remainder is within ``m``.
+
+    Return the digits as an integer, the power of ten of the first digit, the number of digits, and a mask of rows where
+    rounding up does not carry.
+    """
     tens = s * 10
     number, count = np.zeros(len(b), np.int64), np.zeros(len(b), np.int64)
     low, high = np.zeros(len(b), np.bool_), np.zeros(len(b), np.bool_)

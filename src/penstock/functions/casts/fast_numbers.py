@@ -1,6 +1,6 @@
 """Fast paths between texts and numbers: plain digits, which Arrow reads and writes as Spark does.
 
-Each is an ``ColumnFunction``, with the constant arguments in front.
+Each function is a ``ColumnFunction`` whose constant arguments come first.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from penstock.functions.core.text_buffers import bytes_of, from_byte_matrix
 from penstock.functions.core.vectors import Vector, from_vector, storage_type, to_vector
 
 _MOST_DIGITS = 19
-"""Digits of the longest long. Any shorter number is a long, and so is one of this length that begins below nine."""
+"""Number of digits of the longest long. Every shorter number fits into a long, and so does a number of this length
+whose first digit is less than nine."""
 _LONGEST = 38
-"""Longest number that is read: no float is too small for so many digits."""
+"""Maximum number of characters of a number. With so many digits no float underflows."""
 _NIBBLES = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _ZERO, _NINE, _MINUS, _POINT = np.uint8(ord("0")), ord("9"), ord("-"), ord(".")
 
 
 def read_integers(data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> FastResult:
-    """Digits, with or without a minus sign in front."""
+    """Read integers that consist of digits with an optional minus sign."""
     data, begins, ends, signed = _signed(array)
     digits = ends - begins - signed
     plain = _counts(data - _ZERO > 9, begins, ends) == signed
@@ -35,7 +36,10 @@ def read_integers(data_type: pa.DataType, array: pa.Array, rows: Mask | None) ->
 
 
 def read_floats(data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> FastResult:
-    """Digits with or without a point among them, and a minus sign in front: Arrow rounds them as is right."""
+    """Read floats of digits with an optional minus sign and an optional point between digits.
+
+    Arrow rounds such numbers correctly.
+    """
     data, begins, ends, signed = _signed(array)
     points = _counts(data == _POINT, begins, ends)
     plain = _counts(data - _ZERO > 9, begins, ends) == points + signed
@@ -49,7 +53,7 @@ def write_integers(array: pa.Array, rows: Mask | None) -> FastResult:
 
 
 def write_hexadecimal(array: pa.Array, rows: Mask | None) -> FastResult:
-    """Write longs in hexadecimal; negative ones by their bits, as Java does."""
+    """Write longs in hexadecimal. Negative longs are written as their unsigned bits, as in Java."""
     values = to_vector(array).astype(np.int64).view(np.uint64)
     digits = np.ones(len(values), np.int64)
     for shift in range(4, 64, 4):
@@ -64,14 +68,14 @@ def write_hexadecimal(array: pa.Array, rows: Mask | None) -> FastResult:
 
 
 def _signed(array: pa.Array) -> tuple[Vector, Vector, Vector, Vector]:
-    """The texts' bytes, where each text begins and ends, and 1 where it begins with a minus sign."""
+    """Return the bytes of the texts, the start and end of each text, and 1 for each text with a leading minus sign."""
     data, offsets = bytes_of(array)
     begins, ends = offsets[:-1], offsets[1:]
     return data, begins, ends, ((_byte_at(data, begins) == _MINUS) & (ends > begins)).astype(np.int32)
 
 
 def _byte_at(data: Vector, offsets: Vector) -> Vector:
-    """Return the bytes at these offsets; offsets outside of all texts give any byte."""
+    """Return the bytes at these offsets. At offsets outside all texts the byte is arbitrary."""
     return np.append(data, _ZERO)[offsets] if len(offsets) else data[:0]
 
 

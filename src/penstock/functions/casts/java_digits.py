@@ -1,8 +1,8 @@
-"""The decimal digits of floats and doubles as ``Double.toString`` of Java 17 and 18 writes them.
+"""Decimal digits of floats and doubles as written by ``Double.toString`` of Java 17 and 18.
 
-Until Java 19 that method does not always give the shortest digits (JDK-4511638): it generates digits until the
-remainder is below an estimate of half a unit in the last place. Spark's casts to string and decimal inherit that, so
-this is ``jdk.internal.math.FloatingDecimal.BinaryToASCIIBuffer.dtoa``, step by step, on Python's integers.
+Before Java 19 this method does not always give the shortest digits (JDK-4511638): it generates digits until the
+remainder is below an estimate of half a unit in the last place. Spark's casts to string and decimal use it. Therefore
+this module follows ``jdk.internal.math.FloatingDecimal.BinaryToASCIIBuffer.dtoa`` step by step, on Python's integers.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _BITS_OF_5_POW = [(5**n).bit_length() for n in range(27)]
 
 @dataclass(frozen=True)
 class Digits:
-    """``0.d1d2d3... * 10**exponent``."""
+    """The number ``0.d1d2d3... * 10**exponent``."""
 
     digits: str
     exponent: int
 
 
 def double_text(value: float) -> str:
-    """``Double.toString``."""
+    """Return ``Double.toString(value)``."""
     return _text(value, _double_digits(value) if math.isfinite(value) and value else None)
 
 
 def float_text(value: float) -> str:
-    """``Float.toString`` of a value that a float holds exactly."""
+    """Return ``Float.toString(value)``. A float must hold the value exactly."""
     return _text(value, _float_digits(value) if math.isfinite(value) and value else None)
 
 
 def decimal_of(value: float) -> Decimal | None:
-    """``new BigDecimal(Double.toString(value))``; None for NaN and infinities."""
+    """Return ``new BigDecimal(Double.toString(value))``; None for NaN and infinities."""
     return Decimal(double_text(value)) if math.isfinite(value) else None
 
 
@@ -79,7 +79,7 @@ def _float_digits(value: float) -> Digits:
 
 
 def _digits(bin_exp: int, fraction: int, significant: int) -> Digits:
-    """``fraction`` has its highest bit at 52; the value is ``fraction * 2**(bin_exp - 52)``."""
+    """Return the digits of ``fraction * 2**(bin_exp - 52)``, where the highest bit of ``fraction`` is bit 52."""
     tail_zeros = (fraction & -fraction).bit_length() - 1
     fraction_bits = _EXP_SHIFT + 1 - tail_zeros
     tiny_bits = max(0, fraction_bits - bin_exp - 1)
@@ -106,7 +106,10 @@ def _integer_digits(whole: int, insignificant: int) -> Digits:
 
 
 def _hard_digits(bin_exp: int, fraction: int, significant: int, tail_zeros: int) -> Digits:
-    """The value is ``b / s * 10**dec_exp`` with ``1 <= b / s < 10``; ``m / s`` is half its unit in the last place."""
+    """Return the digits of a number that is not a small integer.
+
+    The value is ``b / s * 10**dec_exp`` with ``1 <= b / s < 10``. ``m / s`` is half its unit in the last place.
+    """
     fraction_bits = _EXP_SHIFT + 1 - tail_zeros
     tiny_bits = max(0, fraction_bits - bin_exp - 1)
     dec_exp = _estimate(bin_exp, fraction)
@@ -134,13 +137,16 @@ def _estimate(bin_exp: int, fraction: int) -> int:
 
 
 def _generate(b: int, s: int, m: int, dec_exp: int, word: int | None) -> Digits:
-    """Digits until the rest is within ``m``; ``word`` is the width of Java's integers here, None for its big ones."""
+    """Generate digits until the remainder is within ``m``.
+
+    ``word`` is the width of Java's integers for this value, None for its big integers.
+    """
     tens = s * 10
 
     def step(b: int, m: int) -> tuple[int, int, int, bool, bool]:
         quotient, rest = divmod(b, s)
         b, m = rest * 10, _wrapped(m * 10, word)
-        if m <= 0:  # it overflowed, so it certainly exceeds the rest
+        if m <= 0:  # an overflow, so that it certainly exceeds the rest
             return quotient, b, m, True, True
         total = _wrapped(b + m, word)
         return quotient, b, m, b < m, total > tens if word else total >= tens
@@ -151,7 +157,7 @@ def _generate(b: int, s: int, m: int, dec_exp: int, word: int | None) -> Digits:
         dec_exp -= 1
     else:
         digits.append(quotient)
-    if dec_exp < -3 or dec_exp >= 8:  # the exponent form shows at least one digit after the point
+    if dec_exp < -3 or dec_exp >= 8:  # the exponent form has at least one digit after the point
         low = high = False
     while not low and not high:
         quotient, b, m, low, high = step(b, m)
@@ -170,7 +176,7 @@ def _wrapped(value: int, word: int | None) -> int:
 
 
 def _round_up(digits: list[int]) -> int:
-    """Add one to the last digit, in place; return 1 if that carried out of the first."""
+    """Add one to the last digit, in place. Return 1 if that carries out of the first digit."""
     index = len(digits) - 1
     while index > 0 and digits[index] == 9:
         digits[index] = 0

@@ -1,4 +1,4 @@
-"""Casts of arrays, maps and structs: part by part, and to strings."""
+"""Casts of arrays, maps and structs to other nested types, part by part, and to strings."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ def _made(kernel: Expression, values: pa.Array, rows: Mask | None = None) -> pa.
 
 
 def _fields(array: pa.Array) -> list[pa.Array]:
-    """A struct's columns, null where the struct is."""
+    """Return the columns of a struct, null where the struct is null."""
     return list(array.flatten())
 
 
 class CastParts(Strict):
-    """The elements of an array or map, or the fields of a struct, each by a kernel of its own.
+    """Cast of each element of an array or map, or of each field of a struct, by a kernel.
 
     Args:
-        kernels: over a batch of one column. A map has one, for its entries.
+        child: the value to cast.
+        kernels: expressions over a batch of one column. A map has one, for its entries.
+        data_type: the result's type.
+        nullable: False if the result is never null.
     """
 
     def __init__(
@@ -44,10 +47,12 @@ class CastParts(Strict):
 
 
 class NestedText(Strict):
-    """``[1, null]``, ``{1 -> a}`` and ``{1, a}``, as Spark's casts to string write.
+    """Cast to string in Spark's form: ``[1, null]``, ``{1 -> a}`` and ``{1, a}``.
 
     Args:
-        kernels: what makes strings of an array's elements, a map's keys and values, a struct's fields.
+        child: the value to cast.
+        kernels: casts to string of an array's elements, of a map's keys and values, or of each field of a struct.
+        nullable: False if the result is never null.
     """
 
     def __init__(self, child: Expression, kernels: Sequence[Expression], nullable: bool) -> None:

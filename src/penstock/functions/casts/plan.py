@@ -1,4 +1,4 @@
-"""Casts: which kernel for which pair of types, under which mode."""
+"""Casts: selection of the kernel by source type, target type and mode."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ LAST_COMPARED_JAVA = 18
 
 
 def zone_of(tree: JavaTree, translation: Translation) -> Zone:
-    """The time zone that an expression carries, else the session's.
+    """Return the time zone of an expression, or the session's if it has none.
 
     Raises:
-        NotSupported: Java's name of it is unknown here.
+        NotSupported: Penstock does not know the name of the zone.
     """
     given = option(tree.timeZoneId())
     return named_zone(translation.conf.time_zone if given is None else str(given))
 
 
 def named_zone(name: str) -> Zone:
-    """Return the zone with Java's name.
+    """Return the zone with a Java name.
 
     Raises:
-        NotSupported: the name is unknown here.
+        NotSupported: Penstock does not know the name.
     """
     try:
         return Zone(name)
@@ -66,7 +66,7 @@ def cast(tree: JavaTree, translation: Translation) -> Expression:
 
 
 def cast_to(tree: JavaTree, child: Expression, target: pa.DataType, translation: Translation) -> Expression:
-    """The kernel of one cast, or of what a cast does to the parts of its values."""
+    """Return the kernel of a cast. ``tree`` is the cast itself or the cast of a value that contains this one."""
     if child.data_type == target:
         return child
     for build in (_nested, _to_temporal, _from_temporal, _decimal, _number, _text):
@@ -77,7 +77,7 @@ def cast_to(tree: JavaTree, child: Expression, target: pa.DataType, translation:
 
 
 def _nested(tree: JavaTree, child: Expression, target: pa.DataType, translation: Translation) -> Expression | None:
-    """Part by part."""
+    """Return the kernel of a cast of a nested or null type; None for other types."""
     source, nullable = child.data_type, bool(tree.nullable())
     if Types.is_null(source):
         return Retyped((child,), target)
@@ -97,7 +97,7 @@ def _nested(tree: JavaTree, child: Expression, target: pa.DataType, translation:
 
 
 def require_known_digits(tree: JavaTree) -> None:
-    """Refuse to write a float's digits for a JVM whose algorithm is not the one that was compared."""
+    """Refuse to write the digits of a float if the JVM is newer than the versions that were compared."""
     context = SparkContext._active_spark_context
     assert context is not None
     version = str(java_class(context, "java.lang.System").getProperty("java.specification.version"))

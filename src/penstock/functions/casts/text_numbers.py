@@ -1,6 +1,6 @@
-"""Conversions between texts and numbers, by Spark's rules (``UTF8String.toLong`` and its kin).
+"""Conversions between texts and numbers, by the rules of Spark (``UTF8String.toLong`` and similar methods).
 
-Parsers give None for texts that are not numbers; the caller raises or gives null.
+Parsers return None for texts that are not numbers. The caller then raises or returns null.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from decimal import Decimal
 import numpy as np
 
 JAVA_BLANKS = "".join(map(chr, range(0x21)))
-"""Characters that ``String.trim`` strips, which Java's parsers of floating-point numbers and univocity use."""
+"""Characters that ``String.trim`` strips. Java's parsers of floating-point numbers and univocity use it."""
 BLANKS = JAVA_BLANKS + "\x7f"
 """Characters that ``UTF8String.trimAll`` strips: ASCII white space and ISO control characters."""
 
@@ -29,11 +29,14 @@ _TRUE = frozenset(("t", "true", "y", "yes", "1"))
 _FALSE = frozenset(("f", "false", "n", "no", "0"))
 _EXPONENT_LIMIT = 10_000
 _TOO_LARGE = 2.0**128
-"""Successor of the largest float: infinity counts as this value when a tie is decided."""
+"""The power of two after the largest float. Ties between the largest float and infinity are decided with this value."""
 
 
 def parse_integer(bits: int, ansi: bool, text: str) -> int | None:
-    """Legacy mode also reads ``12.7`` as 12, and ``.`` as 0."""
+    """Parse an integer of so many bits; None if the text is not one.
+
+    Legacy mode also reads ``12.7`` as 12, and ``.`` as 0.
+    """
     body = text.strip(BLANKS)
     if ansi:
         digits = body if _INTEGER.fullmatch(body) else ""
@@ -44,7 +47,7 @@ def parse_integer(bits: int, ansi: bool, text: str) -> int | None:
             digits = "0"
     if digits in ("", "+", "-"):
         return None
-    # Leading zeros do not count: no value of more than 20 significant digits fits.
+    # Leading zeros do not count. No value of more than 20 significant digits fits.
     if len(digits.lstrip("+-0")) > 20:
         return None
     value = int(digits)
@@ -52,7 +55,7 @@ def parse_integer(bits: int, ansi: bool, text: str) -> int | None:
 
 
 def parse_double(text: str) -> float | None:
-    """Java's grammar for doubles (type suffixes and hexadecimal included), then Spark's names of infinity and NaN."""
+    """Parse a double in Java's grammar (with type suffixes and hexadecimal), or Spark's names of infinity and NaN."""
     body = text.strip(JAVA_BLANKS)
     plain = body[:-1] if body[-1:] in tuple("fFdD") else body
     if _DOUBLE.fullmatch(plain):
@@ -76,7 +79,10 @@ def _from_hex(body: str) -> float:
 
 
 def parse_float(text: str) -> float | None:
-    """Parse a float as ``parse_double`` does, rounded once: going through a double could round a tie the wrong way."""
+    """Parse a float in the grammar of ``parse_double``.
+
+    The value is rounded once. A conversion by way of a double could round a tie in the wrong direction.
+    """
     body = text.strip(JAVA_BLANKS)
     value = parse_double(text)
     if value is None or not np.isfinite(value) or _HEX_DOUBLE.fullmatch(body):
@@ -86,18 +92,18 @@ def parse_float(text: str) -> float | None:
 
 
 def narrowed(value: float) -> float:
-    """A double rounded to float."""
+    """Return a double rounded to float."""
     with np.errstate(over="ignore"):
         return float(np.float32(value))
 
 
 def decimal_to_float(exact: Decimal) -> float:
-    """A decimal rounded to float in one step."""
+    """Return a decimal rounded to float in one step."""
     value = float(exact)
     nearest = narrowed(value)
     if abs(value) >= _TOO_LARGE or Decimal(value) == exact or nearest == value:
         return nearest
-    # Only where the double lies exactly between two floats can its own rounding have hidden the right side.
+    # The rounding to a double can change the result only if the double lies exactly between two floats.
     with np.errstate(over="ignore"):
         other = float(np.nextafter(np.float32(nearest), np.float32(np.inf if value > nearest else -np.inf)))
     if abs(value - _finite(nearest)) != abs(_finite(other) - value):
@@ -106,7 +112,7 @@ def decimal_to_float(exact: Decimal) -> float:
 
 
 def _finite(value: float) -> float:
-    """Infinity as the power of two that would come after the largest float."""
+    """Return the value, or for infinity the power of two that follows the largest float, with the sign."""
     return value if np.isfinite(value) else float(np.copysign(_TOO_LARGE, value))
 
 
@@ -116,7 +122,7 @@ def parse_boolean(text: str) -> bool | None:
 
 
 def parse_decimal(text: str) -> Decimal | None:
-    """``new BigDecimal(text.trim())``, whatever its size."""
+    """Parse like ``new BigDecimal(text.trim())``. A value below 1e-9999 in size becomes zero."""
     body = text.strip(JAVA_BLANKS)
     if not _DECIMAL.fullmatch(body):
         return None

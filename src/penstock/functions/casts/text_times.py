@@ -1,6 +1,6 @@
-"""Conversions between texts and dates or timestamps, by Spark's rules (``SparkDateTimeUtils``).
+"""Conversions between texts and dates or timestamps, by the rules of Spark (``SparkDateTimeUtils``).
 
-Texts are ISO 8601 and its shorter forms.
+Texts are in ISO 8601 format or its shorter forms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TIME_ONLY = re.compile(rf"(?:T{_TIME}|[0-9]{{1,2}}:.*)", re.DOTALL)
 
 
 def days_of(year: int, month: int, day: int) -> int | None:
-    """Days since 1970, or None if there is no such day."""
+    """Return days since 1970; None if there is no such day."""
     if not 1 <= month <= 12:
         return None
     if 1 <= year <= _MAX_PYTHON_YEAR and 1 <= day <= _SHORTEST_MONTH:
@@ -39,7 +39,7 @@ def days_of(year: int, month: int, day: int) -> int | None:
 
 
 def parse_date(text: str) -> int | None:
-    """Days since 1970; what follows a full date after a blank or ``T`` is not read."""
+    """Parse a date and return days since 1970. After a full date, text that follows a blank or ``T`` is ignored."""
     match = _DATE.fullmatch(text.strip(BLANKS))
     if match is None:
         return None
@@ -54,7 +54,8 @@ def parse_timestamp(zone: Zone | None, text: str) -> int | None:
     A zone in the text is ignored for a wall time.
 
     Raises:
-        EvaluationError: the text is a time of day, which Spark places on the day on which it happens to run.
+        EvaluationError: the text is a time of day. Spark would add the current date, so that the result would change
+            after a restart.
     """
     body = text.strip(BLANKS)
     match = _TIMESTAMP.fullmatch(body)
@@ -81,7 +82,8 @@ def parse_timestamp(zone: Zone | None, text: str) -> int | None:
 
 def to_instant(zone: Zone, local: int) -> int:
     """Convert a wall time that may be just outside 64 bits; see ``Zone.to_instants``."""
-    # Before 1800 a zone's offset is constant, and long after its last rule the calendar repeats: stay well inside.
+    # Before 1800 the offset of a zone is constant, and long after its last rule the calendar repeats. Whole cycles move
+    # the time away from the limits of 64 bits.
     sign = (local > 2**62) - (local < -(2**62))
     cycles = sign * (2**61 // GREGORIAN_CYCLE)
     return int(zone.to_instants(np.array([local - cycles * GREGORIAN_CYCLE]))[0]) + cycles * GREGORIAN_CYCLE
@@ -97,12 +99,15 @@ def _date_texts(days: Vector) -> list[str]:
 
 
 def date_texts(days: pa.Array) -> pa.Array:
-    """``2020-01-31``; years beyond four digits carry a sign. Takes days since 1970 without nulls."""
+    """Return texts like ``2020-01-31``. Years beyond four digits have a sign. ``days`` must not contain nulls."""
     return pa.array(_date_texts(to_vector(days)), pa.string())
 
 
 def wall_time_texts(micros: pa.Array) -> pa.Array:
-    """``2020-01-31 12:34:56.789``, without trailing zeros of the fraction. Takes wall times without nulls."""
+    """Return texts like ``2020-01-31 12:34:56.789``, without trailing zeros in the fraction.
+
+    ``micros`` must not contain nulls.
+    """
     values = to_vector(micros)
     days, rest = values // calendar.MICROS_PER_DAY, values % calendar.MICROS_PER_DAY
     out = [

@@ -16,14 +16,14 @@ from penstock.functions.times.temporal import check_local_range, zone_of_type
 
 
 class DateText(Strict):
-    """A date as text."""
+    """Cast of a date to string."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         return all_date_texts(arrays[0], rows)
 
 
 class TimestampText(Strict):
-    """A timestamp as text, by the session's clock."""
+    """Cast of a timestamp to string, in the session's time zone."""
 
     def __init__(self, child: Expression, zone: Zone, nullable: bool = True) -> None:
         super().__init__((child,), pa.string(), nullable)
@@ -34,12 +34,12 @@ class TimestampText(Strict):
 
 
 def all_date_texts(dates: pa.Array, rows: Mask | None) -> pa.Array:
-    """Dates as a cast writes them."""
+    """Return the texts of dates in the format of a cast."""
     return with_exact_rows(write_dates(to_vector(dates), rows), _date_texts, [dates], rows)
 
 
 def all_wall_time_texts(local: Vector, rows: Mask | None) -> pa.Array:
-    """Wall times as a cast writes them."""
+    """Return the texts of wall times in the format of a cast."""
     return with_exact_rows(
         write_wall_times(local, rows), _wall_time_texts, [from_vector(local, pa.int64(), rows)], rows
     )
@@ -57,8 +57,11 @@ SHOWN_BYTES = 32
 
 
 class BinaryToText(Strict):
-    """``cast(binary as string)``. Spark lets any bytes pass and calls them a string; what its functions make of one
-    that is not UTF-8 has no counterpart here, so that such a value ends the query."""
+    """``cast(binary as string)``.
+
+    Spark accepts any bytes as a string. Its functions treat a string that is not UTF-8 in a way that Penstock does not
+    support. Therefore such a value raises DataError, which ends the query.
+    """
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         values = null_outside(arrays[0], rows)

@@ -1,4 +1,4 @@
-"""Spark's errors about arrays and maps; most of them are raised in legacy mode too."""
+"""Spark's errors for arrays and maps. Spark raises most of them in legacy mode too."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Lambdas over the elements of arrays and maps.
 
-The body is an expression over a batch of its own, which has a row per element: the outer columns that the body reads,
-repeated, and then the lambda's arguments. So it is evaluated once for all elements of all rows.
+The body is an expression over a batch of its own with one row per element. Its columns are the outer columns that the
+body reads, repeated per element, and then the lambda's arguments. Therefore the body is evaluated once for all elements
+of all rows.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from penstock.functions.core.vectors import Vector, from_vector, intersect_masks
 
 
 class Body(Expression):
-    """A lambda's body; ``evaluate`` takes the batch that ``over`` makes.
+    """Body of a lambda. ``evaluate`` takes the batch that ``over`` returns.
 
     Args:
-        expression: over the columns ``outer`` of the batch around, then the arguments.
-        outer: positions of columns.
+        expression: the body, over the columns ``outer`` of the outer batch and then the arguments.
+        outer: positions of the columns in the outer batch.
         arguments: the types of the lambda's arguments.
     """
 
@@ -38,7 +39,10 @@ class Body(Expression):
         self.nullable = expression.nullable
 
     def over(self, batch: pa.RecordBatch, row_of: Vector, arguments: Sequence[pa.Array]) -> pa.RecordBatch:
-        """Return one row per element: the columns of its outer row, then its arguments, of which some may be unused."""
+        """Return one row per element: the columns of its outer row, then its arguments.
+
+        A lambda that declares fewer arguments ignores the last ones.
+        """
         outer_rows = pa.array(row_of)
         columns = [batch.column(ordinal).take(outer_rows) for ordinal in self.outer]
         columns += [as_type(array, kind) for array, kind in zip(arguments, self.arguments, strict=False)]
@@ -58,7 +62,7 @@ def _integers(values: Vector) -> pa.Array:
 
 
 class OverElements(Expression):
-    """A lambda over one array or map."""
+    """Lambda over one array or map."""
 
     def __init__(self, argument: Expression, body: Body, data_type: pa.DataType, nullable: bool = True) -> None:
         self.argument = argument
@@ -67,14 +71,14 @@ class OverElements(Expression):
         self.nullable = nullable
 
     def lists(self, batch: pa.RecordBatch, mask: Mask | None) -> tuple[Ragged, Mask | None]:
-        """The argument's lists, and the rows that have one."""
+        """Return the argument's lists and a mask of the rows that have one."""
         array = self.argument.evaluate(batch, mask)
         rows = intersect_masks(mask, valid_rows(array))
         return ragged(array, rows), rows
 
 
 class Transform(OverElements):
-    """``transform(array, x -> ...)``, ``transform(array, (x, index) -> ...)``."""
+    """``transform(array, x -> ...)`` and ``transform(array, (x, index) -> ...)``."""
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         lists, rows = self.lists(batch, mask)
@@ -83,7 +87,7 @@ class Transform(OverElements):
 
 
 class Filter(OverElements):
-    """``filter(array, x -> ...)``, also with the index: the elements for which the body is true."""
+    """``filter(array, x -> ...)``, also with the index. It keeps the elements for which the body is true."""
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         lists, rows = self.lists(batch, mask)
@@ -101,10 +105,10 @@ class FilterMap(OverElements):
 
 
 class ExistsOrForall(OverElements):
-    """``exists`` (``deciding_value`` is True) and ``forall`` (False).
+    """``exists`` (``deciding_value`` is True) and ``forall`` (``deciding_value`` is False).
 
-    Elements after the first one that decides are not evaluated. If no element decides and the body is null for one of
-    them, the result is null.
+    The first element for which the body equals ``deciding_value`` decides the result. An error of a later element is
+    not raised. If no element decides and the body is null for an element, the result is null.
     """
 
     def __init__(self, deciding_value: bool, argument: Expression, body: Body, nullable: bool = True) -> None:
@@ -126,7 +130,7 @@ class ExistsOrForall(OverElements):
         return lists.any(decides), lists.any(is_null(found))
 
     def _in_order(self, lists: Ragged, inner: pa.RecordBatch) -> tuple[Mask, Mask]:
-        """Evaluate position by position: an element raises only if no element before it has decided."""
+        """Evaluate one position after the other: an element raises only if no earlier element has decided."""
         decided, unknown = np.zeros((2, len(lists.sizes)), np.bool_)
         for position in range(int(lists.sizes.max(initial=0))):
             rows = np.flatnonzero((lists.sizes > position) & ~decided)
@@ -137,8 +141,10 @@ class ExistsOrForall(OverElements):
 
 
 class Aggregate(Expression):
-    """``aggregate(array, zero, (state, x) -> ..., state -> ...)``: one step for the first elements of all rows, then
-    one for the second ones, and so on."""
+    """``aggregate(array, zero, (state, x) -> ..., state -> ...)``.
+
+    One step merges the first elements of all rows, the next step the second elements, and so on.
+    """
 
     def __init__(
         self, argument: Expression, zero: Expression, merge: Body, finish: Body, data_type: pa.DataType
@@ -200,7 +206,7 @@ class TransformMap(OverElements):
 
 
 class OverTwo(Expression):
-    """A lambda over two arrays or two maps; null if either is."""
+    """Lambda over two arrays or two maps; null if either is null."""
 
     def __init__(
         self, left: Expression, right: Expression, body: Body, data_type: pa.DataType, nullable: bool = True
@@ -220,7 +226,7 @@ class OverTwo(Expression):
 
 
 class ZipWith(OverTwo):
-    """``zip_with``: the shorter array is continued with nulls."""
+    """``zip_with``. The shorter array is extended with nulls."""
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         left, right, rows = self.both_lists(batch, mask)
@@ -231,7 +237,7 @@ class ZipWith(OverTwo):
 
 
 class ZipMaps(OverTwo):
-    """``map_zip_with``: the left map's keys, then those that only the right one has."""
+    """``map_zip_with``. The result has the keys of the left map, then those that only the right map has."""
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         left, right, rows = self.both_lists(batch, mask)
@@ -258,8 +264,10 @@ class ZipMaps(OverTwo):
 
 
 class SortBy(OverElements):
-    """``array_sort`` by a comparator: a merge sort in which the positions of all elements in the other half are looked
-    for at once, by bisection."""
+    """``array_sort`` with a comparator.
+
+    This is a merge sort. Each merge finds the positions of all elements in the other half at once, by bisection.
+    """
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         lists, rows = self.lists(batch, mask)
@@ -271,7 +279,7 @@ class SortBy(OverElements):
         return lists.reordered(order).array(self.data_type, rows)
 
     def _merged(self, batch: pa.RecordBatch, lists: Ragged, order: Vector, run: int) -> Vector:
-        """The order after sorted runs of this length have become runs of twice the length."""
+        """Merge pairs of sorted runs of length ``run`` and return the new order."""
         position, row_of = lists.position, lists.row_of
         base = lists.starts[row_of]
         is_left = position // run % 2 == 0
@@ -286,7 +294,7 @@ class SortBy(OverElements):
                 break
             middle = (low[unfinished] + high[unfinished]) // 2
             opposite = order[base[unfinished] + middle]
-            # The right run's elements follow equal ones of the left run.
+            # Elements of the right run come after equal elements of the left run.
             compared = self._compared(batch, row_of[unfinished], lists.values, opposite, order[unfinished])
             in_front = np.where(is_left[unfinished], compared < 0, compared <= 0)
             low[unfinished] = np.where(in_front, middle + 1, low[unfinished])

@@ -1,4 +1,4 @@
-"""Arrays as sets: what they share, what is in one only. Equality is Spark's; null is an element like any other."""
+"""Set operations on arrays. Equality is Spark's; null is an element like any other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Arrays = list[pa.Array]
 
 
 def _codes(*parts: Ragged) -> list[Ranks]:
-    """Return a number per value that is the same for equal values of one row, in all parts."""
+    """Return a number per value. Within a row, equal values have the same number in all parts."""
     values = pa.concat_arrays([as_type(part.values, parts[0].values.type) for part in parts])
     order = ranks(values)
     row_of = np.concatenate([part.row_of for part in parts])
@@ -27,7 +27,7 @@ def _codes(*parts: Ragged) -> list[Ranks]:
 
 
 def _plain(lists: Ragged) -> Ragged:
-    """Return the lists without -0.0, as Spark's hash sets return floats."""
+    """Return the lists with 0.0 in place of -0.0 and with one form of NaN, as Spark's hash sets do."""
     return Ragged(lists.sizes, plain_floats(lists.values))
 
 
@@ -38,19 +38,19 @@ def _first_of_each(codes: Ranks) -> Mask:
 
 
 def distinct(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``array_distinct``: the first of equal elements stays."""
+    """Return ``array_distinct``, with the first of equal elements."""
     lists = _plain(ragged(arrays[0], rows))
     return lists.keep(_first_of_each(_codes(lists)[0])).array(data_type, rows)
 
 
 def union(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``array_union``."""
+    """Return ``array_union``."""
     lists = _plain(concatenated([ragged(array, rows) for array in arrays], data_type.value_type))
     return lists.keep(_first_of_each(_codes(lists)[0])).array(data_type, rows)
 
 
 def select_common(common: bool, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``array_intersect`` (True) and ``array_except`` (False)."""
+    """Return ``array_intersect`` (``common`` is True) or ``array_except`` (False)."""
     left, right = (_plain(ragged(array, rows)) for array in arrays)
     left_codes, right_codes = _codes(left, right)
     chosen = _first_of_each(left_codes) & (among(left_codes, right_codes) == common)
@@ -62,14 +62,14 @@ except_ = partial(select_common, False)
 
 
 def remove(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``array_remove``: nulls stay."""
+    """Return ``array_remove``. Nulls stay."""
     lists = ragged(arrays[0], rows)
     equal = compare("=", lists.values, as_type(lists.expand_rows(arrays[1]), lists.values.type))
     return lists.keep(~to_vector(equal)).array(data_type, rows)
 
 
 def overlap(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``arrays_overlap``: null where nothing is shared, neither is empty and one has a null."""
+    """Return ``arrays_overlap``: null where no element is shared, both arrays have elements, and either has a null."""
     left, right = (ragged(array, rows) for array in arrays)
     left_codes, right_codes = _codes(left, right)
     found = left.any(among(left_codes, right_codes) & ~is_null(left.values))

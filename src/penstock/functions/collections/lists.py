@@ -1,4 +1,4 @@
-"""Functions of arrays. Plain functions are those of ``VectorFunction``."""
+"""Functions of arrays. Plain functions are ``ArrayFunction``s for ``VectorFunction``."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from penstock.functions.core.vectors import (
 from penstock.functions.logic.comparison import compare
 
 MAX_ARRAY_LENGTH = 2**31 - 1 - 15
-"""Spark's limit for one array."""
+"""Spark's maximum length of an array."""
 
 Arrays = list[pa.Array]
 
 
 class MakeArray(Expression):
-    """``array(...)``: never null itself."""
+    """``array(...)``. The array itself is never null."""
 
     nullable = False
 
@@ -60,7 +60,10 @@ class MakeArray(Expression):
 
 
 class GetItem(Strict):
-    """``array[index]``, zero-based; outside it raises under ANSI and is null otherwise."""
+    """``array[index]`` with a zero-based index.
+
+    An index out of bounds raises if ``ansi`` is set and gives null otherwise.
+    """
 
     def __init__(self, array: Expression, index: Expression, ansi: bool) -> None:
         super().__init__((array, index), array.data_type.value_type)
@@ -72,7 +75,10 @@ class GetItem(Strict):
 
 
 def item(lists: pa.Array, index: Vector, rows: Mask | None, error: Callable[..., Exception] | None) -> pa.Array:
-    """Elements by zero-based index; outside ``error(index, size)`` is raised, or the result null."""
+    """Return elements by zero-based index.
+
+    An index out of bounds raises ``error(index, size)``; the result is null if ``error`` is None.
+    """
     offsets = to_vector(lists.offsets).astype(np.int64)
     sizes = np.diff(offsets)
     outside = select(rows, (index < 0) | (index >= sizes))
@@ -85,7 +91,7 @@ def item(lists: pa.Array, index: Vector, rows: Mask | None, error: Callable[...,
 
 
 def element_at(ansi: bool, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``element_at`` of an array: one-based, negative from the end."""
+    """Return ``element_at`` of an array: one-based, from the end if negative."""
     index = to_vector(arrays[1]).astype(np.int64)
     if select(rows, index == 0).any():
         raise errors.index_of_zero()
@@ -97,7 +103,7 @@ def element_at(ansi: bool, arrays: Arrays, rows: Mask | None, data_type: pa.Data
 
 
 class Size(Expression):
-    """``size`` of an array or map: null of null, or -1 in Spark's legacy form."""
+    """``size`` of an array or map. The size of null is null, or -1 with ``spark.sql.legacy.sizeOfNull``."""
 
     data_type = pa.int32()
 
@@ -113,7 +119,7 @@ class Size(Expression):
 
 
 def list_fields(ordinal: int, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``array_of_structs.field``: an array of the field's values, null for a null struct."""
+    """Return ``array_of_structs.field``: an array of the field's values, null for a null struct."""
     lists = ragged(arrays[0], rows)
     return Ragged(lists.sizes, pc.struct_field(lists.values, [ordinal])).array(data_type, rows)
 
@@ -126,7 +132,7 @@ def _equals(lists: Ragged, searched: pa.Array) -> tuple[Mask, Mask]:
 
 
 def contains(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``array_contains``: null where nothing matches and there is a null."""
+    """Return ``array_contains``: null where no element is equal and there is a null."""
     lists = ragged(arrays[0], rows)
     equal, null = _equals(lists, arrays[1])
     found = lists.any(equal)
@@ -134,14 +140,14 @@ def contains(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Ar
 
 
 def position(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``array_position``: one-based, 0 if it is not there."""
+    """Return ``array_position``: one-based, 0 if no element is equal."""
     lists = ragged(arrays[0], rows)
     found = lists.first(_equals(lists, arrays[1])[0])
     return from_vector(np.where(found >= 0, found - lists.starts + 1, 0), data_type, rows)
 
 
 def extreme(sign: int, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``array_max`` (1) and ``array_min`` (-1): nulls are skipped, the first of equals is kept."""
+    """Return ``array_max`` (``sign`` is 1) or ``array_min`` (-1). Nulls are skipped; the first of equals is kept."""
     lists = ragged(arrays[0], rows)
     order = ranks(lists.values)
     key = np.where(order == 0, np.iinfo(np.int64).min, sign * order)
@@ -152,10 +158,14 @@ def extreme(sign: int, arrays: Arrays, rows: Mask | None, data_type: pa.DataType
 
 
 def sort(descending: bool, exact: bool, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``sort_array``: nulls first in ascending and last in descending order; equal elements stay in theirs.
+    """Return ``sort_array``: nulls first in ascending and last in descending order. The sort is stable.
 
     Args:
-        exact: by the bits of floats, -0.0 before 0.0, as Spark sorts arrays of plain numbers.
+        descending: sort in descending order.
+        exact: sort -0.0 before 0.0, as Spark does for arrays of primitive values without nulls.
+        arrays: one array.
+        rows: the selected rows.
+        data_type: the result's type.
     """
     lists = ragged(arrays[0], rows)
     if exact and pa.types.is_floating(lists.values.type):
@@ -167,7 +177,7 @@ def sort(descending: bool, exact: bool, arrays: Arrays, rows: Mask | None, data_
 
 
 def cut(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``slice(array, start, length)``: one-based, negative from the end."""
+    """Return ``slice(array, start, length)``: one-based, from the end if negative."""
     start, length = (to_vector(array).astype(np.int64) for array in arrays[1:])
     lists = ragged(arrays[0], rows)
     if select(rows, start == 0).any():
@@ -182,20 +192,20 @@ def cut(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
 
 
 class ConcatArrays(Eager):
-    """``concat`` of arrays: null if any is."""
+    """``concat`` of arrays; null if any of them is null."""
 
     def compute(self, arrays: Arrays, rows: Mask | None) -> pa.Array:
         return append(arrays, rows, self.data_type)
 
 
 def append(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """Arrays one after the other."""
+    """Return the arrays of each row, concatenated."""
     parts = [ragged(array, rows) for array in arrays]
     return concatenated(parts, data_type.value_type).array(data_type, rows)
 
 
 def concatenated(parts: Sequence[Ragged], value_type: pa.DataType) -> Ragged:
-    """Each row's values of the first, then those of the second, and so on."""
+    """Return, for each row, the values of the first part, then those of the second part, and so on."""
     values = pa.concat_arrays([as_type(part.values, value_type) for part in parts])
     row_of = np.concatenate([part.row_of for part in parts])
     sizes = np.sum([part.sizes for part in parts], axis=0)
@@ -204,15 +214,17 @@ def concatenated(parts: Sequence[Ragged], value_type: pa.DataType) -> Ragged:
 
 @sized_by(1)
 def insert(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``array_insert(array, position, value)``: one-based, negative from the end; a position outside is reached by
-    nulls."""
+    """Return ``array_insert(array, position, value)``: one-based, from the end if negative.
+
+    If the position is outside the array, nulls fill the gap.
+    """
     lists = ragged(arrays[0], rows)
     index = to_vector(arrays[1]).astype(np.int64)
     if select(rows, index == 0).any():
         raise errors.index_of_zero()
     selected = np.ones(len(index), np.bool_) if rows is None else rows
     sizes = lists.sizes
-    from_end = index + sizes + 1  # where the value goes, counted from the first element
+    from_end = index + sizes + 1  # position of the value, from the first element
     insert_at = np.where(index > 0, index - 1, np.maximum(from_end, 0))
     shift = np.where(index > 0, 0, np.maximum(-from_end, 0))  # number of nulls between the value and the array
     total = np.where(selected, np.maximum(np.maximum(insert_at + 1, sizes + 1), sizes + shift + 1), 0)
@@ -233,7 +245,7 @@ def insert(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arra
 
 @sized_by(1)
 def repeat(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``array_repeat(value, count)``."""
+    """Return ``array_repeat(value, count)``."""
     sizes = np.maximum(to_vector(arrays[1]).astype(np.int64), 0)
     sizes = sizes if rows is None else np.where(rows, sizes, 0)
     too_many = sizes > MAX_ARRAY_LENGTH
@@ -244,7 +256,7 @@ def repeat(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arra
 
 
 def flatten(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``flatten``: null if an inner array is."""
+    """Return ``flatten``: null if an inner array is null."""
     outer = ragged(arrays[0], rows)
     complete = ~outer.any(is_null(outer.values))
     rows = complete if rows is None else rows & complete
@@ -254,7 +266,7 @@ def flatten(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arr
 
 
 def reverse(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``reverse`` of arrays."""
+    """Return ``reverse`` of arrays."""
     lists = ragged(arrays[0], rows)
     return lists.reordered((lists.ends + lists.starts)[lists.row_of] - 1 - np.arange(len(lists.values))).array(
         data_type, rows
@@ -262,7 +274,7 @@ def reverse(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arr
 
 
 def zipped(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``arrays_zip``: structs of the elements at each position; shorter arrays are extended with nulls."""
+    """Return ``arrays_zip``: structs of the elements at each position. Shorter arrays are extended with nulls."""
     parts = [ragged(array, rows) for array in arrays]
     sizes = np.max([part.sizes for part in parts], axis=0)
     struct = data_type.value_type
@@ -271,7 +283,7 @@ def zipped(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arra
 
 
 def joined(replaced: bool, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``array_join(array, separator[, replacement])``: nulls are left out or replaced."""
+    """Return ``array_join(array, separator[, replacement])``. Nulls are left out, or replaced if ``replaced``."""
     lists = ragged(arrays[0], rows)
     if replaced:
         values = pc.coalesce(lists.values, lists.expand_rows(arrays[2]))
@@ -284,11 +296,14 @@ def joined(replaced: bool, arrays: Arrays, rows: Mask | None, data_type: pa.Data
 
 @sized_by(0, 1, 2)
 def sequence(stride: int, unit: int, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``sequence(start, stop[, step])``; ``stop`` is in it if it is met exactly.
+    """Return ``sequence(start, stop[, step])``. It contains ``stop`` if the steps reach it exactly.
 
     Args:
-        stride: the step where none is given, up or down; of integers and dates 1, of instants a day.
-        unit: what a step that is given counts, in the step's own unit.
+        stride: the default step, up or down: 1 for integers and dates, one day for instants.
+        unit: the divisor that converts a given step to the unit of the values.
+        arrays: start, stop and, if given, step.
+        rows: the selected rows.
+        data_type: the result's type.
     """
     start, stop = (to_vector(array).astype(np.int64) for array in arrays[:2])
     if len(arrays) > 2:
@@ -304,7 +319,7 @@ def sequence(stride: int, unit: int, arrays: Arrays, rows: Mask | None, data_typ
         row = first(wrong)
         raise errors.sequence_boundaries(start[row], stop[row], step[row])
     with np.errstate(all="ignore"):
-        # Distances are unsigned words, because none of them overflows these.
+        # Distances are unsigned words, because they may overflow signed words but not unsigned ones.
         distance = np.where(stop >= start, stop - start, start - stop).view(np.uint64)
         steps = distance // np.where(step < 0, -step, np.where(step == 0, 1, step)).view(np.uint64)
     too_many = select(rows, steps >= MAX_ARRAY_LENGTH)

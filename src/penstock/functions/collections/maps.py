@@ -1,4 +1,4 @@
-"""Maps: made from arrays, taken apart, looked up. The plain functions are those of ``VectorFunction``."""
+"""Functions of maps. Plain functions are ``ArrayFunction``s for ``VectorFunction``."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ Arrays = list[pa.Array]
 
 @dataclass(frozen=True)
 class MapRules:
-    """Rules by which Spark builds a map of entries.
+    """Rules by which Spark builds a map from entries.
 
     Attributes:
-        last_wins: keep the position of the first of equal keys and the value of the last; otherwise they are an error.
-        plain_keys: -0.0 and NaN as keys have one form each. Where Spark puts whole arrays together they keep theirs,
-            but in maps that had equal keys.
+        last_wins: of equal keys, keep the position of the first and the value of the last. Otherwise equal keys are an
+            error.
+        plain_keys: normalize -0.0 and NaN in keys. Where Spark copies whole key arrays, keys keep their bits, except in
+            maps that had equal keys.
     """
 
     last_wins: bool
@@ -45,10 +46,10 @@ class MapRules:
     def build(
         self, sizes: Vector, keys: pa.Array, values: pa.Array, data_type: pa.DataType, rows: Mask | None = None
     ) -> pa.Array:
-        """Maps of these entries, null outside ``rows``.
+        """Return maps of these entries, null outside ``rows``.
 
         Raises:
-            EvaluationError: a key is null, or there twice.
+            EvaluationError: a key is null, or it occurs twice and ``last_wins`` is False.
         """
         if keys.null_count:
             raise errors.null_map_key()
@@ -74,7 +75,7 @@ class MapRules:
 
 
 class MakeMap(Expression):
-    """``map(key, value, ...)``: never null itself."""
+    """``map(key, value, ...)``. The map itself is never null."""
 
     nullable = False
 
@@ -96,7 +97,7 @@ class MakeMap(Expression):
 
 
 def from_arrays(rules: MapRules, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``map_from_arrays(keys, values)``."""
+    """Return ``map_from_arrays(keys, values)``."""
     keys, values = (ragged(array, rows) for array in arrays)
     if not np.array_equal(keys.sizes, values.sizes):
         raise errors.unequal_map_parts()
@@ -104,7 +105,7 @@ def from_arrays(rules: MapRules, arrays: Arrays, rows: Mask | None, data_type: p
 
 
 def from_entries(rules: MapRules, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``map_from_entries``: null if an entry is."""
+    """Return ``map_from_entries``: null if an entry is null."""
     lists = ragged(arrays[0], rows)
     complete = select(rows, ~lists.any(is_null(lists.values)))
     lists = ragged(arrays[0], complete)
@@ -113,24 +114,24 @@ def from_entries(rules: MapRules, arrays: Arrays, rows: Mask | None, data_type: 
 
 
 def concat(rules: MapRules, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``map_concat``."""
+    """Return ``map_concat``."""
     lists = concatenated([ragged(array, rows) for array in arrays], data_type.field(0).type)
     return rules.build(lists.sizes, lists.values.field(0), lists.values.field(1), data_type, rows)
 
 
 def entries(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``map_entries``."""
+    """Return ``map_entries``."""
     return ragged(arrays[0], rows).array(data_type, rows)
 
 
 def part(ordinal: int, arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``map_keys`` (0) and ``map_values`` (1)."""
+    """Return ``map_keys`` (``ordinal`` is 0) or ``map_values`` (1)."""
     lists = ragged(arrays[0], rows)
     return list_array(lists.sizes, lists.values.field(ordinal), data_type, rows)
 
 
 def lookup(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``map[key]``: null without such a key."""
+    """Return ``map[key]``: null if there is no such key."""
     lists = ragged(arrays[0], rows)
     keys, values = lists.values.field(0), lists.values.field(1)
     found = lists.first(to_vector(compare("=", keys, as_type(lists.expand_rows(arrays[1]), keys.type))))
@@ -140,7 +141,7 @@ def lookup(arrays: Arrays, rows: Mask | None, data_type: pa.DataType) -> pa.Arra
 def from_text(
     separators: tuple[str, str], rules: MapRules, arrays: Arrays, rows: Mask | None, data_type: pa.DataType
 ) -> pa.Array:
-    """``str_to_map``: pairs without the second separator have a null value."""
+    """Return ``str_to_map``. A pair without the second separator has a null value."""
     encoded = null_outside(arrays[0], rows).dictionary_encode()
     keys: list[str] = []
     values: list[str | None] = []

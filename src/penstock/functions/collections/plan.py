@@ -1,4 +1,4 @@
-"""Arrays and maps, and functions that take a lambda."""
+"""Functions of arrays and maps, and functions with a lambda."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ for _name, (_, _area, _forms) in _FUNCTIONS.items():
 def sort_array(tree: JavaTree, translation: Translation) -> Expression:
     values, ascending = translation.children(tree)
     descending = constant(ascending) is not True
-    # Spark sorts plain numbers that cannot be null as Java does, where -0.0 is less than 0.0.
+    # Spark sorts an array of primitive values without nulls as Java does, with -0.0 before 0.0.
     exact = not descending and not values.data_type.value_field.nullable
     return VectorFunction(partial(lists.sort, descending, exact), [values], arrow_type(tree), bool(tree.nullable()))
 
@@ -174,7 +174,7 @@ LAMBDAS = "Lambdas"
 
 
 def body_of(function: JavaTree, translation: Translation) -> Body:
-    """A ``LambdaFunction`` as an expression over a batch of its own: what it reads from outside, and its arguments."""
+    """Compile a ``LambdaFunction`` over a batch of the outer columns that it reads and its arguments."""
     arguments = elements(function.arguments())
     own = [expr_id(argument) for argument in arguments]
     read = {expr_id(tree) for tree in preorder(function.function()) if kind(tree) in _VARIABLES} - set(own)

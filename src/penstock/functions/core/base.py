@@ -1,8 +1,7 @@
-"""The expression tree that operators evaluate over Arrow batches.
+"""Expression tree that operators evaluate over Arrow batches.
 
-Rows that a guard excludes never reach an expression: ``evaluate`` takes a selection mask, and at rows outside it an
-expression must not raise and may return anything. So ``when(x != 0, 10 / x)`` divides only where ``x != 0``, as
-Spark's generated code, which branches per row, does.
+``evaluate`` takes a selection mask. At rows outside the mask an expression must not raise and may return any value.
+Therefore ``when(x != 0, 10 / x)`` divides only where ``x != 0``, as Spark's generated code does with a branch per row.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Expression(ABC):
-    """One node. Immutable once built, and picklable: it is shipped to the slots.
+    """Node of an expression tree. Immutable and picklable: it is sent to the slots.
 
     Attributes:
         data_type: the Arrow type of the result (timestamps are ``timestamp[us, tz=UTC]``).
-        nullable: False promises that no selected row is null.
+        nullable: False guarantees that no selected row is null.
     """
 
     data_type: pa.DataType
@@ -30,15 +29,15 @@ class Expression(ABC):
 
     @abstractmethod
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
-        """One value per row of ``batch``, of type ``data_type``; values outside ``mask`` are unspecified.
+        """Return one value of type ``data_type`` per row of ``batch``; values outside ``mask`` are unspecified.
 
         Raises:
-            EvaluationError: a selected row holds a value that ANSI mode forbids; the message is Spark's.
+            EvaluationError: ANSI mode forbids the value of a selected row. The message is Spark's.
         """
 
 
 class BoundReference(Expression):
-    """A column of the batch, by position."""
+    """Column of the batch, by position."""
 
     def __init__(self, ordinal: int, data_type: pa.DataType, nullable: bool = True) -> None:
         self.ordinal = ordinal
@@ -53,12 +52,12 @@ class BoundReference(Expression):
 
 
 def repeated(scalar: pa.Scalar, rows: int) -> pa.Array:
-    """One value in every row. Arrow itself fails to repeat a nested value no times (pyarrow 26)."""
+    """Return an array with the scalar in every row. ``pa.repeat`` fails for zero rows of a nested type (pyarrow 26)."""
     return pa.repeat(scalar, rows) if rows else pa.nulls(0, scalar.type)
 
 
 class Literal(Expression):
-    """A constant; ``value`` is what ``pa.scalar(value, data_type)`` takes."""
+    """Constant. ``value`` is any value that ``pa.scalar(value, data_type)`` accepts."""
 
     def __init__(self, value: object, data_type: pa.DataType) -> None:
         self.scalar = pa.scalar(value, data_type)

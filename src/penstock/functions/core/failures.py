@@ -1,4 +1,4 @@
-"""Errors that Spark raises under ANSI mode: the same conditions, naming the same values."""
+"""Errors that Spark raises under ANSI mode, with the same error conditions and the same values in the message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SUFFIXES = {pa.int8(): "Y", pa.int16(): "S", pa.int64(): "L", pa.float64(): "D"
 
 
 def sql_name(data_type: pa.DataType) -> str:
-    """A type as Spark's messages write it."""
+    """Return the name of a type as in Spark's messages."""
     if pa.types.is_decimal(data_type):
         return f"DECIMAL({data_type.precision},{data_type.scale})"
     return _SQL_NAMES.get(data_type, str(data_type).upper())
@@ -45,7 +45,7 @@ def remainder_by_zero() -> EvaluationError:
 
 
 def overflow(data_type: pa.DataType, operation: str, left: object, right: object) -> EvaluationError:
-    """An integer operation left its type's range."""
+    """Return the error for an integer operation whose result is outside the type's range."""
     if pa.types.is_int8(data_type) or pa.types.is_int16(data_type):
         suffix = _SUFFIXES[data_type]
         return EvaluationError(
@@ -62,12 +62,15 @@ def unary_overflow(operation: str, value: object, data_type: pa.DataType) -> Eva
 
 
 def time_overflow(operation: str, value: object) -> EvaluationError:
-    """A date or timestamp left the range that Spark can hold; Spark raises this in both modes."""
+    """Return the error for a date or timestamp outside the supported range.
+
+    Spark raises it with and without ANSI mode.
+    """
     return EvaluationError(f"[DATETIME_OVERFLOW] Datetime operation overflow: {operation} of {value}.")
 
 
 def malformed(value: object, source: pa.DataType, target: pa.DataType) -> EvaluationError:
-    """A cast met a value that does not read as the target type."""
+    """Return the error for a cast of a value that has no valid form of the target type."""
     text = f"'{value}'" if pa.types.is_string(source) else f"{value}{_SUFFIXES.get(source, '')}"
     return EvaluationError(
         f'[CAST_INVALID_INPUT] The value {text} of the type "{sql_name(source)}" cannot be cast to '
@@ -77,7 +80,7 @@ def malformed(value: object, source: pa.DataType, target: pa.DataType) -> Evalua
 
 
 def cast_overflow(value: object, source: pa.DataType, target: pa.DataType) -> EvaluationError:
-    """A cast met a number outside the target type's range."""
+    """Return the error for a cast of a number outside the target type's range."""
     return EvaluationError(
         f'[CAST_OVERFLOW] The value {value}{_SUFFIXES.get(source, "")} of the type "{sql_name(source)}" cannot be '
         f'cast to "{sql_name(target)}" due to an overflow. Use `try_cast` to tolerate overflow and return NULL instead.'
@@ -85,7 +88,7 @@ def cast_overflow(value: object, source: pa.DataType, target: pa.DataType) -> Ev
 
 
 def decimal_out_of_range(value: Decimal, target: pa.DataType) -> EvaluationError:
-    """A decimal needs more digits than its type has."""
+    """Return the error for a decimal with more digits than its type has."""
     return EvaluationError(
         f"[NUMERIC_VALUE_OUT_OF_RANGE] {value:f} cannot be represented as "
         f"Decimal({target.precision}, {target.scale}). "
@@ -94,7 +97,7 @@ def decimal_out_of_range(value: Decimal, target: pa.DataType) -> EvaluationError
 
 
 def decimal_unsupported(text: str) -> EvaluationError:
-    """A text holds a number of more digits before the point than any decimal has."""
+    """Return the error for a text whose number has more digits before the point than any decimal type."""
     return EvaluationError(
         f"[NUMERIC_OUT_OF_SUPPORTED_RANGE] The value {text} cannot be interpreted as a numeric since it has more than "
         "38 digits."
@@ -109,7 +112,7 @@ def array_index(index: object, size: object) -> EvaluationError:
 
 
 def unreadable_time(text: object, pattern: str) -> EvaluationError:
-    """A text is not of the pattern by which it should be read."""
+    """Return the error for a text that does not match the pattern of its format."""
     return EvaluationError(
         f"[CANNOT_PARSE_TIMESTAMP] The timestamp {text!r} is not of the pattern {pattern!r}. "
         "Use `try_to_timestamp` to tolerate invalid input string and return NULL instead."
@@ -117,7 +120,7 @@ def unreadable_time(text: object, pattern: str) -> EvaluationError:
 
 
 def no_such_time(year: object, month: object, day: object) -> EvaluationError:
-    """Fields that make no date or timestamp."""
+    """Return the error for fields that do not form a date or timestamp."""
     return EvaluationError(
         f"[DATETIME_FIELD_OUT_OF_BOUNDS] There is no date or time of the year {year}, the month {month}, the day {day} "
         "and the given time. Use the function with `try_` to tolerate this and return NULL instead."
@@ -153,7 +156,10 @@ def calendar_interval_overflow() -> EvaluationError:
 
 
 def days_overflow() -> EvaluationError:
-    """A date beyond 32 bits of days, which raises in either mode."""
+    """Return the error for a date beyond 32 bits of days.
+
+    Spark raises it with and without ANSI mode.
+    """
     return EvaluationError("[ARITHMETIC_OVERFLOW] integer overflow: the date is too far away.")
 
 

@@ -1,8 +1,8 @@
-"""Fast paths: kernels over whole columns, and the exact path for the rows that they leave out.
+"""Fast paths: kernels over whole columns. Rows that they leave out take the exact path.
 
-A function of values in Python costs some hundred nanoseconds to tens of microseconds for each of them. A fast path
-computes all rows with kernels and names the rows that fall back to the exact path. It may leave out rare or difficult
-values, but its other results must be those of the exact path, bit for bit.
+A Python function of single values takes from some hundred nanoseconds to tens of microseconds per value. A fast path
+computes all rows with kernels and returns a mask of the rows that fall back to the exact path. It may leave out rare or
+difficult values. Its other results must equal those of the exact path, bit for bit.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ class FastResult(NamedTuple):
     """Result of a fast path.
 
     Attributes:
-        values: one per row, null where the argument is.
-        fallback: the rows whose values are arbitrary here, and must be computed by the exact path; None: none.
+        values: one value per row, null where the argument is null.
+        fallback: the rows whose values here are arbitrary, so that the exact path must compute them; None if there are
+            none.
     """
 
     values: pa.Array
@@ -32,15 +33,15 @@ class FastResult(NamedTuple):
 
 
 FastPath = Callable[..., FastResult | None]
-"""Takes the arguments of an expression, the selected rows and the result's type. Returns None if it cannot compute
+"""Function of an expression's arguments, the selected rows and the result's type. Returns None if it cannot compute
 these values at all. Must be a module-level function or a partial of one."""
 
 ColumnFunction = Callable[..., FastResult | None]
-"""Takes constants, a column and the selected rows, which are not null. Returns None if it cannot compute these values
-at all. Must not raise, whatever the other rows hold."""
+"""Function of constants, a column and the selected rows, which are not null. Returns None if it cannot compute these
+values at all. Must not raise for any values in the other rows."""
 
 _OTHER_LAYOUTS = (pa.large_string(), pa.string_view(), pa.large_binary(), pa.binary_view())
-"""Layouts of texts that the fast paths do not read."""
+"""Layouts of strings and binaries that the fast paths do not read."""
 
 
 def column_fast_path(function: ColumnFunction, *constants: object) -> FastPath:
@@ -58,7 +59,7 @@ def with_exact_rows(
     arrays: list[pa.Array],
     rows: Mask | None,
 ) -> pa.Array:
-    """Return the fast path's values, with those of the exact path at the rows that fall back."""
+    """Return the values of the fast path, with those of the exact path at the rows that fall back."""
     if result is None:
         return exact(arrays, rows)
     if result.fallback is None:
@@ -82,7 +83,7 @@ def with_exact_values(
     data_type: pa.DataType,
     rows: Mask | None,
 ) -> pa.Array:
-    """Return ``with_exact_rows`` for an exact path that is a function of single values; see ``map_distinct``."""
+    """Return ``with_exact_rows`` with an exact path that is a function of single values; see ``map_distinct``."""
     return with_exact_rows(
         result, lambda columns, selected: map_distinct(function, columns, data_type, selected), arrays, rows
     )

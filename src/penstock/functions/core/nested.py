@@ -13,7 +13,7 @@ from penstock.functions.core.strict import Strict
 
 
 class MakeStruct(Expression):
-    """``named_struct``: never null itself, whatever its fields are."""
+    """``named_struct``. The struct itself is never null, even if all of its fields are."""
 
     nullable = False
 
@@ -29,7 +29,7 @@ class MakeStruct(Expression):
 
 
 class GetField(Strict):
-    """A struct's field by position; null where the struct is."""
+    """Field of a struct, by position; null where the struct is null."""
 
     def __init__(self, child: Expression, ordinal: int, data_type: pa.DataType, nullable: bool = True) -> None:
         super().__init__((child,), data_type, nullable)
@@ -40,14 +40,14 @@ class GetField(Strict):
 
 
 class Reinterpret(Strict):
-    """The same 64 or 32 bits as another type: microseconds as a timestamp and back, days as a date and back."""
+    """The same 32 or 64 bits as another type: microseconds as a timestamp, days as a date, and the reverse."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         return arrays[0].view(self.data_type)
 
 
 class Retyped(Strict):
-    """The same values as a type that says something else of names and of what may be null inside."""
+    """The same values as a type that differs only in the names and the nullability of nested fields."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         return as_type(arrays[0], self.data_type)

@@ -1,4 +1,4 @@
-"""Columns, literals, structs, and wrappers without effect on values."""
+"""Columns, literals, structs, and wrappers that do not change values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def attribute(tree: JavaTree, translation: Translation) -> Expression:
 
 
 def literal_value(value: JavaTree, data_type: pa.DataType, catalyst_type: JavaTree) -> object:
-    """Catalyst's internal value of a literal as what ``pa.scalar`` takes."""
+    """Convert Catalyst's internal value of a literal to a value that ``pa.scalar`` accepts."""
     if value is None:
         return None
     if pa.types.is_struct(data_type):

@@ -1,4 +1,4 @@
-"""Arrays and maps as NumPy and Arrow can compute with them: the sizes, and all values laid end to end."""
+"""Lists and maps in a form for NumPy and Arrow kernels: the sizes, and all values in one array."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ class Ragged:
     """Lists of different sizes.
 
     Attributes:
-        sizes: per row; zero where there is no list.
-        values: the lists' values one after the other, and nothing else. A map's are structs of key and value.
+        sizes: number of values per row; zero where there is no list.
+        values: the values of all lists, one list after the other, without gaps. Values of a map are structs of key and
+            value.
     """
 
     sizes: npt.NDArray[np.int64]
@@ -51,7 +52,7 @@ class Ragged:
         return Ragged(self.count(chosen), self.values.filter(pa.array(chosen)))
 
     def reordered(self, order: Vector) -> Ragged:
-        """The same sizes with the values in another order."""
+        """Return lists of the same sizes with their values in another order."""
         return Ragged(self.sizes, self.values.take(pa.array(order)))
 
     def count(self, chosen: Mask) -> npt.NDArray[np.int64]:
@@ -59,14 +60,14 @@ class Ragged:
         return np.bincount(self.row_of[chosen], minlength=len(self.sizes)).astype(np.int64)
 
     def any(self, chosen: Mask) -> Mask:
-        """The rows of which a value is chosen."""
+        """Return a mask of the rows with at least one chosen value."""
         return self.count(chosen) > 0
 
     def first(self, chosen: Mask) -> npt.NDArray[np.int64]:
-        """Return the position of each row's first chosen value among all values; -1 without one."""
+        """Return the position of each row's first chosen value among all values; -1 if the row has none."""
         positions = np.flatnonzero(chosen)
         found = np.full(len(self.sizes), -1)
-        found[self.row_of[positions[::-1]]] = positions[::-1]  # the last assignment stays
+        found[self.row_of[positions[::-1]]] = positions[::-1]  # the last assignment to an index wins
         return found
 
     def expand_rows(self, array: pa.Array) -> pa.Array:
@@ -74,12 +75,12 @@ class Ragged:
         return array.take(pa.array(self.row_of))
 
     def array(self, data_type: pa.DataType, rows: Mask | None = None) -> pa.Array:
-        """Return a list or map array that is null outside ``rows``, where there must be no values."""
+        """Return a list or map array that is null outside ``rows``. There must be no values outside ``rows``."""
         return list_array(self.sizes, self.values, data_type, rows)
 
 
 def ragged(array: pa.Array, rows: Mask | None) -> Ragged:
-    """The lists or maps at ``rows``, which must leave out the nulls."""
+    """Return the lists or maps at ``rows``, which must not include nulls."""
     offsets = to_vector(array.offsets).astype(np.int64)
     sizes = np.diff(offsets)
     if rows is not None:
@@ -93,7 +94,7 @@ def ragged(array: pa.Array, rows: Mask | None) -> Ragged:
 
 
 def valid_lists(array: pa.Array) -> Ragged:
-    """The lists that are not null."""
+    """Return the lists that are not null."""
     return ragged(array, valid_rows(array))
 
 
@@ -103,24 +104,24 @@ def total_of(sizes: Vector) -> int:
 
 
 def list_array(sizes: Vector, values: pa.Array, data_type: pa.DataType, rows: Mask | None = None) -> pa.Array:
-    """A list or map array of ``values``, null outside ``rows``.
+    """Return a list or map array of ``values``, null outside ``rows``.
 
     Raises:
-        TooMuch: more values than a batch can hold.
+        BatchTooLarge: there are more values than a column of a batch can hold.
     """
     if (total := total_of(sizes)) > MAX_COLUMN_SIZE:
         require_elements(total)
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     validity = None if rows is None or rows.all() else pa.array(rows).buffers()[1]
-    field = data_type.field(0)  # of a map: the entries
+    field = data_type.field(0)  # for a map: the entries
     child = as_type(values, field.type)
     buffers = [validity, pa.py_buffer(offsets.astype(np.int32))]
     return pa.Array.from_buffers(data_type, len(sizes), buffers, children=[child])
 
 
 def as_type(array: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """The same values as a type that differs only in the names and the nullability of nested fields."""
+    """Return the same values as a type that differs only in the names and the nullability of nested fields."""
     if array.type == data_type:
         return array
     if pa.types.is_null(array.type):
@@ -135,26 +136,26 @@ def as_type(array: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 def struct_array(children: list[pa.Array], data_type: pa.DataType, rows: Mask | None, length: int) -> pa.Array:
-    """A struct array that is null outside ``rows``."""
+    """Return a struct array that is null outside ``rows``."""
     validity = None if rows is None or rows.all() else pa.array(rows).buffers()[1]
     return pa.Array.from_buffers(data_type, length, [validity], children=children)
 
 
 def aligned_positions(part: Ragged, sizes: Vector) -> Vector:
-    """Return the positions of the values of lists extended to ``sizes``; -1 for values that do not exist."""
+    """Return the positions of the values of lists extended to ``sizes``; -1 for the added values."""
     longer = Ragged(sizes, pa.nulls(int(sizes.sum())))
     inside = longer.position < part.sizes[longer.row_of]
     return np.where(inside, part.starts[longer.row_of] + longer.position, -1)
 
 
 def aligned(part: Ragged, sizes: Vector) -> pa.Array:
-    """The values of lists continued with nulls to ``sizes``."""
+    """Return the values of lists extended with nulls to ``sizes``."""
     positions = aligned_positions(part, sizes)
     return part.values.take(pa.array(np.maximum(positions, 0), mask=positions < 0))
 
 
 def interleave(arrays: list[pa.Array]) -> pa.Array:
-    """The arrays' first values, then their second ones, and so on."""
+    """Return the first values of all arrays, then their second values, and so on."""
     count, length = len(arrays), len(arrays[0])
     order = np.arange(count * length).reshape(count, length).T.ravel()
     return pa.concat_arrays(arrays).take(pa.array(order))
@@ -166,7 +167,7 @@ def is_null(array: pa.Array) -> Mask:
 
 
 def plain_floats(array: pa.Array) -> pa.Array:
-    """Floats with one bit pattern for NaN and one for zero; anything else as it is."""
+    """Return floats with one bit pattern for NaN and one for zero; other types unchanged."""
     if not pa.types.is_floating(array.type):
         return array
     values = to_vector(array)

@@ -1,8 +1,8 @@
-"""Spark's order of values of any type, as numbers: equal values have equal ranks, and greater values greater ones.
+"""Ranks: integers in Spark's order of the values of any type. Equal values have equal ranks.
 
-Null comes first, then numbers with -0.0 equal to 0.0 and NaN equal to NaN behind infinity; strings and binaries go by
-their bytes; structs by their first field that differs, arrays by their first element that differs, and a shorter array
-before its continuations.
+Null comes first. In numbers, -0.0 equals 0.0, and NaN equals NaN and is greater than infinity. Strings and binaries are
+compared by their bytes, structs by the first field that differs, arrays by the first element that differs. An array
+comes before any longer array that starts with it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from penstock.functions.core.vectors import Vector, to_vector, valid_rows
 Ranks = npt.NDArray[np.int64]
 
 _WORD = ">u4"
-"""Type of a rank as bytes that sort as the rank does."""
+"""Big-endian type of a rank: its bytes sort as the ranks do."""
 
 
 def ranks(array: pa.Array) -> Ranks:
-    """One rank per value, comparable within this array alone: 0 for null, then without gaps."""
+    """Return one rank per value: 0 for null, then without gaps. Ranks are comparable only within this array."""
     if len(array) == array.null_count:
         return np.zeros(len(array), np.int64)
     if pa.types.is_struct(array.type):
@@ -38,15 +38,15 @@ def ranks(array: pa.Array) -> Ranks:
 
 
 def common_ranks(left: pa.Array, right: pa.Array) -> tuple[Ranks, Ranks]:
-    """The ranks of two arrays of one type, comparable with each other."""
+    """Return the ranks of two arrays of one type, comparable with each other."""
     ranked = ranks(pa.concat_arrays([left, as_type(right, left.type)]))
     return ranked[: len(left)], ranked[len(left) :]
 
 
 def among(values: Ranks, others: Ranks) -> npt.NDArray[np.bool_]:
-    """Return a mask of the values that are among the others.
+    """Return a mask of the values that are in ``others``.
 
-    ``np.isin`` hashes, and takes fifty times as long for numbers like these.
+    ``np.isin`` hashes and takes fifty times as long for such ranks.
     """
     if not len(others):
         return np.zeros(len(values), np.bool_)
@@ -56,7 +56,7 @@ def among(values: Ranks, others: Ranks) -> npt.NDArray[np.bool_]:
 
 
 def sort_keys(array: pa.Array) -> Vector:
-    """Integers in the order of an array's numbers, dates or instants; arbitrary at nulls."""
+    """Return integers in the order of an array's numbers, dates or instants; arbitrary at nulls."""
     values = to_vector(array)
     if values.dtype.kind != "f":
         return values.astype(np.int64)
@@ -65,7 +65,7 @@ def sort_keys(array: pa.Array) -> Vector:
 
 
 def total_order(values: npt.NDArray[np.float64]) -> Ranks:
-    """Java's ``Double.compare`` as integers: -0.0 before 0.0, NaN last."""
+    """Return integers in the order of Java's ``Double.compare``: -0.0 before 0.0, NaN last."""
     bits = values.view(np.int64)
     return bits ^ ((bits >> np.int64(63)) & np.int64(2**63 - 1))
 
@@ -96,7 +96,7 @@ def _ranks_of_lists(array: pa.Array) -> Ranks:
 
 
 def _ranks_of_bytes(words: Vector, sizes: Vector) -> Ranks:
-    """Rank texts of so many words each."""
+    """Rank sequences of words. ``sizes`` is the number of words in each."""
     width = np.dtype(_WORD).itemsize
     offsets = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes * width, out=offsets[1:])

@@ -1,8 +1,8 @@
-"""Fields of CSV and JSON records as values, by the rules of Spark's parsers of records.
+"""Conversion of the fields of CSV and JSON records, by the rules of Spark's record parsers.
 
-These rules are Java's, not those of casts: digits of any script, no blanks around integers, no ``t`` for true. A
-converter raises ``ValueError`` or ``OverflowError`` for a text that is no value of its type; the record is then
-malformed. Timestamps and dates come as integers (microseconds, days), as ``pyarrow.array`` takes them.
+These rules are Java's and differ from those of casts: digits of any script, no blanks around integers, no ``t`` for
+true. A converter raises ``ValueError`` or ``OverflowError`` for a text that is not a value of its type; the record is
+then malformed. Timestamps and dates are integers (microseconds, days), as ``pyarrow.array`` accepts them.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from penstock.functions.times.parsing import parse_by_pattern
 
 _INTEGER = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"[+-]?(?:\d++\.?(\d*+)|\.(\d++))(?:[eE]([+-]?\d++))?")
-# Names of infinity and NaN that Spark's casts know and Java does not.
+# Names of infinity and NaN that Spark's casts accept and Java does not.
 _NAMED = re.compile(r"\s*[+-]?(?!NaN|Infinity)(?i:inf|infinity|nan)\s*")
 _UNLIMITED = Context(prec=1000, rounding=ROUND_HALF_UP)
 _LAST_OF_ONE_UNIT = "\uffff"
-"""Java looks at digits one UTF-16 unit at a time."""
+"""Java checks digits one UTF-16 unit at a time, so that it rejects digits above this character."""
 _JAVA_INT = range(-(2**31), 2**31)
 
 
 class FloatNames(NamedTuple):
-    """The texts of what is no number."""
+    """Names of NaN and the infinities in texts."""
 
     nan: str = "NaN"
     positive_infinity: str = "Inf"
@@ -46,7 +46,11 @@ PLAIN_NAMES = FloatNames()
 
 
 def parse_integer(text: str, bits: int) -> int:
-    """``Integer.parseInt`` and its kin: no blanks, no fraction."""
+    """Parse an integer like ``Integer.parseInt`` and ``Long.parseLong``: no blanks, no fraction.
+
+    Raises:
+        ValueError: the text is not an integer of so many bits.
+    """
     if not _INTEGER.fullmatch(text) or max(text) > _LAST_OF_ONE_UNIT:
         raise ValueError(text)
     value = int(text)
@@ -56,7 +60,11 @@ def parse_integer(text: str, bits: int) -> int:
 
 
 def parse_floating(text: str, names: FloatNames, bits: int) -> float:
-    """The names of the options, else ``Double.parseDouble`` or ``Float.parseFloat``."""
+    """Parse a name from ``names``, or else a number like ``Double.parseDouble`` or ``Float.parseFloat``.
+
+    Raises:
+        ValueError: the text is neither.
+    """
     if text in names:
         return (float("nan"), float("inf"), float("-inf"))[names.index(text)]
     value = None if _NAMED.fullmatch(text) else (parse_double if bits == 64 else parse_float)(text)
@@ -66,14 +74,18 @@ def parse_floating(text: str, names: FloatNames, bits: int) -> float:
 
 
 def parse_boolean(text: str) -> bool:
-    upper = text.upper()  # as Java compares them: a long s is an S
+    upper = text.upper()  # Java compares in upper case too: a long s (U+017F) becomes S
     if upper not in ("TRUE", "FALSE"):
         raise ValueError(text)
     return upper == "TRUE"
 
 
 def parse_decimal(text: str, precision: int, scale: int) -> Decimal:
-    """``new BigDecimal(text)``, rounded half up to the column's scale."""
+    """Parse like ``new BigDecimal(text)`` and round half up to the column's scale.
+
+    Raises:
+        ValueError: the text is not a number, or it has too many digits for the type.
+    """
     match = _DECIMAL.fullmatch(text)
     if match is None or max(text) > _LAST_OF_ONE_UNIT:
         raise ValueError(text)
@@ -84,14 +96,18 @@ def parse_decimal(text: str, precision: int, scale: int) -> Decimal:
 
 
 def parse_grouped_decimal(text: str, precision: int, scale: int) -> Decimal:
-    """Commas anywhere are passed over, as Spark's parsers of records do."""
+    """Parse a decimal and ignore commas at any position, as Spark's record parsers do."""
     return parse_decimal(text.replace(",", ""), precision, scale)
 
 
 def fit_decimal(value: Decimal, precision: int, scale: int) -> Decimal:
-    """Rounded half up to the scale. Raises ValueError: it needs more digits than the type has."""
+    """Round half up to the scale.
+
+    Raises:
+        ValueError: the value needs more digits than the type has.
+    """
     if value and value.adjusted() > precision:
-        raise ValueError(str(value))  # before quantize: it would write out every digit of 1e999999
+        raise ValueError(str(value))  # must precede quantize, which writes out every digit of 1e999999
     rounded = value.quantize(Decimal(1).scaleb(-scale), context=_UNLIMITED) if value else Decimal(0)
     if abs(rounded) >= Decimal(10) ** (precision - scale):
         raise ValueError(str(value))
@@ -103,15 +119,17 @@ _FAR_EAST, _FAR_WEST = Zone("+18:00"), Zone("-18:00")
 
 @dataclass(frozen=True)
 class RecordTimes:
-    """Formats of times in records. Its functions return None for texts that are no times.
+    """Formats of times in records. The methods return None for a text that is not a time.
 
-    They raise EvaluationError for a time of day without a date: Spark adds the current date, so that a restart
-    would give another result.
+    They raise EvaluationError for a time of day without a date. Spark would add the current date, so that the result
+    would change after a restart.
 
     Attributes:
-        zone: of timestamps without one.
-        timestamp_format: and its kin: Java patterns; None: ISO 8601 and Spark's older forms.
-        passes_over_gmt: a text that is no time may be one without its ``GMT``; not so in casts.
+        zone: zone of timestamps without a zone of their own.
+        timestamp_format: Java pattern of timestamps; None: ISO 8601 and Spark's older forms.
+        ntz_format: Java pattern of timestamps without time zone; None as above.
+        date_format: Java pattern of dates; None as above.
+        passes_over_gmt: if a text is not a time, parse it again without ``GMT``. Casts do not do this.
     """
 
     zone: Zone
@@ -127,17 +145,17 @@ class RecordTimes:
         return self._with_or_without_gmt(partial(parse_timestamp, self.zone), text)
 
     def wall_time(self, text: str) -> int | None:
-        """Return microseconds since 1970 on a wall clock."""
+        """Return wall-clock microseconds since 1970."""
         if self.ntz_format is not None:
             return _by_pattern(self.ntz_format, None, text)
         time = parse_timestamp(None, text)
-        # Spark refuses a zone here: the result would depend on the zone of the cast.
+        # Spark rejects a text with a zone here, because the result would depend on the zone of the cast.
         if time is None or parse_timestamp(_FAR_EAST, text) == parse_timestamp(_FAR_WEST, text):
             return None
         return time
 
     def date(self, text: str) -> int | None:
-        """Days since 1970."""
+        """Return days since 1970."""
         if self.date_format is not None:
             micros = _by_pattern(self.date_format, None, text)
             return None if micros is None else micros // MICROS_PER_DAY
@@ -160,7 +178,13 @@ Converter = Callable[[str], object]
 
 @dataclass(frozen=True)
 class TextRules:
-    """Rules for reading texts; ``grouped_decimals``: decimals may have commas."""
+    """Rules for reading texts.
+
+    Attributes:
+        times: formats of times.
+        float_names: names of NaN and the infinities.
+        grouped_decimals: decimals may contain commas.
+    """
 
     times: RecordTimes
     float_names: FloatNames = PLAIN_NAMES
@@ -168,10 +192,15 @@ class TextRules:
 
 
 def text_converter(name: str, kind: pa.DataType, rules: TextRules) -> Converter:
-    """Return the converter of texts to a type.
+    """Return the converter from texts to a type.
+
+    Args:
+        name: the column, for the error.
+        kind: the type.
+        rules: the rules of the parser.
 
     Raises:
-        ConfigError: a text cannot stand for the type.
+        ConfigError: texts cannot be converted to the type.
     """
     types = pa.types
     if types.is_string(kind):
@@ -193,7 +222,12 @@ def text_converter(name: str, kind: pa.DataType, rules: TextRules) -> Converter:
 
 
 def parse_time(kind: pa.DataType, times: RecordTimes, text: str) -> int:
-    """A date or timestamp of the type; see ``RecordTimes`` for the EvaluationError that this, too, may raise."""
+    """Parse a date or timestamp of type ``kind``.
+
+    Raises:
+        ValueError: the text is not a time.
+        EvaluationError: it is a time of day without a date; see ``RecordTimes``.
+    """
     read = times.date if pa.types.is_date(kind) else times.wall_time if kind.tz is None else times.instant
     value = read(text)
     if value is None:

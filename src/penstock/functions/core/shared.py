@@ -1,4 +1,7 @@
-"""Common subexpressions, evaluated once per batch: ``window()`` is lowered to eight times the same arithmetic."""
+"""Evaluation of common subexpressions once per batch.
+
+For example, Spark lowers ``window()`` to eight copies of the same arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from penstock.functions.core.trees import Interned, children_of, rebuilt
 
 
 class Shared(Expression):
-    """Expression that caches its child's result for the last batch. One thread only."""
+    """Expression that caches the result of its child for the last batch. Not thread-safe."""
 
     def __init__(self, child: Expression) -> None:
         self.child = child
@@ -25,19 +28,19 @@ class Shared(Expression):
         self._result: pa.Array | None = None
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
-        # A result for all rows is valid for some of them.
+        # A cached result for all rows is also valid for a subset of them.
         if self._result is None or batch is not self._batch or (self._mask is not None and mask is not self._mask):
             self._result = self.child.evaluate(batch, mask)
             self._batch, self._mask = batch, mask
         return self._result
 
     def forget(self) -> None:
-        """Let go of the batch."""
+        """Release the cached batch, mask and result."""
         self._batch = self._mask = self._result = None
 
 
 class CachedLiteral(Literal):
-    """A constant of fixed width, whose array is made anew only for more rows than ever. One thread only."""
+    """Constant of fixed width with a cached array, which grows to the largest batch so far. Not thread-safe."""
 
     def __init__(self, literal: Literal) -> None:
         vars(self).update(vars(literal))
@@ -50,8 +53,10 @@ class CachedLiteral(Literal):
 
 
 class SharedExpressions:
-    """Expressions over the same batches, with everything that occurs in them more than once (``Interned`` tells what is
-    equal) wrapped, and constants."""
+    """Expressions over the same batches, with a cache for each subexpression that occurs more than once.
+
+    ``Interned`` decides whether two subexpressions are equal. Constants are cached too.
+    """
 
     def __init__(self, expressions: Sequence[Expression]) -> None:
         interned = Interned()
@@ -60,8 +65,11 @@ class SharedExpressions:
         self._expressions = _wrapped(roots, interned, self._shared)
 
     def evaluate_in_parts(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, list[pa.Array]]]:
-        """Yield the batch and its arrays, as ``evaluate`` returns them; or parts of the batch, in order, each with its
-        arrays, if those of the whole batch would be too much (``room``)."""
+        """Yield the batch and its arrays, as ``evaluate`` returns them.
+
+        If the arrays of the whole batch would exceed a limit (``apply_divisible_limits``), yield slices of the batch in
+        order, each with its arrays.
+        """
         arrays = self._evaluate_within_limits(batch)
         if arrays is not None:
             yield batch, arrays
@@ -71,7 +79,10 @@ class SharedExpressions:
         yield from self.evaluate_in_parts(batch.slice(middle))
 
     def evaluate_concatenated(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """Return what ``evaluate`` returns, for expressions that use much and give little, such as conditions."""
+        """Evaluate in parts if necessary and return the concatenated arrays.
+
+        This suits expressions with large intermediate values and small results, such as conditions.
+        """
         parts = [arrays for _, arrays in self.evaluate_in_parts(batch)]
         return parts[0] if len(parts) == 1 else [pa.concat_arrays(each) for each in zip(*parts, strict=True)]
 
@@ -85,7 +96,7 @@ class SharedExpressions:
             return None
 
     def evaluate(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """One array per expression, as each by itself gives it. Raises what they raise."""
+        """Return one array per expression. An error of an expression propagates."""
         try:
             return [expression.evaluate(batch) for expression in self._expressions]
         finally:
@@ -94,7 +105,10 @@ class SharedExpressions:
 
 
 def _wrapped(roots: Sequence[Expression], interned: Interned, shared: list[Shared]) -> list[Expression]:
-    """The roots with what several parents have in ``Shared``; these are appended to ``shared``."""
+    """Return the roots with each subexpression of several parents wrapped in ``Shared``.
+
+    The ``Shared`` expressions are appended to ``shared``.
+    """
     uses = Counter(map(id, roots))
     for expression in interned:
         uses.update(id(child) for child in children_of(expression))

@@ -1,9 +1,9 @@
-"""Limits for what one evaluation makes of one batch.
+"""Limits of the values that the evaluation of one batch creates.
 
-``sequence``, ``array_repeat`` or ``repeat`` make as much of a row as a value says, and the value may suddenly be large.
-Therefore such functions are marked (``sized_by``), batches for them have few rows (``worker.slicing``), and they check
-a limit before they make values. An operator that can work on parts of its batch evaluates it
-under ``apply_divisible_limits``: the limit is lower then, and the operator divides a batch that exceeds it
+The result of ``sequence``, ``array_repeat`` or ``repeat`` is as large as a value of the row says, and this value can be
+large without warning. Therefore such functions are marked (``sized_by``), batches for them have few rows
+(``worker.slicing``), and they check a limit before they create values. An operator that can process parts of its batch
+evaluates it under ``apply_divisible_limits``. The limit is then lower, and the operator divides a batch that exceeds it
 (``SharedExpressions``).
 """
 
@@ -20,19 +20,19 @@ from penstock.errors import DataError
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MAX_COLUMN_SIZE = 2**31 - 1
-"""The most elements of arrays, or bytes of texts, in one column of a batch: Arrow's offsets have 32 bits."""
+"""Maximum number of array elements, or of bytes of texts, in one column of a batch: Arrow's offsets have 32 bits."""
 
 MAX_ELEMENTS_OF_DIVISIBLE_BATCH = 1 << 20
-"""The most elements if the batch can be divided. It takes about 10 ms to make them."""
+"""Maximum number of array elements if the batch can be divided. To create them takes about 10 ms."""
 
 MAX_BYTES_OF_DIVISIBLE_BATCH = 1 << 24
-"""The most bytes of texts if the batch can be divided."""
+"""Maximum number of bytes of texts if the batch can be divided."""
 
 _SIZED_BY = "penstock_sized_by"
 
 
 def sized_by(*children: int) -> Callable[[Function], Function]:
-    """Mark a function: values of these children of its expression, by position, determine the size of its result."""
+    """Mark a function whose result size depends on the values of some children, given by position."""
 
     def mark(function: Function) -> Function:
         setattr(function, _SIZED_BY, children)
@@ -42,14 +42,14 @@ def sized_by(*children: int) -> Callable[[Function], Function]:
 
 
 def sizing_children(function: object) -> tuple[int, ...]:
-    """Return the positions that ``sized_by`` has marked a function, or a partial of it, with."""
+    """Return the positions given to ``sized_by`` for a function, or for the function of a partial; empty if none."""
     while isinstance(function, partial):
         function = function.func
     return getattr(function, _SIZED_BY, ())
 
 
 class BatchTooLarge(DataError):
-    """An evaluation would exceed a limit."""
+    """The evaluation of a batch would exceed a size limit."""
 
 
 class _Mode(threading.local):
@@ -61,7 +61,7 @@ _mode = _Mode()
 
 @contextmanager
 def apply_divisible_limits() -> Iterator[None]:
-    """Apply the lower limits in this thread: the caller can evaluate the batch in parts."""
+    """Apply the lower limits in this thread, because the caller can evaluate the batch in parts."""
     _mode.is_divisible = True
     try:
         yield
@@ -70,19 +70,19 @@ def apply_divisible_limits() -> Iterator[None]:
 
 
 def require_elements(total: int) -> None:
-    """Check a number of array elements before they are made.
+    """Check a number of array elements before they are created.
 
     Raises:
-        TooMuch: they exceed the limit.
+        BatchTooLarge: they exceed the limit.
     """
     _require(total, MAX_ELEMENTS_OF_DIVISIBLE_BATCH, "arrays", "elements", "smaller")
 
 
 def require_bytes(total: int) -> None:
-    """Check a number of bytes of texts before these are made.
+    """Check a number of bytes of texts before they are created.
 
     Raises:
-        TooMuch: they exceed the limit.
+        BatchTooLarge: they exceed the limit.
     """
     _require(total, MAX_BYTES_OF_DIVISIBLE_BATCH, "texts", "bytes", "shorter")
 

@@ -1,4 +1,4 @@
-"""Functions that give null when any argument is null: most of Catalyst's."""
+"""Functions that return null if any argument is null, as most of Catalyst's do."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from penstock.functions.core.vectors import all_valid, intersect_masks, valid_ro
 
 
 class Strict(Expression):
-    """Function that is null when an argument is null.
+    """Function that is null where an argument is null.
 
-    Evaluates its children in order, each only at rows where those before it were not null, as Spark does.
+    The children are evaluated in order, each only at rows where the earlier ones are not null, as in Spark.
 
     Args:
         children: the arguments, in evaluation order.
         data_type: the result's type.
-        nullable: False if neither an argument nor the function itself gives null.
+        nullable: False if no argument is ever null and the function never returns null.
     """
 
     def __init__(self, children: Sequence[Expression], data_type: pa.DataType, nullable: bool = True) -> None:
@@ -41,19 +41,22 @@ class Strict(Expression):
 
     @abstractmethod
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
-        """The result at ``rows``, where every argument is selected and not null; null elsewhere within the mask."""
+        """Return the result at ``rows``, where every argument is selected and not null; null elsewhere in the mask."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self.children))})"
 
 
 class ScalarFunction(Strict):
-    """A Python function of single values, computed once per distinct row of arguments.
+    """Python function of single values, computed once per distinct row of arguments.
 
     Args:
-        function: a module-level function or a partial of one. None as its result is null, or an error.
+        function: a module-level function or a partial of one. If it returns None, the result is null or an error.
+        children: the arguments, in evaluation order.
+        data_type: the result's type.
+        nullable: False if no argument is ever null and the function never returns None.
         fast_path: computes whole columns where it can.
-        error: makes the exception for an argument whose result is None; without it the result is null.
+        error: creates the exception for an argument whose result is None. Without it the result is null.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class ScalarFunction(Strict):
 
 
 class Eager(Strict):
-    """A strict function whose arguments are all evaluated, even at rows where an earlier one is null."""
+    """Strict function that evaluates all arguments, even at rows where an earlier one is null."""
 
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         arrays = [child.evaluate(batch, mask) for child in self.children]
@@ -91,15 +94,18 @@ class Eager(Strict):
 
 
 ArrayFunction = Callable[[list[pa.Array], Mask | None, pa.DataType], pa.Array]
-"""Takes the arguments, the selected rows and the result's type. The result is null outside these rows."""
+"""Function of the arguments, the selected rows and the result's type. The result is null outside these rows."""
 
 
 class VectorFunction(Strict):
-    """A function of whole arrays.
+    """Function of whole arrays.
 
     Args:
         function: a module-level function or a partial of one.
-        null_tolerant: positions of arguments of which null is a value like any other.
+        children: the arguments, in evaluation order.
+        data_type: the result's type.
+        nullable: False if the result is never null.
+        null_tolerant: positions of arguments for which null is a value like any other.
     """
 
     def __init__(

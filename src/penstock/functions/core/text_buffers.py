@@ -1,4 +1,4 @@
-"""Texts as NumPy can compute with them: their bytes one after the other, and where each begins."""
+"""Texts in a form for NumPy: one array of bytes, and the offset of each text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.functions.core.vectors import Vector
 Bytes = npt.NDArray[np.uint8]
 
 MAX_BYTES = 2**31 - 1
-"""Limit of Arrow's 32-bit offsets, for all texts of one batch."""
+"""Maximum number of bytes of all texts of one batch: Arrow's offsets have 32 bits."""
 _ASCII = 128
 
 
@@ -25,7 +25,7 @@ def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def bytes_of(array: pa.Array) -> tuple[Bytes, npt.NDArray[np.int32]]:
-    """The texts' bytes and nothing else, with the offsets in them. Never write to them."""
+    """Return the bytes of the texts, without gaps, and the offsets in them. The arrays must not be modified."""
     offsets = offsets_of(array)
     begin, end = int(offsets[0]), int(offsets[-1])
     data = array.buffers()[2]
@@ -35,14 +35,14 @@ def bytes_of(array: pa.Array) -> tuple[Bytes, npt.NDArray[np.int32]]:
 
 
 def texts_of(data: Bytes, offsets: Vector, data_type: pa.DataType, rows: Mask | None = None) -> pa.Array:
-    """The inverse; null outside ``rows``."""
+    """Return an array from bytes and offsets, the inverse of ``bytes_of``; null outside ``rows``."""
     validity = None if rows is None or rows.all() else pa.array(rows).buffers()[1]
     buffers = [validity, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(data))]
     return pa.Array.from_buffers(data_type, len(offsets) - 1, buffers)
 
 
 def beyond_ascii(array: pa.Array) -> Mask | None:
-    """The texts that are not all ASCII, at whose nulls it may say anything; None if there are none."""
+    """Return a mask of the texts with a non-ASCII byte; None if all are ASCII. The mask is arbitrary at nulls."""
     data, _ = bytes_of(array)
     if len(data) == 0 or data.max() < _ASCII:
         return None
@@ -51,9 +51,9 @@ def beyond_ascii(array: pa.Array) -> Mask | None:
 
 
 def byte_matrix(array: pa.Array, width: int, rows: Mask) -> Bytes:
-    """Return the bytes of ``rows`` as a matrix: one line per byte position, one column per row.
+    """Return the bytes of ``rows`` as a matrix with one line per byte position and one column per row.
 
-    The texts of ``rows`` must be ``width`` bytes long and not null.
+    The texts at ``rows`` must be ``width`` bytes long and not null.
     """
     chosen = array if rows.all() else array.filter(pa.array(rows))
     data, _ = bytes_of(chosen)
@@ -61,7 +61,10 @@ def byte_matrix(array: pa.Array, width: int, rows: Mask) -> Bytes:
 
 
 def from_byte_matrix(matrix: Bytes, rows: Mask | None, kept: Vector | None = None) -> pa.Array:
-    """Return the texts of a matrix as ``byte_matrix`` returns it; with ``kept``, only that many bytes of each text."""
+    """Return the texts of a matrix as returned by ``byte_matrix``.
+
+    ``kept`` is the number of bytes to keep of each text.
+    """
     width, count = matrix.shape
     data = np.ascontiguousarray(matrix.T)
     if kept is None:

@@ -1,4 +1,4 @@
-"""Expression trees as data: their children, copies with other children, and which of them are equal."""
+"""Operations on expression trees: children, copies with other children, and equality."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from penstock.state.arrays import plain_objects
 
 
 class Interned:
-    """One expression for all that are equal.
+    """Set of distinct expressions: equal expressions become one object.
 
-    Expressions are equal if they are of one class and their attributes are: constants of a plain type by type and
-    value, anything that is not known to be comparable only if it is the same object. So nothing is taken for another;
-    something equal may stay apart.
+    Expressions are equal if their classes and their attributes are equal. Constants of plain types are compared by type
+    and value. A value without a known comparison equals only itself. Different expressions are never merged, but equal
+    ones may stay separate.
     """
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Expression] = {}
 
     def __call__(self, expression: Expression) -> Expression:
-        """The expression that stands for all that equal this one."""
+        """Return the one expression that represents all that equal this one."""
         interned = rebuilt(expression, self)
         key = (type(interned), tuple((name, _token(value)) for name, value in vars(interned).items()))
         return self._known.setdefault(key, interned)
 
     def __iter__(self) -> Iterator[Expression]:
-        """Iterate over all interned expressions, parts included."""
+        """Iterate over all interned expressions, including subexpressions."""
         return iter(self._known.values())
 
 
 def rebuilt(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
-    """A copy with every child changed."""
+    """Return a copy with ``change`` applied to every child."""
 
     def walk(value: Any) -> Any:
         if isinstance(value, Expression):
@@ -62,7 +62,7 @@ def children_of(expression: Expression) -> Iterator[Expression]:
 
 
 def grows_by_value(expressions: Iterable[Expression]) -> bool:
-    """Return True if the size of a result depends on a value that is not constant, as with ``sequence(1, n)``."""
+    """Return True if the size of a result depends on a value that is not constant, as in ``sequence(1, n)``."""
     return any(_is_sized_by_value(one) or grows_by_value(children_of(one)) for one in expressions)
 
 
@@ -73,7 +73,7 @@ def _is_sized_by_value(expression: Expression) -> bool:
 
 
 def _token(value: Any) -> Hashable:
-    """Return a value that is equal for equal attributes; see ``Interned``."""
+    """Return a key that is equal for equal attributes; see ``Interned``."""
     if isinstance(value, Expression):
         return id(value)
     if type(value) is tuple:
@@ -85,5 +85,5 @@ def _token(value: Any) -> Hashable:
     if isinstance(value, Zone):
         return Zone, value.name
     if isinstance(value, pa.Scalar):
-        return pa.Scalar, value.type, repr(plain_objects(pa.repeat(value, 1)))  # tells 0.0 from -0.0
+        return pa.Scalar, value.type, repr(plain_objects(pa.repeat(value, 1)))  # distinguishes 0.0 from -0.0
     return object, id(value)

@@ -1,6 +1,7 @@
 """Conversions between Arrow arrays and NumPy vectors, without copies where the layouts agree.
 
-A vector's value at a null or unselected row is arbitrary: kernels compute everywhere and look only at ``rows``.
+The value of a vector at a null or unselected row is arbitrary. Kernels compute every row, and only the results at
+``rows`` are used.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ _STORAGE: dict[int, Any] = {
 
 
 def storage_type(data_type: pa.DataType) -> Any:
-    """The NumPy type of a fixed-width type's buffer: days for dates, microseconds for timestamps."""
+    """Return the NumPy type of a fixed-width type's buffer: days for dates, microseconds for timestamps."""
     return _STORAGE[data_type.id]
 
 
 def to_vector(array: pa.Array) -> Vector:
-    """The array's values; a view of its buffer, except for booleans. Never write to it."""
+    """Return the array's values, as a view of its buffer except for booleans. The vector must not be modified."""
     if pa.types.is_boolean(array.type):
         filled: Vector = array.fill_null(False).to_numpy(zero_copy_only=False)
         return filled
@@ -50,7 +51,7 @@ def to_vector(array: pa.Array) -> Vector:
 
 
 def from_vector(values: Vector, data_type: pa.DataType, rows: Mask | None = None) -> pa.Array:
-    """An array of ``values`` that is null outside ``rows``."""
+    """Return an array of ``values`` that is null outside ``rows``."""
     validity = None if rows is None or rows.all() else pa.array(rows).buffers()[1]
     if pa.types.is_boolean(data_type):
         data = pa.array(np.ascontiguousarray(values, dtype=np.bool_)).buffers()[1]
@@ -68,31 +69,31 @@ def valid_rows(array: pa.Array) -> Mask | None:
 
 
 def intersect_masks(left: Mask | None, right: Mask | None) -> Mask | None:
-    """The intersection of two selections."""
+    """Return the intersection of two selections."""
     if left is None or right is None:
         return right if left is None else left
     return left & right
 
 
 def all_valid(arrays: Iterable[pa.Array], mask: Mask | None = None) -> Mask | None:
-    """Rows of ``mask`` at which no array is null."""
+    """Return the rows of ``mask`` at which no array is null."""
     for array in arrays:
         mask = intersect_masks(mask, valid_rows(array))
     return mask
 
 
 def select(rows: Mask | None, condition: Mask) -> Mask:
-    """``condition`` within ``rows``."""
+    """Return ``condition`` restricted to ``rows``."""
     return condition if rows is None else condition & rows
 
 
 def first(condition: Mask) -> int:
-    """The first row at which ``condition`` holds; there must be one."""
+    """Return the first row at which ``condition`` holds. There must be one."""
     return int(np.argmax(condition))
 
 
 def null_outside(array: pa.Array, rows: Mask | None) -> pa.Array:
-    """The array with nulls outside ``rows``, so that Arrow's kernels and Python loops skip what was not selected."""
+    """Return the array with nulls outside ``rows``, so that Arrow's kernels and Python loops skip unselected rows."""
     if rows is None or rows.all():
         return array
     return pc.if_else(pa.array(rows), array, pa.scalar(None, array.type))
@@ -109,8 +110,8 @@ def map_distinct(
 ) -> pa.Array:
     """Apply a Python function to each distinct row of non-null arguments within ``rows``; null elsewhere.
 
-    The function gets ``plain_objects``, and its errors propagate; None becomes null. Each distinct value is computed
-    once per batch.
+    The function is called once per batch for each distinct row, with values as from ``plain_objects``. Its errors
+    propagate. A result of None becomes null.
     """
     columns = [null_outside(array, rows) for array in arrays]
     if len(columns) == 1:
@@ -135,7 +136,7 @@ def _array(results: Iterable[object], data_type: pa.DataType) -> pa.Array:
 
 
 def _within_limit(texts: Iterable[object]) -> list[object]:
-    """Return the texts, or raise ``BatchTooLarge`` as soon as they are too long. A character counts as one byte."""
+    """Return the texts, and raise ``BatchTooLarge`` as soon as they are too long. A character counts as one byte."""
     made: list[object] = []
     total = 0
     for text in texts:
@@ -159,7 +160,7 @@ def _is_text(data_type: pa.DataType) -> bool:
 def by_distinct_key(
     keys: pa.Array, rows: Mask | None, function: Callable[[object, Mask], pa.Array], data_type: pa.DataType
 ) -> pa.Array:
-    """Apply ``function`` to the rows of each distinct key, which most often is one; null keys give null."""
+    """Apply ``function`` to the rows of each distinct key; null keys give null. Most batches have one key."""
     encoded = null_outside(keys, rows).dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy()
     result = pa.nulls(len(keys), data_type)

@@ -1,8 +1,8 @@
 """Time zones by Java's names and rules, on vectors of microseconds.
 
-A zone is a table of transitions, found once by asking ``zoneinfo`` every few days and bisecting. Before 1800 every zone
-is on local mean time, and long after the last explicit rule the calendar's cycle of 400 years repeats, so instants
-beyond the table are folded into it.
+A zone is a table of transitions. To find them, the offset is read from ``zoneinfo`` every few days, and each change is
+bisected. Before 1800 every zone uses local mean time. Long after the last explicit rule, the rules repeat with the
+calendar's cycle of 400 years, so that instants after the table are mapped into it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from penstock.functions.times.calendar import MICROS_PER_DAY, MICROS_PER_SECOND
 _EPOCH = datetime(1970, 1, 1)
 GREGORIAN_CYCLE = 146_097 * MICROS_PER_DAY
 _STEP_S = {(1800, 2101): 3 * 86_400, (2101, 2501): 14 * 86_400}
-"""Steps of the scan in seconds, by years. No zone leaves an offset and returns to it within a step: the shortest
-stay is four days in 1939 (Africa/Freetown), seven since 1970, and later on the rules have summer and winter."""
+"""Steps of the scan in seconds, by years. No zone changes its offset and returns to it within a step. The shortest such
+period is four days in 1939 (Africa/Freetown) and seven days since 1970. Later rules have only summer and winter time.
+"""
 _FOLD_TO = int((datetime(2101, 1, 1) - _EPOCH).total_seconds()) * MICROS_PER_SECOND
 _FOLD_FROM = int((datetime(2501, 1, 1) - _EPOCH).total_seconds()) * MICROS_PER_SECOND
 
-# ``ZoneId.SHORT_IDS``.
+# Java's ``ZoneId.SHORT_IDS``.
 _SHORT_IDS = {
     "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
     "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka",
@@ -44,23 +45,23 @@ _NOT_JAVA = frozenset(("Factory", "localtime", "posixrules"))
 
 @dataclass(frozen=True)
 class _Table:
-    """Transition instants and, for each, the offset after it; ``offsets[0]`` is what held before the first."""
+    """Transition instants and the offset after each. ``offsets[0]`` is the offset before the first transition."""
 
     instants: Vector
     offsets: Vector
 
     @cached_property
     def walls(self) -> Vector:
-        """The first wall time at which the later offset applies: Java resolves gaps and overlaps to the earlier one."""
+        """First wall time at which the later offset applies. In gaps and overlaps Java uses the earlier offset."""
         walls: Vector = self.instants + np.maximum(self.offsets[:-1], self.offsets[1:])
         return walls
 
 
 class Zone:
-    """A time zone. Only its name is pickled; the table is made where it is used.
+    """Time zone. Only its name is pickled; the table is created in the process that uses it.
 
     Raises:
-        ValueError: the name is none of Java's.
+        ValueError: the name is not one of Java's.
     """
 
     def __init__(self, name: str) -> None:
@@ -72,28 +73,31 @@ class Zone:
         return Zone, (self.name,)
 
     def offsets(self, micros: Vector) -> Vector:
-        """The offset from UTC in microseconds, at instants."""
+        """Return the offset from UTC in microseconds at each instant."""
         table = _table(self.name)
         return table.offsets[np.searchsorted(table.instants, _folded(micros), side="right")]
 
     def to_local(self, micros: Vector) -> Vector:
-        """Wall-clock microseconds of instants."""
+        """Return the wall-clock microseconds of instants."""
         return micros if self.is_utc else micros + self.offsets(micros)
 
     def to_instants(self, local: Vector) -> Vector:
-        """``ZonedDateTime.of``: wall times in a gap move later by its length, ambiguous ones take the first offset."""
+        """Return the instants of wall times by the rules of Java's ``ZonedDateTime.of``.
+
+        Wall times in a gap move later by the length of the gap. Ambiguous wall times take the first offset.
+        """
         if self.is_utc:
             return local
         table = _table(self.name)
         return local - table.offsets[np.searchsorted(table.walls, _folded(local), side="right")]
 
     def resolve(self, local: Vector, preferred: Vector) -> Vector:
-        """Convert as ``to_instants``, but let ambiguous wall times keep the offset ``preferred``."""
+        """Convert like ``to_instants``, but keep the offset ``preferred`` for ambiguous wall times."""
         kept = local - preferred
         return np.where(self.offsets(kept) == preferred, kept, self.to_instants(local))
 
     def starts_of_days(self, days: Vector) -> Vector:
-        """``LocalDate.atStartOfDay``: midnight, or the end of the gap that swallows it."""
+        """Return the instants of ``LocalDate.atStartOfDay``: midnight, or the end of a gap that contains midnight."""
         local = days.astype(np.int64) * MICROS_PER_DAY
         if self.is_utc:
             return local
@@ -117,14 +121,17 @@ def _folded(micros: Vector) -> Vector:
 
 
 def _canonical(name: str) -> str:
-    """``SparkDateTimeUtils.getZoneId``: single digits of hours and minutes are padded, short ids resolved."""
+    """Normalize a name like ``SparkDateTimeUtils.getZoneId``.
+
+    Single digits of hours and minutes are padded, and short IDs are replaced.
+    """
     name = re.sub(r"([+-])(\d):", r"\g<1>0\2:", name, count=1, flags=re.ASCII)
     name = re.sub(r"([+-])(\d\d):(\d)\Z", r"\1\2:0\3", name, flags=re.ASCII)
     return _SHORT_IDS.get(name, name)
 
 
 def _fixed_offset(name: str) -> int | None:
-    """Return microseconds from UTC of ``Z``, ``+01:00``, ``UTC+1``...; None for a region."""
+    """Return the offset from UTC in microseconds of ``Z``, ``+01:00``, ``UTC+1`` and the like; None for a region."""
     if name in ("Z", "UTC", "GMT", "UT"):
         return 0
     for prefix in ("UTC", "GMT", "UT", ""):
@@ -163,7 +170,7 @@ def _table(name: str) -> _Table:
 def _scan(zone: ZoneInfo) -> _Table:
     """Return all transitions of the table's years.
 
-    The offset is read at steps; between two steps that differ, it is bisected.
+    The offset is read at each step. If two neighboring steps differ, the change between them is bisected.
     """
 
     def offset(second: int) -> timedelta:
@@ -186,7 +193,7 @@ def _scan(zone: ZoneInfo) -> _Table:
 
 
 def _steps() -> list[int]:
-    """The seconds that are looked at, in order."""
+    """Return the seconds at which the offset is read, in order."""
     found: list[int] = []
     for years, step in _STEP_S.items():
         low, high = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in years)
@@ -195,7 +202,7 @@ def _steps() -> list[int]:
 
 
 def _change(offset: Callable[[int], timedelta], before: int, after: int) -> int:
-    """A second at which the offset of ``before`` holds no longer, but did a second earlier."""
+    """Return a second at which the offset is no longer that of ``before``, but was so one second earlier."""
     held = offset(before)
     while after - before > 1:
         middle = (before + after) // 2

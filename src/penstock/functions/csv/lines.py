@@ -1,7 +1,8 @@
-"""One line of CSV as fields, the way Spark's parser (univocity, with Spark's settings) reads it.
+"""Splitting of one line of CSV into fields, as Spark's parser does (univocity with Spark's settings).
 
-Quotes count only at the start of a field. Inside, the escape character gives a literal quote; after a quote that is
-followed by something else than a delimiter, the rest up to the delimiter is taken as it is, quotes included.
+Quotes are special only at the start of a field. In a quoted field the escape character gives a literal quote. If a
+quote is followed by a character other than a delimiter, the rest up to the delimiter is taken unchanged, including the
+quotes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from penstock.functions.casts.text_numbers import JAVA_BLANKS
 
 @dataclass(frozen=True)
 class CsvDialect:
-    """Single characters; ``quote`` and ``comment`` may be empty: none."""
+    """Options of a CSV line.
+
+    The delimiter and the escape are single characters; ``quote`` is a character or empty (no quotes).
+    """
 
     delimiter: str = ","
     quote: str = '"'
@@ -25,7 +29,10 @@ class CsvDialect:
 
 
 def split_line(line: str, dialect: CsvDialect) -> list[str]:
-    """The fields of a line; an empty field is the dialect's ``null_value``, an empty quoted one its ``empty_value``."""
+    """Return the fields of a line.
+
+    An empty field is the dialect's ``null_value``. An empty quoted field is its ``empty_value``.
+    """
     if not dialect.quote or dialect.quote not in line:
         return [_plain(text, dialect) for text in line.split(dialect.delimiter)]
     return _QuotedLine(line, dialect).fields()
@@ -47,10 +54,11 @@ class _EndOfLine(Exception):
 
 
 class _QuotedLine:
-    """Walks over a line that holds quotes.
+    """Parser of a line that contains quotes.
 
-    What Spark's parser makes of quotes and escapes in odd places is no grammar but the behaviour of a loop over the
-    current and the previous character; this loop takes the same turns. Both are NUL after an escape was resolved.
+    The result of Spark's parser for quotes and escapes at unusual positions follows no grammar. It follows from a loop
+    over the current and the previous character, and this class has the same loop. Both characters are NUL after an
+    escape was resolved.
     """
 
     def __init__(self, line: str, dialect: CsvDialect) -> None:
@@ -100,7 +108,7 @@ class _QuotedLine:
         return self._line[self._at - 1]
 
     def _until(self, *stops: str) -> str:
-        """The text before the first of ``stops`` or the end, where the position is then."""
+        """Return the text before the first of ``stops``, or up to the end, and move to its end."""
         ends = [end for stop in stops if (end := self._line.find(stop, self._at)) >= 0]
         start, self._at = self._at, min(ends, default=len(self._line))
         return self._line[start : self._at]
@@ -112,7 +120,10 @@ class _QuotedLine:
         self._ch = self._next()
 
     def _quoted(self) -> None:
-        """Read from after the opening quote to the delimiter, which is the current character on return."""
+        """Read from the first character after the opening quote to the delimiter.
+
+        On return, the delimiter is the current character.
+        """
         quote, escape, delimiter = self._dialect.quote, self._dialect.escape, self._dialect.delimiter
         stops = (_NONE,) if quote == escape and not self._closes_plainly() else ()
         self._ch = self._next()
@@ -123,7 +134,7 @@ class _QuotedLine:
                 self._ch = self._next()
                 continue
             if self._prev == quote:
-                # A quote in the middle: it and all that follows are taken as they are.
+                # A quote in the middle: the quote and everything that follows it are taken unchanged.
                 self._raw = True
                 self._value += (quote, self._ch)
                 self._rest_as_it_is()
@@ -138,16 +149,16 @@ class _QuotedLine:
     def _closes_plainly(self) -> bool:
         """Return True if the next quote closes the field.
 
-        Otherwise, if quotes are escaped by doubling them, Spark's parser skips a NUL: it takes a NUL for the character
+        Otherwise, if quotes are escaped by doubling, Spark's parser skips a NUL, because it uses NUL as the character
         that escapes the escape.
         """
         end = self._line.find(self._dialect.quote, self._at)
         return end > self._at and self._line.startswith(self._dialect.delimiter, end + 1)
 
     def _resolve(self) -> None:
-        """Resolve a quote or an escape at the current character: it may stand for itself.
+        """Resolve a quote or an escape at the current character, which may represent itself.
 
-        Where quotes are escaped by doubling them, nothing escapes the escape.
+        If quotes are escaped by doubling, the escape itself cannot be escaped.
         """
         quote, escape = self._dialect.quote, self._dialect.escape
         if self._ch == escape and escape != quote and self._prev == escape:
@@ -167,7 +178,7 @@ class _QuotedLine:
             self._unquoted()
 
     def _unquoted(self) -> None:
-        """Read on to the delimiter after an escape that follows a quote, still resolving escapes."""
+        """Read to the delimiter after an escape that follows a quote. Escapes are still resolved."""
         quote, escape, delimiter = self._dialect.quote, self._dialect.escape, self._dialect.delimiter
         while self._ch != delimiter:
             if self._ch in (quote, escape):
@@ -191,7 +202,7 @@ class _QuotedLine:
             self._take_until(self._dialect.delimiter)
 
     def _behind_closing_quote(self) -> None:
-        """Drop blanks up to the delimiter. If anything follows them, the quote did not close the field."""
+        """Drop blanks up to the delimiter. If another character follows them, the quote did not close the field."""
         delimiter = self._dialect.delimiter
         blanks = ""
         while self._ch != delimiter and self._ch <= " ":

@@ -1,4 +1,4 @@
-"""CSV: lines put together and taken apart."""
+"""CSV functions that read and write lines."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def from_csv(tree: JavaTree, translation: Translation) -> Expression:
         refuse(tree, "field names must differ")
     corrupt_field = options.get("columnnameofcorruptrecord", str(tree.nameOfCorruptRecord()))
     requested = None
-    if len(names) > data_type.num_fields:  # the optimizer asks for some fields only
+    if len(names) > data_type.num_fields:  # the optimizer requests only some fields
         if corrupt_field in names:
             refuse(tree, f"Spark itself fails to take one field beside {corrupt_field}; add map('mode', 'PERMISSIVE')")
         requested = tuple(names.index(field.name) for field in data_type)

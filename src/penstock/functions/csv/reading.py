@@ -1,6 +1,6 @@
-"""``from_csv``: lines as values of a schema, as Spark's ``UnivocityParser`` converts them, one at a time.
+"""``from_csv``: converts lines to values of a schema, one at a time, like Spark's ``UnivocityParser``.
 
-A field that is not of its type, or too few or too many of them, make the record bad; its other fields are kept.
+A field that does not have its type, or a wrong number of fields, makes the record malformed. Its other fields are kept.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from penstock.functions.core.vectors import map_distinct
 from penstock.functions.csv.lines import CsvDialect, split_line
 
 MAX_COLUMNS = 20_480
-"""Spark's limit; more columns are an error there as well."""
+"""Spark's maximum number of columns. More columns raise in Spark too."""
 
 _END_OF_LINE = "\uffff"
-"""Character by which Spark marks the end of a line for its parser, which reads remains of earlier lines after it."""
+"""Character with which Spark marks the end of a line for its parser. After it, the parser reads remains of earlier
+lines."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,12 @@ class CsvOptions:
     """Options of ``from_csv``.
 
     Attributes:
-        fails_fast: a bad record raises; otherwise what could be read of it stays.
-        corrupt_field: where the text of a bad record goes, if the schema has that field.
-        requested: positions of the columns to return. None: all columns, and a line with another number of them is bad.
+        dialect: the delimiter, quotes and similar options.
+        texts: the rules for converting fields.
+        fails_fast: a malformed record raises. Otherwise the fields that could be read are kept.
+        corrupt_field: the field that receives the text of a malformed record, if the schema has it.
+        requested: positions of the columns to return. None: all columns; a line with another number of columns is then
+            malformed.
     """
 
     dialect: CsvDialect
@@ -41,11 +45,11 @@ class CsvOptions:
 
 
 class FromCsv(Strict):
-    """``from_csv``; never null for a text.
+    """``from_csv``. The result for a text is never null.
 
     Raises:
-        EvaluationError: a record is bad and the mode is FAILFAST.
-        DataError: a text that Spark itself cannot read alike each time.
+        EvaluationError: a record is malformed and the mode is FAILFAST, or a line has too many columns.
+        DataError: the text contains U+FFFF. Spark's result for such a text is not deterministic.
     """
 
     def __init__(self, child: Expression, data_type: pa.DataType, options: CsvOptions, nullable: bool) -> None:
@@ -57,7 +61,7 @@ class FromCsv(Strict):
 
 
 class LineReader:
-    """One line to a struct of the type."""
+    """Converter from a line to a struct of the type."""
 
     def __init__(self, data_type: pa.StructType, options: CsvOptions) -> None:
         self._options = options

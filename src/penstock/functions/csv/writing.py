@@ -1,4 +1,4 @@
-"""``to_csv``: structs as lines, as Spark's ``UnivocityGenerator`` writes them with its default quoting."""
+"""``to_csv``: structs as lines, in the format of Spark's ``UnivocityGenerator`` with its default quoting."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ class CsvRules:
 
     Attributes:
         separator: one character.
-        null_text: what null is written as.
-        zone_id: Java's id of the zone.
-        timestamp_format: and its kin: Java patterns.
+        null_text: the text for null.
+        zone: the zone of timestamps.
+        zone_id: Java's ID of the zone.
+        timestamp_format: Java pattern of timestamps.
+        ntz_format: Java pattern of timestamps without time zone.
+        date_format: Java pattern of dates.
     """
 
     separator: str
@@ -42,7 +45,7 @@ class CsvRules:
 
 
 class ToCsv(Strict):
-    """``to_csv``; the lines are written column by column."""
+    """``to_csv``. The lines are written column by column."""
 
     def __init__(self, child: Expression, rules: CsvRules, nullable: bool) -> None:
         super().__init__((child,), pa.string(), nullable)
@@ -61,7 +64,7 @@ class ToCsv(Strict):
         return pc.fill_null(pa.array(written, pa.string()).take(encoded.indices), null_text)
 
     def _texts(self, array: pa.Array) -> list[str]:
-        """Write values that are not null."""
+        """Return the texts of non-null values."""
         data_type = array.type
         if Types.is_timestamp(data_type):
             zone, pattern = (
@@ -82,9 +85,10 @@ class ToCsv(Strict):
         return [str(value) for value in values]
 
     def _quoted(self, text: str, is_first: bool) -> str:
-        """Blanks around it are dropped; quotes stand around what would be read as something else.
+        """Strip blanks, and put the text in quotes if it would otherwise be read as something else.
 
-        Univocity looks for that before it drops the blanks at the end, and for a comment before those in front.
+        As in univocity, special characters are searched before the blanks at the end are stripped, and a comment before
+        those at the start are.
         """
         unled = text.lstrip(JAVA_BLANKS)
         body = unled.rstrip(JAVA_BLANKS)

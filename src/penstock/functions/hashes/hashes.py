@@ -1,6 +1,6 @@
-"""Spark's hash functions, over columns of any type: each value's hash is the seed of the next one's.
+"""Spark's hash functions over columns of any type. The hash of each value is the seed for the next value.
 
-Nulls leave the seed as it is; structs and arrays hash their parts in order.
+Null does not change the seed. Structs and arrays hash their parts in order.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ HMAC_NAMES = {
     "SHA-256": "sha256", "SHA256": "sha256", "SHA-224": "sha224", "SHA224": "sha224", "SHA-384": "sha384",
     "SHA384": "sha384", "SHA-512": "sha512", "SHA512": "sha512", "SHA-1": "sha1", "SHA1": "sha1", "MD5": "md5",
 }  # fmt: skip
-"""Spark's names (in any case) and Python's names of the algorithms."""
+"""Spark's names of the algorithms (matched without case) and Python's names."""
 
 
 class ChainedHash(Expression):
-    """``xxhash64`` (a long) and ``hash``, which is Murmur3 (an int)."""
+    """``xxhash64`` (a long) and ``hash`` (Murmur3, an int)."""
 
     nullable = False
 
@@ -62,7 +62,7 @@ def hmac_of(algorithm: str, key: bytes, message: bytes) -> bytes:
     """Return the HMAC of a message.
 
     Raises:
-        EvaluationError: the key is empty, which Java refuses.
+        EvaluationError: the key is empty, which Java rejects.
     """
     if not key:
         raise EvaluationError(
@@ -77,7 +77,7 @@ def md5(data: bytes) -> str:
 
 
 def sha2(data: bytes, bits: int) -> str | None:
-    """Return the digest of this length; None for other lengths than 224, 256 (or 0), 384 and 512."""
+    """Return the digest of this length; None for lengths other than 224, 256 (or 0), 384 and 512."""
     make = _SHA2.get(bits)
     return None if make is None else make(data).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Spark's ``hash``: Murmur3 (x86, 32 bits) with the tail of texts mixed byte by byte, as ``Murmur3_x86_32`` has it."""
+"""Spark's ``hash``: Murmur3 (x86, 32 bits). As in ``Murmur3_x86_32``, the tail of a text is mixed byte by byte."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ U32 = npt.NDArray[np.uint32]
 
 _WORD_BYTES = 4
 _FEW_TEXTS = 32
-"""If so few texts are longer than all others, their rest is hashed text by text: numpy takes longer for each word."""
+"""If at most so many texts are longer than all others, their remaining words are hashed text by text: NumPy takes
+longer per word."""
 _U32 = 0xFFFFFFFF
 _AT_ONCE = 1 << 18
-"""Bytes of a long text whose words become Python's numbers in one step."""
+"""Number of bytes of a long text whose words are converted to Python integers in one step."""
 
 
 def hash_leaf(array: pa.Array, seeds: U32) -> U32:
-    """Chain an array of any atomic type onto ``seeds``; null rows keep theirs."""
+    """Chain an array of any atomic type onto ``seeds``. Null rows keep their seed."""
     kind = array.type
     if pa.types.is_decimal(kind):
         if kind.precision > LONG_DECIMAL_PRECISION:
@@ -61,7 +62,10 @@ def _hash_long(values: npt.NDArray[np.int64], seeds: U32) -> U32:
 
 
 def _hash_texts(array: pa.Array, seeds: U32) -> U32:
-    """Word by word of all texts at once, the longest first, so that those that are at their end fall away."""
+    """Hash word by word, over all texts at once.
+
+    The texts are sorted by length, longest first, so that the texts that still have words are a prefix.
+    """
     if array.null_count:
         array = array.fill_null("" if pa.types.is_string(array.type) else b"")
     _, offset_bytes, data_bytes = array.buffers()
@@ -98,7 +102,7 @@ def hash_value(value: bytes, seed: int) -> int:
 
 
 def _mix_words(data: npt.NDArray[np.uint8], hashed: int) -> int:
-    """Mix words into one hash. Only what depends on the words before is computed word by word."""
+    """Mix words into one hash. Only the steps that depend on previous words are computed word by word."""
     for start in range(0, len(data), _AT_ONCE):
         words = np.frombuffer(data[start : start + _AT_ONCE].tobytes(), "<u4")
         for mixed in _mixed(words).tolist():
@@ -108,7 +112,7 @@ def _mix_words(data: npt.NDArray[np.uint8], hashed: int) -> int:
 
 
 def _word_at(data: npt.NDArray[np.uint8], offsets: Vector) -> U32:
-    """Four bytes each, the least significant first."""
+    """Return the little-endian words of four bytes at these offsets."""
     word = np.zeros(len(offsets), np.uint32)
     for index in range(_WORD_BYTES):
         word |= data[offsets + index].astype(np.uint32) << np.uint32(8 * index)

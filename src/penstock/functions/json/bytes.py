@@ -1,8 +1,8 @@
-"""Reader of JSON documents as bytes, with Jackson's rules: UTF-8 is decoded string by string.
+"""Reader of JSON documents as bytes, by Jackson's rules: UTF-8 is decoded string by string.
 
-Malformed UTF-8 is an error of the string that holds it, not of the document: reading continues after the malformed
-byte. Jackson checks lead and continuation bytes only, so it accepts overlong forms. It refuses surrogates in strings
-whose text is requested.
+Malformed UTF-8 is an error of the string that contains it, not of the document: reading continues after the malformed
+byte. Jackson checks only lead and continuation bytes, so that it accepts overlong forms. It rejects surrogates in
+strings whose text is requested.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ _NAME_RULES = JsonRules(control_characters=True)
 
 
 def json_reader(document: bytes, rules: JsonRules, has_source: bool = True) -> JsonReader:
-    """Return a reader of the document's tokens. As in Jackson, the first bytes decide if it is UTF-16 or UTF-32.
+    """Return a reader of the document's tokens. As in Jackson, the first bytes decide whether it is UTF-16 or UTF-32.
 
     Args:
+        document: the bytes of one JSON document.
+        rules: the accepted extensions of standard JSON.
         has_source: True if Spark's parser can return to the bytes, so that ``source()`` is known.
 
     Raises:
@@ -52,17 +54,23 @@ def json_reader(document: bytes, rules: JsonRules, has_source: bool = True) -> J
 
 
 class _CharacterReader(JsonReader):
-    """Reader of UTF-16 or UTF-32. Jackson counts characters there, so Spark cannot return to the bytes of a value."""
+    """Reader of UTF-16 or UTF-32.
+
+    Jackson counts characters in these encodings, so that Spark cannot return to the bytes of a value.
+    """
 
     def source(self) -> str | None:
-        """Raise JsonError: in a whole file, Spark has null for the value. In a line it has an empty string, which hides
-        the loss, so this is an error there, too."""
+        """Skip the value and raise JsonError.
+
+        In a whole file, Spark returns null for the value. In a line it returns an empty string, which hides the loss,
+        so that this is an error too.
+        """
         self.skip_children()
         raise JsonError("Spark does not find the text of a nested value in UTF-16 or UTF-32")
 
 
 def _encoding(document: bytes) -> tuple[str, int]:
-    """Return the codec and the number of bytes of the byte order mark."""
+    """Return the codec and the length of the byte order mark in bytes."""
     head = document[:_SHORTEST_WITH_MARK]
     zeros = tuple(byte == 0 for byte in head)
     if len(head) == _SHORTEST_WITH_MARK:
@@ -136,7 +144,7 @@ class JsonByteReader(JsonReader):
             return self.decoded_run(f"{quote}\\")
 
     def decoded_run(self, stops: str) -> str:
-        """Decode character by character: a quote may be the byte that ends a malformed character."""
+        """Decode character by character, because a quote may be the byte that ends a malformed character."""
         out: list[str] = []
         while (character := self._text[self._position : self._position + 1]) and character not in stops:
             self._position += 1
@@ -159,7 +167,7 @@ class JsonByteReader(JsonReader):
         return character
 
     def _after_missing_digit(self, mark: str) -> None:
-        """Continue after the character that is not a digit."""
+        """Continue after the character that is not a digit; after the sign of an exponent, one character later."""
         if self._take() in ("+", "-") and mark != ".":
             self._take()
 
@@ -174,7 +182,11 @@ class JsonByteReader(JsonReader):
 
 
 def _continuations(lead: int) -> int:
-    """Return the number of continuation bytes. Raise JsonError for a byte that cannot begin a character."""
+    """Return the number of continuation bytes.
+
+    Raises:
+        JsonError: the byte cannot begin a character.
+    """
     for count, mask, mark in ((1, 0xE0, 0xC0), (2, 0xF0, 0xE0), (3, 0xF8, 0xF0)):
         if lead & mask == mark:
             return count
@@ -182,7 +194,7 @@ def _continuations(lead: int) -> int:
 
 
 def _java_character(value: int, continuations: int) -> str:
-    """Return the character as Java has it: four bytes are always two UTF-16 units."""
+    """Return the character as UTF-16 units like Java: four bytes always become two units."""
     if continuations < 3:
         return chr(value)
     value -= 0x10000

@@ -1,8 +1,8 @@
-"""Fast path of ordinary JSON documents, decoded by msgspec in C; others fall back to the exact reader.
+"""Fast path of ordinary JSON documents, decoded by msgspec in C. Other documents fall back to the exact reader.
 
-msgspec takes nothing that is not standard JSON and no value that is not of its field's type; what Jackson and Spark are
-lenient about, it refuses. Jackson is stricter only about depth and long numbers, so documents that may exceed these
-limits fall back to ``records`` or ``paths``.
+msgspec accepts only standard JSON, and only values of the field's type. It rejects everything that Jackson and Spark
+treat leniently. Jackson is stricter only in depth and in the length of numbers and texts. Therefore documents that may
+exceed these limits fall back to ``records`` or ``paths``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.functions.json.tokens import DEEPEST, LONGEST_NAME, LONGEST_NUMBER
 Types = pa.types
 Decode = Callable[[str], Any]
 TimeParser = Callable[[str], "int | None"]
-"""Parser of a text; it returns None if only the exact path can read it."""
+"""Parser of a text. It returns None if only the exact path can read the text."""
 
 _REFUSED = (msgspec.DecodeError, RecursionError)
 _NEGATIVE_ZERO = re.compile(r"-0(?![0-9.])")
@@ -34,16 +34,19 @@ _NEGATIVE_ZERO = re.compile(r"-0(?![0-9.])")
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
 _LONG_NUMBER = re.compile(rf"[-+.0-9eE]{{{LONGEST_NUMBER}}}")
 _ODD_NAME = re.compile(r'["\\\x00-\x1f]')
-"""Such names have to be escaped in a document, and msgspec takes none of them."""
+"""Characters that must be escaped in a document. The fast path takes no names that contain them."""
 
 
 def objects(
     array: pa.Array, rows: Mask | None, members: pa.StructType, time_parsers: Mapping[int, TimeParser]
 ) -> FastResult | None:
-    """Decode documents into structs; None if members are of types that are not decoded here.
+    """Decode documents into structs; None if a member has a type that the fast path does not decode.
 
     Args:
-        time_parsers: how to read the members that are dates and timestamps, by position.
+        array: the documents.
+        rows: the selected rows.
+        members: the fields of the structs.
+        time_parsers: position of each member that is a date or timestamp -> its parser.
     """
     decode = _decoder(members)
     if decode is None:
@@ -83,7 +86,7 @@ def _is_beyond_limits(document: str) -> bool:
 def _has_long_text(document: str) -> bool:
     """Return True if a standard document has a text or name beyond Jackson's limits.
 
-    Every other quote ends a text, and one in front of a colon ends a name.
+    Every second quote ends a text. The text is a name if a colon follows the quote.
     """
     if "\\" in document:
         document = document.replace("\\\\", "xx").replace('\\"', "xx")
@@ -120,7 +123,7 @@ def _decoder(members: pa.StructType) -> Decode | None:
 
 
 def json_type(kind: pa.DataType) -> Any:
-    """Return the Python type for which msgspec takes exactly the JSON values of this type; None if there is none."""
+    """Return the Python type for which msgspec accepts exactly the JSON values of this type; None if there is none."""
     if Types.is_string(kind):
         return str
     if Types.is_boolean(kind):
@@ -142,7 +145,11 @@ def json_type(kind: pa.DataType) -> Any:
 
 
 def at_path(documents: pa.Array, paths: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult | None:
-    """Evaluate ``get_json_object`` for one path of names whose value is a text, an integer, a boolean or missing."""
+    """Evaluate ``get_json_object`` for one constant path that consists of names.
+
+    A row falls back unless the value is a non-empty text, an integer, a boolean or missing. Return None for other
+    paths.
+    """
     constant = null_outside(paths, rows).unique().drop_null().to_pylist()
     steps = path_of(constant[0]) if len(constant) == 1 else None
     names = tuple(str(step) for step in (steps or ())[1::2])
@@ -154,7 +161,7 @@ def at_path(documents: pa.Array, paths: pa.Array, rows: Mask | None, target: pa.
     for row, document in enumerate(null_outside(documents, rows).to_pylist()):
         value = None
         if document is not None:
-            # A name that stands there twice may be two members, of which the first one counts.
+            # If a name occurs twice, the document may have two such members, of which the first counts.
             if "\\" in document or _is_beyond_limits(document) or any(document.count(mark) > 1 for mark in marks):
                 fallback[row] = True
             else:
@@ -168,7 +175,7 @@ def at_path(documents: pa.Array, paths: pa.Array, rows: Mask | None, target: pa.
 
 @lru_cache(maxsize=64)
 def _finder(names: tuple[str, ...]) -> Callable[[str], bytes | None]:
-    """Return a function that finds the value below these names, as written; None if there is none."""
+    """Return a function that finds the value below these names, as written in the document; None if there is none."""
     kind: Any = msgspec.Raw
     for name in reversed(names):
         node = kind if kind is msgspec.Raw else kind | None
@@ -190,7 +197,7 @@ def _text(value: bytes | None) -> str | None:
     """Return the text of a value.
 
     Raises:
-        ValueError: Spark writes it in another way than the document.
+        ValueError: Spark writes the value in another way than the document.
     """
     if value is None or value in (b"true", b"false") or _INTEGER.fullmatch(value):
         return None if value is None else value.decode()

@@ -1,6 +1,7 @@
-"""``get_json_object``: Hive's paths over JSON, as Spark evaluates them token by token; lengths and keys of documents.
+"""``get_json_object``, ``json_array_length`` and ``json_object_keys``.
 
-What was found before an error in the document counts only if reading ends before it.
+Hive's paths over JSON are evaluated token by token, as in Spark. A value found before an error in the document counts
+only if reading ends before the error.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class _Style(Enum):
 
 
 class _Output:
-    """Output of one of Jackson's generators: bytes or characters, which differ in what is escaped."""
+    """Output of a Jackson generator. Generators of bytes and of characters escape different characters."""
 
     def __init__(self, to_bytes: bool) -> None:
         self.parts: list[str] = []
@@ -51,10 +52,10 @@ _LONG_MAX = 2**63 - 1
 
 @lru_cache(maxsize=256)
 def path_of(text: str) -> Path | None:
-    """Parse a path into its steps; None if it is not a path.
+    """Parse a path into its steps; None if the text is not a path.
 
     Raises:
-        EvaluationError: a position is beyond 64 bits; Spark raises then, too.
+        EvaluationError: a position is beyond 64 bits. Spark raises an error too.
     """
     if not text.startswith("$"):
         return None
@@ -78,9 +79,9 @@ def path_of(text: str) -> Path | None:
 
 
 def get_json_object(document: str, path: str) -> str | None:
-    """Return the value at the path, strings without quotes.
+    """Return the value at the path, with strings unquoted.
 
-    Return None if there is none or the document is not JSON up to there.
+    Return None if there is no value, if the path is invalid, or if a part of the document that is read is not JSON.
     """
     steps = path_of(path)
     if steps is None:
@@ -95,7 +96,10 @@ def get_json_object(document: str, path: str) -> str | None:
 
 
 def _evaluate(reader: JsonReader, out: _Output, style: _Style, path: Path) -> bool:
-    """Return True if something was written. The cases and their order are ``GetJsonObjectEvaluator.evaluatePath``'s."""
+    """Return True if a value was written.
+
+    The cases and their order are those of ``GetJsonObjectEvaluator.evaluatePath``.
+    """
     token = reader.token
     if not path:
         return _write(reader, out, style)
@@ -124,7 +128,7 @@ def _write(reader: JsonReader, out: _Output, style: _Style) -> bool:
 
 
 def _write_flat(reader: JsonReader, out: _Output) -> bool:
-    """Write the values of an array and of all arrays in it. There is no recursion: arrays may be 1,000 deep."""
+    """Write the values of an array and of all arrays in it, without recursion: arrays may be 1,000 levels deep."""
     found, depth = False, 1
     while depth:
         token = reader.next_token()
@@ -180,7 +184,7 @@ def _subscript(reader: JsonReader, out: _Output, style: _Style, path: Path) -> b
         return matched > 0
     inner = _Output(to_bytes=False)
     matched = _each(reader, inner, _Style.FLATTEN if style is _Style.FLATTEN else _Style.QUOTED, rest)
-    if matched:  # one match stands alone, as in Hive
+    if matched:  # a single match has no brackets, as in Hive
         body = ",".join(inner.parts)
         out.parts.append((require_utf8 if out.to_bytes else str)(body if matched == 1 else f"[{body}]"))
     return matched > 0
@@ -204,7 +208,7 @@ def _at_index(reader: JsonReader, out: _Output, style: _Style, index: int, path:
 
 
 def json_array_length(document: str) -> int | None:
-    """Return the length; None if the document is not an array, or not JSON up to its end."""
+    """Return the length of the array; None if the document is not an array, or not JSON up to its end."""
     reader = JsonReader(document, HIVE_RULES)
     try:
         if reader.next_token() is not Token.START_ARRAY:
@@ -219,7 +223,7 @@ def json_array_length(document: str) -> int | None:
 
 
 def json_object_keys(document: str) -> list[str] | None:
-    """Return the keys; None if the document is not an object, or not JSON up to its end."""
+    """Return the keys of the object; None if the document is not an object, or not JSON up to its end."""
     reader = JsonReader(document, HIVE_RULES)
     try:
         if reader.next_token() is not Token.START_OBJECT:

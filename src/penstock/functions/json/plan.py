@@ -1,4 +1,4 @@
-"""JSON: documents taken apart and put together."""
+"""JSON functions that read and write documents."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def object_keys(tree: JavaTree, translation: Translation) -> Expression:
 
 
 def options_of(tree: JavaTree, given: JavaTree) -> dict[str, str]:
-    """A Scala map of options, by lower-case names."""
+    """Return a Scala map of options as a dictionary with lower-case names."""
     entries = given.toSeq()
     pairs = [entries.apply(i) for i in range(entries.size())]
     return {str(pair._1()).lower(): str(pair._2()) for pair in pairs}

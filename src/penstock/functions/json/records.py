@@ -1,4 +1,4 @@
-"""``from_json``: documents as records, one at a time where they are not ordinary (``values`` has the values)."""
+"""``from_json``: ordinary documents take the fast path, others are parsed one at a time (see ``values``)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Types = pa.types
 
 
 class FromJson(Strict):
-    """``from_json``, one document at a time.
+    """``from_json``.
 
     Raises:
-        EvaluationError: a record is bad and the mode is FAILFAST.
+        EvaluationError: a record is malformed and the mode is FAILFAST.
     """
 
     def __init__(self, child: Expression, data_type: pa.DataType, options: JsonOptions) -> None:
@@ -32,7 +32,7 @@ class FromJson(Strict):
 
 
 class RecordParser:
-    """One document to a value of the type."""
+    """Parser from a document to a value of the type."""
 
     def __init__(self, data_type: pa.DataType, options: JsonOptions) -> None:
         self._options = options

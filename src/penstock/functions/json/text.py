@@ -1,4 +1,4 @@
-"""JSON written as Jackson's generator writes it."""
+"""JSON as Jackson's generator writes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _NON_NUMERIC = {
 
 
 def quoted(text: str, to_bytes: bool = False) -> str:
-    """A string with its quotes. Writing bytes, Jackson escapes what takes two UTF-16 units."""
+    """Return a string in quotes.
+
+    A generator of bytes (``to_bytes``) also escapes characters of two UTF-16 units.
+    """
     return f'"{(_ESCAPED_BYTES if to_bytes else _ESCAPED).sub(_escape, text)}"'
 
 
@@ -30,30 +33,37 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def require_utf8(text: str) -> str:
-    """The text as it is. Raises JsonError: it has lone surrogates, which are no UTF-8."""
+    """Return the text unchanged.
+
+    Raises:
+        JsonError: the text has lone surrogates, which UTF-8 cannot encode.
+    """
     if _SURROGATE.search(text):
         raise JsonError("a lone surrogate")
     return text
 
 
 def java_text(text: str) -> str:
-    """A string as Java encodes it in UTF-8: lone surrogates become question marks."""
+    """Return a string as Java encodes it in UTF-8: lone surrogates become question marks."""
     return _SURROGATE.sub("?", text)
 
 
 def number_text(value: float) -> str:
-    """A double; what is no number has quotes."""
+    """Return the text of a double, in quotes for NaN and the infinities."""
     return _NON_NUMERIC.get(repr(value)) or double_text(value)
 
 
 def copy_structure(reader: JsonReader, to_bytes: bool = True) -> str:
-    """The value at which the reader stands, which is left at its last token (``copyCurrentStructure``).
+    """Return the current value of the reader as text, like Jackson's ``copyCurrentStructure``.
+
+    The reader then is at the last token of the value.
 
     Raises:
-        JsonError: it is not JSON, or no value.
+        JsonError: the value is not JSON, or there is no value.
     """
     out: list[str] = []
-    open_scopes: list[tuple[Token, str]] = []  # no recursion: Jackson allows 1,000 scopes, more than Python's stack
+    # No recursion: Jackson allows 1,000 scopes, more than Python's stack.
+    open_scopes: list[tuple[Token, str]] = []
     while True:
         token = reader.token
         if token is Token.NAME:

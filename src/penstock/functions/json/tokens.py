@@ -1,5 +1,8 @@
-"""JSON read token by token as Jackson's parser reads it, whose errors Spark lives with: where one is raised, and where
-reading goes on after it, decide what ``from_json`` makes of a damaged document."""
+"""Reader of JSON tokens with the behavior of Jackson's parser.
+
+The position at which an error is raised, and the position at which reading continues after it, decide the result of
+``from_json`` for a damaged document. Therefore both are Jackson's.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +30,16 @@ LONGEST_NAME = 50_000
 LONGEST_STRING = 20_000_000
 LONGEST_TOKEN_SHOWN = 256
 DEEPEST = 1000
-"""Jackson's limits, of characters and of open scopes."""
+"""Jackson's limits, in characters and in open scopes."""
 _JACKSON_BUFFER = 65_536
 
 
 class JsonError(Exception):
-    """The document is not JSON from here on."""
+    """From here on the document is not JSON."""
 
 
 class Token(Enum):
-    """Jackson's kinds; its null, the end of the document, is None."""
+    """Jackson's token types. The end of the document, null in Jackson, is None."""
 
     START_OBJECT = "{"
     END_OBJECT = "}"
@@ -65,7 +68,7 @@ class JsonRules:
 
 
 class _Scope:
-    """An open array or object, or the document."""
+    """Open array or object, or the document."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -76,10 +79,10 @@ class _Scope:
 class JsonReader:
     """Reader of a document's tokens, one ``next_token()`` at a time.
 
-    It can be read on after an error, as Jackson's parser can.
+    Reading can continue after an error, as with Jackson's parser.
 
     Attributes:
-        token: where it stands; None before the first and after the last.
+        token: the current token; None before the first and after the last.
     """
 
     def __init__(self, text: str, rules: JsonRules) -> None:
@@ -95,13 +98,19 @@ class JsonReader:
 
     @property
     def name(self) -> str | None:
-        """The name at which the innermost object stands; at the start of a value, its own."""
+        """Name of the current member of the innermost object.
+
+        At the start of an array or object, the name of this value.
+        """
         if self.token in (Token.START_OBJECT, Token.START_ARRAY) and len(self._scopes) > 1:
             return self._scopes[-2].name
         return self._scopes[-1].name
 
     def text(self) -> str:
-        """A string's value, a number's or literal's text. Pairs of surrogates are joined; lone ones may be left."""
+        """Return the value of a string, or the text of a number or literal.
+
+        Pairs of surrogates are joined. Lone surrogates may remain.
+        """
         if self._string_pending:
             self._string_pending = False
             self._value = self._bounded_string('"')
@@ -120,7 +129,10 @@ class JsonReader:
         return b"".join(map(base64.b64decode, quads))
 
     def _quad(self) -> str:
-        """Return the next four characters of Base64, after white space and its escapes; empty at the closing quote."""
+        """Return the next four characters of Base64, with escapes resolved and leading white space skipped.
+
+        The result is empty at the closing quote.
+        """
         quad = " "
         while quad <= " ":
             if (quad := self._require(self._take())) == '"':
@@ -129,7 +141,7 @@ class JsonReader:
         while _QUAD_BEGIN.fullmatch(quad) and len(quad) < 4:
             character = self._require(self._take())
             if character == '"' and len(quad) > 1:
-                self._position -= 1  # Jackson reports the missing padding in front of the quote
+                self._position -= 1  # Jackson reports missing padding before it reads the quote
             quad += self._escaped() if character == "\\" else character
         if not _QUAD.fullmatch(quad):
             raise JsonError("no base64")
@@ -152,10 +164,10 @@ class JsonReader:
             depth += (token in (Token.START_OBJECT, Token.START_ARRAY)) - (token in (Token.END_OBJECT, Token.END_ARRAY))
 
     def next_token(self) -> Token | None:
-        """The next token, which is then ``token``.
+        """Read the next token into ``token`` and return it; None at the end of the document.
 
         Raises:
-            JsonError: there is none here.
+            JsonError: the text is not a token that may follow.
         """
         if self.token is Token.NAME:
             self.token, self._following = self._following, None
@@ -204,9 +216,10 @@ class JsonReader:
             raise JsonError("unexpected end of input")
 
     def _after_white(self) -> str:
-        """Return the next character that is not white space, empty at the end.
+        """Return the next character that is not white space; the empty text at the end.
 
-        Control characters and comments are refused.
+        Raises:
+            JsonError: the character is a control character or begins a comment.
         """
         match = _WHITE.match(self._text, self._position)
         assert match is not None
@@ -280,7 +293,7 @@ class JsonReader:
         return token
 
     def _skip_name(self) -> None:
-        """Read on to the end of an unknown token, as Jackson does to show it."""
+        """Read to the end of an unknown token, as Jackson does for its error message."""
         end = min(len(self._text), self._position + LONGEST_TOKEN_SHOWN)
         while self._position < end and continues_name(self._text[self._position]):
             self._position += 1
@@ -315,7 +328,7 @@ class JsonReader:
         """Set the position at which reading continues after the point or ``e`` of a number without a digit."""
 
     def _signed(self, sign: str) -> Token:
-        """Infinity with a sign."""
+        """Read Infinity with a sign."""
         if self._require(self._take()) == "I":
             following = self._require(self._take())
             if following in ("N", "n"):
@@ -339,7 +352,7 @@ class JsonReader:
         return text
 
     def _read_string(self, quote: str) -> str:
-        """Read from after the opening quote to after the closing one."""
+        """Read from the first character after the opening quote to the closing quote, inclusive."""
         out: list[str] = []
         while True:
             out.append(self._plain_run(quote))
@@ -396,7 +409,7 @@ def _begins_name(character: str) -> bool:
 
 
 def continues_name(character: str) -> bool:
-    """``Character.isJavaIdentifierPart`` of a UTF-16 unit."""
+    """Return the result of ``Character.isJavaIdentifierPart`` for a UTF-16 unit."""
     if not character or ord(character) > 0xFFFF:
         return False
     if unicodedata.category(character) in _PART_OF_NAME:

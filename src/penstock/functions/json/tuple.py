@@ -16,11 +16,12 @@ from penstock.functions.json.tokens import JsonError, JsonReader, Token
 
 
 class JsonTuple(Expression):
-    """One struct of texts in an array, for every row: its fields are null where the document has none or is broken.
+    """Array of one struct of texts for every row. A field is null if it is missing or the document is malformed.
 
     Args:
-        names: of the fields; None is found nowhere.
-        data_type: an array of structs with as many fields.
+        child: the documents.
+        names: the names of the fields. None matches no field.
+        data_type: an array of structs with one field per name.
     """
 
     nullable = False
@@ -34,7 +35,7 @@ class JsonTuple(Expression):
         struct = self.data_type.value_type
         found = map_distinct(self._fields, [self.child.evaluate(batch, mask)], pa.list_(pa.string()), None)
         width = len(self.names)
-        # ``found`` has a list of as many texts, or null, which makes all of them null.
+        # ``found`` has a list with one text per name, or null. Null means that all texts are null.
         whole = pa.compute.fill_null(found, pa.scalar([None] * width, found.type))
         texts = whole.flatten()
         columns = [texts.take(pa.array(range(i, len(texts), width), pa.int64())) for i in range(width)]
@@ -42,7 +43,7 @@ class JsonTuple(Expression):
         return list_array(np.ones(batch.num_rows, np.int64), rows, self.data_type)
 
     def _fields(self, document: object) -> list[str | None] | None:
-        """Return the fields' texts; None if the document is not an object, or not JSON up to its end."""
+        """Return the texts of the fields; None if the document is not an object, or not JSON up to its end."""
         reader = JsonReader(str(document), HIVE_RULES)
         found: dict[str, str] = {}
         try:

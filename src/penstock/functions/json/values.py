@@ -1,6 +1,7 @@
-"""JSON documents as values of a schema, as Spark's ``JacksonParser`` converts them for ``from_json`` and JSON files.
+"""Conversion of JSON documents to values of a schema by the rules of Spark's ``JacksonParser``.
 
-A value that is not of its field's type, or broken inside, makes the record bad; what was read besides is kept.
+``from_json`` and JSON files use it. A value that is malformed or has the wrong type makes the record malformed; the
+other values of the record are kept.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ _INFINITIES = {
 }  # fmt: skip
 _GREGORIAN = -141_427
 _BYTE_MAX = 255
-"""Jackson reads bytes without a sign as well."""
+"""Jackson also reads unsigned bytes."""
 
 
 class Unreadable(Exception):
-    """A value is not of its field's type."""
+    """A value does not have the type of its field."""
 
 
 def _problem(name: str, error: Exception) -> str:
@@ -38,7 +39,7 @@ def _problem(name: str, error: Exception) -> str:
 
 
 class PartialResult(Exception):
-    """A record is bad, but this much of it was read."""
+    """A record is malformed, but some of its values were read."""
 
     def __init__(self, value: object, problem: str) -> None:
         super().__init__(problem)
@@ -50,10 +51,12 @@ class JsonOptions:
     """Options of ``from_json``.
 
     Attributes:
-        fails_fast: a bad record raises; otherwise what could be read of it stays.
-        dateless_time_is_malformed: a time whose value depends on the current day makes the record bad; if False, it
-            raises.
-        corrupt_field: where the text of a bad record goes, if the schema has that field.
+        times: the formats of dates and times.
+        rules: the accepted extensions of standard JSON.
+        fails_fast: a malformed record raises. Otherwise the values that could be read are kept.
+        dateless_time_is_malformed: a time of day without a date makes the record malformed. Otherwise it raises
+            EvaluationError, because its value would depend on the current day.
+        corrupt_field: the field that receives the text of a malformed record, if the schema has it.
     """
 
     times: RecordTimes
@@ -70,7 +73,7 @@ class Converters:
         self._options = options
 
     def root(self, data_type: pa.DataType) -> Converter:
-        """Return the converter of a document. An object is taken for an array of one."""
+        """Return the converter of a document. If an array of structs is expected, an object is an array of one."""
         if Types.is_struct(data_type):
             return self._expecting({Token.START_OBJECT: self._object(data_type, root=True)})
         if Types.is_map(data_type):
@@ -135,13 +138,16 @@ class Converters:
         }
 
     def time_parser(self, data_type: pa.DataType) -> Callable[[str], int | None]:
-        """Return the parser of texts that are not empty; it returns None for an unreadable text."""
+        """Return a parser of texts; it returns None for an empty or unreadable text."""
         times = self._options.times
         convert = times.date if Types.is_date(data_type) else times.wall_time if data_type.tz is None else times.instant
         return lambda text: convert(text) if text else None
 
     def _expecting(self, readers: Mapping[Token, Converter]) -> Converter:
-        """``parseJsonToken``: names before the value are passed over, null is null, other tokens are unreadable."""
+        """Return a converter like Spark's ``parseJsonToken``.
+
+        Names before the value are skipped, null is None, and a token without a reader raises Unreadable.
+        """
 
         def convert(reader: JsonReader) -> object:
             while reader.token is Token.NAME:
@@ -249,7 +255,12 @@ def _found(value: int | None) -> int:
 
 
 def _days_since_1970(text: str) -> int:
-    """Spark 1.5 wrote dates as numbers of days."""
+    """Return the number of days that the text contains: Spark 1.5 wrote dates in this form.
+
+    Raises:
+        Unreadable: the text is not an integer.
+        EvaluationError: the date is before 1582-10-15, the start of the Gregorian calendar.
+    """
     try:
         days = parse_integer(text, 32)
     except ValueError:
@@ -260,7 +271,11 @@ def _days_since_1970(text: str) -> int:
 
 
 def _filled(reader: JsonReader) -> str:
-    """A string's text; the empty one is unreadable as anything but a string."""
+    """Return the text of a non-empty string.
+
+    Raises:
+        Unreadable: the string is empty, which only a string field accepts.
+    """
     if not reader.text():
         raise Unreadable
     return reader.text()

@@ -1,4 +1,4 @@
-"""``to_json``: structs, arrays and maps as documents, as Spark's ``JacksonGenerator`` writes them."""
+"""``to_json``: structs, arrays and maps as documents, in the format of Spark's ``JacksonGenerator``."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ class WritingRules:
     """Options of ``to_json``.
 
     Attributes:
-        zone_id: Java's id of the zone.
-        ignore_null_fields: a struct's null fields are left out; otherwise they are ``null``.
-        timestamp_format: and its kin: Java patterns.
+        zone: the zone of timestamps.
+        zone_id: Java's ID of the zone.
+        ignore_null_fields: null fields of a struct are left out. Otherwise they are written as ``null``.
+        timestamp_format: Java pattern of timestamps.
+        ntz_format: Java pattern of timestamps without time zone.
+        date_format: Java pattern of dates.
     """
 
     zone: Zone
@@ -41,7 +44,7 @@ class WritingRules:
 
 
 class ToJson(Strict):
-    """``to_json``; the documents are written column by column."""
+    """``to_json``. The documents are written column by column."""
 
     def __init__(self, child: Expression, rules: WritingRules, nullable: bool) -> None:
         super().__init__((child,), pa.string(), nullable)
@@ -51,7 +54,7 @@ class ToJson(Strict):
         return pa.array(self._texts(null_outside(arrays[0], rows)), self.data_type)
 
     def _texts(self, array: pa.Array) -> Texts:
-        """Each value's text; None where it is null."""
+        """Return the text of each value; None where the value is null."""
         data_type = array.type
         if Types.is_struct(data_type):
             return self._structs(array)
@@ -94,7 +97,7 @@ class ToJson(Strict):
 
 
 def _joined(array: pa.Array, elements: list[str], brackets: str) -> Texts:
-    """The elements of each list within brackets."""
+    """Return the elements of each list in brackets; None for a null list."""
     written = [
         f"{brackets[0]}{','.join(elements[start:end])}{brackets[1]}"
         for start, end in pairwise(array.offsets.to_pylist())

@@ -1,4 +1,4 @@
-"""Comparisons in Spark's order: NaN equals NaN and is greater than all, -0.0 equals 0.0, strings compare as bytes."""
+"""Comparisons in Spark's order: NaN equals NaN and is the greatest, -0.0 equals 0.0, strings compare as bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ARROW = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=
 
 
 def compare(symbol: str, left: pa.Array, right: pa.Array | pa.Scalar) -> pa.Array:
-    """A boolean array that is null where either side is."""
+    """Return a boolean array that is null where either side is null."""
     if pa.types.is_nested(left.type) or pa.types.is_null(left.type):
         return _compare_nested(symbol, left, right if isinstance(right, pa.Array) else repeated(right, len(left)))
     result = _ARROW[symbol](left, right)
@@ -28,7 +28,7 @@ def compare(symbol: str, left: pa.Array, right: pa.Array | pa.Scalar) -> pa.Arra
     nan_left, nan_right = np.isnan(to_vector(left)), np.isnan(to_vector(right))
     if not (nan_left.any() or nan_right.any()):
         return result
-    # Replacing NaN by a rank above infinity gives Spark's order without touching other values.
+    # A NaN is treated as greater than infinity, which gives Spark's order. Other values are not affected.
     ranks = {
         "=": nan_left & nan_right,
         "<": ~nan_left & nan_right,
@@ -40,7 +40,7 @@ def compare(symbol: str, left: pa.Array, right: pa.Array | pa.Scalar) -> pa.Arra
 
 
 def _compare_nested(symbol: str, left: pa.Array, right: pa.Array) -> pa.Array:
-    """Structs and arrays by Spark's order, which is not Arrow's."""
+    """Compare structs and arrays in Spark's order, which differs from Arrow's."""
     ranks = common_ranks(left, right)
     return from_vector(_NUMPY[symbol](*ranks), pa.bool_(), (ranks[0] > 0) & (ranks[1] > 0))
 
@@ -51,7 +51,7 @@ _NUMPY: dict[str, Callable[..., Mask]] = {
 
 
 class Comparison(Strict):
-    """``=``, ``<``, ``<=``, ``>``, ``>=`` of two values of one type."""
+    """``=``, ``<``, ``<=``, ``>`` and ``>=`` of two values of one type."""
 
     def __init__(self, symbol: str, left: Expression, right: Expression, nullable: bool = True) -> None:
         super().__init__((left, right), pa.bool_(), nullable)
@@ -69,7 +69,7 @@ class Comparison(Strict):
 
 
 class NullSafeEqual(Expression):
-    """``<=>``: true where both are null, false where one is."""
+    """``<=>``: true where both sides are null, false where only one is null."""
 
     data_type = pa.bool_()
     nullable = False
@@ -87,9 +87,9 @@ class NullSafeEqual(Expression):
 
 
 class InList(Expression):
-    """``value IN (...)``: null where nothing matches and the value or an element is null.
+    """``value IN (...)``: null where no element equals the value, and the value or an element is null.
 
-    Elements are evaluated in order, each only at rows where none before it matched.
+    Elements are evaluated in order, each only at rows where no earlier element matched.
     """
 
     data_type = pa.bool_()
@@ -115,7 +115,7 @@ class InList(Expression):
 
 
 class InSet(Expression):
-    """``value IN (constants)`` in one look-up per batch."""
+    """``value IN (constants)``, with one lookup per batch."""
 
     data_type = pa.bool_()
 
@@ -149,7 +149,7 @@ class InSet(Expression):
 
 
 class Extreme(Expression):
-    """``greatest`` (``>``) and ``least`` (``<``): nulls are skipped, the first of equals is kept."""
+    """``greatest`` (``>``) and ``least`` (``<``). Nulls are skipped, and the first of equal values is kept."""
 
     def __init__(self, symbol: str, children: Sequence[Expression], data_type: pa.DataType) -> None:
         self.symbol = symbol

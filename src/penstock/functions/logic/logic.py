@@ -1,4 +1,7 @@
-"""Boolean logic, null tests and conditionals: the expressions that decide which rows reach which child."""
+"""Boolean logic, null tests and conditionals.
+
+These expressions select the rows at which their children are evaluated.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def any_selected(rows: Mask | None) -> bool:
 
 
 class And(Expression):
-    """Kleene's ``and``; the right side is not evaluated where the left one is false."""
+    """Three-valued ``and``. The right side is not evaluated where the left side is false."""
 
     data_type = pa.bool_()
 
@@ -43,7 +46,7 @@ class And(Expression):
 
 
 class Or(Expression):
-    """Kleene's ``or``; the right side is not evaluated where the left one is true."""
+    """Three-valued ``or``. The right side is not evaluated where the left side is true."""
 
     data_type = pa.bool_()
 
@@ -61,14 +64,14 @@ class Or(Expression):
 
 
 class Not(Strict):
-    """``not``; null stays null."""
+    """``not``. Null stays null."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         return pc.invert(arrays[0])
 
 
 class IsNull(Expression):
-    """``is null``; ``negated`` for ``is not null``."""
+    """``is null``, or ``is not null`` if ``negated``."""
 
     data_type = pa.bool_()
     nullable = False
@@ -83,7 +86,7 @@ class IsNull(Expression):
 
 
 class IsNaN(Expression):
-    """``isnan``; false for null."""
+    """``isnan``, which is false for null."""
 
     data_type = pa.bool_()
     nullable = False
@@ -96,7 +99,7 @@ class IsNaN(Expression):
 
 
 class CaseWhen(Expression):
-    """``case when``, ``if`` and ``nullif``: each branch sees only the rows that reach it."""
+    """``case when``, ``if`` and ``nullif``. Each branch is evaluated only at the rows that reach it."""
 
     def __init__(
         self,
@@ -134,7 +137,7 @@ def _merge(out: pa.Array | None, values: pa.Array, taken: Mask) -> pa.Array:
 
 
 class Coalesce(Expression):
-    """The first non-null child, each evaluated only where all before it were null."""
+    """``coalesce``: the first non-null child. Each child is evaluated only where all earlier ones are null."""
 
     def __init__(self, children: Sequence[Expression], data_type: pa.DataType | None = None) -> None:
         self.children = tuple(children)
@@ -154,7 +157,7 @@ class Coalesce(Expression):
 
 
 class NaNvl(Expression):
-    """``nanvl``: the right side where the left one is NaN, and evaluated only there."""
+    """``nanvl``: the right side where the left side is NaN. The right side is evaluated only there."""
 
     def __init__(self, left: Expression, right: Expression) -> None:
         self.left = left
@@ -169,7 +172,7 @@ class NaNvl(Expression):
 
 
 class NormalizeFloat(Strict):
-    """One bit pattern for NaN and one for zero, so that equal keys are equal bytes."""
+    """Floats with one bit pattern for NaN and one for zero, so that equal keys are equal bytes."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         values = to_vector(arrays[0])
@@ -178,7 +181,7 @@ class NormalizeFloat(Strict):
 
 
 class RaiseError(Expression):
-    """``raise_error``: ends the query at the first selected row, with its message."""
+    """``raise_error``. It ends the query with the message of the first selected row."""
 
     nullable = True
 
@@ -195,7 +198,7 @@ class RaiseError(Expression):
 
 
 class TryEval(Expression):
-    """Null at the rows at which the child raises, which are found by halving."""
+    """The child's value, or null at rows where the child raises. These rows are found by bisection."""
 
     nullable = True
 

@@ -117,9 +117,9 @@ def case_when(tree: JavaTree, translation: Translation) -> Expression:
 
 @catalyst("RaiseError", area=CONDITIONS, forms="`raise_error`, `assert_true`")
 def raise_error(tree: JavaTree, translation: Translation) -> Expression:
-    """Compile ``raise_error``, whose arguments are the error's name and a map of parameters.
+    """Compile ``raise_error``, whose arguments are the name of an error and a map of parameters.
 
-    For users that is the message alone.
+    For an error that a user raises, the only parameter is the message.
     """
     error, parameters = children(tree)
     if str(error.toString()) != "USER_RAISED_EXCEPTION":

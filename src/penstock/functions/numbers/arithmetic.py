@@ -1,4 +1,4 @@
-"""Arithmetic on integers and floats, as the JVM does it: two's complement, IEEE 754, and ANSI's checks on top."""
+"""Arithmetic on integers and floats as on the JVM (two's complement, IEEE 754), with the checks of ANSI mode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.functions.core.vectors import Vector, first, from_vector, intersec
 
 
 class EvalMode(Enum):
-    """Catalyst's ``EvalMode``: what happens where ANSI SQL demands an error."""
+    """Catalyst's ``EvalMode``: the behavior where ANSI SQL requires an error."""
 
     LEGACY = "LEGACY"
     ANSI = "ANSI"
@@ -27,23 +27,24 @@ class EvalMode(Enum):
 
 
 def add(a: Vector, b: Vector) -> tuple[Vector, Mask]:
-    """The wrapped sum, and where it wrapped."""
+    """Return the wrapped sum and a mask of the rows where it wrapped."""
     total = a + b
     return total, ((a ^ total) & (b ^ total)) < 0
 
 
 def subtract(a: Vector, b: Vector) -> tuple[Vector, Mask]:
-    """The wrapped difference, and where it wrapped."""
+    """Return the wrapped difference and a mask of the rows where it wrapped."""
     difference = a - b
     return difference, ((a ^ b) & (a ^ difference)) < 0
 
 
 def multiply(a: Vector, b: Vector) -> tuple[Vector, Mask]:
-    """The wrapped product, and where it wrapped."""
+    """Return the wrapped product and a mask of the rows where it wrapped."""
     product = a * b
     if a.dtype != np.int64:
         return product, product != a.astype(np.int64) * b.astype(np.int64)
-    # A float product is off by far less than a factor of two: only rows above half the range need the exact one.
+    # The error of a float product is far less than a factor of two. Therefore only rows above half the range need the
+    # exact product.
     wrapped = np.abs(a.astype(np.float64) * b.astype(np.float64)) >= 2.0**62
     for row in np.flatnonzero(wrapped):
         wrapped[row] = not -(2**63) <= int(a[row]) * int(b[row]) < 2**63
@@ -58,7 +59,7 @@ _EXACT: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator
 def _stays_in_range(symbol: str, a: Vector, b: Vector) -> bool:
     """Return True if no pair of values can wrap.
 
-    The extremes of the values decide that, which is faster than checking every result.
+    Only the extremes of the values are computed, which is faster than a check of every result.
     """
     if not len(a):
         return True
@@ -78,7 +79,7 @@ class Arithmetic(Strict):
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         if isinstance(self.children[1], Literal) and not isinstance(self.children[0], Literal):
-            arrays = [arrays[0], arrays[1].slice(0, 1)]  # NumPy broadcasts it
+            arrays = [arrays[0], arrays[1].slice(0, 1)]  # NumPy broadcasts the constant
         a, b = map(to_vector, arrays)
         with np.errstate(all="ignore"):
             if pa.types.is_floating(self.data_type) or _stays_in_range(self.symbol, a, b):
@@ -95,9 +96,10 @@ class Arithmetic(Strict):
 
 
 class Division(Strict):
-    """``/``, ``div``, ``%`` and ``pmod``. The divisor is evaluated first, and where it is zero nothing else is.
+    """``/``, ``div``, ``%`` and ``pmod``. The divisor is evaluated first.
 
-    So ``null / 0`` is null under ANSI too, as in Spark.
+    Outside ANSI mode, a row with a divisor of zero is null, and its dividend is not evaluated. In ANSI mode such a row
+    raises unless its dividend is null: ``null / 0`` is null, as in Spark.
     """
 
     def __init__(self, left: Expression, right: Expression, data_type: pa.DataType, mode: EvalMode) -> None:
@@ -107,7 +109,7 @@ class Division(Strict):
     def evaluate(self, batch: pa.RecordBatch, mask: Mask | None = None) -> pa.Array:
         left, right = self.children
         if isinstance(right, Literal) and right.scalar.is_valid and right.scalar.as_py() != 0:
-            # NumPy broadcasts it: nothing has to be tested row by row.
+            # NumPy broadcasts the constant, so that no row has to be tested for zero.
             return self._divided(left.evaluate(batch, mask), to_vector(pa.repeat(right.scalar, 1)), mask)
         divisor = right.evaluate(batch, mask)
         rows = intersect_masks(mask, valid_rows(divisor))
@@ -121,7 +123,7 @@ class Division(Strict):
         return self._divided(dividend, np.where(b == 0, b.dtype.type(1), b), rows)
 
     def _divided(self, dividend: pa.Array, divisor: Vector, rows: Mask | None) -> pa.Array:
-        """Divide by a divisor that is nowhere zero: one value for each row, or one for all."""
+        """Divide by a vector without zeros: one divisor per row, or one for all rows."""
         rows = intersect_masks(rows, valid_rows(dividend))
         with np.errstate(all="ignore"):
             values, overflowed = self.divide(to_vector(dividend), divisor)
@@ -141,7 +143,7 @@ class Division(Strict):
 
     @abstractmethod
     def divide(self, a: Vector, b: Vector) -> tuple[Vector, Mask | None]:
-        """The quotient for non-zero ``b``, and where it overflowed if it can."""
+        """Return the quotient for non-zero ``b``, and a mask of the rows that overflowed, None if none can."""
 
 
 class Divide(Division):
@@ -152,7 +154,7 @@ class Divide(Division):
 
 
 class IntegralDivide(Division):
-    """``div``: truncates towards zero; ``Long.MinValue div -1`` overflows."""
+    """``div``, which rounds toward zero. ``Long.MinValue div -1`` overflows."""
 
     def divide(self, a: Vector, b: Vector) -> tuple[Vector, Mask | None]:
         negated = b == -1
@@ -162,10 +164,10 @@ class IntegralDivide(Division):
 
 
 def remainder(a: Vector, b: Vector) -> Vector:
-    """Java's ``%``: the sign of the dividend; never traps on ``MinValue % -1``."""
+    """Return Java's ``%``, with the sign of the dividend. ``MinValue % -1`` is 0."""
     if a.dtype.kind == "i":
         if len(b) == 1 and b[0] > 0 and len(a) and a.min() >= 0:
-            rest: Vector = a - a // b * b  # NumPy divides by a constant several times as quickly
+            rest: Vector = a - a // b * b  # NumPy divides by a constant several times faster
             return rest
         b = np.where(b == -1, b.dtype.type(1), b)
     result: Vector = np.fmod(a, b)
@@ -183,11 +185,11 @@ class Remainder(Division):
 
 
 class PositiveModulo(Remainder):
-    """``pmod``: ``(a % b + b) % b`` where ``a % b`` is negative."""
+    """``pmod``: ``(a % b + b) % b`` where ``a % b`` is negative, else ``a % b``."""
 
     def divide(self, a: Vector, b: Vector) -> tuple[Vector, Mask | None]:
         rest = remainder(a, b)
-        # Java adds bytes and shorts as ints; only then is the result cut.
+        # Java adds bytes and shorts as ints and truncates only the result.
         wide: Any = np.int32 if a.dtype in (np.int8, np.int16) else a.dtype
         shifted = remainder(rest.astype(wide) + b.astype(wide), b.astype(wide)).astype(a.dtype)
         return np.where(rest < 0, shifted, rest), None
@@ -208,7 +210,7 @@ class Negate(Strict):
 
 
 class Absolute(Strict):
-    """``abs``; the smallest integer has none: an error under ANSI, itself otherwise."""
+    """``abs``. The smallest integer has no absolute value: it raises in ANSI mode and stays the same otherwise."""
 
     def __init__(self, child: Expression, ansi: bool, nullable: bool = True) -> None:
         super().__init__((child,), child.data_type, nullable)

@@ -1,4 +1,4 @@
-"""Shifts and single bits of integers as the JVM has them: a shift counts modulo the width. Bitmaps of 32,768 bits."""
+"""Shifts and single bits of integers as on the JVM, where a shift counts modulo the width; bitmaps of 32,768 bits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _unsigned(values: Vector) -> Vector:
 
 
 def shift(symbol: str, arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """``<<``, ``>>`` and ``>>>`` of an int or long."""
+    """Return ``<<``, ``>>`` or ``>>>`` of an int or long."""
     values = np.ascontiguousarray(to_vector(arrays[0]))
     distance = (to_vector(arrays[1]) & (values.dtype.itemsize * 8 - 1)).astype(values.dtype)
     if symbol == "<<":
@@ -27,7 +27,7 @@ def shift(symbol: str, arrays: list[pa.Array], rows: Mask | None, data_type: pa.
 
 
 class BitCount(Strict):
-    """``bit_count``: of the value as a long, so that a negative int has 32 bits more."""
+    """``bit_count`` of the value as a long, so that a negative int has 32 more bits set."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         longs = np.ascontiguousarray(to_vector(arrays[0]).astype(np.int64))
@@ -35,7 +35,7 @@ class BitCount(Strict):
 
 
 class BitGet(Strict):
-    """``bit_get``: the bit at a position, which must be within the value."""
+    """``bit_get``: the bit at a position, which must be inside the value."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         values, position = to_vector(arrays[0]), to_vector(arrays[1])
@@ -55,7 +55,10 @@ _SET_BITS = np.array([number.bit_count() for number in range(256)], np.int64)
 
 
 class BitmapBucket(Strict):
-    """``bitmap_bucket_number``: numbers above zero from bucket 1 on, the others from 0 downwards."""
+    """``bitmap_bucket_number``.
+
+    Numbers above zero are in buckets from 1 upward, the others in buckets from 0 downward.
+    """
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         numbers = to_vector(arrays[0])
@@ -64,7 +67,7 @@ class BitmapBucket(Strict):
 
 
 class BitmapPosition(Strict):
-    """``bitmap_bit_position``: position of a number's bit in its bucket."""
+    """``bitmap_bit_position``: the position of a number's bit in its bucket."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         numbers = to_vector(arrays[0])
@@ -73,7 +76,7 @@ class BitmapPosition(Strict):
 
 
 class BitmapCount(Strict):
-    """``bitmap_count``: how many bits are set."""
+    """``bitmap_count``: the number of bits that are set."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         [bits] = arrays

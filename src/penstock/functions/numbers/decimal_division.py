@@ -20,19 +20,23 @@ from penstock.functions.numbers.decimals import decimal_to_integer, to_precision
 
 _WIDE = Context(prec=400, rounding=ROUND_DOWN, Emax=999_999, Emin=-999_999)
 _MAX_QUOTIENT_DIGITS = 39
-"""More digits before the point than these, and Java's ``remainder`` and ``divideToIntegralValue`` give up."""
+"""Maximum number of digits before the point for which Java's ``remainder`` and ``divideToIntegralValue`` succeed."""
 
 Division = Callable[[Decimal, Decimal, int], Decimal]
 
 
 def quotient(left: Decimal, right: Decimal, scale: int) -> Decimal:
-    """``/``: half up to the result's scale, once."""
+    """Return ``/``, rounded half up to the result's scale, once."""
     with_spare = _WIDE.divide(left, right)
     return with_spare.quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP, context=_WIDE)
 
 
 def whole_quotient(left: Decimal, right: Decimal, scale: int) -> Decimal:
-    """``div``: towards zero."""
+    """Return ``div``, rounded toward zero.
+
+    Raises:
+        EvaluationError: the quotient has too many digits.
+    """
     whole = _WIDE.divide_int(left, right)
     if whole and whole.adjusted() >= _MAX_QUOTIENT_DIGITS:
         raise EvaluationError(f"Division impossible: {left} by {right}")
@@ -40,13 +44,17 @@ def whole_quotient(left: Decimal, right: Decimal, scale: int) -> Decimal:
 
 
 def remainder(left: Decimal, right: Decimal, scale: int) -> Decimal:
-    """``%``: with the sign of the dividend."""
+    """Return ``%``, with the sign of the dividend.
+
+    Raises:
+        EvaluationError: the quotient has too many digits.
+    """
     whole_quotient(left, right, scale)
     return _WIDE.remainder(left, right)
 
 
 def positive_modulo(left: Decimal, right: Decimal, scale: int) -> Decimal:
-    """``pmod``: ``(a % b + b) % b`` where ``a % b`` is negative."""
+    """Return ``pmod``: ``(a % b + b) % b`` where ``a % b`` is negative, else ``a % b``."""
     rest = remainder(left, right, scale)
     return remainder(_WIDE.add(rest, right), right, scale) if rest < 0 else rest
 
@@ -61,10 +69,15 @@ _FAST_PATHS: dict[Division, FastPath] = {
 class DecimalDivision(Strict):
     """Division of decimals.
 
-    The divisor is evaluated first, and where it is zero nothing else is; see ``arithmetic.Division``.
+    The divisor is evaluated first; see ``arithmetic.Division``.
 
     Args:
-        precise: the decimal type that the exact result is brought to; a ``div`` becomes a long from there.
+        function: ``quotient``, ``whole_quotient``, ``remainder`` or ``positive_modulo``.
+        left: the dividend.
+        right: the divisor.
+        data_type: the result's type, a long for ``div``.
+        precise: the decimal type to which the exact result is rounded, before ``div`` converts it to a long.
+        mode: the evaluation mode.
     """
 
     def __init__(

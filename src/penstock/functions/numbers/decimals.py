@@ -1,4 +1,4 @@
-"""Decimal arithmetic and casts, exact in Python's ``decimal`` and then rounded half up once, as Spark does."""
+"""Decimal arithmetic and casts. The exact result in Python's ``decimal`` is rounded half up once, as in Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.functions.core.strict import Strict
 from penstock.functions.numbers import fast_decimals
 from penstock.functions.numbers.arithmetic import EvalMode
 
-# Enough for the product of two 38-digit numbers, and for a dividend shifted by 76 places.
+# Sufficient for the product of two 38-digit numbers, and for a dividend shifted by 76 places.
 _EXACT = Context(prec=200, rounding=ROUND_HALF_UP, Emax=999_999, Emin=-999_999)
 _MAX_COMPACT_PRECISION = 18
 _MAX_PRECISION = 38
@@ -31,7 +31,7 @@ def rounded(value: Decimal, scale: int) -> Decimal:
 
 
 def to_precision(value: Decimal, precision: int, scale: int) -> Decimal | None:
-    """``value`` as ``decimal(precision, scale)``, or None if it needs more digits."""
+    """Return ``value`` as ``decimal(precision, scale)``; None if it needs more digits."""
     if value.adjusted() > 2 * _MAX_PRECISION:
         return None
     cut = rounded(value, scale)
@@ -39,7 +39,7 @@ def to_precision(value: Decimal, precision: int, scale: int) -> Decimal | None:
 
 
 class DecimalArithmetic(Strict):
-    """``+``, ``-`` and ``*`` of decimals; too many digits raise under ANSI and give null otherwise."""
+    """``+``, ``-`` and ``*`` of decimals. Too many digits raise in ANSI mode and give null otherwise."""
 
     def __init__(
         self, symbol: str, left: Expression, right: Expression, data_type: pa.DataType, mode: EvalMode
@@ -80,7 +80,7 @@ _PYTHON: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
 
 
 class DecimalSign(Strict):
-    """Unary minus and ``abs`` of decimals; they always fit."""
+    """Unary minus and ``abs`` of decimals. The result always fits."""
 
     def __init__(self, operation: str, child: Expression, nullable: bool = True) -> None:
         super().__init__((child,), child.data_type, nullable)
@@ -91,7 +91,7 @@ class DecimalSign(Strict):
 
 
 class WidenToDecimal(Strict):
-    """A cast that cannot lose anything: an integer or decimal to a decimal with room for it."""
+    """Lossless cast of an integer or decimal to a decimal with enough digits."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         return arrays[0].cast(self.data_type)
@@ -113,9 +113,10 @@ def number_to_decimal(precision: int, scale: int, value: bool | int | Decimal) -
 
 
 def decimal_to_integer(bits: int, ansi: bool, precision: int, value: Decimal) -> int | None:
-    """Truncate towards zero. Out of range, return None under ANSI; otherwise keep the low bits, as ``longValue`` does.
+    """Truncate toward zero.
 
-    Above 18 digits Spark's ANSI check of types shorter than ``long`` goes through a double, and so does this one.
+    Out of range, return None if ``ansi`` is set, else the low bits like Java's ``longValue``. For types shorter than
+    ``long`` and more than 18 digits, the check in ANSI mode goes through a double, as Spark's does.
     """
     whole = int(value.to_integral_value(ROUND_DOWN))
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
@@ -131,12 +132,12 @@ def decimal_to_boolean(value: Decimal) -> bool:
 
 
 def decimal_text(ansi: bool, value: Decimal) -> str:
-    """Plain digits under ANSI; Java's ``BigDecimal.toString``, which may use an exponent, otherwise."""
+    """Return plain digits if ``ansi`` is set, else Java's ``BigDecimal.toString``, which may have an exponent."""
     return f"{value:f}" if ansi else str(value)
 
 
 def decimal_converter(data_type: pa.DataType, child: pa.DataType, ansi: bool) -> Callable[[Decimal], object]:
-    """The function that turns a decimal into an integer type, boolean, double or string."""
+    """Return the function that converts a decimal to an integer type, boolean, double or string."""
     if pa.types.is_integer(data_type):
         return partial(decimal_to_integer, data_type.bit_width, ansi, child.precision)
     if pa.types.is_boolean(data_type):
@@ -147,7 +148,11 @@ def decimal_converter(data_type: pa.DataType, child: pa.DataType, ansi: bool) ->
 
 
 def float_to_decimal(target: pa.DataType, ansi: bool, value: float) -> Decimal | None:
-    """Convert by the digits that Java writes; NaN and infinities are null under ANSI too."""
+    """Convert the digits that Java writes; NaN and infinities are null in ANSI mode too.
+
+    Raises:
+        EvaluationError: ``ansi`` is set and the value does not fit the type.
+    """
     exact = decimal_of(value)
     if exact is None:
         return None
@@ -158,12 +163,15 @@ def float_to_decimal(target: pa.DataType, ansi: bool, value: float) -> Decimal |
 
 
 def out_of_range(target: pa.DataType, value: object) -> EvaluationError:
-    """The error of a value that does not fit a decimal type."""
+    """Return the error for a value that does not fit a decimal type."""
     return failures.decimal_out_of_range(Decimal(value), target)  # type: ignore[arg-type]
 
 
 def text_to_decimal(target: pa.DataType, ansi: bool, text: str) -> Decimal | None:
-    """A text as a decimal: malformed is None; too large raises under ANSI, as a range error."""
+    """Parse a decimal; None for a malformed text.
+
+    A value that does not fit the type is null, or raises EvaluationError if ``ansi`` is set.
+    """
     value = parse_decimal(text)
     if value is None:
         return None

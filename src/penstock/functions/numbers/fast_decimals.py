@@ -1,6 +1,7 @@
 """Fast paths of decimals whose unscaled value is a long: casts, rounding and arithmetic on vectors.
 
-Rows fall back if a step does not fit a long, or if the result does not fit its precision, which may have to raise.
+A row falls back if an intermediate value does not fit a long, or if the result does not fit its precision. The exact
+path then decides whether to raise.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Longs = npt.NDArray[np.int64]
 
 _MAX = np.iinfo(np.int64).max
 _LONG_DIGITS = 18
-"""Every integer of so many digits is a long, and so is its double."""
+"""Every integer of so many digits fits a long, and so does twice the integer."""
 _EXACT_POWER = 22
 """The largest power of 10 that is exact as a double."""
 _EXACT_LONG = 1 << 53
@@ -31,9 +32,10 @@ _ERROR_BOUND = 2.0**-50
 
 
 def from_float(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult | None:
-    """Convert floats by the digits that Java writes, which are within an ulp.
+    """Convert floats to decimals by the digits that Java writes.
 
-    Values that are not nearly half-way round as those digits do.
+    These digits are within an ulp of the value. Therefore the value itself rounds to the same decimal unless it is
+    nearly half-way between two decimals. Such rows fall back.
     """
     values = to_vector(array).astype(np.float64)
     if target.scale > _EXACT_POWER:
@@ -46,7 +48,7 @@ def from_float(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastR
 
 
 def rescale(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult:
-    """An integer, boolean or decimal as a decimal, half up."""
+    """Convert an integer, boolean or decimal to a decimal, rounded half up."""
     values, fallback, scale = _longs(array)
     unscaled, outside = _shifted(values, target.scale - scale, ROUND_HALF_UP)
     return FastResult(from_unscaled(unscaled, target, rows), fallback | outside | _too_long(unscaled, target))
@@ -63,7 +65,7 @@ def rounded(mode: str, decimal_places: int, array: pa.Array, rows: Mask | None, 
 
 
 def to_number(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult | None:
-    """A decimal as a double, towards zero as an integer, or as a boolean."""
+    """Convert a decimal to a double, an integer (rounded toward zero) or a boolean."""
     values, fallback, scale = _longs(array)
     if pa.types.is_boolean(target):
         return FastResult(from_vector(values != 0, target, rows), fallback)
@@ -71,7 +73,8 @@ def to_number(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastRe
         inexact = (np.abs(values) > _EXACT_LONG) | (scale > _EXACT_POWER)
         return FastResult(from_vector(values / 10.0**scale, target, rows), fallback | inexact)
     info = np.iinfo(target.to_pandas_dtype())
-    if scale > _LONG_DIGITS or (array.type.precision > _LONG_DIGITS and info.bits < 64):  # some go through a double
+    # Spark converts some of these by way of a double.
+    if scale > _LONG_DIGITS or (array.type.precision > _LONG_DIGITS and info.bits < 64):
         return None
     whole, outside = _quotient(values, np.int64(10**scale))
     outside |= (whole < info.min) | (whole > info.max)
@@ -80,14 +83,14 @@ def to_number(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastRe
 
 
 def to_text(array: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult | None:
-    """Plain digits; with more places Java, and so Arrow, may write an exponent."""
+    """Write plain digits; None if the scale is not from 0 to 6. Java and Arrow may then write an exponent."""
     if not 0 <= array.type.scale <= _PLAIN_PLACES:
         return None
     return FastResult(null_outside(array, rows).cast(target))
 
 
 def arithmetic(symbol: str, left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult:
-    """``+``, ``-`` and ``*``."""
+    """Return ``+``, ``-`` or ``*``."""
     (a, a_long, a_scale), (b, b_long, b_scale) = _longs(left), _longs(right)
     fallback, scale = a_long | b_long, a_scale + b_scale
     if symbol == "*":
@@ -105,7 +108,10 @@ def arithmetic(symbol: str, left: pa.Array, right: pa.Array, rows: Mask | None, 
 
 
 def quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult | None:
-    """``/``, half up to the target's scale: digit by digit, as many at once as a long has room for."""
+    """Return ``/``, rounded half up to the target's scale.
+
+    The digits are computed in groups, each as large as a long allows.
+    """
     (a, a_long, a_scale), (b, b_long, b_scale) = _longs(left), _longs(right)
     b = np.where(b == 0, 1, b)
     size, divisor = np.abs(a), np.abs(b)
@@ -125,21 +131,24 @@ def quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.Data
 
 
 def remainder(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult:
-    """``%``, with the sign of the dividend."""
+    """Return ``%``, with the sign of the dividend."""
     a, b, scale, fallback = _aligned(left, right)
     unscaled, too_large = _shifted(np.fmod(a, b), target.scale - scale)
     return FastResult(from_unscaled(unscaled, target, rows), fallback | too_large | _too_long(unscaled, target))
 
 
 def whole_quotient(left: pa.Array, right: pa.Array, rows: Mask | None, target: pa.DataType) -> FastResult:
-    """``div``, towards zero, as a long; the target is the decimal that it is on the way."""
+    """Return ``div``, rounded toward zero, as a long. ``target`` is the decimal type of the intermediate result."""
     a, b, _, fallback = _aligned(left, right)
     whole, outside = _quotient(a, b)
     return FastResult(from_vector(whole, pa.int64(), rows), fallback | outside | _too_long(whole, target))
 
 
 def _aligned(left: pa.Array, right: pa.Array) -> tuple[Longs, Longs, int, Mask]:
-    """Return both sides' longs at one scale; a divisor of zero is replaced, because its row is not selected."""
+    """Return both sides as longs at a common scale, this scale, and a mask of the rows that fall back.
+
+    A divisor of zero is replaced, because its row is not selected.
+    """
     (a, a_long, a_scale), (b, b_long, b_scale) = _longs(left), _longs(right)
     scale = max(a_scale, b_scale)
     (a, a_outside), (b, b_outside) = _shifted(a, scale - a_scale), _shifted(b, scale - b_scale)
@@ -147,7 +156,7 @@ def _aligned(left: pa.Array, right: pa.Array) -> tuple[Longs, Longs, int, Mask]:
 
 
 def _longs(array: pa.Array) -> tuple[Longs, Mask, int]:
-    """Unscaled values, where they are no longs, and the scale."""
+    """Return the unscaled values, a mask of the values that do not fit a long, and the scale."""
     if pa.types.is_decimal(array.type):
         return *to_short(array), array.type.scale
     values = to_vector(array).astype(np.int64)
@@ -155,7 +164,7 @@ def _longs(array: pa.Array) -> tuple[Longs, Mask, int]:
 
 
 def _shifted(values: Longs, exponent: int, mode: str = ROUND_HALF_UP) -> tuple[Longs, Mask]:
-    """Multiply by a power of ten, rounding a fraction; return also where the result is no long."""
+    """Multiply by a power of ten and round. Return the results and a mask of those that do not fit a long."""
     if exponent >= 0:
         limit = _MAX // 10**exponent if exponent <= _LONG_DIGITS else 0
         outside = (values > limit) | (values < -limit)
@@ -169,7 +178,7 @@ def _shifted(values: Longs, exponent: int, mode: str = ROUND_HALF_UP) -> tuple[L
 
 
 def _upwards(mode: str, values: Longs, below: Longs, rest: Longs, unit: np.int64) -> Mask:
-    """Return a mask of the values to round up, by what is left above the floor."""
+    """Return a mask of the values to round up, given the rest above the floor."""
     up: Mask
     if mode == ROUND_FLOOR:
         up = np.zeros(len(values), np.bool_)
@@ -182,7 +191,7 @@ def _upwards(mode: str, values: Longs, below: Longs, rest: Longs, unit: np.int64
 
 
 def _quotient(values: Longs, divisor: Longs | np.int64) -> tuple[Longs, Mask]:
-    """Divide towards zero; return also where the result is no long."""
+    """Divide and round toward zero. Return the results and a mask of those that do not fit a long."""
     outside = (values == np.iinfo(np.int64).min) & (divisor == -1)
     safe = np.where(outside, 0, values)
     return (safe - np.fmod(safe, divisor)) // divisor, outside

@@ -1,4 +1,4 @@
-"""Decimals by their unscaled values: short ones as vectors."""
+"""Unscaled values of decimals as vectors."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from penstock.functions.core.base import Mask
 from penstock.functions.core.vectors import Vector
 
 WIDE = Context(prec=76)
-"""Context in which a decimal of Spark's loses no digit, whatever its scale becomes."""
+"""Context in which a Spark decimal loses no digit for any scale."""
 _WORDS = 2
-"""Words of 64 bits per decimal, the lower one first."""
+"""Number of 64-bit words per decimal, the lower one first."""
 
 
 def to_unscaled(array: pa.Array) -> Vector:
-    """The unscaled values of decimals of at most 18 digits."""
+    """Return the unscaled values of decimals of at most 18 digits."""
     data = array.buffers()[1]
     if data is None or len(array) == 0:
         return np.zeros(len(array), np.int64)
@@ -26,7 +26,7 @@ def to_unscaled(array: pa.Array) -> Vector:
 
 
 def to_short(array: pa.Array) -> tuple[Vector, Mask]:
-    """The unscaled values of decimals of any length, and where they are longer than that."""
+    """Return the low 64 bits of the unscaled values, and a mask of the values that do not fit a long."""
     data = array.buffers()[1]
     if data is None or len(array) == 0:
         return np.zeros(len(array), np.int64), np.zeros(len(array), np.bool_)
@@ -36,7 +36,7 @@ def to_short(array: pa.Array) -> tuple[Vector, Mask]:
 
 
 def from_unscaled(values: Vector, data_type: pa.DataType, rows: Mask | None) -> pa.Array:
-    """Decimals with these unscaled values, null outside ``rows``."""
+    """Return decimals with these unscaled values, null outside ``rows``."""
     validity = None if rows is None or rows.all() else pa.array(rows).buffers()[1]
     words = np.stack([values, values >> 63], axis=1)
     return pa.Array.from_buffers(data_type, len(values), [validity, pa.py_buffer(np.ascontiguousarray(words))])

@@ -1,4 +1,4 @@
-"""Functions of numbers that IEEE 754 or exact integers define; the others are in ``strict_math``."""
+"""Functions of numbers whose results IEEE 754 or integer arithmetic defines exactly. See also ``strict_math``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DoubleFunction = Callable[..., Doubles]
 
 
 def signum(values: Doubles) -> Doubles:
-    """The sign; zeros and NaN are their own."""
+    """Return the sign: 1.0 or -1.0. Zeros and NaN stay the same."""
     return np.where((values == 0) | np.isnan(values), values, np.copysign(1.0, values))
 
 
@@ -42,7 +42,7 @@ EXACT: dict[str, tuple[DoubleFunction, str]] = {
 
 
 def of_doubles(function: DoubleFunction, arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """A function of whole vectors of doubles."""
+    """Apply a function of whole vectors of doubles."""
     with np.errstate(all="ignore"):
         return from_vector(function(*map(to_vector, arrays)), data_type, rows)
 
@@ -51,7 +51,7 @@ _FACTORIALS = np.array([math.factorial(n) for n in range(21)])
 
 
 class Factorial(Strict):
-    """``factorial``: null outside 0 to 20."""
+    """``factorial``, null outside 0 to 20."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         values = to_vector(arrays[0])
@@ -60,7 +60,7 @@ class Factorial(Strict):
 
 
 class WidthBucket(Strict):
-    """``width_bucket`` of doubles: null where the range or the number of buckets makes no sense."""
+    """``width_bucket`` of doubles; null if the range or the number of buckets is not valid."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         value, low, high, count = map(to_vector, arrays)
@@ -86,8 +86,11 @@ _VALUES = {character: value for value, digit in enumerate(_DIGITS) for character
 
 
 def convert_base(ansi: bool, text: str, from_base: int, to_base: int) -> str | None:
-    """``conv``: by way of a long without sign, up to the first character that is no digit; to a negative base the
-    result has a sign."""
+    """Return ``conv``, computed in unsigned 64 bits. It reads up to the first character that is not a digit.
+
+    The result has a sign if ``to_base`` is negative. A number of more than 64 bits raises EvaluationError if ``ansi``
+    is set and saturates otherwise.
+    """
     text = text.strip(" ")
     if not text or not 2 <= from_base <= 36 or not 2 <= abs(to_base) <= 36:
         return None

@@ -1,4 +1,4 @@
-"""Arithmetic, rounding, bits and bitmaps, bases, and functions of doubles."""
+"""Arithmetic, rounding, bits and bitmaps, number bases, and functions of doubles."""
 
 from __future__ import annotations
 
@@ -38,12 +38,15 @@ def arithmetic(tree: JavaTree, translation: Translation) -> Expression:
     if not is_number(left.data_type):
         refuse(tree, "only numbers can be added, subtracted and multiplied")
     if kind(tree) in ("Add", "Subtract") and _is_integral_zero(right):
-        return left  # window() subtracts its start time, which is mostly none
+        return left  # window() subtracts its start time, which is mostly 0
     return kernels.Arithmetic(_SYMBOLS[kind(tree)], left, right, eval_mode(tree), bool(tree.nullable()))
 
 
 def _is_integral_zero(expression: Expression) -> bool:
-    """Return True for the integer literal 0. A float zero does not count: -0.0 + 0 is 0.0."""
+    """Return True for the integer literal 0.
+
+    A float zero does not count, because -0.0 + 0 is 0.0.
+    """
     if not isinstance(expression, Literal) or not pa.types.is_integer(expression.data_type):
         return False
     return expression.scalar.is_valid and not expression.scalar.as_py()
@@ -78,13 +81,16 @@ def division(tree: JavaTree, translation: Translation) -> Expression:
 
 
 def _whole_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """``IntegralDivide.resultDecimalType``: room for the largest whole quotient."""
+    """Return ``IntegralDivide.resultDecimalType``, which has enough digits for the largest quotient."""
     digits = left.precision - left.scale + right.scale
     return pa.decimal128(min(digits if digits else 1, MAX_PRECISION), 0)
 
 
 def decimal_sign(tree: JavaTree, operation: str, child: Expression) -> Expression:
-    """Spark negates longer decimals in a context of 34 digits, and so rounds them: refused rather than copied."""
+    """Compile unary minus or ``abs`` of a decimal.
+
+    Decimals of more than 34 digits are refused, because Spark rounds them to 34 digits when it negates them.
+    """
     if child.data_type.precision > MAX_NEGATED_PRECISION:
         refuse(tree, f"decimals of more than {MAX_NEGATED_PRECISION} digits cannot be negated; cast to fewer")
     return DecimalSign(operation, child, bool(tree.nullable()))
@@ -218,11 +224,11 @@ def conv(tree: JavaTree, translation: Translation) -> Expression:
 
 STRICT_MATH = "Exponentials, logarithms, arcs"
 LAST_STRICT_JAVA = 21
-"""Later JVMs have ``cbrt``, ``sinh`` and ``tanh`` of their own, which are not those of ``StrictMath``."""
+"""Later JVMs have their own ``cbrt``, ``sinh`` and ``tanh``, which differ from those of ``StrictMath``."""
 
 
 def require_strict(tree: JavaTree) -> None:
-    """Refuse what ``Math`` computes in another way than ``StrictMath`` on this JVM."""
+    """Refuse a function that this JVM's ``Math`` may compute differently from ``StrictMath``."""
     context = SparkContext._active_spark_context
     assert context is not None
     version = str(java_class(context, "java.lang.System").getProperty("java.specification.version"))

@@ -1,4 +1,4 @@
-"""``round``, ``bround``, ``ceil`` and ``floor`` to decimal places, by the decimal digits that Java writes."""
+"""``round``, ``bround``, ``ceil`` and ``floor`` to decimal places, based on the decimal digits that Java writes."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Doubles = npt.NDArray[np.float64]
 
 
 def to_decimal_places(mode: str, decimal_places: int, value: Decimal) -> Decimal:
-    """Round as Java's ``BigDecimal.setScale``."""
+    """Round like Java's ``BigDecimal.setScale``."""
     return value.quantize(Decimal(1).scaleb(-decimal_places), rounding=mode, context=_CONTEXT)
 
 
 class RoundInteger(Strict):
-    """Integers to tens, hundreds...: what leaves the type is an error under ANSI and wraps otherwise."""
+    """Integers rounded to tens, hundreds and so on. A result out of range raises in ANSI mode and wraps otherwise."""
 
     def __init__(self, mode: str, decimal_places: int, child: Expression, ansi: bool, nullable: bool = True) -> None:
         super().__init__((child,), child.data_type, nullable)
@@ -76,8 +76,11 @@ class RoundInteger(Strict):
 
 
 class RoundFloat(Strict):
-    """Floats and doubles. Where the product with a power of ten is clearly not half-way, it says how to round; what is
-    close is rounded by its digits."""
+    """Rounding of floats and doubles.
+
+    A double is multiplied by a power of ten and rounded. If the product is close to half-way, the decimal digits are
+    rounded instead.
+    """
 
     def __init__(self, mode: str, decimal_places: int, child: Expression, nullable: bool = True) -> None:
         super().__init__((child,), child.data_type, nullable)
@@ -94,7 +97,7 @@ class RoundFloat(Strict):
         return with_exact_values(result, self._by_digits, arrays, self.data_type, rows)
 
     def _rounded(self, values: Doubles) -> tuple[Doubles, Mask]:
-        """The results, and where they may be wrong."""
+        """Return the results and a mask of those that may be wrong."""
         power = 10.0 ** abs(self.decimal_places)
         scaled = np.abs(values * power if self.decimal_places >= 0 else values / power)
         whole = np.floor(scaled + 0.5)
@@ -137,7 +140,7 @@ class WholeNumber(Strict):
             return arrays[0]
         whole = np.ceil(values) if self.upwards else np.floor(values)
         if self.ansi:
-            outside = select(rows, (whole >= 2.0**63) | (whole < -(2.0**63)))  # NaN is zero
+            outside = select(rows, (whole >= 2.0**63) | (whole < -(2.0**63)))  # NaN becomes zero
             if outside.any():
                 raise failures.overflow(pa.int64(), "rounding of", values[first(outside)], "to a whole number")
         return from_vector(jvm_truncate(whole, np.dtype(np.int64)), self.data_type, rows)
@@ -147,5 +150,5 @@ Rounding = Callable[[Decimal], "Decimal | None"]
 
 
 def decimal_rounding(mode: str, decimal_places: int, target: pa.DataType) -> Rounding:
-    """The function of one decimal for ``ScalarFunction``."""
+    """Return the function of one decimal for ``ScalarFunction``."""
     return partial(round_decimal, mode, decimal_places, target.precision, target.scale)

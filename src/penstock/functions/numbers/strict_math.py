@@ -1,4 +1,4 @@
-"""Catalyst's functions of doubles, by the vectors of ``fdlibm``."""
+"""Catalyst's functions of doubles, computed by ``fdlibm``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOG_2 = logarithm.log(np.array([2.0]))
 
 
 def _atan2(y: Doubles, x: Doubles) -> Doubles:
-    return arcs.atan2(y + 0.0, x + 0.0)  # Spark's: no negative zeros
+    return arcs.atan2(y + 0.0, x + 0.0)  # Spark removes negative zeros
 
 
 def _log2(x: Doubles) -> Doubles:
@@ -48,7 +48,7 @@ FUNCTIONS: dict[str, tuple[Function, str]] = {
     "Atanh": (inverse_hyperbolic.atanh, "`atanh`"),
 }
 OF_MATH = ("Cbrt", "Hypot", "Asin", "Acos", "Atan", "Atan2", "Sinh", "Cosh", "Tanh")
-"""Functions that Spark takes from ``Math``, which delegates them to ``StrictMath``."""
+"""Functions that Spark calls in ``Math``, which delegates them to ``StrictMath``."""
 
 LOGARITHMS: dict[str, tuple[Function, float, str]] = {
     "Log": (logarithm.log, 0.0, "`ln`, `log`"),
@@ -57,7 +57,7 @@ LOGARITHMS: dict[str, tuple[Function, float, str]] = {
     "Log1p": (logarithm.log1p, -1.0, "`log1p`"),
     "Logarithm": (_log, 0.0, "`log` to a base"),
 }
-"""Functions with the argument at and below which they are null."""
+"""Catalyst class -> function, limit, SQL forms. The result is null if an argument is at or below the limit."""
 
 
 def compute(function: Function, arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
@@ -68,7 +68,7 @@ def compute(function: Function, arrays: list[pa.Array], rows: Mask | None, data_
 def above(
     function: Function, limit: float, arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType
 ) -> pa.Array:
-    """Null where an argument is ``limit`` or less."""
+    """Return null where an argument is ``limit`` or less, and the function's result elsewhere."""
     for array in arrays:
         rows = select(rows, ~(to_vector(array) <= limit))
     return compute(function, arrays, rows, data_type)

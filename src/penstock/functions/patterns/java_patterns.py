@@ -1,8 +1,8 @@
-"""Java's regular expressions as Python's, where the two provably agree.
+"""Translation of Java's regular expressions to Python's, where the two provably agree.
 
-``translate`` reads a pattern token by token and lets through only what has one meaning in both dialects, rewriting
-what differs in how it is written (classes of characters) or in what it matches (``.``, ``$`` and their line ends).
-The rest is refused.
+``translate`` reads a pattern token by token. It accepts only tokens with the same meaning in both dialects. It rewrites
+tokens that differ in notation (character classes) or in the text that they match (``.``, ``$`` and their line ends).
+All other tokens are refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 
 _LINE_ENDS = r"\n\r\x85\u2028\u2029"
 _DOT = f"[^{_LINE_ENDS}]"
-# Java's ``$``: the end, or before a final line end, of which ``\r\n`` is one.
+# Java's ``$`` matches at the end or before a final line end. ``\r\n`` is one line end.
 _DOLLAR = r"(?:\Z|(?=\r\n\Z)|(?<!\r)(?=\n\Z)|(?=[\r\x85\u2028\u2029]\Z))"
 _QUANTIFIER = re.compile(r"(?:[*+?]|\{\d{1,3}(?:,\d{0,3})?\})\??(?![+*?{])")
 _FLAGS = re.compile(r"\(\?([is]{1,2})\)")
@@ -23,7 +23,7 @@ _POSIX = re.compile(r"([pP])\{(\w+)\}")
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
 _META = frozenset("\\[](){}*+?.^$|")
 _ANCHORS = {"A": r"\A", "z": r"\Z", "Z": _DOLLAR}
-# What goes between the brackets of a class.
+# Text between the brackets of a class.
 _SETS = {
     "d": "0-9", "w": "a-zA-Z0-9_", "s": r" \t\n\x0b\f\r", "h": r" \t\xa0\u1680\u180e\u2000-\u200a\u202f\u205f\u3000",
     "v": r"\n\x0b\f\r\x85\u2028\u2029",
@@ -36,17 +36,17 @@ _NAMED_SETS = {
 
 
 class UnsafePattern(ValueError):
-    """The pattern may mean something else in Java, or nothing."""
+    """The pattern may have another meaning in Java, or it is invalid."""
 
 
 @dataclass(frozen=True)
 class JavaPattern:
-    """A pattern that means the same in both.
+    """Pattern with the same meaning in Java and Python.
 
     Attributes:
-        compiled: for Python.
-        ambiguous_groups: groups within a repetition or a lookahead: their captures may differ.
-        may_be_empty: it may match the empty text somewhere, after which Java goes on by UTF-16 units.
+        compiled: the pattern for Python.
+        ambiguous_groups: groups in a repetition or a lookaround, whose captures may differ.
+        may_be_empty: the pattern may match the empty text. After such a match Java continues by UTF-16 units.
     """
 
     compiled: re.Pattern[str]
@@ -59,7 +59,7 @@ def translate(pattern: str) -> JavaPattern:
     """Translate a pattern for Python.
 
     Raises:
-        UnsafePattern: with the rest of the pattern, from the part that is not understood.
+        UnsafePattern: a part is not supported. The message has the rest of the pattern from this part on.
     """
     translator = _Translator(pattern)
     text = translator.translated()
@@ -73,7 +73,13 @@ def translate(pattern: str) -> JavaPattern:
 
 @dataclass
 class _Group:
-    """An open parenthesis: where its text begins in the output, and the first capturing group in it."""
+    """Open parenthesis.
+
+    Attributes:
+        begin: index in the output at which the group begins.
+        first: number of the first capturing group in it.
+        is_lookaround: it is a lookahead or lookbehind.
+    """
 
     begin: int
     first: int
@@ -161,7 +167,7 @@ class _Translator:
             return
         begin = self._position
         if self._quantifier():
-            # An iteration that matches nothing ends a loop in different ways.
+            # If an iteration matches the empty text, Java and Python end the loop in different ways.
             if _least_width("".join(self._out[group.begin : -1]), self.flags) == 0:
                 self._position = begin
                 raise UnsafePattern(f"the loop around what may be empty at {self._pattern[begin:]!r}")
@@ -177,7 +183,7 @@ class _Translator:
             raise self._unsafe()
 
     def _atom(self) -> tuple[str, int]:
-        """One character or class, and how long it is in the pattern."""
+        """Return one character or class for Python, and its length in the pattern."""
         head = self._pattern[self._position]
         if head == ".":
             return self._dot, 1
@@ -236,7 +242,7 @@ class _Translator:
         return "".join(out) + "]", position + 1 - self._position
 
     def _member(self, position: int, first: bool) -> tuple[str, bool, int]:
-        """A class's member as Python writes it, whether it is a single character, and its length."""
+        """Return a member of a class in Python's notation, True if it is a single character, and its length."""
         head = self._pattern[position : position + 1]
         if head == "\\":
             negated, inner, length = self._escape(position + 1)
@@ -258,5 +264,5 @@ def _least_width(pattern: str, flags: int) -> int:
 
 
 def _code_of(escaped: str) -> int:
-    """The code point of an escaped character."""
+    """Return the code point of an escaped character."""
     return ord(escaped[-1])

@@ -1,8 +1,8 @@
 """Functions of patterns: ``like``, and regular expressions with one meaning in Java and Python (``java_patterns``).
 
-Python's engine backtracks: the time of some patterns grows with the square of a text's length, or faster. RE2 never
-backtracks; it runs the patterns that have the same matches there (``re2_patterns``). For other patterns the length of a
-text is limited (``limit_length``).
+Python's engine backtracks, so that some patterns take time quadratic in the length of a text, or more. RE2 never
+backtracks. It runs the patterns for which it finds the same matches (``re2_patterns``). For other patterns the length
+of a text is limited (``limit_length``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LITERAL_META = frozenset("\\[](){}*+?.^$|")
 
 
 def limit_length(max_length: int, function: Callable[[str], object], text: str) -> object:
-    """Apply a function that runs a user's pattern to a text. ``max_length``: longest allowed text, in characters.
+    """Apply a function with a user's pattern to a text of at most ``max_length`` characters.
 
     Raises:
         EvaluationError: the text is longer.
@@ -38,31 +38,33 @@ def rlike(pattern: str, text: str) -> bool:
 
 
 def regexp_extract(pattern: str, group: int, text: str) -> str:
-    """The first match's group; the empty text if nothing matched or the group took no part."""
+    """Return the group of the first match; the empty text if there is no match or the group did not participate."""
     match = translate(pattern).compiled.search(text)
     return "" if match is None else match[group] or ""
 
 
 def regexp_extract_all(pattern: str, group: int, text: str) -> list[str]:
-    """Every match's group; the empty text where the group took no part."""
+    """Return the group of every match; the empty text where the group did not participate."""
     return [match[group] or "" for match in translate(pattern).compiled.finditer(text)]
 
 
 def regexp_instr(pattern: str, text: str) -> int:
-    """Return the position of the first match, counting from 1; 0 if nothing matched."""
+    """Return the one-based position of the first match; 0 if there is none."""
     match = translate(pattern).compiled.search(text)
     return 0 if match is None else match.start() + 1
 
 
 Replacement = tuple[str | int, ...]
-"""Texts, and groups by number, in order."""
+"""Parts of a replacement in order: texts, and groups by number."""
 
 
 def replacement_of(pattern: str, replacement: str) -> Replacement:
-    """``Matcher.appendReplacement``'s notation: ``$1`` (as many digits as make a group), ``${name}``, backslashes.
+    """Parse a replacement in the notation of ``Matcher.appendReplacement``.
+
+    The notation has ``$1`` (with as many digits as form an existing group), ``${name}`` and backslashes.
 
     Raises:
-        UnsafePattern: there is no such group, what it captures is not known for sure, or Java refuses the text.
+        UnsafePattern: there is no such group, its capture may differ between Java and Python, or Java rejects the text.
     """
     java = translate(pattern)
     parts: list[str | int] = []
@@ -86,7 +88,7 @@ def replacement_of(pattern: str, replacement: str) -> Replacement:
 
 
 def _group(compiled: re.Pattern[str], replacement: str, position: int) -> tuple[int, int]:
-    """Return the group that is named at ``position``, and the position after its name."""
+    """Return the number of the group at ``position``, and the position after it."""
     if replacement[position : position + 1] == "{":
         end = replacement.find("}", position)
         group = compiled.groupindex.get(replacement[position + 1 : end]) if end > 0 else None
@@ -104,7 +106,7 @@ def _group(compiled: re.Pattern[str], replacement: str, position: int) -> tuple[
 
 
 def regexp_replace(pattern: str, replacement: Replacement, position: int, text: str) -> str:
-    """Every match from ``position`` on, counted from 0; the text before it is not looked at."""
+    """Replace every match from ``position`` (zero-based) on. The text before it is ignored in matching."""
     compiled = translate(pattern).compiled
 
     def replaced(match: re.Match[str]) -> str:
@@ -114,7 +116,7 @@ def regexp_replace(pattern: str, replacement: Replacement, position: int, text: 
 
 
 def literal_of(pattern: str) -> str | None:
-    """The text that a pattern without operators stands for; None if it has any."""
+    """Return the text that a pattern without operators matches; None if the pattern has operators."""
     out: list[str] = []
     position = 0
     while position < len(pattern):
@@ -132,7 +134,7 @@ def literal_of(pattern: str) -> str | None:
 
 
 def split(separator: str, limit: int, text: str) -> list[str]:
-    """Return all parts, including empty ones at the end, or at most ``limit`` if that is positive."""
+    """Return all parts, including empty ones at the end; at most ``limit`` parts if that is positive."""
     return text.split(separator, limit - 1 if limit > 0 else -1)
 
 
@@ -149,7 +151,7 @@ def regexp_split(pattern: str, limit: int, text: str) -> list[str]:
 
 
 def split_characters(limit: int, text: str) -> list[str]:
-    """Split by the empty pattern: one character each, and the rest in the last part if there is a limit."""
+    """Split by the empty pattern into single characters. With a limit, the last part has the rest."""
     count = limit if 0 < limit < len(text) else len(text)
     return [*text[: count - 1], text[count - 1 :]] if text else [""]
 
@@ -158,7 +160,7 @@ def _like_pieces(pattern: str, escape: str) -> list[str]:
     """Return the regular expressions of the parts between two ``%``.
 
     Raises:
-        UnsafePattern: the escape character is last or in front of another character; Spark raises as well.
+        UnsafePattern: the escape character is last, or in front of a character that needs no escape. Spark raises too.
     """
     pieces = [""]
     characters = iter(pattern)
@@ -176,13 +178,13 @@ def _like_pieces(pattern: str, escape: str) -> list[str]:
 
 
 def like_to_python(pattern: str, escape: str) -> str:
-    """Return the regular expression of a ``like`` pattern, for whole texts.
+    """Return the regular expression of a ``like`` pattern, for matching whole texts.
 
-    Unless escaped, ``_`` is any character and ``%`` any text. Each part between two ``%`` may match at its first
-    occurrence, so the expression never backtracks over a part.
+    Unless escaped, ``_`` matches any character and ``%`` any text. Each part between two ``%`` matches at its first
+    occurrence, so that the expression never backtracks over a part.
 
     Raises:
-        UnsafePattern: the escape character is last or in front of another character; Spark raises as well.
+        UnsafePattern: the escape character is last, or in front of a character that needs no escape. Spark raises too.
     """
     first, *rest = _like_pieces(pattern, escape)
     if not rest:
@@ -191,7 +193,7 @@ def like_to_python(pattern: str, escape: str) -> str:
 
 
 def like_to_re2(pattern: str, escape: str) -> str:
-    """Return the regular expression of a ``like`` pattern for Arrow's engine, on whole texts."""
+    """Return the regular expression of a ``like`` pattern for RE2, for matching whole texts."""
     return rf"(?s)\A(?:{'.*'.join(_like_pieces(pattern, escape))})\z"
 
 
@@ -205,10 +207,10 @@ def like(pattern: str, escape: str, text: str) -> bool:
 
 
 def like_each(escape: str, text: str, pattern: str) -> bool:
-    """``like`` with a pattern per row.
+    """Evaluate ``like`` with a pattern per row.
 
     Raises:
-        EvaluationError: the escape character stands before something else, or last.
+        EvaluationError: the escape character is last, or in front of a character that needs no escape.
     """
     try:
         return like(pattern, escape, text)
@@ -217,6 +219,9 @@ def like_each(escape: str, text: str, pattern: str) -> bool:
 
 
 def like_many(patterns: tuple[str, ...], has_null: bool, every: bool, negated: bool, text: str) -> bool | None:
-    """``like all`` and ``like any``; a null pattern leaves open what the others do not decide."""
+    """Evaluate ``like all`` (``every``) or ``like any``.
+
+    The result is null if there is a null pattern and the other patterns do not decide.
+    """
     decided = any((like(pattern, "\\", text) != negated) != every for pattern in patterns)
     return not every if decided else None if has_null else every

@@ -1,4 +1,4 @@
-"""``like``, regular expressions, ``split``."""
+"""``like``, regular expressions and ``split``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ FULL = SAFE + "; not where the empty text may match"
 
 
 def pattern_of(tree: JavaTree, expression: Expression) -> str | None:
-    """A pattern must be known now: whether it is safe cannot be decided per row. None for null."""
+    """Return a constant pattern; None for null.
+
+    A pattern that is not constant is refused, because its safety cannot be checked per row.
+    """
     if not isinstance(expression, Literal):
         refuse(tree, "the pattern must be a constant")
     value = expression.scalar.as_py()
@@ -66,7 +69,10 @@ def like_many(tree: JavaTree, translation: Translation) -> Expression:
 
 
 def safe_pattern(tree: JavaTree, expression: Expression, full: bool = False) -> str | None:
-    """A regular expression that means the same in Java and Python; with ``full``, also as it is matched repeatedly."""
+    """Return a regular expression with the same meaning in Java and Python; None for null.
+
+    With ``full``, repeated matches must agree too, so that a pattern that may match the empty text is refused.
+    """
     pattern = pattern_of(tree, expression)
     if pattern is None:
         return None
@@ -93,7 +99,7 @@ def _group(tree: JavaTree, pattern: str, expression: Expression) -> int:
 
 
 def _length_limited(translation: Translation, function: Callable[[str], object]) -> Callable[[str], object]:
-    """Limit the text length of a function that uses Python's engine for a user's pattern: that engine backtracks."""
+    """Limit the text length of a function with a user's pattern, because Python's engine backtracks."""
     return partial(patterns.limit_length, translation.conf.regexp_max_length, function)
 
 

@@ -1,8 +1,8 @@
-"""Java's regular expressions for Arrow's engine, RE2, where it finds the same match for sure.
+"""Java's regular expressions for Arrow's engine, RE2, if RE2 is certain to find the same match.
 
-RE2 prefers alternatives and repetitions as Perl does, the first one first; it cannot look around, and loops around what
-may be empty end otherwise, which ``java_patterns`` does not let through. Rendered is what Python made of a pattern, for
-that has no notation of its own any more.
+RE2 prefers alternatives and repetitions in the same order as Perl. It has no lookaround. Its loops around an empty
+match end differently, but ``java_patterns`` refuses such loops. The pattern is rendered from Python's parse tree, which
+is independent of notation.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ import pyarrow.compute as pc
 from penstock.functions.patterns.java_patterns import translate
 
 GROUP = "found"
-"""The name of the one group that a rendered pattern has."""
+"""Name of the only group of a rendered pattern."""
 
 _ANCHORS = {"AT_BEGINNING_STRING": r"\A", "AT_END_STRING": r"\z"}
 
 
 class _Unrendered(Exception):
-    """The pattern has something that RE2 lacks, or may read otherwise."""
+    """The pattern has an element that RE2 lacks or may interpret differently."""
 
 
 @lru_cache(maxsize=256)
 def re2_pattern(pattern: str, group: int = 0) -> str | None:
-    """The pattern, matching anywhere in a text, with the group (0: the whole) as ``GROUP`` and no other; None if RE2
-    cannot be trusted with it.
+    """Return the pattern for RE2; None if RE2 may find other matches.
+
+    It matches anywhere in a text. Its only group is ``GROUP``.
 
     Args:
-        pattern: one that ``translate`` takes.
-        group: one of its groups.
+        pattern: a pattern that ``translate`` accepts.
+        group: number of the group that becomes ``GROUP``; 0 for the whole match.
     """
     compiled = translate(pattern).compiled
     if compiled.flags & re.IGNORECASE:
@@ -43,20 +44,21 @@ def re2_pattern(pattern: str, group: int = 0) -> str | None:
         text = _sequence(re._parser.parse(compiled.pattern, compiled.flags & re.ASCII), group)  # type: ignore[attr-defined]
         text = text if group else _named(text)
         pc.match_substring_regex(pa.array([""]), pattern=text)
-    except (_Unrendered, pa.ArrowInvalid):  # the second: more states than RE2 allows itself
+    except (_Unrendered, pa.ArrowInvalid):  # ArrowInvalid: more states than RE2 allows
         return None
     return text
 
 
 def has_start_anchor(pattern: str) -> bool:
-    """Return True if a pattern of ``re2_pattern`` has an anchor at the start of the text."""
-    return _ANCHORS["AT_BEGINNING_STRING"] in pattern  # a backslash of the text itself is rendered as a code
+    """Return True if a pattern as returned by ``re2_pattern`` has an anchor at the start of the text."""
+    # A literal backslash is rendered as a code, so that this text is always an anchor.
+    return _ANCHORS["AT_BEGINNING_STRING"] in pattern
 
 
 def re2_replacement(replacement: Sequence[str | int]) -> tuple[int, str] | None:
-    """Return a replacement's only group, for ``re2_pattern``, and the replacement in RE2's notation.
+    """Return the only group of a replacement, for ``re2_pattern``, and the replacement in RE2's notation.
 
-    The group is 0 if the replacement has none or only the whole match. Return None if it has several groups.
+    The group is 0 if the replacement has no group or only the whole match. Return None if it has several groups.
     """
     groups = {part for part in replacement if isinstance(part, int) and part}
     if len(groups) > 1:

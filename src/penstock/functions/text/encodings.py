@@ -1,4 +1,4 @@
-"""Texts and bytes written as other texts: base64, hexadecimal, character sets, URLs."""
+"""Encodings of texts and bytes: base64, base32, hexadecimal, character sets, URLs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _VALUES = {character: value for value, character in enumerate(_ALPHABET)}
 _BASE32 = {letter: i for i, digit in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") for letter in (digit, digit.lower())}
 _LEFT_OVER = {0: (0, 0), 1: (1, 2), 2: (1, 2), 3: (1, 7), 4: (2, 4), 5: (3, 1), 6: (3, 6), 7: (4, 3)}
-"""Number of digits at the end -> the bytes in them, and the unused bits."""
+"""Number of digits in an incomplete group -> number of bytes in them, number of unused bits."""
 _CODECS = {
     "US-ASCII": "ascii", "ISO-8859-1": "latin-1", "UTF-8": "utf-8", "UTF-16BE": "utf-16-be", "UTF-16LE": "utf-16-le",
     "UTF-16": "utf-16", "UTF-32": "utf-32",
@@ -32,16 +32,16 @@ _SIGNED_HEX = re.compile(r"[+-]?[0-9a-fA-F]+")
 
 
 def base64_text(chunked: bool, data: bytes) -> str:
-    """Encode in Base64; in lines of 76 characters if ``chunked``, as MIME does."""
+    """Encode in Base64, in lines of 76 characters like MIME if ``chunked``."""
     text = base64.b64encode(data).decode()
     return "\r\n".join(text[i : i + _LINE] for i in range(0, len(text), _LINE)) if chunked else text
 
 
 def base64_bytes(text: str) -> bytes:
-    """Decode Base64 as Java's MIME decoder: characters outside the alphabet are skipped.
+    """Decode Base64 like Java's MIME decoder, which skips characters outside the alphabet.
 
     Raises:
-        EvaluationError: it ends where no byte does; Spark lets Java's own exception through.
+        EvaluationError: the text ends with an incomplete byte or with wrong padding. Spark raises Java's own exception.
     """
     known = [character for character in text if character in _VALUES or character == "="]
     padding_index = known.index("=") if "=" in known else len(known)
@@ -67,10 +67,11 @@ def base32_text(data: bytes) -> str:
 
 
 def base32_bytes(text: str) -> bytes:
-    """Apache Codec's decoder: up to the first ``=``, passing over what is not of the alphabet, in either case.
+    """Decode Base32 like Apache Commons Codec.
 
-    Of what is left over at the end it takes the bytes that it has begun, and one even of a single digit, whose other
-    bits are those of the digit before.
+    It reads up to the first ``=``, accepts both cases, and skips characters outside the alphabet. An incomplete last
+    group gives its complete bytes. A single last digit also gives a byte, whose other bits are those of the digit
+    before.
     """
     digits = [_BASE32[character] for character in text.partition("=")[0] if character in _BASE32]
     bits = 0
@@ -95,17 +96,20 @@ def hex_of_integer(value: int) -> str:
 
 
 def unhex(text: str) -> bytes | None:
-    """Decode hexadecimal digits; None if there is another character. An odd first digit is a byte of its own."""
+    """Decode hexadecimal digits; None if there is another character.
+
+    If the number of digits is odd, the first digit is a byte of its own.
+    """
     if not re.fullmatch("[0-9a-fA-F]*", text):
         return None
     return bytes.fromhex(text if len(text) % 2 == 0 else "0" + text)
 
 
 def encode(charset: str, text: str) -> bytes:
-    """Encode as Java's encoders: UTF-16 with a byte order mark, UTF-32 without one.
+    """Encode like Java's encoders: UTF-16 with a byte order mark, UTF-32 without one.
 
     Raises:
-        EvaluationError: the charset lacks a character.
+        EvaluationError: the character set lacks a character.
     """
     codec = {"UTF-16": "utf-16-be", "UTF-32": "utf-32-be"}.get(charset, _CODECS[charset])
     try:
@@ -116,10 +120,10 @@ def encode(charset: str, text: str) -> bytes:
 
 
 def decode(charset: str, data: bytes) -> str:
-    """Decode as Java's decoders: without a byte order mark, most significant byte first.
+    """Decode like Java's decoders. UTF-16 and UTF-32 without a byte order mark are big-endian.
 
     Raises:
-        EvaluationError: the bytes are not of the charset.
+        EvaluationError: the bytes are not valid in the character set.
     """
     codec = {"UTF-16": "utf-16-be", "UTF-32": "utf-32-be"}.get(charset, _CODECS[charset])
     for mark, marked in _MARKS.get(charset, ()):
@@ -139,12 +143,12 @@ def _malformed(charset: str) -> EvaluationError:
 
 
 def url_encode(text: str) -> str:
-    """``application/x-www-form-urlencoded``."""
+    """Encode as ``application/x-www-form-urlencoded``."""
     return quote_plus(text, safe="*").replace("~", "%7E")
 
 
 def url_decode(text: str) -> str | None:
-    """Decode a URL; None if a percent sign does not begin a byte."""
+    """Decode a URL; None if a percent sign is not followed by a valid byte."""
     out: list[str] = []
     position = 0
     for match in _ESCAPES.finditer(text):
@@ -159,7 +163,10 @@ def url_decode(text: str) -> str | None:
 
 
 def _byte(digits: str) -> int | None:
-    """``Integer.parseInt`` of two characters, which may be a sign and a digit, and of any script."""
+    """Parse two characters like ``Integer.parseInt(digits, 16)``; None if they are not a number of at least zero.
+
+    They may be a sign and a digit, and digits of any script.
+    """
     plain = "".join(str(unicodedata.decimal(c, c)) for c in digits if ord(c) <= 0xFFFF)
     if len(plain) != 2 or not _SIGNED_HEX.fullmatch(plain):
         return None

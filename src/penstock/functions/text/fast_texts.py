@@ -1,7 +1,7 @@
-"""Fast paths of string functions: Arrow's kernels, or steps over all bytes, that give what Spark gives.
+"""Fast paths of string functions: Arrow kernels, or operations on all bytes, with Spark's results.
 
-Each is a ``ColumnFunction``, with the constant arguments in front. Those that take a byte for a character leave texts
-beyond ASCII to the exact path.
+Each function is a ``ColumnFunction`` whose constant arguments come first. Functions that treat each byte as a character
+leave non-ASCII texts to the exact path.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def repeat(times: int, array: pa.Array, rows: Mask | None) -> FastResult | None:
 
 
 def pad(left: bool, length: int, padding: str, array: pa.Array, rows: Mask | None) -> FastResult | None:
-    """Pad with at most one character: Arrow takes no more."""
+    """Pad with at most one character, because Arrow accepts no more."""
     length = max(length, 0)
     if len(padding) > 1 or length * len(padding.encode()) * len(array) > MAX_BYTES - array.nbytes:
         return None
@@ -84,7 +84,10 @@ def trim_characters(side: str, characters: str, array: pa.Array, rows: Mask | No
 
 
 def locate(start: int, part: str, array: pa.Array, rows: Mask | None) -> FastResult | None:
-    """Locate ``part`` by bytes: a position is exact in ASCII alone, a missing part always."""
+    """Locate ``part`` by bytes.
+
+    A position is exact only in ASCII texts; the result for a missing part is always exact.
+    """
     if not part or start < 1:
         return None
     skipped = pa.scalar(start - 1, pa.int32())
@@ -95,11 +98,11 @@ def locate(start: int, part: str, array: pa.Array, rows: Mask | None) -> FastRes
 
 
 def translate(matching: str, replacement: str, array: pa.Array, rows: Mask | None) -> FastResult | None:
-    """Translate characters of ASCII, whose bytes are no part of any other character."""
+    """Translate ASCII characters. Their bytes are not part of any other character."""
     if not (matching + replacement).isascii():
         return None
     table, kept = np.arange(256).astype(np.uint8), np.ones(256, np.bool_)
-    for i, code in reversed(list(enumerate(matching.encode()))):  # the first of equal characters counts
+    for i, code in reversed(list(enumerate(matching.encode()))):  # the first of equal characters wins
         kept[code] = i < len(replacement) and replacement[i] != "\0"
         table[code] = ord(replacement[i]) if kept[code] else 0
     data, offsets = bytes_of(array)
@@ -124,7 +127,8 @@ def substring_index(delimiter: str, count: int, array: pa.Array, rows: Mask | No
         hit = np.append(hits, -1)[np.where(index >= 0, index, -1)]
         begins = np.maximum(hit + 1, begins)
     marks = np.zeros(len(data) + 1, np.int8)
-    # No position is the begin or the end of two pieces, but an empty piece begins and ends at one position.
+    # Each position starts at most one piece and ends at most one. But an empty piece starts and ends at the same
+    # position.
     some = begins < ends
     marks[begins[some]] = 1
     marks[ends[some]] -= 1
@@ -139,38 +143,42 @@ def split(separator: str, limit: int, data_type: pa.DataType, array: pa.Array, r
 
 
 def matches(pattern: str, array: pa.Array, rows: Mask | None) -> FastResult:
-    """Match a pattern of ``like_to_re2`` or ``re2_pattern``."""
+    """Match a pattern as returned by ``like_to_re2`` or ``re2_pattern``."""
     return FastResult(pc.match_substring_regex(null_outside(array, rows), pattern=pattern))
 
 
 def regexp_extract(pattern: str, array: pa.Array, rows: Mask | None) -> FastResult:
-    """Extract the group of a pattern of ``re2_pattern``."""
+    """Extract the group of a pattern as returned by ``re2_pattern``."""
     texts = null_outside(array, rows)
     found = pc.extract_regex(texts, pattern=pattern)
     return FastResult(pc.if_else(found.is_valid(), found.field(GROUP), pc.if_else(texts.is_valid(), "", None)))
 
 
 def regexp_instr(pattern: str, array: pa.Array, rows: Mask | None) -> FastResult:
-    """Apply a pattern of ``re2_pattern``; see ``patterns.regexp_instr``."""
+    """Find a pattern as returned by ``re2_pattern``; see ``patterns.regexp_instr``."""
     texts = null_outside(array, rows)
     byte_offsets = pc.fill_null(pc.find_substring_regex(texts, pattern=pattern), -1).to_numpy(zero_copy_only=False)
     data, offsets = bytes_of(texts)
     characters = np.zeros(len(data) + 1, np.int64)
-    np.cumsum((data & 0xC0) != 0x80, out=characters[1:])  # all but the bytes that continue a character
+    np.cumsum((data & 0xC0) != 0x80, out=characters[1:])  # all bytes except those that continue a character
     begins = offsets[:-1].astype(np.int64)
     found = characters[begins + np.maximum(byte_offsets, 0)] - characters[begins] + 1
     return FastResult(pc.if_else(texts.is_valid(), pa.array(np.where(byte_offsets < 0, 0, found), pa.int32()), None))
 
 
 def regexp_replace(pattern: str, replacement: str, array: pa.Array, rows: Mask | None) -> FastResult:
-    """Apply a pattern of ``re2_pattern`` that never matches the empty text, with a replacement in RE2's notation."""
+    """Replace the matches of a pattern as returned by ``re2_pattern``, which must not match the empty text.
+
+    The replacement is in RE2's notation.
+    """
     return FastResult(pc.replace_substring_regex(null_outside(array, rows), pattern=pattern, replacement=replacement))
 
 
 def regexp_split(pattern: str, limit: int, data_type: pa.DataType, array: pa.Array, rows: Mask | None) -> FastResult:
-    """Apply a pattern of ``re2_pattern`` that never matches the empty text and is not anchored at the start.
+    """Split by a pattern as returned by ``re2_pattern``.
 
-    Arrow searches each match in the rest of the text, so an anchor would match again there.
+    The pattern must not match the empty text and must not be anchored at the start: Arrow searches each match in the
+    rest of the text, so that an anchor would match again there.
     """
     parts = pc.split_pattern_regex(
         null_outside(array, rows), pattern=pattern, max_splits=limit - 1 if limit > 0 else -1
@@ -187,13 +195,13 @@ def hexadecimal(array: pa.Array, rows: Mask | None) -> FastResult | None:
 
 
 def _fits_in_column(array: pa.Array, times: int) -> bool:
-    """Return True if ``times`` the bytes still fit into a column."""
+    """Return True if ``times`` times the bytes of the array fit into a column."""
     data, _ = bytes_of(array)
     return len(data) * times <= MAX_BYTES
 
 
 def _filtered_bytes(data: Vector, kept: Mask, offsets: Vector, data_type: pa.DataType, rows: Mask | None) -> pa.Array:
-    """The texts without the bytes that are not kept."""
+    """Return the texts without the bytes that are not kept."""
     before = np.zeros(len(data) + 1, np.int64)
     np.cumsum(kept, out=before[1:])
     return texts_of(data[kept], before[offsets], data_type, rows)

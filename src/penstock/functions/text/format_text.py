@@ -23,12 +23,12 @@ _ALLOWED = {"s": "-", "S": "-", "d": "-+ 0,(", "x": "-0", "X": "-0", "o": "-0", 
 
 
 class UnknownDirective(ValueError):
-    """Java refuses it, or what it writes is not known here."""
+    """Directive that Java rejects or Penstock does not support."""
 
 
 @dataclass(frozen=True)
 class Directive:
-    """``%[flags][width][.precision]conversion`` of one argument."""
+    """``%[flags][width][.precision]conversion`` of one argument. ``argument`` is its zero-based index."""
 
     argument: int
     flags: str
@@ -38,10 +38,10 @@ class Directive:
 
 
 def directives_of(template: str) -> tuple[str | Directive, ...]:
-    """Literal texts and directives.
+    """Return the literal texts and directives of a format.
 
     Raises:
-        UnknownDirective: with the one that is not supported.
+        UnknownDirective: a directive is not supported; the message is the directive.
     """
     parts: list[str | Directive] = []
     position = following = 0
@@ -81,10 +81,10 @@ def _directive(match: re.Match[str], argument: int) -> Directive:
 
 
 def writer_of(directive: Directive, data_type: pa.DataType) -> Callable[..., str]:
-    """Return the function that writes a value that is not null.
+    """Return the function that writes a non-null value.
 
     Raises:
-        UnknownDirective: the conversion is not for the type.
+        UnknownDirective: the conversion does not apply to the type.
     """
     name = directive.conversion.lower()
     if name == "s":
@@ -127,7 +127,7 @@ def _padded(directive: Directive, plain: Callable[..., str], value: object) -> s
         text = units.decode("utf-16-le", "surrogatepass")
     if directive.conversion.isupper():
         text = text.upper()
-    # Java counts UTF-16 units, and writes half a pair as a question mark.
+    # Java counts UTF-16 units and writes half of a surrogate pair as a question mark.
     missing = directive.width - len(text.encode("utf-16-le", "surrogatepass")) // 2
     text = java_text(text)
     filler = ("0" if "0" in directive.flags else " ") * missing
@@ -135,7 +135,7 @@ def _padded(directive: Directive, plain: Callable[..., str], value: object) -> s
 
 
 def null_text(directive: Directive) -> str:
-    """Return the text that null is written as."""
+    """Return the text that a directive writes for null."""
     if directive.conversion in "bB":
         return _padded(directive, str, "false")
     flags = directive.flags.replace("0", "")
@@ -149,7 +149,7 @@ def _float(directive: Directive, value: float) -> str:
         plain = Directive(0, directive.flags.replace("0", "").replace(",", ""), directive.width, None, "f")
         return _signed(plain, lambda magnitude: "Infinity", value)
     decimal_places = 6 if directive.precision is None else directive.precision
-    # Java rounds the shortest digits that mean the double, not the double itself.
+    # Java rounds the shortest digits that represent the double, not the double itself.
     exact = Decimal(double_text(value)).quantize(Decimal(1).scaleb(-decimal_places), ROUND_HALF_UP, _WIDE)
     return _signed(directive, lambda magnitude: f"{magnitude:f}", exact)
 
@@ -172,7 +172,7 @@ def _signed(directive: Directive, write: Callable[..., str], value: int | float 
 
 
 class FormatString(Expression):
-    """``format_string``, ``printf``: null arguments are written as such."""
+    """``format_string`` and ``printf``. A null argument is written as ``null``, or ``false`` for ``%b``."""
 
     data_type = pa.string()
     nullable = False

@@ -1,4 +1,4 @@
-"""``java.net.URI``: the parts of a URI by its grammar (RFC 2396 with its deviations), for ``parse_url``."""
+"""Parser for URIs by the grammar of ``java.net.URI`` (RFC 2396 with deviations), for ``parse_url``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PATH = rf"{_UNRESERVED};/:@&=+$,"
 _USER = rf"{_UNRESERVED};:&=+$,"
 _REGISTERED = rf"{_UNRESERVED};:@&=+$,"
 _SERVER = rf"{_USER}A-Za-z0-9\-.:@\[\]"
-# The pattern with a percent sign in its class has no alternative for escaped bytes: these could match in two ways.
+# A pattern with a percent sign in its class has no alternative for escaped bytes, which could then match in two ways.
 _SERVER_ALONE = re.compile(rf"(?:[{_SERVER}]|[^\x00-\x7f]|{_HEX})*+")
 _SERVER_WITH_PERCENT = re.compile(rf"(?:[{_SERVER}%]|[^\x00-\x7f])*+")
 _LABEL = "(?:[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9-]*[A-Za-z0-9])"
@@ -29,12 +29,12 @@ _PORT_MAX = 2**31 - 1
 
 
 class NotUri(ValueError):
-    """Java refuses the text."""
+    """The text is not a URI for Java."""
 
 
 @dataclass(frozen=True)
 class Uri:
-    """The parts, as they are written; None where there is none."""
+    """Parts of a URI, as written in the text; None for a part that is missing."""
 
     scheme: str | None
     authority: str | None
@@ -46,9 +46,9 @@ class Uri:
 
 
 def _is_of(text: str, characters: str) -> bool:
-    """Return True if the text has only these characters, escaped bytes, and others beyond ASCII.
+    """Return True if the text has only these characters, escaped bytes, and non-ASCII characters.
 
-    Those beyond ASCII must be no control or space characters.
+    Non-ASCII control and space characters are not allowed.
     """
     match = re.fullmatch(rf"(?:[{characters}]|{_HEX}|[^\x00-\x7f])*+", text)
     return match is not None and all(
@@ -63,10 +63,10 @@ def _require(text: str, characters: str) -> str:
 
 
 def uri_of(text: str) -> Uri:
-    """The parts of a URI.
+    """Return the parts of a URI.
 
     Raises:
-        NotUri: it is none.
+        NotUri: the text is not a URI.
     """
     before, mark, fragment = text.partition("#")
     found = _require(fragment, _URIC) if mark else None
@@ -101,7 +101,11 @@ def _scheme(text: str) -> tuple[str | None, str]:
 
 
 def _authority(text: str) -> tuple[str | None, str | None]:
-    """The user and the host, if it is a server's; otherwise it must be a registered name."""
+    """Return the user and the host of a server; both None for a registered name.
+
+    Raises:
+        NotUri: the text is neither.
+    """
     bracket = "]" in text[1:]
     server = (_SERVER_WITH_PERCENT if bracket else _SERVER_ALONE).fullmatch(text) is not None
     registered = _is_of(text, _REGISTERED)
@@ -131,7 +135,7 @@ def _server(text: str) -> tuple[str | None, str]:
 
 
 def _host(text: str) -> tuple[str, str]:
-    """The host, and what follows it."""
+    """Return the host and the text that follows it."""
     if text.startswith("["):
         end = text.find("]")
         if end < 2:
@@ -149,7 +153,7 @@ def _host(text: str) -> tuple[str, str]:
 
 
 def _is_six(address: str) -> bool:
-    """An address of 16 bytes: eight groups, or fewer around one ``::``; the last two may be four bytes."""
+    """Return True for an IPv6 address: eight groups, or fewer with one ``::``. The last two may be an IPv4 address."""
     head, double, tail = address.partition("::")
     groups = [part for side in (head, tail) if side for part in side.split(":")]
     size = 0
@@ -164,7 +168,7 @@ def _is_six(address: str) -> bool:
 
 
 def part_of(uri: Uri, part: str) -> str | None:
-    """Return a part by Spark's name of it; None for another name."""
+    """Return a part by Spark's name for it; None for an unknown name."""
     if part == "FILE":
         return uri.path if uri.query is None else f"{uri.path}?{uri.query}"
     values = {
@@ -175,14 +179,16 @@ def part_of(uri: Uri, part: str) -> str | None:
 
 
 def parse_url(part: str, key: str | None, fails: bool, text: str) -> str | None:
-    """A URL's part, or the value of a key in its query.
+    """Return a part of a URL, or the value of a key in its query.
 
     Args:
-        key: a pattern that ``java_patterns`` translates, as Spark takes it.
-        fails: whether what is no URL raises.
+        part: Spark's name for the part.
+        key: a pattern, as in Spark, which ``java_patterns`` must be able to translate; None for the whole part.
+        fails: raise for a text that is not a URL, instead of returning None.
+        text: the URL.
 
     Raises:
-        EvaluationError: it is no URL.
+        EvaluationError: the text is not a URL and ``fails`` is set.
     """
     try:
         found = part_of(uri_of(text), part)

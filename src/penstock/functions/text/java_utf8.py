@@ -1,11 +1,11 @@
-"""UTF-8 decoding with Java's rule for malformed bytes: which bytes one U+FFFD replaces."""
+"""UTF-8 decoding with Java's rule for the number of U+FFFD that replace malformed bytes."""
 
 from __future__ import annotations
 
 import re
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-"""Java replaces these bytes by one U+FFFD, Python by one for each byte. For all other bytes both agree."""
+"""Java replaces all of these bytes by one U+FFFD, Python each byte by one. For all other bytes both agree."""
 _REPLACEMENT = "\ufffd".encode()
 
 

@@ -1,4 +1,4 @@
-"""``mask``: characters of a text replaced by their kind."""
+"""``mask``: replacement of the characters of a text, by character class."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _YOUNG = (
     (0x16AC0, 0x16AC9), (0x16D70, 0x16D79), (0x16EA0, 0x16ED3), (0x1CCF0, 0x1CCF9), (0x1DF00, 0x1DF2A),
     (0x1E4F0, 0x1E4F9), (0x1E5F1, 0x1E5FA),
 )  # fmt: skip
-"""Letters with case and digits that came after Unicode 13, which only some versions of Java know as such."""
+"""Letters with case, and digits, added after Unicode 13. Only some Java versions know them as such."""
 
 
 @dataclass(frozen=True)
 class Masking:
-    """Replacements of letters of either case, digits and other characters; None leaves them as they are.
+    """Replacements of upper-case letters, lower-case letters, digits and other characters. None keeps the character.
 
     Calling it masks a text.
 
     Raises:
-        DataError: of a letter or digit that only some versions of Java know.
+        DataError: the text has a letter or digit that only some Java versions know.
     """
 
     upper: str | None

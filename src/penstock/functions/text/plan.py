@@ -1,4 +1,4 @@
-"""Strings and binaries."""
+"""Functions of strings and binaries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STRINGS = "Strings"
 
 
 def of_strings(tree: JavaTree, operands: list[Expression]) -> list[Expression]:
-    """The operands, refused if one is binary: Spark's byte-wise variants are not implemented."""
+    """Return the operands, and refuse a binary operand, because Spark's byte-wise variants are not implemented."""
     if any(pa.types.is_binary(operand.data_type) for operand in operands):
         refuse(tree, "only strings are supported; cast the binary column to string first")
     return operands
@@ -74,7 +74,7 @@ _FAST_PATHS: dict[str, Callable[..., FastResult | None]] = {
 def _constant_fast_path(
     function: Callable[..., FastResult | None] | None, operands: Sequence[Expression]
 ) -> FastPath | None:
-    """Return the fast path if all operands but the first are constants."""
+    """Return the fast path if all operands except the first are non-null constants."""
     if function is None or not all(isinstance(given, Literal) and given.scalar.is_valid for given in operands[1:]):
         return None
     return column_fast_path(function, *map(constant, operands[1:]))
@@ -88,7 +88,8 @@ _BINARY_FUNCTIONS: dict[str, Callable[..., object]] = {
 
 def string_function(tree: JavaTree, translation: Translation) -> Expression:
     operands = translation.children(tree)
-    if pa.types.is_list(operands[0].data_type):  # of the functions here only ``reverse`` takes arrays
+    # Of the functions here only ``reverse`` takes arrays.
+    if pa.types.is_list(operands[0].data_type):
         return VectorFunction(lists.reverse, operands, arrow_type(tree), bool(tree.nullable()))
     if kind(tree) in _BINARY_FUNCTIONS and pa.types.is_binary(operands[0].data_type):
         return ScalarFunction(_BINARY_FUNCTIONS[kind(tree)], operands, arrow_type(tree), bool(tree.nullable()))
@@ -197,7 +198,7 @@ for _name, (_, _forms) in _PLAIN_FUNCTIONS.items():
 
 
 def _arguments(tree: JavaTree, translation: Translation) -> list[Expression]:
-    """Compile the arguments. The object of a method is the first of its children."""
+    """Compile the arguments. The first child of a method call is the object."""
     return [translation(child) for child in children(tree)]
 
 

@@ -1,7 +1,7 @@
-"""String functions by Spark's rules. Positions and lengths count code points.
+"""String functions by Spark's rules. Positions and lengths are in code points.
 
-The plain functions are applied to distinct values (``ScalarFunction``); the classes compute on Arrow arrays. Functions
-of bytes follow Spark's ``ByteArray``.
+``ScalarFunction`` applies the plain functions to distinct values. The classes compute on Arrow arrays. Functions of
+bytes follow Spark's ``ByteArray``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INT_MAX = 2**31 - 1
 
 
 class StringLength(Strict):
-    """``length`` in code points (bytes of a binary), ``octet_length`` and ``bit_length``."""
+    """``length`` in code points (of a binary: in bytes), ``octet_length`` and ``bit_length``."""
 
     def __init__(self, unit: str, child: Expression, nullable: bool = True) -> None:
         super().__init__((child,), pa.int32(), nullable)
@@ -38,7 +38,7 @@ class StringLength(Strict):
 
 
 class TrimSpaces(Strict):
-    """``trim``, ``ltrim``, ``rtrim`` of blanks (U+0020 only)."""
+    """``trim``, ``ltrim`` and ``rtrim`` of blanks (only U+0020)."""
 
     def __init__(self, side: str, child: Expression, nullable: bool = True) -> None:
         super().__init__((child,), pa.string(), nullable)
@@ -50,7 +50,7 @@ class TrimSpaces(Strict):
 
 
 class MatchConstant(Strict):
-    """``contains``, ``startswith``, ``endswith`` of a constant."""
+    """``contains``, ``startswith`` and ``endswith`` with a constant."""
 
     def __init__(self, where: str, child: Expression, pattern: str, nullable: bool = True) -> None:
         super().__init__((child,), pa.bool_(), nullable)
@@ -65,14 +65,14 @@ _MATCHES = {"Contains": pc.match_substring, "StartsWith": pc.starts_with, "EndsW
 
 
 class Concat(Eager):
-    """``concat`` and ``||``: null if any part is."""
+    """``concat`` and ``||``; null if any part is null."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         return pc.binary_join_element_wise(*arrays, pa.scalar("", self.data_type))
 
 
 class ConcatWithSeparator(Expression):
-    """``concat_ws``: skips nulls, those in arrays as well; null only if the separator is."""
+    """``concat_ws``. It skips nulls, also in arrays, and is null only if the separator is null."""
 
     data_type = pa.string()
 
@@ -96,7 +96,7 @@ class ConcatWithSeparator(Expression):
 
 
 def _as_text(part: pa.Array, separator: pa.Array) -> pa.Array:
-    """Join the elements of arrays that are not null; null if there is none. Other columns stay as they are."""
+    """Join the non-null elements of each array; null if there are none. Other columns stay the same."""
     if not pa.types.is_list(part.type):
         return part
     elements, parents = pc.list_flatten(part), pc.list_parent_indices(part)
@@ -115,7 +115,7 @@ def trim_characters(side: str, text: str, characters: str) -> str:
 def substring(text: str, position: int, length: int) -> str:
     """Return a substring. Positions are one-based.
 
-    Position 0 counts as 1; a negative one counts from the end and may lie before the start.
+    Position 0 means 1. A negative position counts from the end and may be before the start.
     """
     start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
     end = min(start + length, _INT_MAX)
@@ -131,7 +131,10 @@ def contains(text: str, part: str) -> bool:
 
 
 def locate(part: str, text: str, start: int) -> int:
-    """One-based position of ``part`` at or after ``start``; 0 if there is none, 1 for the empty part."""
+    """Return the one-based position of ``part`` at or after ``start``.
+
+    It is 0 if there is none or ``start`` is below 1, and 1 for an empty part.
+    """
     if start < 1:
         return 0
     return text.find(part, start - 1) + 1 if part else 1
@@ -143,7 +146,7 @@ def instr(text: str, part: str) -> int:
 
 @sized_by(1)
 def pad(left: bool, text: str, length: int, padding: str) -> str:
-    """Cut or padded to ``length`` code points; an empty padding only cuts."""
+    """Cut or pad to ``length`` code points. An empty padding only cuts."""
     missing = length - len(text)
     if missing <= 0 or not padding:
         return text[: max(length, 0)]
@@ -165,7 +168,10 @@ def ascii_code(text: str) -> int:
 
 
 def translate(text: str, matching: str, replacement: str) -> str:
-    """Replace characters of ``matching`` by those of ``replacement`` at the same index; drop them beyond its end."""
+    """Replace each character of ``matching`` by that of ``replacement`` at the same index.
+
+    Characters without a counterpart, or with the counterpart U+0000, are removed.
+    """
     return text.translate(_translation(matching, replacement))
 
 
@@ -179,7 +185,7 @@ def _translation(matching: str, replacement: str) -> dict[int, str | None]:
 
 
 def substring_index(text: str, delimiter: str, count: int) -> str:
-    """Return the text before the ``count``-th delimiter, or after it counting from the end; matches may overlap."""
+    """Return the text before the ``count``-th delimiter, or after it from the end if negative. Matches may overlap."""
     if not delimiter or count == 0:
         return ""
     index = -1 if count > 0 else len(text) - len(delimiter) + 1
@@ -194,7 +200,7 @@ def substring_index(text: str, delimiter: str, count: int) -> str:
     return text[:index] if count > 0 else text[index + len(delimiter) :]
 
 
-# Lower -> upper case of letters that came after Unicode 14 (Python 3.11); newer Pythons map them alike themselves.
+# Lower -> upper case of letters added after Unicode 14 (Python 3.11). Newer Python versions map them in the same way.
 _LATE_PAIRS = {
     0x019B: 0xA7DC, 0x0264: 0xA7CB, 0x1C8A: 0x1C89, 0xA7CD: 0xA7CC, 0xA7CF: 0xA7CE, 0xA7D3: 0xA7D2, 0xA7D5: 0xA7D4,
     0xA7DB: 0xA7DA,
@@ -205,28 +211,28 @@ _LATE_PAIRS_INVERTED = {upper: lower for lower, upper in _LATE_PAIRS.items()}
 
 
 def upper(text: str) -> str:
-    """Full case mapping, locale-free: ``ß`` becomes ``SS``."""
+    """Return the upper case by full case mapping, independent of a locale: ``ß`` becomes ``SS``."""
     return text.upper() if text.isascii() else text.translate(_LATE_PAIRS).upper()
 
 
 def title(letter: str) -> str:
-    """One letter's full title case: ``ﬁ`` becomes ``Fi``."""
+    """Return the full title case of one letter: ``ﬁ`` becomes ``Fi``."""
     return letter.translate(_LATE_PAIRS).title()
 
 
 def lower(text: str) -> str:
-    """Full case mapping, locale-free, with the final sigma."""
+    """Return the lower case by full case mapping, independent of a locale, with the final sigma."""
     return text.lower() if text.isascii() else text.translate(_LATE_PAIRS_INVERTED).lower()
 
 
 _INT_MAX = 2**31 - 1
 _SOUNDS = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "01230127022455012623017202", strict=True))
 _SILENT = "7"
-"""Code of H and W, which do not even separate equal sounds."""
+"""Code of H and W. They do not separate two equal sounds."""
 
 
 def initcap(text: str) -> str:
-    """Put the first letter after each blank in title case, all others in lower case."""
+    """Convert the first letter after each blank to title case and all other letters to lower case."""
     return " ".join(title(word[:1]) + lower(word)[len(lower(word[:1])) :] for word in text.split(" "))
 
 
@@ -246,7 +252,7 @@ def levenshtein_within(left: str, right: str, limit: int) -> int:
 
 
 def soundex(text: str) -> str:
-    """A letter and three digits; the text itself if it does not begin with a letter of ASCII."""
+    """Return a letter and three digits; the text itself if it does not begin with an ASCII letter."""
     if not text or not (text[0].isascii() and text[0].isalpha()):
         return text
     code, last = text[0].upper(), _SOUNDS[text[0].upper()]
@@ -263,12 +269,15 @@ def soundex(text: str) -> str:
 
 
 def jaro_winkler(left: str, right: str) -> float:
-    """Return the similarity by UTF-16 units: 1.0 for equal texts, 0.0 if no unit has an equal one near it."""
+    """Return the similarity of the UTF-16 units.
+
+    It is 1.0 for equal texts, and 0.0 if no unit has an equal one near it.
+    """
     a, b = _units(left), _units(right)
     if not a or not b:
         return 1.0 if len(a) == len(b) else 0.0
     reach = max(0, max(len(a), len(b)) // 2 - 1)
-    partners: list[int] = []  # indexes in ``b``
+    partners: list[int] = []  # indices in ``b``
     partnered: list[int] = []
     for i, unit in enumerate(a):
         near = range(max(0, i - reach), min(i + reach + 1, len(b)))
@@ -290,7 +299,10 @@ def _units(text: str) -> list[int]:
 
 
 def overlay(text: str, replacement: str, position: int, length: int) -> str:
-    """Replace ``length`` characters by ``replacement``; negative: as many characters as it has."""
+    """Replace ``length`` characters by ``replacement``.
+
+    If ``length`` is negative, the length of the replacement is used.
+    """
     length = length if length >= 0 else len(replacement)
     return substring(text, 1, position - 1) + replacement + substring(text, max(position + length, -_INT_MAX), _INT_MAX)
 
@@ -308,7 +320,7 @@ def subbytes(data: bytes, position: int, length: int) -> bytes:
 
 @sized_by(1)
 def pad_bytes(left: bool, data: bytes, length: int, padding: bytes) -> bytes:
-    """Cut or padded to ``length`` bytes; an empty padding only cuts."""
+    """Cut or pad to ``length`` bytes. An empty padding only cuts."""
     missing = length - len(data)
     if missing <= 0 or not padding:
         return data[: max(length, 0)]
@@ -317,13 +329,13 @@ def pad_bytes(left: bool, data: bytes, length: int, padding: bytes) -> bytes:
 
 
 def find_in_set(text: str, members: str) -> int:
-    """Return the one-based position of a text in a comma-separated list; 0 if it is not there."""
+    """Return the one-based position of a text in a comma-separated list; 0 if it is not in the list."""
     found = members.split(",")
     return found.index(text) + 1 if "," not in text and text in found else 0
 
 
 def split_part(text: str, delimiter: str, number: int) -> str:
-    """One of the parts, counted from 1 or from the end; empty beyond them.
+    """Return a part by its number, from 1 or, if negative, from the end; empty if there is no such part.
 
     Raises:
         EvaluationError: the number is 0.
@@ -335,7 +347,7 @@ def split_part(text: str, delimiter: str, number: int) -> str:
 
 
 def character(code: int) -> str:
-    """Return the character of the lowest eight bits; negative codes give the empty text."""
+    """Return the character of the lowest eight bits; the empty text for negative codes."""
     return chr(code & 0xFF) if code >= 0 else ""
 
 
@@ -366,17 +378,20 @@ def luhn_check(text: str) -> bool:
 
 
 def quote(text: str) -> str:
-    """Put a text in single quotes and escape those inside."""
+    """Put a text in single quotes and escape single quotes inside."""
     return "'" + text.replace("'", "\\'") + "'"
 
 
 def is_valid_utf8(text: str) -> bool:
-    """Return True: nothing but UTF-8 can be read into a column of texts."""
+    """Return True. A column of texts can only contain valid UTF-8."""
     return True
 
 
 class Elt(Expression):
-    """``elt``: the argument of that number, the only one that is evaluated; numbers of none raise under ANSI."""
+    """``elt``: the argument with the given number. Only this argument is evaluated at a row.
+
+    A number without an argument raises in ANSI mode and gives null otherwise.
+    """
 
     nullable = True
 

@@ -1,7 +1,7 @@
-"""The proleptic Gregorian calendar on vectors of days since 1970, for any year, as ``java.time`` has it.
+"""Proleptic Gregorian calendar on vectors of days since 1970, for any year, as in ``java.time``.
 
-The conversions are Howard Hinnant's (https://howardhinnant.github.io/date_algorithms.html): eras of 400 years that
-begin in March, so that the leap day is a year's last.
+The conversions are Howard Hinnant's (https://howardhinnant.github.io/date_algorithms.html). They use eras of 400 years
+that begin in March, so that the leap day is the last day of a year.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MARCH_0000 = 719_468
 
 
 def civil(days: Vector) -> tuple[Vector, Vector, Vector]:
-    """Year, month (1..12) and day (1..31)."""
+    """Return year, month (1..12) and day (1..31)."""
     shifted = days.astype(np.int64) + _MARCH_0000
     era = shifted // _DAYS_PER_ERA
     day_of_era = shifted - era * _DAYS_PER_ERA
@@ -30,7 +30,7 @@ def civil(days: Vector) -> tuple[Vector, Vector, Vector]:
 
 
 def days_from_civil(year: Vector, month: Vector, day: Vector) -> Vector:
-    """The inverse of ``civil``; the day may exceed its month."""
+    """Return the days since 1970, the inverse of ``civil``. The day may exceed its month."""
     shifted = year - (month <= 2)
     era = shifted // 400
     year_of_era = shifted - era * 400
@@ -54,7 +54,7 @@ def month_length(year: Vector, month: Vector) -> Vector:
 
 
 def add_months(days: Vector, months: Vector) -> Vector:
-    """The same day of a later month, or that month's last."""
+    """Add months. The day of the month is kept, or becomes the last day if the month is too short."""
     year, month, day = civil(days)
     total = year * 12 + (month - 1) + months
     year, month = total // 12, total % 12 + 1
@@ -62,12 +62,16 @@ def add_months(days: Vector, months: Vector) -> Vector:
 
 
 def date_part(part: str, days: Vector) -> Vector:
-    """``year``, ``month``, ``day``, ``quarter``, ``dayofyear``, ``dayofweek``, ``weekday`` or ``weekofyear``."""
+    """Return one part of dates.
+
+    ``part`` is ``year``, ``month``, ``day``, ``quarter``, ``dayofyear``, ``dayofweek`` (1 is Sunday), ``weekday`` (0 is
+    Monday) or ``weekofyear`` (ISO 8601).
+    """
     if part == "dayofweek":  # 1 is Sunday
         return (days.astype(np.int64) + 4) % 7 + 1
     if part == "weekday":  # 0 is Monday
         return (days.astype(np.int64) + 3) % 7
-    if part == "weekofyear":  # ISO 8601: the week belongs to its Thursday's year
+    if part == "weekofyear":  # ISO 8601: a week belongs to the year of its Thursday
         thursday = days.astype(np.int64) - (days.astype(np.int64) + 3) % 7 + 3
         return (date_part("dayofyear", thursday) - 1) // 7 + 1
     year, month, day = civil(days)
@@ -77,7 +81,7 @@ def date_part(part: str, days: Vector) -> Vector:
 
 
 def truncate_date(level: str, days: Vector) -> Vector:
-    """The first day of its ``week`` (Monday), ``month``, ``quarter`` or ``year``."""
+    """Return the first day of the date's ``week`` (Monday), ``month``, ``quarter`` or ``year``."""
     if level == "week":
         return days.astype(np.int64) - (days.astype(np.int64) + 3) % 7
     year, month, _ = civil(days)
@@ -92,7 +96,10 @@ def last_day(days: Vector) -> Vector:
 
 
 def next_weekday(days: Vector, weekday: Vector) -> Vector:
-    """The first day of that kind (0 is Monday) after each, in Java's 32 bits that wrap."""
+    """Return the first day after each date that is the given weekday (0 is Monday).
+
+    The result wraps at 32 bits as in Java.
+    """
     start = days.astype(np.int32)
     since_thursday = ((weekday + 4) % 7).astype(np.int32)
     ahead = np.fmod((since_thursday - np.int32(1) - start).astype(np.int32), 7)

@@ -1,4 +1,4 @@
-"""Dates and timestamps put together and compared by the calendar: ``make_date``, ``next_day``, ``months_between``..."""
+"""Functions that build or compare dates and timestamps: ``make_date``, ``next_day``, ``months_between`` and others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _is_date(year: Vector, month: Vector, day: Vector) -> Mask:
 
 
 class MakeDate(Strict):
-    """``make_date``: no such day raises under ANSI and is null otherwise."""
+    """``make_date``. A date that does not exist raises in ANSI mode and is null otherwise."""
 
     def __init__(self, children: Sequence[Expression], ansi: bool) -> None:
         super().__init__(children, pa.date32())
@@ -54,7 +54,10 @@ class MakeDate(Strict):
 
 
 class MakeTimestamp(Strict):
-    """``make_timestamp``: year, month, day, hour, minute, seconds of six places; 60 of them are a minute."""
+    """``make_timestamp`` of year, month, day, hour, minute, and seconds with six decimal places.
+
+    A value of 60 seconds means the next minute.
+    """
 
     def __init__(self, children: Sequence[Expression], data_type: pa.DataType, zone: Zone, ansi: bool) -> None:
         super().__init__(children, data_type)
@@ -84,12 +87,15 @@ class MakeTimestamp(Strict):
 
 
 def weekday_of(name: str) -> int | None:
-    """0 is Monday; None if it is no day's name."""
+    """Return the number of a weekday (0 is Monday); None if the name is unknown."""
     return _WEEKDAYS.get(name.upper())
 
 
 class NextDay(Strict):
-    """``next_day``: the first such day after the date. ``weekday`` gives 0 for Monday, null for what is no day."""
+    """``next_day``: the first such weekday after the date.
+
+    ``weekday`` is 0 for Monday, and null for an unknown name.
+    """
 
     def __init__(self, date: Expression, weekday: Expression) -> None:
         super().__init__((date, weekday), pa.date32())
@@ -99,7 +105,10 @@ class NextDay(Strict):
 
 
 class MonthsBetween(Strict):
-    """``months_between``: whole months between like days or two last days, else a 31st part for each day."""
+    """``months_between``. The result is a whole number between equal days of a month or between two last days.
+
+    Otherwise each day counts as 1/31 month.
+    """
 
     def __init__(self, children: Sequence[Expression], rounds: bool, zone: Zone) -> None:
         super().__init__(children, pa.float64())
@@ -119,7 +128,7 @@ class MonthsBetween(Strict):
         return from_vector(np.where(alike, whole, exact), self.data_type, rows)
 
     def _parts(self, micros: Vector, rows: Mask | None) -> tuple[Vector, Vector, Vector, Vector]:
-        """Months since year 0, the day, how many days follow in its month, and the seconds since its start."""
+        """Return the months since year 0, the day, the number of days left in its month, and the seconds of the day."""
         date = self.zone.to_local(check_local_range(self.zone, micros, rows)) // MICROS_PER_DAY
         year, month, day = calendar.civil(date)
         seconds = np.fix((micros - self.zone.starts_of_days(date)) / MICROS_PER_SECOND).astype(np.int64)
@@ -127,7 +136,7 @@ class MonthsBetween(Strict):
 
 
 class CalendarName(Strict):
-    """``dayname``, ``monthname`` of a date: three letters."""
+    """``dayname`` and ``monthname`` of a date, as three letters."""
 
     def __init__(self, part: str, child: Expression, nullable: bool) -> None:
         super().__init__((child,), pa.string(), nullable)
@@ -150,7 +159,7 @@ class YearOfWeek(Strict):
 
 
 class SecondWithFraction(Strict):
-    """``extract(second ...)`` of a timestamp, with six places."""
+    """``extract(second ...)`` of a timestamp, with six decimal places."""
 
     def __init__(self, child: Expression, zone: Zone, nullable: bool) -> None:
         super().__init__((child,), pa.decimal128(8, 6), nullable)

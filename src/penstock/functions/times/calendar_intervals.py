@@ -1,6 +1,6 @@
-"""Calendar intervals that are computed from columns, as the gaps of session windows are: months, days, microseconds.
+"""Calendar intervals computed from columns, such as the gaps of session windows: months, days, microseconds.
 
-Only what adds them to a timestamp sees them: they are no type of a column.
+They are not a column type. Only the functions that add them to a timestamp use them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.functions.times.temporal import AddDayTime, AddMonths
 CALENDAR_INTERVAL = pa.struct([("months", pa.int32()), ("days", pa.int32()), ("micros", pa.int64())])
 
 _BLANK = r"[\t-\r\x1c-\x20]"
-"""``Character.isWhitespace`` of a byte."""
+"""``Character.isWhitespace`` for one byte."""
 _TERM = re.compile(
     rf"(?:(?P<sign>[+-]){_BLANK}*(?P<signed>[0-9]+(?:\.[0-9]{{0,9}})?|\.[0-9]{{0,9}})"
     r"|(?P<plain>[0-9]+(?:\.[0-9]{0,9})?|\.[0-9]{1,9}))"
@@ -37,7 +37,7 @@ _UNITS = {
     "year": (0, 12), "month": (0, 1), "week": (1, 7), "day": (1, 1), "hour": (2, 3_600_000_000),
     "minute": (2, 60_000_000), "second": (2, 1_000_000), "millisecond": (2, 1_000), "microsecond": (2, 1),
 }  # fmt: skip
-"""The part of an interval that a unit belongs to, and the unit's size in it."""
+"""Index of the part of an interval that a unit belongs to, and the size of the unit in it."""
 _INT, _LONG = 1 << 31, 1 << 63
 _LIMITS = (_INT, _INT, _LONG)
 _MAX_DAYS = _LONG // MICROS_PER_DAY
@@ -45,9 +45,9 @@ _MICROS_PER_HOUR, _MICROS_PER_MINUTE = 3_600_000_000, 60_000_000
 
 
 def parse_calendar_interval(text: str) -> dict[str, int] | None:
-    """Parse a text as ``cast(text as interval)`` does (Spark's ``stringToInterval``).
+    """Parse a text like ``cast(text as interval)`` (Spark's ``stringToInterval``).
 
-    Return None where that raises, which a cast never does.
+    Return None for an invalid text, because a cast does not raise.
     """
     text = text.strip(BLANKS).lower()
     prefix = _PREFIX.match(text)
@@ -62,7 +62,7 @@ def parse_calendar_interval(text: str) -> dict[str, int] | None:
 
 
 def _add_term(parts: list[int], term: re.Match[str]) -> bool:
-    """Add a term and return True if it fits. Spark adds up ints and longs exactly, term by term."""
+    """Add a term and return True if the sum fits. Spark adds ints and longs exactly, term by term."""
     whole, point, fraction = (term["signed"] or term["plain"]).partition(".")
     sign = -1 if term["sign"] == "-" else 1
     part, size = _UNITS[term["unit"]]
@@ -77,10 +77,11 @@ def _add_term(parts: list[int], term: re.Match[str]) -> bool:
 
 
 class MakeCalendarInterval(Strict):
-    """``make_interval``: years, months, weeks, days, hours, minutes, and seconds with six places.
+    """``make_interval`` of years, months, weeks, days, hours, minutes, and seconds with six decimal places.
 
     Args:
-        fails: whether what does not fit raises; otherwise it is null.
+        children: these seven arguments.
+        fails: raise if a part does not fit. Otherwise the result is null.
     """
 
     def __init__(self, children: Sequence[Expression], fails: bool) -> None:
@@ -94,7 +95,7 @@ class MakeCalendarInterval(Strict):
         lost |= lost_days
         micros = to_unscaled(arrays[6])
         with np.errstate(over="ignore"):
-            for more in (hours * _MICROS_PER_HOUR, minutes * _MICROS_PER_MINUTE):  # of ints: these fit
+            for more in (hours * _MICROS_PER_HOUR, minutes * _MICROS_PER_MINUTE):  # products with ints always fit
                 micros, wrapped = add(micros, more)
                 lost |= wrapped
         if self.fails and select(rows, lost).any():
@@ -107,13 +108,13 @@ class MakeCalendarInterval(Strict):
 
 
 def _whole_ints(product: Vector, more: Vector) -> tuple[Vector, Mask]:
-    """Their sum, and where it or the product leaves 32 bits."""
+    """Return the sum, and a mask of the rows where the sum or the product exceeds 32 bits."""
     total = product + more
     return total.astype(np.int32), (product != product.astype(np.int32)) | (total != total.astype(np.int32))
 
 
 class AddCalendarInterval(Strict):
-    """Timestamp plus a calendar interval: months and days on the local calendar, then elapsed time."""
+    """Timestamp plus a calendar interval: first months and days on the local calendar, then elapsed time."""
 
     def __init__(self, start: Expression, span: Expression, zone: Zone) -> None:
         super().__init__((start, span), start.data_type)
@@ -125,7 +126,7 @@ class AddCalendarInterval(Strict):
         far = select(rows, np.abs(days.astype(np.int64)) > _MAX_DAYS)
         if far.any():
             raise failures.time_overflow("add interval", days[int(np.argmax(far))])
-        given = BoundReference(0, self.data_type), BoundReference(1, pa.int64())  # what the steps compute with
+        given = BoundReference(0, self.data_type), BoundReference(1, pa.int64())  # the inputs of each step
         moved = _step(AddMonths(*given, self.zone), moved, months, rows)
         moved = _step(AddDayTime(*given, self.zone), moved, days.astype(np.int64) * MICROS_PER_DAY, rows)
         moved = _step(AddDayTime(*given, Zone("UTC")), moved, micros, rows)
@@ -133,7 +134,7 @@ class AddCalendarInterval(Strict):
 
 
 def _step(kernel: AddMonths | AddDayTime, moved: pa.Array, amounts: Vector, rows: Mask | None) -> pa.Array:
-    """Move the rows with an amount; others stay as they are, however far away."""
+    """Move the rows with a non-zero amount. The other rows stay the same and are not checked for their range."""
     some = select(rows, amounts != 0)
     if not some.any():
         return moved

@@ -1,4 +1,4 @@
-"""Local dates and clock times taken apart, as patterns write them."""
+"""Fields of local dates and clock times, for writing by patterns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HALVES = ("AM", "PM")
 
 
 class ClockFields:
-    """Local days and times of day, with their offsets from UTC in microseconds."""
+    """Local days and times of day (in microseconds), with their offsets from UTC in microseconds."""
 
     def __init__(self, days: Vector, time: Vector, offsets: Vector) -> None:
         self.days, self.time = days, time
@@ -28,7 +28,7 @@ class ClockFields:
 
 
 def clock_fields(micros: Vector, zone: Zone) -> ClockFields:
-    """Return the fields that clocks of a zone show at instants."""
+    """Return the local fields of instants in a zone."""
     offsets = zone.offsets(micros)
     local = micros + offsets
     return ClockFields(local // MICROS_PER_DAY, local % MICROS_PER_DAY, offsets)
@@ -43,4 +43,4 @@ CLOCKS: dict[str, Callable[[ClockFields], Vector]] = {
     "m": lambda clock: clock.time // (60 * MICROS_PER_SECOND) % 60,
     "s": lambda clock: clock.time // MICROS_PER_SECOND % 60,
 }
-"""Values of the letters of a pattern that are numbers of at most two digits, except months."""
+"""Values of the pattern letters that are numbers of at most two digits, except months."""

@@ -1,4 +1,4 @@
-"""Fast path of writing dates and times by patterns whose fields all have a fixed width, as ``2024-01-31 12:34:56``.
+"""Fast path for writing dates and times by patterns with fields of fixed width, such as ``2024-01-31 12:34:56``.
 
 Dates outside the years 1 to 9999 fall back.
 """
@@ -20,13 +20,13 @@ from penstock.functions.times.patterns import Field, Text, written_parts
 
 _ZERO = np.uint8(ord("0"))
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
-"""Range of the years that are written as four digits without a sign."""
+"""Days of the years that have four digits and no sign."""
 _ISO = "yyyy-MM-dd HH:mm:ss.SSSSSS"
 _FINEST = 6
 
 
 def _table(names: tuple[str, ...]) -> Bytes:
-    """Return a byte matrix of the first (up to three) letters of each name: one line per byte position."""
+    """Return a byte matrix of the first three letters of each name: one line per byte position."""
     return np.array([list(name.encode()[:3]) for name in names], np.uint8).T
 
 
@@ -35,7 +35,7 @@ _MONTHS, _WEEKDAYS, _HALVES = map(_table, (MONTHS, WEEKDAYS, HALVES))
 
 @lru_cache(maxsize=256)
 def _fixed_parts(pattern: str) -> tuple[Text | Field, ...] | None:
-    """The pattern's parts with their widths; None if one of them has none."""
+    """Return the parts of a pattern; None if a part has no fixed width."""
     parts = written_parts(pattern)
     return parts if parts and all(isinstance(part, Text) or _has_width(part) for part in parts) else None
 
@@ -51,7 +51,7 @@ def _has_width(field: Field) -> bool:
 
 
 def write_by_pattern(pattern: str, local: Vector, rows: Mask | None) -> FastResult | None:
-    """The texts of wall times in microseconds; None if the pattern has a field without a fixed width."""
+    """Return the texts of wall times in microseconds; None if the pattern has a field without a fixed width."""
     parts = _fixed_parts(pattern)
     if parts is None:
         return None
@@ -68,7 +68,7 @@ def write_dates(days: Vector, rows: Mask | None) -> FastResult | None:
 
 
 def write_wall_times(local: Vector, rows: Mask | None) -> FastResult | None:
-    """Write wall times without the zeros at the end of a fraction; see ``wall_time_texts``."""
+    """Write wall times without trailing zeros in the fraction; see ``wall_time_texts``."""
     parts = _fixed_parts(_ISO)
     assert parts is not None
     time = local % MICROS_PER_DAY
@@ -79,12 +79,12 @@ def write_wall_times(local: Vector, rows: Mask | None) -> FastResult | None:
     kept = np.full(len(local), len(_ISO))
     for digits in range(1, _FINEST + 1):
         kept -= fraction % 10**digits == 0
-    kept -= fraction == 0  # nor the point
+    kept -= fraction == 0  # then the point is left out too
     return _texts(parts, clock, fallback, rows, kept)
 
 
 def _clock_fields(days: Vector, time: Vector) -> tuple[ClockFields, Mask]:
-    """Return the fields of the days, and a mask of the days that fall back; their fields are arbitrary."""
+    """Return the fields of the days and a mask of the days that fall back. Their fields are arbitrary."""
     fallback = (days < _FIRST_DAY) | (days > _LAST_DAY)
     return ClockFields(np.where(fallback, 0, days), time, np.zeros(1, np.int64)), fallback
 
@@ -124,9 +124,9 @@ def _column(part: Text | Field, clock: ClockFields) -> Bytes:
 
 
 def _digits(values: Vector, count: int) -> Bytes:
-    """Decimal digits with leading zeros."""
+    """Return a byte matrix of decimal digits with leading zeros: one line per byte position."""
     out = np.empty((count, len(values)), np.uint8)
-    rest = values.astype(np.int32)  # nine digits at most
+    rest = values.astype(np.int32)  # at most nine digits
     for index in range(count - 1, 0, -1):
         higher = rest // 10
         out[index] = rest - higher * 10

@@ -1,7 +1,7 @@
-"""Fast path of reading dates and times whose fields all have fixed positions, as ``2024-01-31 12:34:56``.
+"""Fast path for reading dates and times with fields at fixed positions, such as ``2024-01-31 12:34:56``.
 
-A text is read here if it has exactly one layout's width, digits where that has digits, its characters between them, and
-fields in their ranges, of the years 1 to 9999. All others fall back to the exact readers.
+A text must have exactly the width of a layout, digits at the positions of its fields, its literals between them, and
+values in range, with a year from 1 to 9999. All other texts fall back to the exact readers.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ _RANGES = {
 }  # fmt: skip
 _DEFAULTS = {"y": 1970, "M": 1, "d": 1, "H": 0, "m": 0, "s": 0, "S": 0, "offset hours": 0, "offset minutes": 0}
 _FINEST = 6
-"""Digits of a fraction that are kept."""
+"""Number of digits of a fraction that are kept."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Texts of one width.
+    """Layout of texts of one width.
 
     Attributes:
+        width: number of bytes.
         fields: letter, position of the first digit, and position after the last digit of each field.
-        literals: positions, each with the bytes that are allowed at it.
-        zoned: the text ends with its own offset from UTC, or with ``Z`` for none.
+        literals: positions, each with the bytes that are allowed there.
+        zoned: the text ends with its own offset from UTC, or with ``Z`` for UTC.
     """
 
     width: int
@@ -50,7 +51,7 @@ class Layout:
     zoned: bool = False
 
     def with_zones(self, letter: bool, offset: bool) -> Iterator[Layout]:
-        """Yield the layout followed by ``Z``, and by ``+01:00``."""
+        """Yield the layout followed by ``Z`` if ``letter``, and followed by ``+01:00`` or similar if ``offset``."""
         end = self.width
         if letter:
             yield Layout(end + 1, self.fields, (*self.literals, (end, b"Z")), zoned=True)
@@ -68,7 +69,7 @@ def layouts_of(pattern: str) -> tuple[Layout, ...]:
 
 
 _Boundary = None
-"""Start of an optional part, across which numbers do not share their digits."""
+"""Start of an optional part. Numbers on both sides of it do not share digits."""
 Variant = tuple["Text | Field | None", ...]
 
 
@@ -87,7 +88,10 @@ def _variants(parts: Parts) -> Iterator[Variant]:
 
 
 def _layouts(parts: Variant) -> Iterator[Layout]:
-    """Yield the layout, and those of shorter fractions if it ends with one: Java reads any number of digits there."""
+    """Yield the layout, and layouts with shorter fractions if it ends with a fraction.
+
+    Java reads any number of digits of such a fraction.
+    """
     if parts and isinstance(last := parts[-1], Field) and last.letter in "XxZ":
         colon, _, _, nothing = offset_style(last)
         for layout in _layouts(parts[:-1]):
@@ -118,7 +122,10 @@ def _layouts(parts: Variant) -> Iterator[Layout]:
 
 
 def _own_digits(field: Field, behind: Variant) -> bool:
-    """Return True if a year of four digits is read as one: it takes all digits after it but those of fields of two."""
+    """Return True if a year of four digits reads exactly four digits.
+
+    A year takes all digits after it, except those of following fields of two digits.
+    """
     if field.letter != "y":
         return True
     for i, part in enumerate(behind):
@@ -147,21 +154,21 @@ _ISO = _iso()
 
 
 def read_by_pattern(pattern: str, zone: Zone | None, array: pa.Array, rows: Mask | None) -> FastResult | None:
-    """Return microseconds, of a wall time without a zone; see ``parse_by_pattern``."""
+    """Return microseconds since 1970, of a wall time if ``zone`` is None; see ``parse_by_pattern``."""
     layouts = layouts_of(pattern)
     return _read_times(layouts, zone, array, rows) if layouts else None
 
 
 def read_timestamps(zone: Zone | None, array: pa.Array, rows: Mask | None) -> FastResult:
-    """Read ISO 8601 with two digits each, with or without a fraction and a zone; see ``parse_timestamp``.
+    """Read ISO 8601 with two digits per field, with or without a fraction and a zone; see ``parse_timestamp``.
 
-    The zone is ``Z`` or like ``+01:00``.
+    The zone is ``Z`` or an offset such as ``+01:00``.
     """
     return _read_times(_ISO, zone, array, rows)
 
 
 def read_dates(array: pa.Array, rows: Mask | None) -> FastResult:
-    """Return days; see ``parse_date``."""
+    """Return days since 1970; see ``parse_date``."""
     days = np.zeros(len(array), np.int32)
     fallback = np.ones(len(array), np.bool_)
     for layout, matching, matrix in _by_layout((_DATE,), array, rows, fallback):
@@ -188,16 +195,17 @@ def _instants(layout: Layout, matrix: Bytes, fields: dict[str, Vector], local: V
     if not layout.zoned:
         return zone.to_instants(local)
     offset = (fields["offset hours"] * 60 + fields["offset minutes"]) * np.int64(60 * MICROS_PER_SECOND)
-    is_negative = matrix[max(layout.width - _OFFSET_WIDTH, 0)] == ord("-")  # arbitrary with ``Z``: the offset is zero
+    # Arbitrary for ``Z``, where the offset is zero.
+    is_negative = matrix[max(layout.width - _OFFSET_WIDTH, 0)] == ord("-")
     return local - np.where(is_negative, -offset, offset)
 
 
 def _by_layout(
     layouts: Sequence[Layout], array: pa.Array, rows: Mask | None, fallback: Mask
 ) -> Iterator[tuple[Layout, Mask, Bytes]]:
-    """Yield each layout with the rows that match it among those still in ``fallback``, and their bytes.
+    """Yield each layout with a mask of the rows that match it, and their bytes.
 
-    A row matches if it has the layout's width and literals.
+    A row matches if it has the layout's width and literals. Only rows that are still in ``fallback`` are considered.
     """
     lengths = np.diff(offsets_of(array))
     for layout in layouts:
@@ -216,7 +224,10 @@ def _by_layout(
 
 
 def _fields(layout: Layout, matrix: Bytes) -> tuple[dict[str, Vector], Mask]:
-    """The numbers, and where they are digits in their ranges. Elsewhere they are small, and arbitrary."""
+    """Return the values of the fields and a mask of the rows whose values are digits in range.
+
+    In other rows the values are small and arbitrary.
+    """
     sure = np.ones(matrix.shape[1], np.bool_)
     fields: dict[str, Vector] = {letter: np.array(value, np.int32) for letter, value in _DEFAULTS.items()}
     for letter, begin, end in layout.fields:
@@ -235,6 +246,6 @@ def _fields(layout: Layout, matrix: Bytes) -> tuple[dict[str, Vector], Mask]:
 
 
 def _days(fields: dict[str, Vector], sure: Mask) -> tuple[Vector, Mask]:
-    """Days since 1970, and where there are such days."""
+    """Return days since 1970 and a mask of the rows whose day exists."""
     year, month, day = (np.where(sure, fields[letter], 1).astype(np.int64) for letter in "yMd")
     return calendar.days_from_civil(year, month, day), sure & (day <= calendar.month_length(year, month))

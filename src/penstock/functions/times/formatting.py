@@ -1,4 +1,4 @@
-"""Dates and times written by a Java pattern: ``date_format``, ``from_unixtime``."""
+"""Writing of dates and times by a Java pattern: ``date_format``, ``from_unixtime``."""
 
 from __future__ import annotations
 
@@ -32,10 +32,14 @@ _QUARTERS = ("1st quarter", "2nd quarter", "3rd quarter", "4th quarter")
 
 
 class FormatTimestamp(Strict):
-    """A timestamp by a Java pattern.
+    """Timestamp written by a Java pattern.
 
     Args:
-        zone_id: Java's id of the zone, which ``VV`` writes.
+        pattern: the pattern, which ``parts_of`` accepts.
+        child: the timestamp.
+        zone: the session's zone.
+        zone_id: Java's ID of the zone, which ``VV`` writes.
+        nullable: False if the result is never null.
     """
 
     def __init__(self, pattern: str, child: Expression, zone: Zone, zone_id: str, nullable: bool = True) -> None:
@@ -57,13 +61,13 @@ class FormatTimestamp(Strict):
 
 
 def formatted(pattern: str, clock: ClockFields, zone_id: str = "UTC") -> pa.Array:
-    """The texts of the fields by a pattern that ``parts_of`` takes."""
+    """Return the texts of the fields by a pattern that ``parts_of`` accepts."""
     columns = [_column(part, clock, zone_id) for part in written_parts(pattern)]
     return pa.array(["".join(row) for row in zip(*columns, strict=True)] if columns else [""] * len(clock.days))
 
 
 def dates_formatted(pattern: str, days: pa.Array) -> pa.Array:
-    """The texts of dates; days outside may be null."""
+    """Return the texts of dates. The text at a null is arbitrary."""
     filled = to_vector(days).astype(np.int64)
     return formatted(pattern, ClockFields(filled, np.zeros_like(filled), np.zeros_like(filled)))
 
@@ -85,7 +89,10 @@ def _names(names: tuple[str, ...], values: Vector, length: int | None = None) ->
 
 
 def _year(part: Field, clock: ClockFields) -> list[str]:
-    """Write years: two letters are the last two digits; four and more put a sign before what does not fit."""
+    """Write years. Two letters write the last two digits.
+
+    Four and more letters write a sign in front of a year with more digits than letters.
+    """
     year = np.where(clock.year > 0, clock.year, 1 - clock.year) if part.with_era else clock.year
     if part.count == 2:
         return _numbers(np.abs(year) % 100, 2)
@@ -118,7 +125,7 @@ def _day_of_year(part: Field, clock: ClockFields) -> list[str]:
 
 
 def _fraction(part: Field, clock: ClockFields) -> list[str]:
-    """Write the first digits of nine, of which Spark has six."""
+    """Write the first ``count`` of nine digits. Spark has only six."""
     return [f"{micros:06}000"[: part.count] for micros in (clock.time % MICROS_PER_SECOND).tolist()]
 
 
@@ -131,7 +138,10 @@ def _clock(value: Callable[[ClockFields], Vector]) -> Callable[[Field, ClockFiel
 
 
 def _offset(part: Field, clock: ClockFields) -> list[str]:
-    """``X`` writes Z for no offset, ``x`` zeros; ``Z`` is ``+0100`` but ``GMT+01:00`` with four letters."""
+    """Write offsets. For no offset, ``X`` writes Z and ``x`` writes zeros.
+
+    ``Z`` writes ``+0100``, but ``GMT+01:00`` with four letters.
+    """
     if part.letter == "O" or (part.letter == "Z" and part.count == 4):
         return [_gmt(seconds, part.count == 4) for seconds in clock.offsets.tolist()]
     colon, minutes, seconds, nothing = offset_style(part)
@@ -139,10 +149,10 @@ def _offset(part: Field, clock: ClockFields) -> list[str]:
 
 
 def offset_style(part: Field) -> tuple[str, bool, bool, str]:
-    """Return how an offset field is written.
+    """Return the format of an offset field.
 
-    That is the text between its numbers, if minutes are always written, if seconds ever are, and the text for no
-    offset.
+    The format is the text between the numbers, True if minutes are always written, True if seconds may be written, and
+    the text for no offset.
     """
     if part.letter == "Z":
         return (":", True, True, "Z") if part.count == 5 else ("", True, False, "+0000")
@@ -152,7 +162,7 @@ def offset_style(part: Field) -> tuple[str, bool, bool, str]:
 
 
 def _iso(seconds: int, colon: str, with_minutes: bool, with_seconds: bool) -> str:
-    """Return the text of an offset; empty if nothing but zeros would be written."""
+    """Return the text of an offset; empty if all written numbers would be zero."""
     hour, minute, second = abs(seconds) // 3600, abs(seconds) // 60 % 60, abs(seconds) % 60
     out = f"{'-' if seconds < 0 else '+'}{hour:02}"
     if with_minutes or minute:

@@ -1,6 +1,6 @@
-"""Day-time intervals, as durations, and year-month intervals, as numbers of months.
+"""Day-time intervals as durations, and year-month intervals as numbers of months.
 
-Year-month intervals have no column format.
+Year-month intervals are not a column type.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.functions.numbers.fixed_point import from_unscaled, to_unscaled
 
 _UNITS = (86_400_000_000, 3_600_000_000, 60_000_000)
 PARTS = {"days": (_UNITS[0], None), "hours": (_UNITS[1], 24), "minutes": (_UNITS[2], 60), "seconds": (1, 60_000_000)}
-"""Each part's unit in microseconds, and its number in the next larger part."""
+"""Unit of each part in microseconds, and the number of units in the next larger part."""
 
 
 def _require_exact(wrapped: Mask, rows: Mask | None) -> None:
@@ -28,7 +28,7 @@ def _require_exact(wrapped: Mask, rows: Mask | None) -> None:
 
 
 class MakeInterval(Strict):
-    """``make_dt_interval``: days, hours, minutes, and seconds with six places."""
+    """``make_dt_interval`` of days, hours, minutes, and seconds with six decimal places."""
 
     def __init__(self, children: Sequence[Expression]) -> None:
         super().__init__(children, pa.duration("us"))
@@ -46,7 +46,7 @@ class MakeInterval(Strict):
 
 
 class IntervalPart(Strict):
-    """``extract(day ...)`` and finer of an interval; all parts have its sign."""
+    """``extract(day ...)`` and finer parts of an interval. All parts have the sign of the interval."""
 
     def __init__(self, part: str, child: Expression, data_type: pa.DataType, nullable: bool) -> None:
         super().__init__((child,), data_type, nullable)
@@ -63,7 +63,7 @@ class IntervalPart(Strict):
 
 
 class MultiplyInterval(Strict):
-    """An interval times an integer."""
+    """Interval multiplied by an integer."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         micros, factor = (to_vector(array).astype(np.int64) for array in arrays)
@@ -74,7 +74,7 @@ class MultiplyInterval(Strict):
 
 
 class DivideInterval(Strict):
-    """An interval by an integer, ties away from zero."""
+    """Interval divided by an integer. Ties are rounded away from zero."""
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         micros, divisor = (to_vector(array).astype(np.int64) for array in arrays)
@@ -84,7 +84,8 @@ class DivideInterval(Strict):
         _require_exact((micros == np.iinfo(np.int64).min) & (divisor == -1), rows)
         with np.errstate(over="ignore"):
             floor, rest = np.divmod(micros, divisor)
-            # What is left of the divisor decides: more than half goes up, a half goes away from zero.
+            # The rest is compared with its difference to the divisor: more than a half rounds up, a half rounds away
+            # from zero.
             left = np.abs(divisor) - np.abs(rest)
             up = (np.abs(rest) > left) | ((np.abs(rest) == left) & ((micros < 0) == (divisor < 0)))
         return from_vector(floor + up, self.data_type, rows)
@@ -94,15 +95,15 @@ MONTHS = pa.int32()
 
 
 def make_year_month_interval(arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """Make intervals of years and months."""
+    """Return year-month intervals from years and months."""
     years, months = (to_vector(array).astype(np.int64) for array in arrays)
     return _checked_months(years * 12 + months, rows, data_type)
 
 
 def multiply_year_month_interval(arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """Multiply intervals by integers."""
+    """Multiply year-month intervals by integers."""
     months, factor = (to_vector(array).astype(np.int64) for array in arrays)
-    # Beyond 32 bits a factor leaves nothing but 0 within the type.
+    # With a factor beyond 32 bits only an interval of 0 stays in the range of the type.
     bounded_factor = np.clip(factor, -(2**31), 2**31)
     return _checked_months(months * bounded_factor, rows, data_type)
 
@@ -112,7 +113,7 @@ def negate_year_month_interval(arrays: list[pa.Array], rows: Mask | None, data_t
 
 
 def years_of(arrays: list[pa.Array], rows: Mask | None, data_type: pa.DataType) -> pa.Array:
-    """Return the whole years, towards zero."""
+    """Return the whole years, rounded toward zero."""
     months = to_vector(arrays[0]).astype(np.int64)
     return from_vector(np.sign(months) * (np.abs(months) // 12), data_type, rows)
 

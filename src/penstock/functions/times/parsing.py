@@ -1,5 +1,8 @@
-"""Texts read as dates and times by a Java pattern: ``DateTimeFormatter`` in its strict form, ignoring case, and what
-Spark takes for the fields that are missing (``DateTimeFormatterHelper``): 1970-01-01, midnight."""
+"""Reading of texts as dates and times by a Java pattern.
+
+The rules are those of a strict, case-insensitive ``DateTimeFormatter``. Missing fields take Spark's defaults
+(``DateTimeFormatterHelper``): 1970-01-01, midnight.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from penstock.functions.times.formatting import ERAS, SHORT_ERAS, offset_style
 from penstock.functions.times.patterns import UNBOUNDED, Field, Optional, Parts, Text, parts_of
 
 Fields = dict[str, int]
-"""Values that were read, by the letter that Java resolves them to; offsets in seconds."""
+"""Values of the fields by Java's letter for the resolved field. Offsets are in seconds."""
 
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 _YEARS = 999_999_999
@@ -27,7 +30,7 @@ _LONGEST_OFFSET = 18 * 3600
 _FAR = 2**63 + 2 * 86_400 * MICROS_PER_SECOND
 _WIDTHS = {"D": 3, "S": 1}
 _DIGITS = re.compile("[0-9]*")
-# The characters outside ASCII that Java takes for a letter of ASCII when it ignores case.
+# Non-ASCII characters that equal an ASCII letter in Java's comparison without case.
 _FOLDED = str.maketrans({"\u017f": "s", "\u0131": "i", "\u0130": "i", "\u212a": "k"})
 _RANGES = {
     "Y": (1, _YEARS + 1), "y": (-_YEARS, _YEARS), "M": (1, 12), "d": (1, 31), "D": (1, 366), "h": (1, 12), "k": (1, 24),
@@ -36,11 +39,12 @@ _RANGES = {
 
 
 class NoMatch(Exception):
-    """The text is not of the pattern."""
+    """The text does not match the pattern."""
 
 
 Reader = Callable[[str, int, Fields], int]
-"""Reads the folded text from a position into the fields and returns the position after that. Raises NoMatch."""
+"""Function that reads the folded text from a position into the fields and returns the position after it. Raises
+NoMatch."""
 
 
 def parse_by_pattern(pattern: str, zone: Zone | None, text: str) -> int | None:
@@ -49,7 +53,7 @@ def parse_by_pattern(pattern: str, zone: Zone | None, text: str) -> int | None:
     Return None if the text does not match the pattern.
 
     Raises:
-        EvaluationError: the time is beyond what Spark can hold; Spark raises then, in either mode.
+        EvaluationError: the time is outside the range of timestamps. Spark raises it with and without ANSI mode.
     """
     fields: Fields = {}
     folded = text.translate(_FOLDED).lower()
@@ -89,15 +93,15 @@ def _compiled(parts: Parts) -> tuple[Reader, ...]:
 
 
 def _reserved(parts: Parts) -> list[int]:
-    """Return the number of digits that each number leaves to the numbers after it.
+    """Return the number of digits that each number leaves to later numbers.
 
-    The first of a run of numbers leaves digits to those of fixed width after it
+    The first number of a run leaves digits to the numbers of fixed width after it
     (``DateTimeFormatterBuilder.appendValue``), as in ``yyyyMMdd``.
     """
     reserved = [0] * len(parts)
     first: int | None = None
     for i, part in enumerate(parts):
-        # Java does not let a variable fraction share digits.
+        # In Java a variable fraction does not share digits.
         if not isinstance(part, Field) or not part.is_number or (part.letter == "S" and part.count > 1):
             first = None
         elif first is not None and part.count == _WIDTHS.get(part.letter, 2):
@@ -126,7 +130,11 @@ def _literal(literal: str, text: str, position: int, fields: Fields) -> int:
 
 
 def _put(fields: Fields, letter: str, value: int) -> None:
-    """Set a field. Java refuses a field that occurs twice with two values."""
+    """Set a field.
+
+    Raises:
+        NoMatch: the field has another value already.
+    """
     if fields.setdefault(letter, value) != value:
         raise NoMatch
 
@@ -150,7 +158,10 @@ def _digits(
     letter: str, least: int, most: int, signed: bool, padded: bool, reserved: int, base: int,
     text: str, position: int, fields: Fields,
 ) -> int:  # fmt: skip
-    """``NumberPrinterParser.parse``. ``padded``: a plus sign stands before more digits than the least, only there."""
+    """Read a number like ``NumberPrinterParser.parse``.
+
+    With ``padded``, a plus sign is required for more than ``least`` digits and not allowed otherwise.
+    """
     sign = text[position : position + 1]
     begin = position
     if sign == "+" or sign == "-":
@@ -178,7 +189,7 @@ def _digits(
 
 
 def _fraction(most: int, text: str, position: int, fields: Fields) -> int:
-    """Read at least one digit and at most ``most``: Spark makes the width variable."""
+    """Read at least one digit and at most ``most``. Spark makes the width of a fraction variable."""
     match = _DIGITS.match(text, position, position + most)
     assert match is not None
     if match.end() == position:
@@ -260,10 +271,10 @@ def _check(fields: Fields, letter: str) -> None:
 
 
 def _date(fields: Fields) -> tuple[int, bool]:
-    """Days since 1970, and whether nothing of the date had to be made up."""
+    """Return days since 1970, and True if no part of the date is a default."""
     if "Y" in fields:
         _check(fields, "Y")
-        if "G" in fields:  # Java adds no era, and Spark takes no year without one
+        if "G" in fields:  # Java adds no era, and Spark requires an era with such a year
             _put(fields, "y", fields["Y"] if fields["G"] else 1 - fields["Y"])
     for letter in "yMdD":
         _check(fields, letter)
@@ -283,7 +294,7 @@ def _date(fields: Fields) -> tuple[int, bool]:
 def _agree(fields: Fields, days: int, year: int) -> None:
     """Require that all other fields agree with the date.
 
-    Without a day of the year nothing can differ: the date was made of all of them.
+    Without a day of the year nothing can differ, because the date was made of all fields.
     """
     if "D" not in fields:
         return
@@ -295,7 +306,7 @@ def _agree(fields: Fields, days: int, year: int) -> None:
 
 
 def _time(fields: Fields) -> tuple[int, bool]:
-    """Nanoseconds of the day, and whether nothing of the time had to be made up."""
+    """Return nanoseconds of the day, and True if no part of the time is a default."""
     for clock, plain, last in (("k", "H", 24), ("h", "K", 12)):
         if clock in fields:
             _check(fields, clock)
@@ -307,7 +318,8 @@ def _time(fields: Fields) -> tuple[int, bool]:
         _check(fields, letter)
     finer = [fields.get(letter) for letter in "msS"]
     missing = [value is None for value in finer]
-    has_time = "H" in fields and missing == sorted(missing)  # Java adds missing fields at the end only
+    # Java adds missing fields only at the end.
+    has_time = "H" in fields and missing == sorted(missing)
     minute, second, nanos = (value or 0 for value in finer)
     hour = fields.get("H", fields.get("K", 12 * fields.get("a", 0)))
     if has_time and (fields.get("K", hour % 12) != hour % 12 or fields.get("a", hour // 12) != hour // 12):

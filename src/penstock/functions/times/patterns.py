@@ -1,6 +1,6 @@
-"""Java's patterns of dates and times (``DateTimeFormatter``), as far as Spark lets them through.
+"""Java's patterns of dates and times (``DateTimeFormatter``), as far as Spark accepts them.
 
-A pattern is read into fields once. ``formatting`` writes them and ``parsing`` reads them.
+A pattern is parsed once. ``formatting`` writes its fields and ``parsing`` reads them.
 """
 
 from __future__ import annotations
@@ -23,26 +23,28 @@ _LONGEST = {
     "m": 2, "s": 2, "S": 9, "V": 2, "X": 5, "x": 5, "Z": 5, "O": 4,
 }  # fmt: skip
 UNBOUNDED = 19
-"""The most digits that Java reads for a number without a width."""
+"""Maximum number of digits that Java reads for a number without a width."""
 
 
 class UnknownPattern(ValueError):
-    """Spark or Java refuse the pattern, or what it means is not known here."""
+    """Spark or Java rejects the pattern, or Penstock does not support it."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """Literal text."""
+    """Literal text of a pattern."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Field:
-    """Run of equal letters.
+    """Run of equal letters in a pattern.
 
     Attributes:
-        with_era: the pattern has an era, so that ``y`` is the year within it, and never negative.
+        letter: the letter.
+        count: number of letters.
+        with_era: the pattern has an era, so that ``y`` is the year within it and never negative.
     """
 
     letter: str
@@ -51,13 +53,13 @@ class Field:
 
     @property
     def is_number(self) -> bool:
-        """True if the field is written in digits: neighbors of this kind share their digits when they are read."""
+        """True if the field is written in digits. Neighboring fields of this kind share their digits in reading."""
         return self.letter in "ydDhHkKmsS" or (self.letter in "MLQq" and self.count <= 2)
 
 
 @dataclass(frozen=True)
 class Optional:
-    """``[...]``: read if it is there."""
+    """``[...]``, which is read if it is present."""
 
     parts: Parts
 
@@ -67,10 +69,14 @@ Parts = tuple[Text | Field | Optional, ...]
 
 @lru_cache(maxsize=256)
 def parts_of(pattern: str, parsing: bool) -> Parts:
-    """The pattern's fields.
+    """Return the parts of a pattern.
+
+    Args:
+        pattern: the pattern.
+        parsing: the pattern is used for reading, which supports fewer letters than writing.
 
     Raises:
-        UnknownPattern: the pattern, or this letter of it, is not supported; the message says which.
+        UnknownPattern: the pattern is not supported. The message names the letter or the reason.
     """
     tokens = list(_tokens(pattern))
     with_era = any(not quoted and text[0] == "G" for quoted, text in tokens)
@@ -95,7 +101,7 @@ def parts_of(pattern: str, parsing: bool) -> Parts:
 
 
 def written_parts(pattern: str) -> tuple[Text | Field, ...]:
-    """Return the parts of a pattern for writing: optional ones are always included."""
+    """Return the parts of a pattern for writing. Optional parts are always included."""
     return _flat(parts_of(pattern, parsing=False))
 
 
@@ -107,7 +113,7 @@ def _flat(parts: Parts) -> tuple[Text | Field, ...]:
 
 
 def _tokens(pattern: str) -> list[tuple[bool, str]]:
-    """Quoted texts, and runs of equal characters."""
+    """Return the quoted texts (True) and the runs of equal characters (False)."""
     tokens: list[tuple[bool, str]] = []
     position = 0
     while position < len(pattern):
@@ -123,7 +129,7 @@ def _tokens(pattern: str) -> list[tuple[bool, str]]:
 
 
 def _closing_quote(pattern: str, position: int) -> tuple[int, str]:
-    """Return the end of the quoted text, and the text."""
+    """Return the position after the quoted text, and the text."""
     out: list[str] = []
     while position < len(pattern):
         if pattern[position] == "'":

@@ -1,4 +1,4 @@
-"""Dates, timestamps and intervals."""
+"""Functions of dates, timestamps and intervals."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ _FINE_LEVELS = {
 def _truncated(
     tree: JavaTree, translation: Translation, levels: Mapping[str, str], child: Expression, zone: Zone
 ) -> Expression:
-    """Compile a truncation: by a unit known now, or by units row by row. An unknown unit gives null."""
+    """Compile a truncation by a constant unit or by a unit per row. An unknown unit gives null."""
     unit = translation(tree.format())
     if not isinstance(unit, Literal):
         return temporal.TruncateByUnit(unit, child, levels, zone, unit_first=kind(tree) == "TruncTimestamp")
@@ -315,10 +315,10 @@ _INSTANT = pa.timestamp("us", tz="UTC")
 
 
 def _pattern(tree: JavaTree, expression: JavaTree, translation: Translation, parsing: bool) -> str | None:
-    """A constant pattern; None for null.
+    """Return a constant pattern; None for null.
 
     Raises:
-        NotSupported: it is not constant, has something that is not supported, or the session reads by older rules.
+        NotSupported: the pattern is not constant or not supported, or the session uses the legacy parser.
     """
     pattern = translation(expression)
     if not isinstance(pattern, Literal):
@@ -336,7 +336,7 @@ def _pattern(tree: JavaTree, expression: JavaTree, translation: Translation, par
 
 
 def java_zone_id(zone: Zone) -> str:
-    """Return Java's id of the zone."""
+    """Return Java's ID of the zone."""
     context = SparkContext._active_spark_context
     assert context is not None
     return str(java_class(context, "org.apache.spark.sql.catalyst.util.DateTimeUtils").getZoneId(zone.name).getId())
@@ -407,15 +407,15 @@ _DURATION = pa.duration("us")
 
 
 def is_calendar_interval(tree: JavaTree) -> bool:
-    """Return True if the expression is of Spark's type of months, days and microseconds."""
+    """Return True if the expression has Spark's calendar interval type (months, days and microseconds)."""
     return str(data_type(tree).catalogString()) == "interval"
 
 
 def plus_interval(start: Expression, interval: JavaTree, translation: Translation, zone: Zone) -> Expression:
-    """``start`` plus the interval: months and days on the local calendar, the rest as elapsed time.
+    """Compile ``start`` plus an interval: months and days on the local calendar, the rest as elapsed time.
 
     Raises:
-        NotSupported: the interval is computed in another way.
+        NotSupported: the interval is not a constant, a cast of a text, ``make_interval`` or a choice of these.
     """
     name = kind(interval)
     if name == "Literal":
@@ -463,10 +463,11 @@ WAYS = "of year-month intervals only make_ym_interval(), constants, products wit
 
 
 def months_of(interval: JavaTree, translation: Translation) -> Expression:
-    """The interval's months.
+    """Compile a year-month interval to its number of months.
 
     Raises:
-        NotSupported: it is made in another way than from constants, numbers, products with integers and choices.
+        NotSupported: the interval is not a constant, ``make_ym_interval``, a product with an integer or a choice of
+            these.
     """
     name = kind(interval)
     if name == "Literal":

@@ -1,6 +1,6 @@
-"""Dates and timestamps: parts, truncation, arithmetic, and casts among them, in a session time zone with its DST.
+"""Dates and timestamps: parts, truncation, arithmetic, and casts among them, in a session time zone with DST.
 
-Timestamps without time zone (``timestamp[us]``) are wall times already: they take UTC for a zone.
+Timestamps without time zone (``timestamp[us]``) are wall times already. Their zone is UTC here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ _PARTS = {
 def checked(
     operation: Callable[[Vector, Vector], tuple[Vector, Mask]], a: Vector, b: Vector, rows: Mask | None, name: str
 ) -> Vector:
-    """``Math.addExact`` and its kin on selected rows; they raise in legacy mode too."""
+    """Return the result of an operation like Java's ``Math.addExact``, checked on the selected rows.
+
+    Raises:
+        EvaluationError: a selected row overflows. Spark raises it with and without ANSI mode.
+    """
     with np.errstate(over="ignore"):
         result, wrapped = operation(a, b)
     wrapped = select(rows, wrapped)
@@ -59,15 +63,17 @@ def checked(
 
 
 def zone_of_type(child: Expression, zone: Zone) -> Zone:
-    """The zone by which a timestamp expression is read."""
+    """Return the zone of a timestamp expression: ``zone``, or UTC for a timestamp without time zone."""
     return zone if child.data_type.tz is not None else Zone("UTC")
 
 
 def check_local_range(zone: Zone, micros: Vector, rows: Mask | None) -> Vector:
-    """Return ``micros`` if adding an offset cannot leave 64 bits: two days from the ends of Spark's range.
+    """Return ``micros`` if adding an offset cannot exceed 64 bits.
+
+    The limit is two days before the ends of Spark's range.
 
     Raises:
-        EvaluationError: a selected value is nearer to the ends.
+        EvaluationError: a selected value is closer to the ends.
     """
     if not zone.is_utc:
         far = select(rows, (micros > _FAR) | (micros < -_FAR))
@@ -77,7 +83,11 @@ def check_local_range(zone: Zone, micros: Vector, rows: Mask | None) -> Vector:
 
 
 def starts_of_days(zone: Zone, days: Vector, rows: Mask | None) -> Vector:
-    """The first instants of local days; days too far away for a timestamp raise."""
+    """Return the first instants of local days.
+
+    Raises:
+        EvaluationError: a selected day is too far away for a timestamp.
+    """
     limit = _MAX_DAYS if zone.is_utc else _MAX_DAYS - 2
     beyond = select(rows, np.abs(days.astype(np.int64)) > limit)
     if beyond.any():
@@ -86,7 +96,7 @@ def starts_of_days(zone: Zone, days: Vector, rows: Mask | None) -> Vector:
 
 
 class DatePart(Strict):
-    """``year``, ``month``, ``dayofmonth``... of a date."""
+    """``year``, ``month``, ``dayofmonth`` and other parts of a date."""
 
     def __init__(self, part: str, child: Expression, nullable: bool = True) -> None:
         super().__init__((child,), pa.int32(), nullable)
@@ -97,7 +107,7 @@ class DatePart(Strict):
 
 
 class TimePart(Strict):
-    """``hour``, ``minute``, ``second`` of a timestamp."""
+    """``hour``, ``minute`` and ``second`` of a timestamp."""
 
     def __init__(self, part: str, child: Expression, zone: Zone, nullable: bool = True) -> None:
         super().__init__((child,), pa.int32(), nullable)
@@ -111,7 +121,7 @@ class TimePart(Strict):
 
 
 class TimestampToDate(Strict):
-    """The local day of a timestamp."""
+    """Local day of a timestamp."""
 
     def __init__(self, child: Expression, zone: Zone, nullable: bool = True) -> None:
         super().__init__((child,), pa.date32(), nullable)
@@ -123,7 +133,7 @@ class TimestampToDate(Strict):
 
 
 class DateToTimestamp(Strict):
-    """The first instant of a local day, or midnight as a wall time."""
+    """First instant of a local day, or midnight as a wall time."""
 
     def __init__(self, child: Expression, data_type: pa.DataType, zone: Zone) -> None:
         super().__init__((child,), data_type)
@@ -146,7 +156,7 @@ class ShiftZone(Strict):
 
 
 class AddDays(Strict):
-    """``date_add`` (sign 1), ``date_sub`` (-1), ``datediff`` (of two dates): 32 bits that wrap, as in Spark."""
+    """``date_add`` (sign 1), ``date_sub`` (-1) and ``datediff`` (of two dates). Results wrap at 32 bits as in Spark."""
 
     def __init__(self, sign: int, left: Expression, right: Expression, data_type: pa.DataType, nullable: bool) -> None:
         super().__init__((left, right), data_type, nullable)
@@ -182,7 +192,7 @@ class AddMonths(Strict):
 
 
 class AddDayTime(Strict):
-    """A timestamp plus a day-time interval: its days on the local calendar, the rest as elapsed time."""
+    """Timestamp plus a day-time interval: its days on the local calendar, the rest as elapsed time."""
 
     def __init__(self, start: Expression, interval: Expression, zone: Zone) -> None:
         super().__init__((start, interval), start.data_type)
@@ -200,7 +210,7 @@ class AddDayTime(Strict):
 
 
 class SubtractTimes(Strict):
-    """The day-time interval between two timestamps (of wall times, as Spark has it) or two dates."""
+    """Day-time interval between two timestamps (between their wall times, as in Spark) or two dates."""
 
     def __init__(self, left: Expression, right: Expression, zone: Zone) -> None:
         super().__init__((left, right), pa.duration("us"))
@@ -216,7 +226,7 @@ class SubtractTimes(Strict):
 
 
 class TruncateDate(Strict):
-    """``trunc``: the first day of its week, month, quarter or year."""
+    """``trunc``: the first day of the date's week, month, quarter or year."""
 
     def __init__(self, level: str, child: Expression) -> None:
         super().__init__((child,), pa.date32())
@@ -224,7 +234,8 @@ class TruncateDate(Strict):
 
     def compute(self, arrays: list[pa.Array], rows: Mask | None) -> pa.Array:
         days = to_vector(arrays[0])
-        if self.level == "week":  # which Spark finds as the Monday after the day a week before
+        # Spark computes it as the first Monday after the day one week earlier.
+        if self.level == "week":
             a_week_before = days - np.int32(7)
             return from_vector(calendar.next_weekday(a_week_before, np.zeros_like(days)), self.data_type, rows)
         start = calendar.truncate_date(self.level, days)
@@ -259,11 +270,14 @@ class TruncateTimestamp(Strict):
 
 
 class TruncateByUnit(Strict):
-    """``date_trunc`` and ``trunc`` with a unit per row; null where it is none.
+    """``date_trunc`` and ``trunc`` with a unit per row. An unknown unit gives null.
 
     Args:
-        levels: the level of each unit, in capitals.
-        unit_first: whether the unit is evaluated before the date.
+        unit: the unit.
+        child: the date or timestamp.
+        levels: the level of each unit in upper case.
+        zone: the session's zone.
+        unit_first: evaluate the unit before the date or timestamp.
     """
 
     def __init__(
@@ -299,7 +313,7 @@ class LastDay(Strict):
 
 
 class UnixTime(Strict):
-    """``unix_seconds``, ``unix_millis`` of a timestamp: floored; ``unix_timestamp``: towards zero."""
+    """``unix_seconds`` and ``unix_millis`` of a timestamp, rounded down; ``unix_timestamp``, rounded toward zero."""
 
     def __init__(self, micros_per_unit: int, child: Expression, truncated: bool, nullable: bool = True) -> None:
         super().__init__((child,), pa.int64(), nullable)
@@ -314,8 +328,11 @@ class UnixTime(Strict):
 
 
 class FromUnixTime(Strict):
-    """``timestamp_seconds``, ``timestamp_millis``: integers that overflow raise, unless ``wraps`` (``from_unixtime``);
-    NaN and infinities give null."""
+    """``timestamp_seconds`` and ``timestamp_millis``.
+
+    Integers that overflow raise, or wrap if ``wraps`` is set (``from_unixtime``). Floats saturate; NaN and infinities
+    give null.
+    """
 
     def __init__(self, micros_per_unit: int, child: Expression, wraps: bool = False) -> None:
         super().__init__((child,), pa.timestamp("us", tz="UTC"))
@@ -337,7 +354,11 @@ class FromUnixTime(Strict):
 
 
 def exact_micros(seconds: Decimal) -> int:
-    """Seconds as microseconds; what they do not hold raises in either mode, as in Spark."""
+    """Convert seconds to microseconds.
+
+    Raises:
+        EvaluationError: the value has a finer fraction or is out of range. Spark raises it with and without ANSI mode.
+    """
     micros = seconds.scaleb(6, context=WIDE)
     if micros != int(micros) or not -(2**63) <= micros < 2**63:
         raise failures.time_overflow("timestamp_seconds", seconds)

@@ -1,4 +1,4 @@
-"""``timestampadd`` and ``timestampdiff``: spans in a unit, on the local calendar and clock."""
+"""``timestampadd`` and ``timestampdiff``: differences in a unit, on the local calendar and clock."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ CLOCK_UNITS = {
     "MINUTE": 60_000_000,
     "HOUR": 3_600_000_000,
 }
-"""Units in microseconds."""
+"""Length of each unit in microseconds."""
 
 DAY_UNITS = {"DAY": 1, "DAYOFYEAR": 1, "WEEK": 7}
 MONTH_UNITS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 
 
 class TimestampDiff(Strict):
-    """Whole units from the first to the second timestamp, towards zero."""
+    """``timestampdiff``: whole units from the first to the second timestamp, rounded toward zero."""
 
     def __init__(self, unit: str, start: Expression, end: Expression, zone: Zone) -> None:
         super().__init__((start, end), pa.int64())
@@ -63,19 +63,19 @@ def _carried(days: Vector, rest: Vector) -> tuple[Vector, Vector]:
 
 
 def _quotient(values: Vector, divisor: int) -> Vector:
-    """Divide towards zero."""
+    """Divide and round toward zero."""
     quotient: Vector = (values - np.fmod(values, divisor)) // divisor
     return quotient
 
 
 def _months(start: Vector, end: Vector) -> Vector:
-    """Whole months between days, as ``LocalDate.until`` counts them."""
+    """Return whole months between days, like Java's ``LocalDate.until``."""
     packed = [(year * 12 + month) * 32 + day for year, month, day in (calendar.civil(start), calendar.civil(end))]
     return _quotient(packed[1] - packed[0], 32)
 
 
 class ScaleCount(Strict):
-    """A count times a constant, as an integer; whatever does not fit raises."""
+    """Count multiplied by a constant, as an integer. A result out of range raises."""
 
     def __init__(self, count: Expression, factor: int, data_type: pa.DataType) -> None:
         super().__init__((count,), data_type)
@@ -92,7 +92,7 @@ class ScaleCount(Strict):
 
 
 class AddElapsed(Strict):
-    """A timestamp plus microseconds."""
+    """Timestamp plus microseconds."""
 
     def __init__(self, micros: Expression, start: Expression) -> None:
         super().__init__((micros, start), start.data_type)
@@ -103,7 +103,7 @@ class AddElapsed(Strict):
 
 
 class AddLocalDays(Strict):
-    """A timestamp plus days on the local calendar."""
+    """Timestamp plus days on the local calendar."""
 
     def __init__(self, days: Expression, start: Expression, zone: Zone) -> None:
         super().__init__((days, start), start.data_type)
@@ -118,7 +118,7 @@ class AddLocalDays(Strict):
 
 
 class AddLocalMonths(AddMonths):
-    """Months plus a timestamp, evaluated in that order."""
+    """Timestamp plus months, where the months are evaluated first."""
 
     def __init__(self, months: Expression, start: Expression, zone: Zone) -> None:
         super().__init__(start, months, zone)

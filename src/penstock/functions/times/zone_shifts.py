@@ -1,4 +1,4 @@
-"""Conversions of wall clocks between zones: ``from_utc_timestamp``, ``to_utc_timestamp``, ``convert_timezone``."""
+"""Conversions of wall times between zones: ``from_utc_timestamp``, ``to_utc_timestamp``, ``convert_timezone``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.functions.times.temporal import check_local_range
 
 
 def zone_named(name: str) -> Zone:
-    """Return the zone of this name.
+    """Return the zone with this name.
 
     Raises:
         EvaluationError: there is no such zone.
@@ -25,11 +25,14 @@ def zone_named(name: str) -> Zone:
 
 
 class ShiftUtc(Strict):
-    """Conversion between an instant and the wall clock's digits of a zone, taken for UTC.
+    """``from_utc_timestamp`` and ``to_utc_timestamp``.
+
+    The wall time of a zone is represented as a timestamp that has these digits in UTC.
 
     Args:
-        moment: the instant, evaluated before the zone's name.
-        to_utc: whether ``moment`` has the wall clock's digits.
+        moment: the instant or, if ``to_utc`` is set, the wall time. It is evaluated before the zone.
+        zone: the name of the zone.
+        to_utc: convert from wall time to instant, instead of the reverse.
     """
 
     def __init__(self, moment: Expression, zone: Expression, to_utc: bool) -> None:
@@ -48,7 +51,7 @@ class ShiftUtc(Strict):
 
 
 class ConvertTimezone(Strict):
-    """``convert_timezone``: the local time in ``target_zone`` when the local time in ``source_zone`` is ``wall``."""
+    """``convert_timezone``: the wall time in ``target_zone`` at the instant when it is ``wall`` in ``source_zone``."""
 
     def __init__(self, source_zone: Expression, target_zone: Expression, wall: Expression) -> None:
         super().__init__((source_zone, target_zone, wall), wall.data_type)

@@ -12,7 +12,7 @@ _PI, _PI_LOW = 2 * _HALF_PI, 2 * _HALF_PI_LOW
 
 
 def _rational(z: Doubles) -> Doubles:
-    """``(asin(x) - x) / x**3 * z`` at ``z = x * x``."""
+    """Return ``(asin(x) - x) / x**3 * z`` at ``z = x * x``."""
     p = z * polynomial(
         z, "0x1.5555555555555p-3", "-0x1.4d61203eb6f7dp-2", "0x1.9c1550e884455p-3", "-0x1.48228b5688f3bp-5",
         "0x1.9efe07501b288p-11", "0x1.23de10dfdf709p-15",

@@ -1,4 +1,4 @@
-"""``exp``, ``expm1``, the hyperbolic functions, and their inverses, which Spark makes of logarithms."""
+"""``exp``, ``expm1``, hyperbolic functions, and their inverses, which Spark computes by logarithms."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _HYPERBOLIC_OVERFLOW = float.fromhex("0x1.633ce8fb9f87dp9")
 
 
 def _reduced(x: Doubles) -> tuple[Words, Doubles, Doubles]:
-    """``x = k ln 2 + (hi - lo)`` with a rest of at most half of ln 2."""
+    """Return ``k``, ``hi`` and ``lo`` with ``x = k ln 2 + (hi - lo)``, where the rest is at most half of ln 2."""
     magnitude = high(x) & 0x7FFFFFFF
     half = np.where(high(x) < 0, -0.5, 0.5)
-    # Between half and one and a half ln 2 the quotient is one.
+    # From a half to one and a half times ln 2 the quotient is one.
     k = np.where(magnitude < 0x3FF0A2B2, 2 * half, np.trunc(_INVERSE_LN2 * x + half))
     k = np.where((magnitude > 0x3FD62E42) & (np.abs(x) < 1000.0), k, 0.0)
     return k.astype(np.int64), x - k * LN2_HI, k * LN2_LO

@@ -21,13 +21,13 @@ _LG = (
 
 
 def _normal(x: Doubles) -> tuple[Doubles, Words]:
-    """Scale subnormal numbers to normal ones; return also the power of two that this took."""
+    """Scale subnormal numbers to normal ones. Return also the exponent of the power of two."""
     subnormal = np.abs(x) < 2.0**-1022
     return np.where(subnormal, x * 2.0**54, x), np.where(subnormal, -54, 0)
 
 
 def _with_ends(x: Doubles, y: Doubles) -> Doubles:
-    """Set the logarithms of zero, of negative numbers and of infinity."""
+    """Set the logarithms of zero, negative numbers, infinity and NaN."""
     y = np.where(x == np.inf, x, np.where(x == 0, -np.inf, y))
     return np.where(np.isnan(x), x, np.where(x < 0, np.nan, y))
 

@@ -18,7 +18,7 @@ from penstock.functions.numbers.fdlibm.words import (
 Flags = npt.NDArray[np.bool_]
 
 _OVERFLOW_TAIL = 8.0085662595372944372e-17
-"""-(1024 - log2(the largest double and half of its last bit))."""
+"""``-(1024 - log2(ovfl + ulp / 2))``, where ``ovfl`` is the largest double and ``ulp`` its last bit."""
 
 
 def cbrt(x: Doubles) -> Doubles:
@@ -32,7 +32,7 @@ def cbrt(x: Doubles) -> Doubles:
         + float.fromhex("0x1.9b6db6db6db6ep0")
         / (s + float.fromhex("0x1.6a0ea0ea0ea0fp0") + float.fromhex("-0x1.691de2532c834p-1") / s)
     )
-    t = of_high(high(t) + 1)  # 20 bits, and larger than the root
+    t = of_high(high(t) + 1)  # rounded up to 20 bits, so that it is larger than the root
     r = size / (t * t)
     r = (r - t) / ((t + t) + r)
     t = t + t * r
@@ -46,7 +46,7 @@ def hypot(x: Doubles, y: Doubles) -> Doubles:
     shift = np.zeros(len(a), np.int64)
     for in_range, factor, words in (
         (a > float.fromhex("0x1.00000ffffffffp500"), -600, -0x25800000),
-        ((b < 2.0**-500) & (b < 2.0**-1022), 1022, 0),  # the words stay those of the small numbers
+        ((b < 2.0**-500) & (b < 2.0**-1022), 1022, 0),  # the words stay those of the unscaled numbers
         ((b < 2.0**-500) & (b >= 2.0**-1022), 600, 0x25800000),
     ):
         a, b = (np.where(in_range, part * 2.0**factor, part) for part in (a, b))
@@ -82,7 +82,7 @@ def power(x: Doubles, y: Doubles) -> Doubles:
 
 
 def _far(size: Doubles, y: Doubles, sign: Doubles, out: Doubles) -> Doubles:
-    """A huge exponent: only of numbers next to one there is anything to compute."""
+    """Set the results for huge exponents. The result is computed only for numbers close to one."""
     below, above = size < float.fromhex("0x1.fffff00000000p-1"), size > float.fromhex("0x1.00000ffffffffp0")
     large = sign * np.where(below == (y < 0.0), np.inf, 0.0)
     return np.where(below | above, large, out)
@@ -103,7 +103,7 @@ def _special(x: Doubles, y: Doubles, negative: Flags, whole: Flags, odd: Flags, 
 
 
 def _log2_near_one(size: Doubles) -> tuple[Doubles, Doubles]:
-    """Return in two parts the logarithm of a number that differs from one by less than 2**-20."""
+    """Return, in two parts, the logarithm of a number that differs from one by less than 2**-20."""
     t = size - 1.0
     w = (t * t) * (0.5 - t * (0.3333333333333333333333 - t * 0.25))
     u = float.fromhex("0x1.715476p0") * t
@@ -113,7 +113,7 @@ def _log2_near_one(size: Doubles) -> tuple[Doubles, Doubles]:
 
 
 def _log2(size: Doubles) -> tuple[Doubles, Doubles]:
-    """Return the logarithm in two parts, the first of 21 bits."""
+    """Return the logarithm in two parts, of which the first has 21 bits."""
     subnormal = size < 2.0**-1022
     x = np.where(subnormal, size * 2.0**53, size)
     word = high(x)
@@ -152,7 +152,7 @@ def _log2(size: Doubles) -> tuple[Doubles, Doubles]:
 
 
 def _exp2(low: Doubles, top: Doubles, z: Doubles) -> Doubles:
-    """``2 ** (top + low)``, of which ``z`` is the rounded sum."""
+    """Return ``2 ** (top + low)``. ``z`` is the rounded sum of the two."""
     word = high(z)
     size = word & 0x7FFFFFFF
     large = (size > 0x3FE00000) & (np.abs(z) < 2000.0)

@@ -1,4 +1,4 @@
-"""Doubles as their two 32-bit words, which fdlibm decides by."""
+"""The two 32-bit words of doubles, on which fdlibm bases its decisions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Words = npt.NDArray[np.int64]
 
 LN2_HI = float.fromhex("0x1.62e42feep-1")
 LN2_LO = float.fromhex("0x1.a39ef35793c76p-33")
-"""ln 2 in two parts: the products of the first with small integers are exact."""
+"""ln 2 in two parts. Products of the first part with small integers are exact."""
 
 
 def bits(x: Doubles) -> Words:
@@ -18,17 +18,17 @@ def bits(x: Doubles) -> Words:
 
 
 def high(x: Doubles) -> Words:
-    """The word with sign and exponent, signed."""
+    """Return the signed high word, which has the sign and the exponent."""
     return bits(x) >> 32
 
 
 def with_high(x: Doubles, word: Words) -> Doubles:
-    """The same low word under another high one."""
+    """Return a double with the low word of ``x`` and another high word."""
     return ((bits(x) & 0xFFFFFFFF) | (word << 32)).view(np.float64)
 
 
 def of_high(word: Words) -> Doubles:
-    """A double whose low word is zero."""
+    """Return a double with this high word and a low word of zero."""
     return (word << 32).view(np.float64)
 
 
@@ -37,12 +37,12 @@ def without_low(x: Doubles) -> Doubles:
 
 
 def scaled(x: Doubles, exponent: Words) -> Doubles:
-    """Multiply by a power of two, changing the exponent's bits alone. The result must be a normal number."""
+    """Multiply by a power of two by changing only the exponent bits. The result must be a normal number."""
     return (bits(x) + (exponent << 52)).view(np.float64)
 
 
 def polynomial(x: Doubles, *coefficients: str) -> Doubles:
-    """``c0 + x*(c1 + x*(c2 + ...))``; the coefficients in hexadecimal."""
+    """Return ``c0 + x*(c1 + x*(c2 + ...))``. The coefficients are in hexadecimal."""
     values = [float.fromhex(coefficient) for coefficient in coefficients]
     total = np.full_like(x, values[-1])
     for value in values[-2::-1]:
