@@ -69,7 +69,7 @@ class ChosenSnapshot:
 
 
 class Catalog:
-    """Reads and writes the metadata of the snapshots in one location. The log decides which snapshots exist.
+    """Reader and writer of the metadata of the snapshots in one location. The log decides which snapshots exist.
 
     Args:
         store: the location.

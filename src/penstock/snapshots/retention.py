@@ -2,8 +2,8 @@
 
 Only the log's owner uses this module. A log entry deletes a snapshot. Its files are removed afterwards, and a crash in
 between leaves orphans for the next collection. An orphan is a file with a name of Penstock's own that no existing
-snapshot refers to and that no checkpoint in flight can still refer to. It belongs to an older generation, or to the
-current one and a checkpoint that is not newer than its last complete snapshot.
+snapshot refers to and that no checkpoint in flight can still refer to. It belongs to an older generation, or to a
+checkpoint of the current generation that is not newer than the last complete snapshot of this generation.
 """
 
 from __future__ import annotations

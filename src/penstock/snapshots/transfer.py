@@ -1,4 +1,4 @@
-"""Copies snapshots from one location to another: each file once, and each section verified once after the copy."""
+"""Transfer of snapshots between locations. Each file is copied once, and each section verified once after the copy."""
 
 from __future__ import annotations
 

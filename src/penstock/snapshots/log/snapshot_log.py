@@ -240,7 +240,7 @@ class SnapshotLog:
         return now.is_covered(position.seq) and now.was_written(position)
 
     def may_be_later(self, position: LogPosition, checkpoint: CheckpointId) -> bool:
-        """Return True if a position of this log may belong to a snapshot later than this existing one."""
+        """Return True if a position of this log may belong to a snapshot later than the existing ``checkpoint``."""
         record = self._view.snapshot(checkpoint)
         if record is not None and position.seq <= record.logged_at:
             return False

@@ -30,7 +30,7 @@ from penstock.operators.base import OperatorState
 from penstock.snapshots.writing.handover import SubtaskCapture
 
 MAX_REMEMBERED = 64
-"""Finished and ended checkpoints that are remembered, so that late offers are dropped. Never are more in flight."""
+"""Number of finished and ended checkpoints remembered to drop late offers. At most this many are in flight."""
 
 
 @dataclass(frozen=True)

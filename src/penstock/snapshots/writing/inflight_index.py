@@ -63,7 +63,7 @@ class NewRange(NamedTuple):
 
 
 class InflightIndex:
-    """Index of all in-flight rows of one written checkpoint of one slot, including rows of older files.
+    """Index of all in-flight rows of one written checkpoint of one slot, including the rows it only refers to.
 
     Args:
         pieces: ranges in any order.
