@@ -104,7 +104,7 @@ def compare_snapshots(
     examples: int = 0,
     progress: Progress | None = None,
 ) -> SnapshotDiff:
-    """Compare two snapshots. Key groups without changes between the snapshots are not read.
+    """Compare two snapshots. Key groups that were not written between the snapshots are not read.
 
     Args:
         examples: number of example rows per table and kind of change.

@@ -53,7 +53,9 @@ _STAGED = (
 def relocate(
     metadata: SnapshotMetadata, graph: JobGraph, committed_epoch: int, *, allow_dropped: bool = False
 ) -> SnapshotMetadata:
-    """Return the snapshot with the numbers of ``graph``, at its own parallelism; unchanged if the plans are equal.
+    """Return the snapshot with the numbers of ``graph``, at its own parallelism.
+
+    The snapshot is returned unchanged if the plans are equal or it has no plan.
 
     Args:
         metadata: the snapshot to restore.
